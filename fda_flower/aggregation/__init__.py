@@ -1,0 +1,62 @@
+"""Aggregation rules and estimators on NumPy arrays; knows neither Flower nor torch."""
+
+from fda_flower.aggregation.batches import FORMS, BatchUpdates, Form
+from fda_flower.aggregation.estimation import (
+    BetaRule,
+    Estimates,
+    beta_fedda,
+    beta_fedgp,
+    beta_fedgp_thresholded,
+    estimate,
+)
+from fda_flower.aggregation.geometry import Geometry
+from fda_flower.aggregation.layers import Layers
+from fda_flower.aggregation.rules import (
+    Coefficients,
+    FedDA,
+    FedGP,
+    alignment,
+    combine,
+    mean_update,
+)
+from fda_flower.aggregation.sketch import CountSketch
+from fda_flower.aggregation.theory import (
+    delta_error_fedda,
+    delta_error_fedgp,
+    delta_error_source_only,
+    delta_error_target_only,
+    delta_errors,
+    predicted_best_rule,
+)
+from fda_flower.aggregation.update import Update, Weighting, find_buffers, source_weights
+
+__all__ = [
+    "FORMS",
+    "BatchUpdates",
+    "BetaRule",
+    "Coefficients",
+    "CountSketch",
+    "Estimates",
+    "FedDA",
+    "FedGP",
+    "Form",
+    "Geometry",
+    "Layers",
+    "Update",
+    "Weighting",
+    "alignment",
+    "beta_fedda",
+    "beta_fedgp",
+    "beta_fedgp_thresholded",
+    "combine",
+    "delta_error_fedda",
+    "delta_error_fedgp",
+    "delta_error_source_only",
+    "delta_error_target_only",
+    "delta_errors",
+    "estimate",
+    "find_buffers",
+    "mean_update",
+    "predicted_best_rule",
+    "source_weights",
+]

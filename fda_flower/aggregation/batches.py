@@ -1,0 +1,126 @@
+"""The target's local steps, as much of them as it sends: what the estimators sample from.
+
+The server names one of three forms in the train message; the target answers with these arrays:
+
+======== ===================================================== ==============================
+form     arrays, for ``B`` steps of a model of ``m`` numbers    what it is enough for
+======== ===================================================== ==============================
+norms    ``norms``: ``‖δ_j‖²``, shape ``(B,)``, float64         FedDA, exactly
+sketch   ``norms`` and ``sketch``: shape ``(B, k)``, float64     FedGP, with an error of order ``1/√k``
+full     ``norms`` and ``full``: ``δ_j``, ``(B, m)``, float32    FedGP, exactly
+======== ===================================================== ==============================
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fda_flower.aggregation.layers import Layers, Vector, blocks
+from fda_flower.aggregation.sketch import CountSketch
+
+Form = Literal["norms", "sketch", "full"]
+FORMS: tuple[Form, ...] = ("norms", "sketch", "full")
+
+
+@dataclass(frozen=True)
+class BatchUpdates:
+    """``δ_j``, the target's update in its ``j``-th local step, ``j = 1..B``.
+
+    Attributes
+    ----------
+    squared_norms : Vector
+        ``‖δ_j‖²``, shape ``(B,)``.
+    sketches : Vector, optional
+        CountSketch of each ``δ_j``, shape ``(B, k)``.
+    sketch : CountSketch, optional
+        The map that made them.
+    full : NDArray, optional
+        Each ``δ_j`` as one vector in the order of the model's parameters, shape ``(B, m)``.
+    """
+
+    squared_norms: Vector
+    sketches: Vector | None = None
+    sketch: CountSketch | None = None
+    full: NDArray[Any] | None = None
+
+    @classmethod
+    def from_arrays(
+        cls,
+        arrays: Mapping[str, NDArray[Any]],
+        form: Form,
+        steps: int,
+        parameters: int,
+        sketch: CountSketch | None = None,
+    ) -> "BatchUpdates":
+        """Read the arrays that a target sent in one of the `FORMS`.
+
+        Parameters
+        ----------
+        arrays
+            By the names of the table above.
+        form
+            What was asked for.
+        steps, parameters
+            ``B`` and ``m``.
+        sketch
+            The map that was asked for, with form ``"sketch"``.
+
+        Raises
+        ------
+        ValueError
+            If an array is missing, of another shape, not finite, or a squared norm is negative.
+        """
+        shapes: dict[str, tuple[int, ...]] = {"norms": (steps,)}
+        if form == "sketch" and sketch is not None:
+            shapes["sketch"] = (steps, sketch.size)
+        if form == "full":
+            shapes["full"] = (steps, parameters)
+        for name, shape in shapes.items():
+            if name not in arrays:
+                raise ValueError(f"batch-updates lack '{name}', which form '{form}' needs")
+            array = arrays[name]
+            if array.shape != shape or not np.issubdtype(array.dtype, np.floating):
+                raise ValueError(
+                    f"batch-updates '{name}' are {array.dtype}{list(array.shape)}, expected floats {list(shape)}"
+                )
+            if not np.isfinite(array).all():
+                raise ValueError(f"batch-updates '{name}' hold NaN or infinity")
+        if (arrays["norms"] < 0).any():
+            raise ValueError("batch-updates 'norms' hold a negative squared norm")
+        norms = arrays["norms"].astype(np.float64)
+        if form == "sketch":
+            return cls(norms, sketches=arrays["sketch"].astype(np.float64), sketch=sketch)
+        return cls(norms, full=arrays.get("full") if form == "full" else None)
+
+    @property
+    def steps(self) -> int:
+        """``B``, the number of local steps."""
+        return len(self.squared_norms)
+
+    @property
+    def noise(self) -> float:
+        """Relative variance of one inner product: ``1/k`` from sketches, 0 where it is exact."""
+        return 0.0 if self.sketch is None else 1.0 / self.sketch.size
+
+    def products(self, update: Layers) -> Vector | None:
+        """``⟨δ_j, update⟩`` of each step, shape ``(B,)``; None if only norms were sent."""
+        if self.full is not None:
+            return _rows_times(self.full, update)
+        if self.sketches is not None and self.sketch is not None:
+            return np.einsum("jk,k->j", self.sketches, self.sketch(update))
+        return None
+
+
+def _rows_times(rows: NDArray[Any], update: Layers) -> Vector:
+    """Rows of shape ``(B, m)`` times a layered vector of ``m``, in float64, a block at a time."""
+    total, start = np.zeros(len(rows)), 0
+    for layer in update.values():
+        flat = layer.reshape(-1)
+        for s in blocks(flat.size):
+            part = rows[:, start + s.start : start + s.stop].astype(np.float64)
+            total += np.einsum("jm,m->j", part, flat[s].astype(np.float64))
+        start += flat.size
+    return total

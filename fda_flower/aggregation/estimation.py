@@ -1,0 +1,150 @@
+"""Auto-weighting: how far each source can be trusted, from the target's own batch updates.
+
+References
+----------
+Jiang et al., ICLR 2024: equation 3 and Appendix A.5; the estimator of ``τ²d²`` is equation 105 of the
+earlier version (the ICLR text prints it garbled).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fda_flower.aggregation.batches import BatchUpdates
+from fda_flower.aggregation.geometry import Geometry
+from fda_flower.aggregation.layers import Vector
+from fda_flower.aggregation.update import Update
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Estimates for one source in one round, in units of squared gradients.
+
+    Attributes
+    ----------
+    sigma2 : float
+        ``σ̂²``, the variance of the target's mean gradient ``ḡ``.
+    d2 : float
+        ``d̂²``, the squared distance between the source's and the target's true gradients. Unbiased, so
+        it can be negative.
+    target2 : float
+        ``‖ḡ‖²``.
+    tau2_d2 : float
+        ``τ̂²d̂²``, the part of the target's true gradient that the source's direction does not explain;
+        NaN if only norms were sent.
+    delta : float
+        ``δ̂``, the share of the target's batch gradients that agree with the source; NaN likewise.
+    """
+
+    sigma2: float
+    d2: float
+    target2: float
+    tau2_d2: float = math.nan
+    delta: float = math.nan
+
+
+def estimate(
+    target: Update, sources: Sequence[Update], geometry: Geometry, batches: BatchUpdates
+) -> list[Estimates]:
+    """Estimate ``σ²``, ``d²``, ``τ²d²`` and ``δ`` for each source.
+
+    Uses the identities ``d̂_i² = ‖g_i − ḡ‖² − σ̂²`` and
+    ``τ̂²d̂_i² = ‖p̄‖² − (S² − Σ_j⟨g_j−ḡ,u_i⟩²) / (B(B−1))``, with gradients ``g_i = Δ_i/(K_i η_i)`` and
+    ``g_j = δ_j/η_T``, so that everything but ``⟨g_j−ḡ,u_i⟩`` is exact in every form of `batches`. From
+    sketches the bias of its square is removed.
+
+    Parameters
+    ----------
+    target, sources : Update
+        With steps and learning rates; ``B`` is the target's number of steps.
+    geometry : Geometry
+        Of these updates.
+    batches : BatchUpdates
+        The target's steps.
+
+    Raises
+    ------
+    ValueError
+        If ``B < 2``, a client did not report its steps or its learning rate, or the steps' norms are
+        too small to sum up to the target's update.
+    """
+    B = batches.steps
+    if B < 2:
+        raise ValueError(f"the estimators need at least 2 local steps of the target, got {B}")
+    if min(client.scale for client in (target, *sources)) <= 0:
+        raise ValueError("the estimators need num-steps and learning-rate from every client")
+    rate, mean_scale = target.learning_rate, target.scale
+    target2 = float(geometry.target_squared.sum()) / mean_scale**2
+    scatter = _scatter(float(batches.squared_norms.sum()) / rate**2, B * target2)
+    sigma2 = scatter / (B * (B - 1))
+    results = []
+    for i, source in enumerate(sources):
+        norm2 = float(geometry.source_squared[i].sum()) / source.scale**2
+        product = float(geometry.products[i].sum()) / (mean_scale * source.scale)
+        distance2 = max(norm2 - 2 * product + target2, 0.0)
+        along = batches.products(source.parameters)
+        tau2_d2 = delta = math.nan
+        if along is not None and norm2 > 0:
+            norm = math.sqrt(norm2)
+            mean_along = product / norm
+            deviations = _deviations(along / (rate * source.scale * norm))
+            spread = _unbiased(deviations, scatter, batches.noise)
+            residual2 = max(target2 - mean_along**2, 0.0)
+            tau2_d2 = residual2 - (scatter - spread) / (B * (B - 1))
+            delta = float(np.mean(deviations + mean_along > 0))
+        results.append(Estimates(sigma2, distance2 - sigma2, target2, tau2_d2, delta))
+    return results
+
+
+def _scatter(squares: float, mean_squares: float) -> float:
+    """``S² = Σ_j‖g_j‖² − B‖ḡ‖²``, which is never negative but for rounding."""
+    if squares < mean_squares * (1 - 1e-3):
+        raise ValueError("batch-updates do not fit the target's update: B Σ‖δ_j‖² < ‖Δ_T‖²")
+    return max(squares - mean_squares, 0.0)
+
+
+def _deviations(along: Vector) -> Vector:
+    """``⟨g_j − ḡ, u⟩`` from ``⟨g_j, u⟩``."""
+    deviations: Vector = along - along.mean()
+    return deviations
+
+
+def _unbiased(deviations: Vector, scatter: float, noise: float) -> float:
+    """``Σ_j⟨g_j−ḡ,u⟩²``, free of the bias that sketching adds to a square, within ``[0, S²]``.
+
+    A sketched product of ``x`` with a unit vector has expected square ``⟨x,u⟩²(1+1/k) + ‖x‖²/k``.
+    """
+    squares = float(np.sum(deviations**2))
+    return min(max((squares - noise * scatter) / (1 + noise), 0.0), scatter)
+
+
+def beta_fedda(e: Estimates) -> float:
+    """``β = σ̂² / (d̂² + σ̂²)`` (equation 3); NaN where it is not defined."""
+    return _ratio(e.sigma2, e.d2 + e.sigma2)
+
+
+def beta_fedgp(e: Estimates) -> float:
+    """``β = σ̂² / (τ̂²d̂² + σ̂²)`` (equation 3); NaN where it is not defined."""
+    return _ratio(e.sigma2, e.tau2_d2 + e.sigma2)
+
+
+def beta_fedgp_thresholded(e: Estimates) -> float:
+    """``β`` of FedGP with its filter accounted for; NaN where it is not defined.
+
+    ``σ̂² / (σ̂² + δ̂ τ̂²d̂² + (1−δ̂)(‖ḡ‖² − σ̂²))``: the minimum of the approximation before equation 2 in
+    Appendix A.4, which the authors' code runs.
+    """
+    dropped = (1 - e.delta) * (e.target2 - e.sigma2)
+    return _ratio(e.sigma2, e.sigma2 + e.delta * e.tau2_d2 + dropped)
+
+
+BetaRule = Callable[[Estimates], float]
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    """A β clipped to [0, 1]; NaN if the denominator is not positive or anything is not finite."""
+    if not (math.isfinite(numerator) and math.isfinite(denominator)) or denominator <= 0:
+        return math.nan
+    return min(max(numerator / denominator, 0.0), 1.0)

@@ -1,0 +1,197 @@
+"""The aggregation rules: FedDA, FedGP and their baselines.
+
+Each rule is linear in the updates once their inner products are known:
+``θ ← θ + c_T Δ_T + Σ_i c_i Δ_i``, with coefficients that may differ from layer to layer. So a rule
+computes coefficients from the round's `Geometry`, and one function, `combine`, applies them.
+
+References
+----------
+Jiang et al., "Principled Federated Domain Adaptation: Gradient Projection and Auto-Weighting",
+ICLR 2024. FedDA is Definition 4.1, FedGP is Definition 4.3.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fda_flower.aggregation.geometry import Geometry, cosine
+from fda_flower.aggregation.layers import Layers, Vector, weighted_sum
+from fda_flower.aggregation.update import Update
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """A rule's decision for one round, for `N` sources and `L` layers.
+
+    Attributes
+    ----------
+    target : float
+        ``c_T``, the same for every layer.
+    sources : Vector
+        ``c_i`` of each layer, shape ``(N, L)``.
+    buffers : Vector
+        Weights of the sources' buffers, shape ``(N,)``; the target's have the rest up to 1.
+    """
+
+    target: float
+    sources: Vector
+    buffers: Vector
+
+
+@dataclass(frozen=True)
+class FedDA:
+    """``θ ← θ + Σ_i α_i [(1−β_i) Δ_T + β_i Δ_i]`` (Definition 4.1).
+
+    Parameters
+    ----------
+    updates : {"raw", "aligned"}
+        ``"raw"`` combines the sources' updates as they are, as the authors' code does; ``"aligned"``
+        rescales each to the target's steps and learning rate, ``Δ_i · (K_T η_T)/(K_i η_i)``.
+    """
+
+    updates: Literal["raw", "aligned"] = "raw"
+
+    def coefficients(
+        self,
+        target: Update,
+        sources: Sequence[Update],
+        geometry: Geometry,
+        alphas: Vector,
+        betas: Vector,
+    ) -> Coefficients:
+        """Coefficients of a round; `alphas` and `betas` have shape ``(N,)``."""
+        shares = alphas * betas
+        scale = alignment(target, sources) if self.updates == "aligned" else 1.0
+        per_layer = np.repeat((shares * scale)[:, None], geometry.products.shape[1], axis=1)
+        return Coefficients(1.0 - float(shares.sum()), per_layer, shares)
+
+
+@dataclass(frozen=True)
+class FedGP:
+    """``θ ← θ + Σ_i α_i [(1−β_i) Δ_T + β_i P₊(Δ_T | Δ_i)]`` (Definition 4.3).
+
+    ``P₊(a|b) = max(⟨a,b⟩, 0) · b / ‖b‖²``, and zero where ``b = 0``.
+
+    Parameters
+    ----------
+    granularity : {"layer", "model"}
+        Project layer by layer (the authors' implementation) or the model as one vector (the definition).
+    filter : bool
+        Drop what disagrees with the target, ``⟨a,b⟩ < 0``. Off is the ablation of Figure 4.
+    magnitude : {"projection", "cosine"}
+        ``"projection"`` is the definition. ``"cosine"`` is the authors' code: ``max(cos(a,b), 0)`` times
+        the source's update aligned to the target's steps and learning rate.
+    """
+
+    granularity: Literal["layer", "model"] = "layer"
+    filter: bool = True
+    magnitude: Literal["projection", "cosine"] = "projection"
+
+    def coefficients(
+        self,
+        target: Update,
+        sources: Sequence[Update],
+        geometry: Geometry,
+        alphas: Vector,
+        betas: Vector,
+    ) -> Coefficients:
+        """Coefficients of a round; `alphas` and `betas` have shape ``(N,)``."""
+        shares = alphas * betas
+        return Coefficients(
+            1.0 - float(shares.sum()),
+            shares[:, None] * self._projections(target, sources, geometry),
+            shares,
+        )
+
+    def _projections(
+        self, target: Update, sources: Sequence[Update], geometry: Geometry
+    ) -> Vector:
+        products, squared = geometry.products, geometry.source_squared
+        own = geometry.target_squared
+        if self.granularity == "model":
+            shape = products.shape
+            products = np.broadcast_to(products.sum(axis=1, keepdims=True), shape)
+            squared = np.broadcast_to(squared.sum(axis=1, keepdims=True), shape)
+            own = np.broadcast_to(own.sum(), own.shape)
+        if self.filter:
+            products = np.maximum(products, 0.0)
+        if self.magnitude == "cosine":
+            return cosine(products, own, squared) * alignment(target, sources)[:, None]
+        return np.divide(products, squared, out=np.zeros_like(products), where=squared > 0)
+
+
+def alignment(target: Update, sources: Sequence[Update]) -> Vector:
+    """``(K_T η_T) / (K_i η_i)``, shape ``(N,)``: what turns ``Δ_i`` into ``Δ̃_i``.
+
+    Raises
+    ------
+    ValueError
+        If a client did not report its steps or its learning rate.
+    """
+    scales = np.array([source.scale for source in sources])
+    if target.scale <= 0 or (scales <= 0).any():
+        raise ValueError("aligning updates needs num-steps and learning-rate from every client")
+    return target.scale / scales
+
+
+def combine(
+    model: Layers, target: Update, sources: Sequence[Update], coefficients: Coefficients
+) -> dict[str, NDArray[Any]]:
+    """Apply a rule's coefficients to the global model.
+
+    Float buffers become a weighted mean of the clients' (always between its inputs, so a running
+    variance stays positive); integer buffers are the target's.
+
+    Parameters
+    ----------
+    model : Layers
+        The global model ``θ``; its order of names is kept.
+    target, sources : Update
+        The clients' updates.
+    coefficients : Coefficients
+        From a rule.
+    """
+    layers = {name: layer for layer, name in enumerate(target.parameters)}
+    weights = [1.0 - float(coefficients.buffers.sum()), *coefficients.buffers]
+    new: dict[str, NDArray[Any]] = {}
+    for name, array in model.items():
+        if name in layers:
+            terms = [(coefficients.target, target.parameters[name])]
+            terms += [
+                (c, source.parameters[name])
+                for c, source in zip(coefficients.sources[:, layers[name]], sources, strict=True)
+            ]
+            new[name] = weighted_sum(array, terms)
+        else:
+            values = [target.buffers[name], *(source.buffers[name] for source in sources)]
+            new[name] = weighted_mean(values, weights)
+    return new
+
+
+def weighted_mean(arrays: Sequence[NDArray[Any]], weights: Sequence[float]) -> NDArray[Any]:
+    """Mean of buffers with weights that sum to 1; the first of them if they are not floats."""
+    if not np.issubdtype(arrays[0].dtype, np.floating):
+        return arrays[0].copy()
+    mean = weighted_sum(np.zeros_like(arrays[0]), list(zip(weights, arrays, strict=True)))
+    return np.asarray(np.clip(mean, np.min(arrays, axis=0), np.max(arrays, axis=0)))
+
+
+def mean_update(
+    model: Layers, clients: Sequence[Update], weights: Vector
+) -> dict[str, NDArray[Any]]:
+    """``θ ← θ + Σ_i w_i Δ_i``, with weights of shape ``(len(clients),)`` that sum to 1.
+
+    Source Only is this over the sources, FedAvg over all clients, Target Only over the target alone.
+    Integer buffers are those of the first client.
+    """
+    new: dict[str, NDArray[Any]] = {}
+    for name, array in model.items():
+        if name in clients[0].parameters:
+            updates = (client.parameters[name] for client in clients)
+            new[name] = weighted_sum(array, list(zip(weights.tolist(), updates, strict=True)))
+        else:
+            new[name] = weighted_mean([c.buffers[name] for c in clients], weights.tolist())
+    return new

@@ -1,0 +1,105 @@
+"""What one client did in one round, split into parameters (an update) and buffers (values)."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fda_flower.aggregation.layers import Layers, Vector
+
+_BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def find_buffers(model: Layers) -> frozenset[str]:
+    """Names of the arrays that are not directions in parameter space.
+
+    They are BatchNorm's running statistics, told by their PyTorch names, and every array that is not
+    of a floating-point type.
+
+    Examples
+    --------
+    >>> model = {"fc.weight": np.ones(2), "bn.running_var": np.ones(2), "steps": np.array(3)}
+    >>> sorted(find_buffers(model))
+    ['bn.running_var', 'steps']
+    """
+    return frozenset(
+        name
+        for name, array in model.items()
+        if name.rsplit(".", 1)[-1] in _BUFFER_NAMES or not np.issubdtype(array.dtype, np.floating)
+    )
+
+
+@dataclass(frozen=True)
+class Update:
+    """One client's local training in one round.
+
+    Attributes
+    ----------
+    parameters : Layers
+        ``Δ = θ_client − θ``, by layer, in the type of the model.
+    buffers : Layers
+        The client's buffers after training (values, not differences).
+    examples : int
+        ``n``, the number of examples trained on.
+    steps : int
+        ``K``, the number of optimizer steps; 0 if the client did not say.
+    learning_rate : float
+        ``η``; 0 if the client did not say.
+    """
+
+    parameters: Layers
+    buffers: Layers
+    examples: int
+    steps: int = 0
+    learning_rate: float = 0.0
+
+    @property
+    def scale(self) -> float:
+        """``K η``: the update divided by it is the client's gradient estimate, sign aside."""
+        return self.steps * self.learning_rate
+
+    @classmethod
+    def between(
+        cls,
+        before: Layers,
+        after: Layers,
+        examples: int,
+        steps: int = 0,
+        learning_rate: float = 0.0,
+        buffers: Collection[str] | None = None,
+    ) -> "Update":
+        """The update from the global model `before` to the client's model `after`.
+
+        Parameters
+        ----------
+        before, after : Layers
+            Models with the same names, shapes and types.
+        examples, steps, learning_rate
+            As the attributes.
+        buffers : Collection[str], optional
+            Names of the buffers. Default: `find_buffers`.
+        """
+        names = find_buffers(before) if buffers is None else buffers
+        return cls(
+            {name: after[name] - before[name] for name in before if name not in names},
+            {name: after[name] for name in before if name in names},
+            examples,
+            steps,
+            learning_rate,
+        )
+
+
+Weighting = Literal["examples", "uniform"]
+
+
+def source_weights(sources: Sequence[Update], weighting: Weighting = "examples") -> Vector:
+    """``α_i``, the weights among the sources; they sum to 1.
+
+    ``"examples"``: ``n_i / Σn`` (the authors' implementation, Flower's habit). ``"uniform"``: ``1/N``
+    (Definitions 4.1 and 4.3 of FedGP, ICLR 2024).
+    """
+    if weighting == "uniform":
+        return np.full(len(sources), 1 / len(sources))
+    examples = np.array([source.examples for source in sources], dtype=np.float64)
+    return examples / examples.sum()

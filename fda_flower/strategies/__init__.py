@@ -1,0 +1,22 @@
+"""Flower strategies for federated domain adaptation; they know no data set, model or client."""
+
+from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.strategies.fedavg import FedAvg
+from fda_flower.strategies.fedda import FedDA
+from fda_flower.strategies.fedgp import FedGP
+from fda_flower.strategies.registry import METHODS, Method
+from fda_flower.strategies.run_folder import RunFolder
+from fda_flower.strategies.source_only import SourceOnly
+from fda_flower.strategies.target_only import TargetOnly
+
+__all__ = [
+    "METHODS",
+    "DomainAdaptationStrategy",
+    "FedAvg",
+    "FedDA",
+    "FedGP",
+    "Method",
+    "RunFolder",
+    "SourceOnly",
+    "TargetOnly",
+]

@@ -1,0 +1,388 @@
+"""The base of every strategy: one round of federated domain adaptation, its checks and its records."""
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping
+from logging import INFO, WARNING
+from typing import Any, ClassVar, TypedDict
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fda_flower.aggregation import Layers, Update, find_buffers
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.strategies.replies import BadReplyError, content_of, read_number, read_update
+from fda_flower.strategies.roster import Node, Roster
+from fda_flower.strategies.run_folder import Record, RunFolder
+
+
+class CommonOptions(TypedDict, total=False):
+    """Options that every strategy takes; see `DomainAdaptationStrategy`."""
+
+    target: str | None
+    min_sources: int
+    wait_for: int | None
+    wait_seconds: float
+    max_held_rounds: int
+    buffers: Collection[str] | None
+    output: RunFolder | None
+    on_round: Callable[[Record], None] | None
+
+
+class DomainAdaptationStrategy(Strategy):
+    """One round: ask the clients to train, check their replies, combine them, evaluate on the target.
+
+    A subclass says how to `combine` updates, and which roles have to train.
+
+    Parameters
+    ----------
+    target : str, optional
+        The target's domain. Default: the node that gives its role as ``"target"``.
+    min_sources : int
+        With fewer usable replies of sources the model stays as it is.
+    wait_for : int, optional
+        Nodes to wait for before the first round. Default: the target and `min_sources`.
+    wait_seconds : float
+        How long to wait for them.
+    max_held_rounds : int
+        After so many rounds in a row that could not change the model, the run ends with an error.
+    buffers : Collection[str], optional
+        Names of the arrays that are no parameters. Default: `fda_flower.aggregation.find_buffers`.
+    output : RunFolder, optional
+        Where to write a line a round and a checkpoint, and to resume from.
+    on_round : callable, optional
+        Called with each round's record, for progress displays.
+
+    Attributes
+    ----------
+    history : list[dict]
+        The record of each round, as in ``rounds.jsonl``.
+    """
+
+    trains: ClassVar[frozenset[str]] = frozenset({"source", "target"})
+    """The roles that train; the others are not asked to."""
+
+    def __init__(
+        self,
+        *,
+        target: str | None = None,
+        min_sources: int = 1,
+        wait_for: int | None = None,
+        wait_seconds: float = 60.0,
+        max_held_rounds: int = 3,
+        buffers: Collection[str] | None = None,
+        output: RunFolder | None = None,
+        on_round: Callable[[Record], None] | None = None,
+    ) -> None:
+        if min_sources < 1:
+            raise ConfigError(f"min_sources is {min_sources}, it must be at least 1")
+        if max_held_rounds < 1:
+            raise ConfigError(f"max_held_rounds is {max_held_rounds}, it must be at least 1")
+        self.min_sources = min_sources
+        self.max_held_rounds = max_held_rounds
+        self.history: list[Record] = []
+        self.roster = Roster(target)
+        self._waiting = (wait_for or min_sources + 1, wait_seconds)
+        self._buffers = buffers
+        self._output = output
+        self._on_round = on_round
+        self._held_rounds = 0
+        self._model: Layers = {}
+        self._sent: list[Message] = []
+        self._record: Record = {}
+
+    # What a method defines
+
+    @abstractmethod
+    def combine(
+        self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record
+    ) -> Layers:
+        """The new global model.
+
+        Parameters
+        ----------
+        model : Layers
+            The global model.
+        target : Update or None
+            The target's update; None where the target does not train.
+        sources : Mapping[str, Update]
+            The sources' updates by domain, in the order of domains; at least `min_sources`, or none
+            where sources do not train.
+        record : dict
+            The round's record, to add to.
+        """
+
+    def settings(self) -> Record:
+        """What defines the strategy, for the run's configuration and the log."""
+        return {"min-sources": self.min_sources}
+
+    def extra_config(self, server_round: int, node: Node) -> ConfigRecord:
+        """What a method asks of a client beside the training."""
+        return ConfigRecord()
+
+    def read_extra(self, reply: RecordDict, node: Node, update: Update, record: Record) -> None:
+        """Read what a method asked for; called for each reply that was accepted."""
+
+    def check_roster(self) -> None:
+        """Raise an error if the method cannot work with these nodes; called before training."""
+
+    # The run
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run the rounds, from the checkpoint on if `output` is resumed.
+
+        Parameters and result are those of Flower's ``Strategy.start``; the result's arrays are always
+        the last global model.
+
+        Raises
+        ------
+        ConfigError
+            If a setting cannot work, before any training.
+        RunError
+            If roles are missing or claimed twice, or the model was held for `max_held_rounds` rounds.
+        """
+        if num_rounds < 1:
+            raise ConfigError(f"num_rounds is {num_rounds}, it must be at least 1")
+        result, done = Result(arrays=initial_arrays), 0
+        if self._output is not None:
+            done = self._resume(self._output, result)
+        self._check_model(result.arrays, initial_arrays)
+        self.roster.refresh(grid, *self._waiting)
+        self.roster.require(self.min_sources)
+        self.check_roster()
+        self.summary()
+        if evaluate_fn and done == 0 and (metrics := evaluate_fn(0, result.arrays)) is not None:
+            result.evaluate_metrics_serverapp[0] = metrics
+        for server_round in range(done + 1, num_rounds + 1):
+            begun = time.perf_counter()
+            messages = self.configure_train(
+                server_round, result.arrays, train_config or ConfigRecord(), grid
+            )
+            replies = list(grid.send_and_receive(messages, timeout=timeout))
+            trained = time.perf_counter()
+            arrays, train_metrics = self.aggregate_train(server_round, replies)
+            del replies
+            result.arrays = arrays or result.arrays
+            aggregated = time.perf_counter()
+            messages = self.configure_evaluate(
+                server_round, result.arrays, evaluate_config or ConfigRecord(), grid
+            )
+            answers = grid.send_and_receive(messages, timeout=timeout)
+            metrics = self.aggregate_evaluate(server_round, answers)
+            if train_metrics is not None:
+                result.train_metrics_clientapp[server_round] = train_metrics
+            if metrics is not None:
+                result.evaluate_metrics_clientapp[server_round] = metrics
+            if evaluate_fn and (own := evaluate_fn(server_round, result.arrays)) is not None:
+                result.evaluate_metrics_serverapp[server_round] = own
+                self._record["server"] = dict(own)
+            self._record["seconds"] = {
+                "train": trained - begun,
+                "aggregate": aggregated - trained,
+                "evaluate": time.perf_counter() - aggregated,
+            }
+            self._finish_round(num_rounds)
+        return result
+
+    def summary(self) -> None:
+        """Log what the strategy is and who takes part."""
+        log(INFO, "%s: %s", type(self).__name__, self.settings())
+        target = self.roster.target
+        sources = ", ".join(node.domain for node in self.roster.sources)
+        log(INFO, "Target: %s. Sources: %s", target.domain if target else "not connected", sources)
+
+    # A round, in Flower's four steps
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """A train message for each client whose role trains, each with records of its own."""
+        self.roster.refresh(grid)
+        self.check_roster()
+        self._model = {name: array.numpy() for name, array in arrays.items()}
+        self._record = {"round": server_round}
+        self._sent = [
+            self._message(server_round, node, "train", arrays, config)
+            for node in self.roster.nodes
+            if self._role(node) in self.trains
+        ]
+        return self._sent
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Check the replies, combine the good ones; no arrays if the model has to stay as it is."""
+        record = self._record
+        record.update({"held": None, "target": None, "sources": {}, "dropped": []})
+        record["bytes-received"] = 0
+        target: Update | None = None
+        sources: dict[str, Update] = {}
+        for node, reply in self._by_node(replies):
+            try:
+                update = self._read(node, reply)
+            except BadReplyError as error:
+                record["dropped"].append({"domain": node.domain, "reason": str(error)})
+                log(WARNING, "Round %d: dropped the reply of %s: %s", server_round, node.domain, error)
+                continue
+            if node.is_target:
+                target = update
+            else:
+                sources[node.domain] = update
+        record["held"] = self._why_held(target, sources)
+        new = None
+        if record["held"] is None:
+            combined = self.combine(self._model, target, sources, record)
+            new = ArrayRecord({name: Array(array) for name, array in combined.items()})
+            self._model = combined
+        else:
+            log(WARNING, "Round %d: the model stays as it is: %s", server_round, record["held"])
+        self._held_rounds = 0 if new is not None else self._held_rounds + 1
+        return new, self._train_metrics()
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """An evaluate message for the target."""
+        target = self.roster.target
+        self._sent = (
+            [self._message(server_round, target, "evaluate", arrays, config)] if target else []
+        )
+        return self._sent
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """The global model's metrics on the target's test set."""
+        if not self._sent:
+            return None
+        try:
+            ((_, reply),) = self._by_node(replies)
+            if reply is None:
+                raise BadReplyError("no reply within the timeout")
+            content = content_of(reply)
+            metrics = {
+                key: read_number(content, key) for key in content.metric_records.get("metrics", {})
+            }
+        except BadReplyError as error:
+            log(WARNING, "Round %d: the target did not evaluate: %s", server_round, error)
+            self._record["evaluation-failed"] = str(error)
+            return None
+        self._record.update({key: metrics[key] for key in ("accuracy", "loss") if key in metrics})
+        return MetricRecord(metrics)
+
+    # The parts of it
+
+    def _resume(self, folder: RunFolder, result: Result) -> int:
+        checkpoint = folder.open({"name": type(self).__name__, **self.settings()})
+        self.history = folder.read_rounds()
+        if checkpoint is None:
+            return 0
+        model, done, state = checkpoint
+        result.arrays = ArrayRecord({name: Array(array) for name, array in model.items()})
+        self._held_rounds = state["held-rounds"]
+        log(INFO, "Resumed after round %d from %s", done, folder.path)
+        return done
+
+    @staticmethod
+    def _check_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
+        for name in {*arrays, *initial}:
+            ours, other = arrays.get(name), initial.get(name)
+            if ours is None or other is None or (ours.shape, ours.dtype) != (other.shape, other.dtype):
+                raise ConfigError(
+                    f"the checkpoint is of another model: '{name}' differs; choose another --output"
+                )
+
+    @staticmethod
+    def _role(node: Node) -> str:
+        return "target" if node.is_target else "source"
+
+    def _message(
+        self, server_round: int, node: Node, kind: str, arrays: ArrayRecord, config: ConfigRecord
+    ) -> Message:
+        settings = ConfigRecord({**config, "server-round": server_round})
+        if kind == "train":
+            settings.update(self.extra_config(server_round, node))
+        content = RecordDict({"arrays": ArrayRecord(dict(arrays)), "config": settings})
+        return Message(content, node.id, kind)
+
+    def _by_node(self, replies: Iterable[Message]) -> Iterable[tuple[Node, Message | None]]:
+        """Each node that was asked, in the order of domains, with its reply or None."""
+        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._sent}
+        answered: dict[int, Message] = {}
+        for reply in replies:
+            # The error reply of a dead SuperNode does not carry the node's own id.
+            origin = asked.get(reply.metadata.reply_to_message_id, reply.metadata.src_node_id)
+            answered[origin] = reply
+        for message in self._sent:
+            node = self.roster.get(message.metadata.dst_node_id)
+            if node is not None:
+                yield node, answered.get(node.id)
+
+    def _read(self, node: Node, reply: Message | None) -> Update:
+        if reply is None:
+            raise BadReplyError("no reply within the timeout")
+        content = content_of(reply)
+        self._record["bytes-received"] += sum(
+            records.count_bytes() for records in content.array_records.values()
+        )
+        buffers = find_buffers(self._model) if self._buffers is None else self._buffers
+        update = read_update(reply, self._model, buffers, self._role(node))
+        entry: Record = {
+            "domain": node.domain,
+            "examples": update.examples,
+            "steps": update.steps,
+            "train-loss": read_number(content, "train-loss", 0) or None,
+        }
+        if node.is_target:
+            self._record["target"] = entry
+        else:
+            self._record["sources"][node.domain] = entry
+        self.read_extra(content, node, update, entry)
+        return update
+
+    def _why_held(self, target: Update | None, sources: Mapping[str, Update]) -> str | None:
+        if "target" in self.trains and target is None:
+            return "no usable reply of the target"
+        if "source" in self.trains and len(sources) < self.min_sources:
+            return f"{len(sources)} usable replies of sources, at least {self.min_sources} needed"
+        return None
+
+    def _train_metrics(self) -> MetricRecord:
+        metrics: dict[str, int | float] = {"dropped": len(self._record["dropped"])}
+        for domain, entry in self._record["sources"].items():
+            for key in ("train-loss", "beta"):
+                if entry.get(key) is not None:
+                    metrics[f"{key}.{domain}"] = entry[key]
+        return MetricRecord(metrics)
+
+    def _finish_round(self, num_rounds: int) -> None:
+        record: dict[str, Any] = self._record
+        self.history.append(record)
+        if self._output is not None:
+            self._output.save_round(record, self._model, {"held-rounds": self._held_rounds})
+        if self._on_round is not None:
+            self._on_round(record)
+        accuracy = record.get("accuracy")
+        log(
+            INFO,
+            "Round %d/%d: target accuracy %s",
+            record["round"],
+            num_rounds,
+            "unknown" if accuracy is None else f"{100 * accuracy:.1f}%",
+        )
+        if self._held_rounds >= self.max_held_rounds:
+            raise RunError(
+                f"the model could not be updated for {self._held_rounds} rounds in a row "
+                f"({record['held']}): mend the clients, then resume"
+            )

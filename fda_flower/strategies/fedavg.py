@@ -1,0 +1,27 @@
+"""FedAvg, with the target as one client among the others."""
+
+from collections.abc import Mapping
+
+from fda_flower.aggregation import Layers, Update, mean_update, source_weights
+from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.strategies.run_folder import Record
+
+
+class FedAvg(DomainAdaptationStrategy):
+    """The mean of all clients' models, the target's included, weighted by their examples.
+
+    It is McMahan et al.'s rule as Flower's own ``FedAvg`` has it, but the result does not depend on the
+    order of the replies, and integer buffers keep their type.
+
+    Parameters
+    ----------
+    **common
+        See `DomainAdaptationStrategy`.
+    """
+
+    def combine(
+        self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record
+    ) -> Layers:
+        """The weighted mean."""
+        clients = [client for client in (target, *sources.values()) if client is not None]
+        return mean_update(model, clients, source_weights(clients))

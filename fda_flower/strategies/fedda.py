@@ -1,0 +1,48 @@
+"""FedDA: the target's update combined with each source's."""
+
+from typing import ClassVar, Literal, Unpack
+
+from fda_flower import aggregation
+from fda_flower.aggregation import Form, Weighting, beta_fedda
+from fda_flower.strategies.base import CommonOptions
+from fda_flower.strategies.weighting import Beta, WeightedStrategy
+
+
+class FedDA(WeightedStrategy):
+    """``θ ← θ + Σ_i α_i [(1−β_i) Δ_T + β_i Δ_i]`` (Jiang et al., ICLR 2024, Definition 4.1).
+
+    Parameters
+    ----------
+    beta, auto, source_weights, **common
+        See `WeightedStrategy`. With `auto` this is FedDA_Auto; the target sends one number a batch.
+    updates : {"raw", "aligned"}
+        Combine the sources' updates as they are (the authors' code), or rescaled to the target's steps
+        and learning rate.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import FedDA
+    >>> strategy = FedDA(auto=True)
+    """
+
+    forms: ClassVar[tuple[Form, ...]] = ("norms",)
+
+    def __init__(
+        self,
+        beta: Beta = 0.5,
+        *,
+        auto: bool = False,
+        updates: Literal["raw", "aligned"] = "raw",
+        source_weights: Weighting = "examples",
+        **common: Unpack[CommonOptions],
+    ) -> None:
+        super().__init__(
+            aggregation.FedDA(updates),
+            beta_fedda,
+            beta=beta,
+            auto=auto,
+            form="norms",
+            sketch_size=1,
+            source_weights=source_weights,
+            **common,
+        )

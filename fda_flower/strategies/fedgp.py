@@ -1,0 +1,63 @@
+"""FedGP: the target's update projected on each source's, and what disagrees dropped."""
+
+from typing import ClassVar, Literal, Unpack
+
+from fda_flower import aggregation
+from fda_flower.aggregation import Form, Weighting, beta_fedgp, beta_fedgp_thresholded
+from fda_flower.strategies.base import CommonOptions
+from fda_flower.strategies.weighting import Beta, WeightedStrategy
+
+
+class FedGP(WeightedStrategy):
+    """``θ ← θ + Σ_i α_i [(1−β_i) Δ_T + β_i P₊(Δ_T | Δ_i)]`` (Jiang et al., ICLR 2024, Definition 4.3).
+
+    Parameters
+    ----------
+    beta, auto, source_weights, **common
+        See `WeightedStrategy`. With `auto` this is FedGP_Auto.
+    granularity, filter, magnitude
+        See `fda_flower.aggregation.FedGP`.
+    thresholded : bool
+        Let β account for the filter, as the authors' code does.
+    form : {"sketch", "full"}
+        What the target sends with `auto`: a sketch of each batch update, or the updates themselves.
+    sketch_size : int
+        Numbers in a sketch.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import FedGP
+    >>> strategy = FedGP(beta=0.5)
+    """
+
+    forms: ClassVar[tuple[Form, ...]] = ("sketch", "full")
+
+    def __init__(
+        self,
+        beta: Beta = 0.5,
+        *,
+        auto: bool = False,
+        granularity: Literal["layer", "model"] = "layer",
+        filter: bool = True,
+        magnitude: Literal["projection", "cosine"] = "projection",
+        thresholded: bool = False,
+        form: Form = "sketch",
+        sketch_size: int = 1024,
+        source_weights: Weighting = "examples",
+        **common: Unpack[CommonOptions],
+    ) -> None:
+        super().__init__(
+            aggregation.FedGP(granularity, filter, magnitude),
+            beta_fedgp_thresholded if thresholded else beta_fedgp,
+            beta=beta,
+            auto=auto,
+            form=form,
+            sketch_size=sketch_size,
+            source_weights=source_weights,
+            **common,
+        )
+        self._thresholded = thresholded
+
+    def settings(self) -> dict[str, object]:
+        """What defines the strategy."""
+        return {**super().settings(), "thresholded": self._thresholded}

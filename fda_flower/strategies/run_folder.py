@@ -1,0 +1,194 @@
+"""The files of a run: its configuration, a line a round, and a checkpoint, so that it can be resumed."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from fda_flower.aggregation import Layers
+from fda_flower.errors import ConfigError, RunError
+
+Record = dict[str, Any]
+Checkpoint = tuple[dict[str, NDArray[Any]], int, Record]
+
+
+class RunFolder:
+    """The folder of one run.
+
+    ======================= =======================================================================
+    ``config.json``         everything that defines the run
+    ``rounds.jsonl``        one line a round, written when the round ends
+    ``checkpoint``          the model (safetensors), the round and the strategy's state, one file
+    ======================= =======================================================================
+
+    Parameters
+    ----------
+    path : str or Path
+        Made if it does not exist.
+    config : Mapping, optional
+        What defines the run. A folder is only ever resumed with the same.
+    notes : Mapping, optional
+        Written into ``config.json`` beside it, free to differ on resume (versions, machine, rounds).
+    resume : bool
+        Go on from the checkpoint, if there is one. Without it a folder that holds a run is refused.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        config: Mapping[str, Any] | None = None,
+        notes: Mapping[str, Any] | None = None,
+        resume: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self.config: Record = dict(config or {})
+        self._notes = dict(notes or {})
+        self._resume = resume
+
+    def open(self, strategy: Mapping[str, Any]) -> Checkpoint | None:
+        """Claim the folder for this run, before any training.
+
+        Parameters
+        ----------
+        strategy : Mapping
+            The strategy's own settings; they define the run too.
+
+        Returns
+        -------
+        tuple or None
+            Model, round and strategy state of the checkpoint to go on from.
+
+        Raises
+        ------
+        ConfigError
+            If the folder holds another run, or a run that is not to be resumed, or cannot be written.
+        RunError
+            If its checkpoint is damaged.
+        """
+        self.config = json.loads(json.dumps({**self.config, "strategy": dict(strategy)}))
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            found = self._read_config()
+            if found is not None:
+                self._check_same(found)
+            write_atomically(
+                self.path / "config.json",
+                json.dumps({"run": self.config, **self._notes}, indent=2).encode() + b"\n",
+            )
+        except OSError as error:
+            raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
+        checkpoint = self.load_checkpoint() if (self.path / "checkpoint").exists() else None
+        self._keep_rounds(0 if checkpoint is None else checkpoint[1])
+        return checkpoint
+
+    def save_round(self, record: Record, model: Layers, state: Record) -> None:
+        """Append a round's record, then replace the checkpoint."""
+        with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(finite(record)) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        header = {"round": record["round"], "state": state, "run": self.config}
+        arrays = {name: np.asarray(array, order="C") for name, array in model.items()}
+        names = json.dumps(list(arrays))
+        data = save(arrays, metadata={"fda-flower": json.dumps(header), "names": names})
+        write_atomically(self.path / "checkpoint", data)
+
+    def load_checkpoint(self) -> Checkpoint:
+        """Model, round and strategy state of the last round that was finished.
+
+        Raises
+        ------
+        ConfigError
+            If the checkpoint is of another configuration.
+        RunError
+            If it is truncated or not a checkpoint.
+        """
+        path = self.path / "checkpoint"
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                header = json.loads(metadata["fda-flower"])
+                # A safetensors file sorts its arrays: the model's own order is kept beside them.
+                arrays = {name: file.get_tensor(name) for name in json.loads(metadata["names"])}
+        except (SafetensorError, KeyError, ValueError, OSError) as error:
+            raise RunError(
+                f"the checkpoint '{path}' is damaged ({error}): delete it to start the run again, or "
+                "restore it from a copy"
+            ) from error
+        if self.config and header["run"] != self.config:
+            raise _other_run(path, header["run"], self.config)
+        return arrays, int(header["round"]), header["state"]
+
+    def read_rounds(self) -> list[Record]:
+        """The records written so far; a last line that was cut off is left out."""
+        path = self.path / "rounds.jsonl"
+        records: list[Record] = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                break
+        return records
+
+    def _read_config(self) -> Record | None:
+        path = self.path / "config.json"
+        if not path.exists():
+            if any((self.path / name).exists() for name in ("checkpoint", "rounds.jsonl")):
+                raise ConfigError(
+                    f"'{self.path}' holds a run without its config.json: choose another --output"
+                )
+            return None
+        try:
+            config: Record = json.loads(path.read_text(encoding="utf-8"))["run"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"'{path}' is not the configuration of a run ({error}): choose another --output"
+            ) from error
+        return config
+
+    def _check_same(self, found: Record) -> None:
+        if found != self.config:
+            raise _other_run(self.path, found, self.config)
+        if not self._resume:
+            raise ConfigError(
+                f"the output folder '{self.path}' already holds this run: go on with --resume "
+                "(resume=True), or choose another --output"
+            )
+
+    def _keep_rounds(self, last: int) -> None:
+        """Drop the lines of rounds after the checkpoint: they are run again."""
+        kept = [record for record in self.read_rounds() if record["round"] <= last]
+        text = "".join(json.dumps(record) + "\n" for record in kept)
+        write_atomically(self.path / "rounds.jsonl", text.encode())
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def finite(value: Any) -> Any:
+    """The same JSON value with NaN and infinity as null, so that any reader takes it."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:
+    keys = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+    differences = ", ".join(f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys)
+    return ConfigError(f"'{path}' is of another run ({differences}): choose another --output")

@@ -1,0 +1,29 @@
+"""Target Only: what the target achieves alone."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from fda_flower.aggregation import Layers, Update, mean_update
+from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.strategies.run_folder import Record
+
+
+class TargetOnly(DomainAdaptationStrategy):
+    """``θ ← θ + Δ_T``. The sources do not train.
+
+    Parameters
+    ----------
+    **common
+        See `DomainAdaptationStrategy`.
+    """
+
+    trains: ClassVar[frozenset[str]] = frozenset({"target"})
+
+    def combine(
+        self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record
+    ) -> Layers:
+        """The target's model."""
+        assert target is not None, "the base class holds the model without the target"
+        return mean_update(model, [target], np.ones(1))
