@@ -1,9 +1,9 @@
 """The methods by name. A new one is a strategy in a file of its own, and one line here."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.fedavg import FedAvg
@@ -34,13 +34,13 @@ class Method:
     @property
     def auto(self) -> bool:
         """Whether it estimates β, and so needs at least two batches on the target."""
-        return isinstance(self.build, partial) and bool(self.build.keywords.get("auto"))
+        parameter = inspect.signature(self.build).parameters.get("auto")
+        return parameter is not None and parameter.default is True
 
     @property
     def weighted(self) -> bool:
         """Whether it takes a β."""
-        build: Any = self.build.func if isinstance(self.build, partial) else self.build
-        return build in (FedDA, FedGP)
+        return "beta" in inspect.signature(self.build).parameters
 
 
 METHODS: dict[str, Method] = {

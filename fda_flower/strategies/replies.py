@@ -50,14 +50,10 @@ def read_update(reply: Message, model: Layers, buffers: Collection[str], role: s
     examples = read_number(content, "num-examples")
     if examples <= 0:
         raise BadReplyError(f"num-examples is {examples:g}, it must be above 0")
-    return Update.between(
-        model,
-        after,
-        int(examples),
-        int(read_number(content, "num-steps", 0)),
-        read_number(content, "learning-rate", 0),
-        buffers,
-    )
+    steps, rate = read_number(content, "num-steps", 0), read_number(content, "learning-rate", 0)
+    if steps < 0 or rate < 0:
+        raise BadReplyError(f"num-steps is {steps:g} and learning-rate {rate:g}, neither may be negative")
+    return Update.between(model, after, int(examples), int(steps), rate, buffers)
 
 
 def read_arrays(content: RecordDict, key: str) -> Mapping[str, NDArray[np.generic]]:
@@ -79,7 +75,7 @@ def read_number(content: RecordDict, key: str, default: float | None = None) -> 
     value = metrics.get(key, default)
     if value is None:
         raise BadReplyError(f"its metrics have no '{key}'")
-    if not isinstance(value, int | float) or not np.isfinite(value) or value < 0:
+    if not isinstance(value, int | float) or not np.isfinite(value):
         raise BadReplyError(f"its metric '{key}' is {value!r}, expected a finite number")
     return float(value)
 

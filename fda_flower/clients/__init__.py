@@ -1,0 +1,21 @@
+"""Flower clients for federated domain adaptation; they know no strategy."""
+
+from fda_flower.clients.client import DomainClient
+from fda_flower.clients.recorder import Recorder, make_recorder
+from fda_flower.clients.serve import answer_role_query, serve
+from fda_flower.clients.source import SourceClient
+from fda_flower.clients.target import TargetClient
+from fda_flower.clients.training import LocalTraining, evaluate, train
+
+__all__ = [
+    "DomainClient",
+    "LocalTraining",
+    "Recorder",
+    "SourceClient",
+    "TargetClient",
+    "answer_role_query",
+    "evaluate",
+    "make_recorder",
+    "serve",
+    "train",
+]

@@ -1,0 +1,122 @@
+"""What source and target clients share: one domain, one model, one training loop."""
+
+import io
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from flwr.client import NumPyClient
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fda_flower.clients.recorder import Recorder
+from fda_flower.clients.training import LocalTraining, evaluate, repeatable, train
+from fda_flower.datasets import Domain
+from fda_flower.seeds import derive_seed
+
+NDArrays = list[NDArray[Any]]
+
+
+class DomainClient(NumPyClient):
+    """A client that trains on its own domain.
+
+    Parameters
+    ----------
+    domain : Domain
+        Its data, on the device of the model.
+    model : Module
+        The network; its weights are overwritten by the server's.
+    training : LocalTraining
+        How it trains in a round.
+    seed : int
+        With the round and the domain it decides the order of samples, whichever process runs it.
+    threads : int
+        Torch's threads while it trains.
+    """
+
+    role: ClassVar[str]
+
+    def __init__(
+        self,
+        domain: Domain,
+        model: nn.Module,
+        training: LocalTraining,
+        seed: int = 0,
+        threads: int = 1,
+    ) -> None:
+        self.domain = domain
+        self.model = model
+        self.training = training
+        self._seed = seed
+        self._threads = threads
+
+    def get_parameters(self, config: dict[str, Any]) -> NDArrays:
+        """The model's state dictionary, in its order."""
+        return [tensor.detach().cpu().numpy() for tensor in self.model.state_dict().values()]
+
+    def fit(
+        self, parameters: NDArrays, config: dict[str, Any]
+    ) -> tuple[NDArrays, int, dict[str, Any]]:
+        """Train from the server's model for one round.
+
+        Parameters
+        ----------
+        parameters : list of arrays
+            The global model, in the order of the state dictionary.
+        config : dict
+            ``server-round``; and for the target what `make_recorder` reads.
+
+        Returns
+        -------
+        tuple
+            The trained model, the number of examples, and the metrics ``num-steps``,
+            ``learning-rate``, ``train-loss``; from the target also ``batch-updates.*``, arrays in NumPy's
+            file format, which `fda_flower.clients.serve` sends as arrays.
+        """
+        self._load(parameters)
+        seed = derive_seed(self._seed, "train", config.get("server-round", 0), self.domain.name)
+        with repeatable(seed, self._threads):
+            recorder = self.recorder(config)
+            generator = torch.Generator().manual_seed(seed)
+            steps, loss = train(self.model, self.domain.train, self.training, generator, recorder)
+        metrics: dict[str, Any] = {
+            "num-steps": steps,
+            "learning-rate": self.training.learning_rate,
+            "train-loss": loss,
+        }
+        if recorder is not None:
+            arrays = recorder.arrays()
+            metrics |= {f"batch-updates.{name}": to_bytes(array) for name, array in arrays.items()}
+        return self.get_parameters({}), len(self.domain.train), metrics
+
+    def evaluate(
+        self, parameters: NDArrays, config: dict[str, Any]
+    ) -> tuple[float, int, dict[str, Any]]:
+        """Loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""
+        self._load(parameters)
+        seed = derive_seed(self._seed, "test", config.get("server-round", 0), self.domain.name)
+        with repeatable(seed, self._threads):
+            generator = torch.Generator().manual_seed(seed)
+            loss, accuracy = evaluate(self.model, self.domain.test, generator)
+        return loss, len(self.domain.test), {"accuracy": accuracy}
+
+    def recorder(self, config: dict[str, Any]) -> Recorder | None:
+        """What records the steps of this round, if anything."""
+        return None
+
+    def parameters_in_order(self) -> list[Tensor]:
+        """The model's parameters, without its buffers, in the order of its state dictionary."""
+        parameters = dict(self.model.named_parameters(remove_duplicate=False))
+        return [parameters[name] for name in self.model.state_dict() if name in parameters]
+
+    def _load(self, parameters: NDArrays) -> None:
+        state = self.model.state_dict()
+        tensors = (torch.from_numpy(array) for array in parameters)
+        self.model.load_state_dict(dict(zip(state, tensors, strict=True)))
+
+
+def to_bytes(array: NDArray[Any]) -> bytes:
+    """An array in NumPy's file format, never pickled."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()

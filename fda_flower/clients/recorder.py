@@ -1,0 +1,133 @@
+"""The recorder of per-step updates: what the target sends for auto-weighting, as it trains.
+
+It keeps one copy of the parameters, refreshed in place after each step, and never copies the model.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fda_flower.aggregation import CountSketch
+from fda_flower.errors import unknown
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Recorder(ABC):
+    """Records ``δ_j``, the change of the parameters in each optimizer step.
+
+    Parameters
+    ----------
+    parameters : Sequence[Tensor]
+        The model's parameters, in the order of its state dictionary; ``m`` numbers in all.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self._parameters = [parameter.detach() for parameter in parameters]
+        self._previous = [parameter.clone() for parameter in self._parameters]
+        self._squared_norms: list[Tensor] = []
+
+    def step(self) -> None:
+        """Record the step that the optimizer has just made."""
+        torch._foreach_sub_(self._previous, self._parameters)
+        norms = torch.stack([torch.linalg.vector_norm(d, dtype=torch.float64) for d in self._previous])
+        self._squared_norms.append(norms.square().sum())
+        self._keep(self._previous)
+        torch._foreach_copy_(self._previous, self._parameters)
+
+    def arrays(self) -> Arrays:
+        """What was recorded of ``B`` steps, as `fda_flower.aggregation.batches` has it."""
+        norms = torch.stack(self._squared_norms) if self._squared_norms else torch.zeros(0)
+        return {"norms": norms.cpu().numpy().astype(np.float64)}
+
+    @abstractmethod
+    def _keep(self, negative: list[Tensor]) -> None:
+        """Keep what the form needs of ``-δ_j``."""
+
+
+class NormsRecorder(Recorder):
+    """``‖δ_j‖²`` of each step: ``B`` numbers."""
+
+    def _keep(self, negative: list[Tensor]) -> None:
+        pass
+
+
+class SketchRecorder(Recorder):
+    """A CountSketch of each step: ``B x k`` numbers."""
+
+    def __init__(self, parameters: Sequence[Tensor], sketch: CountSketch) -> None:
+        super().__init__(parameters)
+        self._size = sketch.size
+        lengths = [parameter.numel() for parameter in self._parameters]
+        places = torch.from_numpy(sketch.places(sum(lengths)))
+        self._places = [
+            part.to(parameter.device)
+            for part, parameter in zip(places.split(lengths), self._parameters, strict=True)
+        ]
+        self._sketches: list[Tensor] = []
+
+    def _keep(self, negative: list[Tensor]) -> None:
+        signed = torch.zeros(2 * self._size, dtype=torch.float64, device=negative[0].device)
+        for places, part in zip(self._places, negative, strict=True):
+            signed.index_add_(0, places, part.reshape(-1).double())
+        self._sketches.append(signed[self._size :] - signed[: self._size])
+
+    def arrays(self) -> Arrays:
+        """Norms and sketches."""
+        sketches = torch.stack(self._sketches) if self._sketches else torch.zeros(0, self._size)
+        return {**super().arrays(), "sketch": sketches.cpu().numpy().astype(np.float64)}
+
+
+class FullRecorder(Recorder):
+    """Each step as it is: ``B x m`` numbers."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        super().__init__(parameters)
+        self._rows: list[NDArray[np.float32]] = []
+
+    def _keep(self, negative: list[Tensor]) -> None:
+        row = torch.cat([part.reshape(-1) for part in negative]).neg_()
+        self._rows.append(row.cpu().float().numpy())
+
+    def arrays(self) -> Arrays:
+        """Norms and updates."""
+        size = sum(parameter.numel() for parameter in self._parameters)
+        rows = np.stack(self._rows) if self._rows else np.zeros((0, size), np.float32)
+        return {**super().arrays(), "full": rows}
+
+
+def make_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Recorder | None:
+    """The recorder that a train message asks for.
+
+    Parameters
+    ----------
+    parameters : Sequence[Tensor]
+        The model's parameters.
+    config : Mapping
+        Of the message: ``batch-updates`` (``"norms"``, ``"sketch"`` or ``"full"``; absent for none) and,
+        with ``"sketch"``, ``sketch-size`` and ``sketch-seed``.
+    """
+    form = config.get("batch-updates")
+    if form is None:
+        return None
+    if form not in RECORDERS:
+        raise unknown("form of batch updates", form, RECORDERS)
+    return RECORDERS[form](parameters, config)
+
+
+def _sketch_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Recorder:
+    sketch = CountSketch(int(config["sketch-size"]), int(config["sketch-seed"]))
+    return SketchRecorder(parameters, sketch)
+
+
+RECORDERS: dict[str, Callable[[Sequence[Tensor], Mapping[str, Any]], Recorder]] = {
+    "norms": lambda parameters, _: NormsRecorder(parameters),
+    "sketch": _sketch_recorder,
+    "full": lambda parameters, _: FullRecorder(parameters),
+}
+"""The recorders by form."""

@@ -1,0 +1,121 @@
+"""Serve a `NumPyClient` from a Message-API `ClientApp`, and answer the strategies' role query."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
+from numpy.typing import NDArray
+
+_BATCH_UPDATES = "batch-updates."
+
+
+def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = None) -> ClientApp:
+    """A `ClientApp` that works with the strategies of this package.
+
+    Parameters
+    ----------
+    client_fn : callable
+        Makes the client of a node. Its role and domain are the client's attributes ``role`` and
+        ``domain`` (or ``domain.name``) if it has them, else the node configuration's.
+    mods : list, optional
+        Flower's mods.
+
+    Examples
+    --------
+    >>> from flwr.client import NumPyClient
+    >>> app = serve(lambda context: NumPyClient())
+    """
+    app = ClientApp(mods=mods)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        client = client_fn(context)
+        arrays = message.content.array_records["arrays"]
+        parameters, examples, metrics = client.fit(arrays.to_numpy_ndarrays(), _config(message))
+        content = RecordDict(
+            {
+                "arrays": _named(parameters, list(arrays)),
+                "metrics": MetricRecord({"num-examples": examples, **_numbers(metrics)}),
+                "info": _info(client, context),
+            }
+        )
+        recorded = {k: v for k, v in metrics.items() if k.startswith(_BATCH_UPDATES)}
+        if recorded:
+            content["batch-updates"] = ArrayRecord(
+                {name.removeprefix(_BATCH_UPDATES): _array(data) for name, data in recorded.items()}
+            )
+        return Message(content, reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        client = client_fn(context)
+        arrays = message.content.array_records["arrays"]
+        loss, examples, metrics = client.evaluate(arrays.to_numpy_ndarrays(), _config(message))
+        numbers = {"loss": float(loss), "num-examples": examples, **_numbers(metrics)}
+        return Message(RecordDict({"metrics": MetricRecord(numbers)}), reply_to=message)
+
+    answer_role_query(app, client_fn)
+    return app
+
+
+def answer_role_query(
+    app: ClientApp, client_fn: Callable[[Context], Any] | None = None
+) -> None:
+    """Let an existing `ClientApp` tell its role and domain.
+
+    They come from the node configuration (``--node-config 'role="target" domain="a"'``). In a
+    simulation, where it holds only ``partition-id``, that is the domain, and the strategy's ``target``
+    says which one is the target.
+
+    Parameters
+    ----------
+    app : ClientApp
+        With a train function of its own.
+    client_fn : callable, optional
+        Makes a client whose attributes ``role`` and ``domain`` are told instead.
+    """
+
+    @app.query("role")
+    def role(message: Message, context: Context) -> Message:
+        client = None if client_fn is None else client_fn(context)
+        return Message(RecordDict({"info": _info(client, context)}), reply_to=message)
+
+
+def _info(client: Any, context: Context) -> ConfigRecord:
+    node = context.node_config
+    domain = getattr(client, "domain", node.get("domain", node.get("partition-id", context.node_id)))
+    info = ConfigRecord({"domain": str(getattr(domain, "name", domain))})
+    role = getattr(client, "role", node.get("role"))
+    if role is not None:
+        info["role"] = str(role)
+    return info
+
+
+def _config(message: Message) -> dict[str, Any]:
+    return dict(message.content.config_records.get("config", {}))
+
+
+def _named(parameters: list[NDArray[Any]], names: list[str]) -> ArrayRecord:
+    return ArrayRecord(
+        {
+            name: Array(np.asarray(parameter))
+            for name, parameter in zip(names, parameters, strict=True)
+        }
+    )
+
+
+def _numbers(metrics: dict[str, Any]) -> dict[str, int | float]:
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in metrics.items()
+        if isinstance(value, int | float | np.number)
+    }
+
+
+def _array(data: bytes) -> Array:
+    return Array(np.load(io.BytesIO(data), allow_pickle=False))

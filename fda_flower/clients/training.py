@@ -1,0 +1,130 @@
+"""The one local training loop."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fda_flower.clients.recorder import Recorder
+from fda_flower.datasets import Samples
+from fda_flower.errors import ConfigError, unknown
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "sgd": torch.optim.SGD,
+}
+"""The optimizers by name. A new one is one line here."""
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains in a round; the optimizer starts afresh in each.
+
+    Attributes
+    ----------
+    learning_rate : float
+        ``η``.
+    batch_size : int
+        Samples in a step.
+    epochs : int
+        Passes over the client's samples in a round.
+    optimizer : str
+        A name of `OPTIMIZERS`.
+    """
+
+    learning_rate: float
+    batch_size: int
+    epochs: int = 1
+    optimizer: str = "adam"
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown("optimizer", self.optimizer, OPTIMIZERS)
+        if not self.learning_rate > 0:
+            raise ConfigError(f"the learning rate is {self.learning_rate}, it must be above 0")
+        for name, value in (("batch size", self.batch_size), ("number of epochs", self.epochs)):
+            if value < 1:
+                raise ConfigError(f"the {name} is {value}, it must be at least 1")
+
+    def steps(self, examples: int) -> int:
+        """``K``, the optimizer steps of a round with so many examples."""
+        return self.epochs * -(-examples // self.batch_size)
+
+
+def train(
+    model: nn.Module,
+    samples: Samples,
+    training: LocalTraining,
+    generator: torch.Generator,
+    recorder: Recorder | None = None,
+) -> tuple[int, float]:
+    """Train a model in place on one client's samples.
+
+    Parameters
+    ----------
+    model : Module
+        On the device of the samples.
+    samples : Samples
+        What to train on.
+    training : LocalTraining
+        Rates and sizes.
+    generator : torch.Generator
+        Decides the order of samples and their noise.
+    recorder : Recorder, optional
+        Told of each step.
+
+    Returns
+    -------
+    tuple[int, float]
+        Number of steps, and the mean loss over the samples that were trained on.
+    """
+    optimizer = OPTIMIZERS[training.optimizer](model.parameters(), lr=training.learning_rate)
+    model.train()
+    steps, total = 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
+    for _ in range(training.epochs):
+        for x, y in samples.batches(training.batch_size, generator, shuffle=True):
+            optimizer.zero_grad()
+            loss = cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            if recorder is not None:
+                recorder.step()
+            total += loss.detach() * len(y)
+            steps += 1
+    return steps, float(total) / (training.epochs * len(samples))
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 1024
+) -> tuple[float, float]:
+    """Mean loss and accuracy (a share in [0, 1]) of a model on samples."""
+    model.eval()
+    loss = correct = 0.0
+    for x, y in samples.batches(batch_size, generator):
+        logits = model(x)
+        loss += float(cross_entropy(logits, y, reduction="sum"))
+        correct += int((logits.argmax(dim=1) == y).sum())
+    return loss / len(samples), correct / len(samples)
+
+
+@contextmanager
+def repeatable(seed: int, threads: int) -> Iterator[None]:
+    """Global random state and number of threads fixed inside, and as they were after.
+
+    Dropout and the like draw from the global state, and the number of threads decides the order of
+    sums: with both fixed a client's training has the same bits in any process.
+    """
+    before, deterministic = torch.get_num_threads(), torch.backends.cudnn.deterministic
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        torch.set_num_threads(threads)
+        torch.backends.cudnn.deterministic = True
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+            torch.backends.cudnn.deterministic = deterministic

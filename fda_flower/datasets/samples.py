@@ -1,0 +1,76 @@
+"""Labelled samples as tensors in memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Labelled images.
+
+    Attributes
+    ----------
+    x : Tensor
+        Images in [0, 1], float32, shape ``(n, channels, height, width)``.
+    y : Tensor
+        Classes, int64, shape ``(n,)``.
+    noise : float
+        Standard deviation of the Gaussian noise added afresh at every access.
+    """
+
+    x: Tensor
+    y: Tensor
+    noise: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, indices: Tensor) -> "Samples":
+        """The samples at these positions."""
+        return replace(self, x=self.x[indices], y=self.y[indices])
+
+    def to(self, device: torch.device) -> "Samples":
+        """The same samples on a device."""
+        return replace(self, x=self.x.to(device), y=self.y.to(device))
+
+    def batches(
+        self, size: int, generator: torch.Generator, shuffle: bool = False
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """All samples once, `size` at a time (the last batch may be smaller).
+
+        Parameters
+        ----------
+        size : int
+            Samples in a batch.
+        generator : torch.Generator
+            On the CPU; decides the order and the noise, the same on every device.
+        shuffle : bool
+            In a random order.
+        """
+        order = torch.randperm(len(self), generator=generator) if shuffle else torch.arange(len(self))
+        for part in order.to(self.y.device).split(size):
+            x = self.x[part]
+            if self.noise:
+                x = x + self.noise * torch.randn(x.shape, generator=generator).to(x.device)
+            yield x, self.y[part]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A data set before it is shifted: samples to train on, samples to test on."""
+
+    train: Samples
+    test: Samples
+    classes: int
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One client's data."""
+
+    name: str
+    train: Samples
+    test: Samples

@@ -1,0 +1,202 @@
+"""Shifts: how one data set becomes a federation of domains that differ.
+
+A shift is a dataclass; its fields are its options. It works with any data set of images.
+"""
+
+from abc import ABC, abstractmethod
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fda_flower.datasets.samples import Domain, Samples, Split
+from fda_flower.errors import ConfigError
+
+
+class Shift(ABC):
+    """Makes domains from a data set; the first line of a subclass's docstring says how."""
+
+    default_sources: ClassVar[int] = 3
+    default_target: ClassVar[str] = "target"
+
+    def names(self, num_sources: int) -> list[str]:
+        """Names of the domains, the target's among them."""
+        return [*(f"source-{i + 1}" for i in range(num_sources)), "target"]
+
+    @abstractmethod
+    def domains(self, data: Split, num_sources: int, generator: torch.Generator) -> list[Domain]:
+        """The domains, in the order of `names`.
+
+        Parameters
+        ----------
+        data : Split
+            What to make them from.
+        num_sources : int
+            Domains beside the target's.
+        generator : torch.Generator
+            Decides who gets which samples.
+        """
+
+    def classes(self, data: Split) -> int:
+        """The number of classes after the shift."""
+        return data.classes
+
+
+class TargetShift(Shift):
+    """Samples are dealt evenly; the target's look different."""
+
+    @abstractmethod
+    def shifted(self, samples: Samples) -> Samples:
+        """The samples as the target sees them."""
+
+    def domains(self, data: Split, num_sources: int, generator: torch.Generator) -> list[Domain]:
+        """Even parts of the training samples; the test samples are shared."""
+        *sources, target = deal(data.train, num_sources + 1, generator)
+        *names, target_name = self.names(num_sources)
+        return [
+            *(Domain(name, part, data.test) for name, part in zip(names, sources, strict=True)),
+            Domain(target_name, self.shifted(target), self.shifted(data.test)),
+        ]
+
+
+@dataclass(frozen=True)
+class Rotate(TargetShift):
+    """The target's images are rotated by `angle` degrees and, with `invert`, negatives."""
+
+    angle: float = 90.0
+    invert: bool = True
+
+    def shifted(self, samples: Samples) -> Samples:
+        """Rotated counter-clockwise, then inverted."""
+        from torchvision.transforms.v2.functional import InterpolationMode, rotate
+
+        x = rotate(samples.x, self.angle, interpolation=InterpolationMode.BILINEAR)
+        return replace(samples, x=1 - x if self.invert else x)
+
+
+@dataclass(frozen=True)
+class Noise(TargetShift):
+    """The target's images get Gaussian noise of deviation `std`, afresh at every access."""
+
+    std: float = 0.4
+
+    def __post_init__(self) -> None:
+        if self.std < 0:
+            raise ConfigError(f"option 'std' of shift 'noise' is {self.std}, it must not be negative")
+
+    def shifted(self, samples: Samples) -> Samples:
+        """With the noise switched on."""
+        return replace(samples, noise=self.std)
+
+
+@dataclass(frozen=True)
+class Label(Shift):
+    """Sources hold a share `eta` of the first 3 classes and 1-eta of the others, the target the rest.
+
+    Jiang et al., ICLR 2024, Section 5.1: at 0.5 there is no shift, at 0 no class is shared.
+    """
+
+    eta: float = 0.1
+    FIRST: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.eta <= 0.5:
+            raise ConfigError(f"option 'eta' of shift 'label' is {self.eta}, it must be in [0, 0.5]")
+
+    def domains(self, data: Split, num_sources: int, generator: torch.Generator) -> list[Domain]:
+        """Classes divided by `eta`, then the sources' share dealt evenly."""
+        train, target_train = self._divide(data.train, generator)
+        test, target_test = self._divide(data.test, generator)
+        parts = deal(train, num_sources, generator)
+        *names, target = self.names(num_sources)
+        domains = [Domain(name, part, test) for name, part in zip(names, parts, strict=True)]
+        return [*domains, Domain(target, target_train, target_test)]
+
+    def _divide(self, samples: Samples, generator: torch.Generator) -> tuple[Samples, Samples]:
+        sources, target = [], []
+        for label in samples.y.unique().tolist():
+            members = shuffled(torch.nonzero(samples.y == label).flatten(), generator)
+            share = self.eta if label < self.FIRST else 1 - self.eta
+            cut = round(share * len(members))
+            sources.append(members[:cut])
+            target.append(members[cut:])
+        return samples.take(torch.cat(sources)), samples.take(torch.cat(target))
+
+
+@dataclass(frozen=True)
+class Color(Shift):
+    """Colored MNIST's construction: a binary label whose colour agrees with it in 90%, 80%, 10%.
+
+    The label is whether the class is in the first half, flipped in 25%; the image goes into one of two
+    colour channels (Arjovsky et al., 2019, as DomainBed builds it).
+    """
+
+    default_sources: ClassVar[int] = 2
+    default_target: ClassVar[str] = "-90%"
+    FLIPPED: ClassVar[float] = 0.25
+    DISAGREEMENT: ClassVar[dict[str, float]] = {"+90%": 0.1, "+80%": 0.2, "-90%": 0.9}
+
+    def names(self, num_sources: int) -> list[str]:
+        """The three domains, named by how far colour agrees with the label."""
+        if num_sources != len(self.DISAGREEMENT) - 1:
+            raise ConfigError(f"shift 'color' has 2 sources, {num_sources} were asked for")
+        return list(self.DISAGREEMENT)
+
+    def domains(self, data: Split, num_sources: int, generator: torch.Generator) -> list[Domain]:
+        """An even part of the samples for each domain, coloured."""
+        names = self.names(num_sources)
+        return [
+            Domain(name, self._colored(train, name, generator), self._colored(test, name, generator))
+            for name, train, test in zip(
+                names,
+                deal(data.train, len(names), generator),
+                deal(data.test, len(names), generator),
+                strict=True,
+            )
+        ]
+
+    def classes(self, data: Split) -> int:
+        """Two: the binary label."""
+        return 2
+
+    def _colored(self, samples: Samples, name: str, generator: torch.Generator) -> Samples:
+        half = int(samples.y.max()) // 2 + 1
+        label = (samples.y < half).long() ^ _coins(len(samples), self.FLIPPED, generator)
+        color = label ^ _coins(len(samples), self.DISAGREEMENT[name], generator)
+        gray = samples.x.mean(dim=1)
+        x = torch.stack([gray * (color == 0)[:, None, None], gray * (color == 1)[:, None, None]], dim=1)
+        return Samples(x, label)
+
+
+def deal(samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
+    """Samples shuffled and dealt into even parts."""
+    if len(samples) < parts:
+        raise ConfigError(f"{len(samples)} samples cannot be dealt to {parts} clients: use fewer sources")
+    order = shuffled(torch.arange(len(samples)), generator)
+    return [samples.take(part) for part in order.tensor_split(parts)]
+
+
+def shuffled(indices: Tensor, generator: torch.Generator) -> Tensor:
+    """The same indices in a random order."""
+    return indices[torch.randperm(len(indices), generator=generator)]
+
+
+def _coins(count: int, probability: float, generator: torch.Generator) -> Tensor:
+    return (torch.rand(count, generator=generator) < probability).long()
+
+
+def summary(shift: type[Shift]) -> str:
+    """The first line of a shift's description."""
+    return (shift.__doc__ or "").splitlines()[0]
+
+
+SHIFTS: dict[str, type[Shift]] = {
+    "rotate": Rotate,
+    "noise": Noise,
+    "label": Label,
+    "color": Color,
+}
+"""The shifts by name. A new one is a class and one line here."""
+

@@ -1,0 +1,58 @@
+"""Run server and clients through Flower's simulation: one Ray actor a worker."""
+
+import logging
+import os
+from collections.abc import Callable
+
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from fda_flower.engines.resources import Resources
+
+QUIET = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def run_ray(
+    server: Callable[[Grid], None], client_app: ClientApp, num_clients: int, resources: Resources
+) -> None:
+    """Run a server function over Flower's Ray back end; its errors are raised here.
+
+    Flower marks `run_simulation` as deprecated in favour of ``flwr run``. It is used all the same: it
+    tells a failure by an exception, and hands results back to the caller, which ``flwr run`` does not.
+    """
+    from flwr.simulation import run_simulation
+
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        server(grid)
+
+    workers = {} if resources.workers is None else {"num_cpus": resources.workers}
+    logger = logging.getLogger("flwr")
+    logger.addFilter(_hide_deprecation)
+    try:
+        run_simulation(
+            app,
+            client_app,
+            num_clients,
+            backend_config={
+                "client_resources": {
+                    "num_cpus": resources.cpus_per_client,
+                    "num_gpus": resources.gpus_per_client,
+                },
+                "init_args": {"include_dashboard": False, **workers},
+            },
+        )
+    finally:
+        logger.removeFilter(_hide_deprecation)
+
+
+def _hide_deprecation(record: logging.LogRecord) -> bool:
+    return "run_simulation" not in record.getMessage()

@@ -1,0 +1,34 @@
+"""What a simulated client may use."""
+
+from dataclasses import dataclass
+
+from fda_flower.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Resources of a simulation.
+
+    Attributes
+    ----------
+    cpus_per_client : int
+        Cores, which are also torch's threads.
+    gpus_per_client : float
+        Share of a GPU (Ray only: 0.25 lets four clients share one).
+    workers : int, optional
+        Cores to use in all (Ray only). Default: all.
+    """
+
+    cpus_per_client: int = 1
+    gpus_per_client: float = 0.0
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.cpus_per_client < 1:
+            raise ConfigError(f"cpus-per-client is {self.cpus_per_client}, at least 1 is needed")
+        if self.gpus_per_client < 0:
+            raise ConfigError(f"gpus-per-client is {self.gpus_per_client}, it must not be negative")
+        if self.workers is not None and self.workers < self.cpus_per_client:
+            raise ConfigError(
+                f"workers is {self.workers}, but a client alone takes {self.cpus_per_client} cores"
+            )

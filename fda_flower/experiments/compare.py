@@ -1,0 +1,171 @@
+"""Several methods and seeds on one federation, beside each other."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from fda_flower.config import RunConfig
+from fda_flower.errors import ConfigError, FdaError, RunError
+from fda_flower.experiments.run import run_config
+from fda_flower.reporting import Row, make_rows, plot_runs, save_figure, to_csv, to_markdown
+from fda_flower.strategies import METHODS, RunFolder
+from fda_flower.strategies.run_folder import Record, write_atomically
+
+POLL_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a comparison, with the folder it writes to."""
+
+    config: RunConfig
+    path: Path
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison came to.
+
+    Attributes
+    ----------
+    rows : list[Row]
+        The table, a row a method.
+    failures : dict[str, str]
+        By cell, why it failed.
+    path : Path
+        Its folder: a folder for each cell, ``table.md``, ``table.csv`` and ``comparison.png``.
+    """
+
+    rows: list[Row]
+    failures: dict[str, str]
+    path: Path
+
+
+def compare(
+    config: RunConfig,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    output: str | Path,
+    *,
+    jobs: int = 1,
+    resume: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Run each method with each seed, each cell in a process of its own.
+
+    A cell that fails does not stop the others; what failed is in the result.
+
+    Parameters
+    ----------
+    config : RunConfig
+        What the cells share.
+    methods, seeds
+        The cells.
+    output : str or Path
+        The folder to write to.
+    jobs : int
+        Cells at a time.
+    resume : bool
+        Keep the cells that are done, go on with those that are not.
+    on_progress : callable, optional
+        Called now and then with the rounds done and the rounds in all.
+
+    Raises
+    ------
+    ConfigError
+        If a setting cannot work, before anything is trained.
+    """
+    if jobs < 1 or not seeds or not methods:
+        raise ConfigError("a comparison needs at least one method, one seed and one job")
+    folder = Path(output).absolute()
+    cells = [
+        Cell(replace(_for_method(config, method), seed=seed), folder / f"{method}-seed{seed}")
+        for seed in seeds
+        for method in methods
+    ]
+    for cell in cells:
+        if not resume and cell.path.exists():
+            raise ConfigError(
+                f"'{folder}' already holds a comparison: go on with --resume, or choose another --output"
+            )
+    failures = _run_cells(cells, jobs, resume, on_progress)
+    done = [cell for cell in cells if cell.path.name not in failures]
+    rows = _write(folder, done) if done else []
+    return Comparison(rows, failures, folder)
+
+
+def _for_method(config: RunConfig, method: str) -> RunConfig:
+    """The shared settings, without β where the method has none."""
+    takes_beta = method in METHODS and METHODS[method].weighted
+    return replace(config, method=method, beta=config.beta if takes_beta else None)
+
+
+def _run_cells(
+    cells: Sequence[Cell],
+    jobs: int,
+    resume: bool,
+    on_progress: Callable[[int, int], None] | None,
+) -> dict[str, str]:
+    total = sum(cell.config.rounds for cell in cells)
+    failures: dict[str, str] = {}
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        futures = {pool.submit(_run_cell, cell, resume): cell for cell in cells}
+        try:
+            while True:
+                waiting = [future for future in futures if not future.done()]
+                if on_progress is not None:
+                    on_progress(sum(map(_rounds_done, cells)), total)
+                if not waiting:
+                    break
+                time.sleep(POLL_SECONDS)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    for future, cell in futures.items():
+        if (reason := _failure(future)) is not None:
+            failures[cell.path.name] = reason
+    return failures
+
+
+def _run_cell(cell: Cell, resume: bool) -> None:
+    """Run in a worker process; a user's mistake comes back as text, since it is not to be a traceback."""
+    import logging
+
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    run_config(cell.config, output=cell.path, resume=resume)
+
+
+def _failure(future: "Future[None]") -> str | None:
+    error = future.exception()
+    if error is None:
+        return None
+    return str(error) if isinstance(error, FdaError) else repr(error)
+
+
+def _rounds_done(cell: Cell) -> int:
+    path = cell.path / "rounds.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
+    """The table and the picture, from the files of the cells that are done."""
+    histories: dict[str, list[list[Record]]] = {}
+    summaries: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        label = METHODS[cell.config.method].label
+        histories.setdefault(label, []).append(RunFolder(cell.path).read_rounds())
+        try:
+            summary = json.loads((cell.path / "summary.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"'{cell.path / 'summary.json'}' cannot be read: {error}") from error
+        summaries.setdefault(label, []).append(summary)
+    rows = make_rows(summaries)
+    write_atomically(folder / "table.md", to_markdown(rows).encode())
+    write_atomically(folder / "table.csv", to_csv(rows).encode())
+    save_figure(folder / "comparison.png", plot_runs(histories))
+    return rows

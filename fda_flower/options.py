@@ -1,0 +1,95 @@
+"""Named options given as text: checked against a signature before anything runs."""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from fda_flower.errors import ConfigError
+
+Options = Mapping[str, Any]
+
+
+def read_options(what: str, build: Callable[..., Any], options: Options, hidden: set[str]) -> Options:
+    """Convert options to the types that `build` declares for its keyword arguments.
+
+    Parameters
+    ----------
+    what : str
+        How to call the thing in an error, such as ``"method 'fedgp'"``.
+    build : callable
+        A function or class; its keyword arguments, with their annotations, are the options.
+    options : Mapping
+        By name, as text (``"90"``, ``"true"``) or already of the right type.
+    hidden : set[str]
+        Arguments that are not options.
+
+    Raises
+    ------
+    ConfigError
+        If an option is unknown, or its value is not of its type; it lists the valid ones.
+
+    Examples
+    --------
+    >>> def rotate(angle: float = 90.0, invert: bool = True): ...
+    >>> read_options("shift 'rotate'", rotate, {"angle": "45", "invert": "no"}, set())
+    {'angle': 45.0, 'invert': False}
+    """
+    valid = {
+        name: parameter
+        for name, parameter in inspect.signature(build).parameters.items()
+        if name not in hidden and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    }
+    hints = typing.get_type_hints(_annotated(build))
+    read: dict[str, Any] = {}
+    for name, value in options.items():
+        key = name.replace("-", "_")
+        if key not in valid:
+            raise ConfigError(
+                f"unknown option '{name}' of {what}: choose one of {', '.join(valid) or 'none'}"
+            )
+        try:
+            read[key] = _convert(value, hints[key])
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"option '{name}' of {what} is {value!r}: {error}") from error
+    return read
+
+
+def split_options(text: str) -> dict[str, str]:
+    """``"angle=90 invert=false"`` as a dictionary; a `ConfigError` if a part is not NAME=VALUE."""
+    options = {}
+    for part in text.split():
+        name, equals, value = part.partition("=")
+        if not (name and equals and value):
+            raise ConfigError(f"option '{part}' is not of the form NAME=VALUE")
+        options[name] = value
+    return options
+
+
+def _annotated(build: Callable[..., Any]) -> Any:
+    while hasattr(build, "func"):
+        build = build.func
+    return build.__init__ if isinstance(build, type) else build  # type: ignore[misc]
+
+
+def _convert(value: Any, hint: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        if value not in typing.get_args(hint):
+            raise ValueError(f"choose one of {', '.join(map(str, typing.get_args(hint)))}")
+        return value
+    if origin in (types.UnionType, typing.Union):
+        return _convert(value, typing.get_args(hint)[0])
+    if hint is bool:
+        return _read_bool(value)
+    if hint in (int, float, str):
+        return hint(value)
+    return value
+
+
+def _read_bool(value: Any) -> bool:
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if str(value).lower() not in words:
+        raise ValueError("say true or false")
+    return words[str(value).lower()]

@@ -1,0 +1,90 @@
+"""Pictures of runs: accuracy by round, and the β of each source by round."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from fda_flower.strategies.run_folder import Record, write_atomically
+
+Runs = Mapping[str, Sequence[Sequence[Record]]]
+"""By method: a history for each seed."""
+
+
+def plot_runs(runs: Runs) -> Figure:
+    """Accuracy by round for each method, and β by round for each method that estimates it.
+
+    Lines are means over seeds, bands are one standard deviation.
+    """
+    estimated = [label for label, histories in runs.items() if _domains(histories)]
+    panels = 1 + len(estimated)
+    figure = Figure(figsize=(6.4 if panels == 1 else 6 + 3.6 * (panels - 1), 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    widths = [1.6] + [1.0] * len(estimated)
+    axes = figure.subplots(1, panels, width_ratios=widths, squeeze=False)[0]
+    _plot_accuracy(axes[0], runs)
+    for axis, label in zip(axes[1:], estimated, strict=True):
+        _plot_betas(axis, label, runs[label])
+    return figure
+
+
+def save_figure(path: Path, figure: Figure) -> None:
+    """Save a figure in the format of its ending, whole or not at all."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=150)
+    write_atomically(path, buffer.getvalue())
+
+
+def _plot_accuracy(axis: Axes, runs: Runs) -> None:
+    colors = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
+    for i, (label, histories) in enumerate(runs.items()):
+        values = [[100 * r.get("accuracy", np.nan) for r in history] for history in histories]
+        _band(axis, values, label, colors[i % len(colors)])
+    axis.set(xlabel="Round", ylabel="Target test accuracy (%)")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8, loc="best")
+
+
+def _plot_betas(axis: Axes, label: str, histories: Sequence[Sequence[Record]]) -> None:
+    colors = matplotlib.colormaps["Dark2"].colors  # type: ignore[attr-defined]
+    for i, domain in enumerate(_domains(histories)):
+        values = [
+            [r["sources"].get(domain, {}).get("beta", np.nan) for r in history] for history in histories
+        ]
+        _band(axis, values, domain, colors[i % len(colors)])
+    axis.set(xlabel="Round", ylabel="β of the source", title=label)
+    axis.set_ylim(0, None)
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
+
+
+def _domains(histories: Sequence[Sequence[Record]]) -> list[str]:
+    """The sources whose β was estimated in some round."""
+    return sorted(
+        {
+            domain
+            for history in histories
+            for record in history
+            for domain, entry in record["sources"].items()
+            if entry.get("sigma2") is not None
+        }
+    )
+
+
+def _band(axis: Axes, values: Sequence[Sequence[float]], label: str, color: object) -> None:
+    length = max(map(len, values))
+    table: NDArray[np.float64] = np.full((len(values), length), np.nan)
+    for row, series in zip(table, values, strict=True):
+        row[: len(series)] = series
+    known = ~np.isnan(table).all(axis=0)
+    rounds = np.arange(1, length + 1)[known]
+    mean, deviation = np.nanmean(table[:, known], axis=0), np.nanstd(table[:, known], axis=0)
+    axis.plot(rounds, mean, label=label, color=color, linewidth=1.6)
+    if len(values) > 1:
+        axis.fill_between(rounds, mean - deviation, mean + deviation, color=color, alpha=0.15, linewidth=0)

@@ -1,0 +1,58 @@
+"""What a run came to: ``summary.json`` and a picture."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fda_flower.config import RunConfig
+from fda_flower.reporting.plots import plot_runs, save_figure
+from fda_flower.strategies import METHODS, RunFolder
+from fda_flower.strategies.run_folder import Record, finite, write_atomically
+
+LAST = 5
+
+
+def accuracies(history: Sequence[Record]) -> list[float]:
+    """Target accuracy of each round, in percent; NaN where the target did not evaluate."""
+    return [100 * record.get("accuracy", np.nan) for record in history]
+
+
+def summarise(history: Sequence[Record]) -> dict[str, Any]:
+    """The numbers of a run, accuracies in percent.
+
+    Returns
+    -------
+    dict
+        ``last5`` (mean of the last 5 rounds, the headline), ``best`` (best round on the test set, which
+        is optimistic), ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in all.
+    """
+    values = np.array(accuracies(history))
+    known = values[~np.isnan(values)]
+    tail = values[-LAST:]
+    tail = tail[~np.isnan(tail)]
+    return {
+        "last5": float(tail.mean()) if tail.size else None,
+        "best": float(known.max()) if known.size else None,
+        "rounds": len(history),
+        "held-rounds": sum(record["held"] is not None for record in history),
+        "dropped": sum(len(record["dropped"]) for record in history),
+        "seconds": sum(sum(record["seconds"].values()) for record in history),
+    }
+
+
+def write_summary(folder: RunFolder, config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
+    """Write ``summary.json`` and ``accuracy.png`` into a run's folder; return the summary."""
+    numbers = {
+        "method": config.method,
+        "label": METHODS[config.method].label,
+        "dataset": config.dataset,
+        "shift": config.shift,
+        "seed": config.seed,
+        **summarise(history),
+    }
+    save_figure(folder.path / "accuracy.png", plot_runs({str(numbers["label"]): [history]}))
+    text = json.dumps(finite(numbers), indent=2) + "\n"
+    write_atomically(folder.path / "summary.json", text.encode())
+    return numbers

@@ -1,0 +1,74 @@
+"""The Flower server app: what ``flwr run`` starts, simulated or deployed."""
+
+import platform
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from flwr.app import ArrayRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import Result
+
+from fda_flower.datasets import load_federation
+from fda_flower.config import RunConfig
+from fda_flower.reporting.summary import write_summary
+from fda_flower.models import build_model
+from fda_flower.seeds import derive_seed
+from fda_flower.strategies import METHODS, RunFolder
+from fda_flower.strategies.run_folder import Record
+
+PACKAGES = ("fda-flower", "flwr", "torch", "numpy")
+
+
+def run_server(
+    grid: Grid,
+    config: RunConfig,
+    output: RunFolder | None = None,
+    on_round: Callable[[Record], None] | None = None,
+) -> tuple[Result, list[Record]]:
+    """Run a method over a grid.
+
+    Returns
+    -------
+    tuple[Result, list[Record]]
+        Flower's result, and the record of each round.
+    """
+    federation = load_federation(config.data)
+    config.check_target_samples(len(federation.domains[federation.target].train))
+    seed = derive_seed(config.seed, "model")
+    model = build_model(config.model, federation.shape, federation.classes, seed)
+    state = model.state_dict()
+    strategy = METHODS[config.method].build(
+        **config.strategy_options(),
+        wait_for=len(federation.domains),
+        buffers=state.keys() - dict(model.named_parameters(remove_duplicate=False)).keys(),
+        output=output,
+        on_round=on_round,
+    )
+    result = strategy.start(grid, ArrayRecord(state), config.rounds)
+    return result, strategy.history
+
+
+def make_folder(path: str, config: RunConfig, resume: bool = False) -> RunFolder:
+    """The folder of a run, with the versions and the machine noted."""
+    notes = {
+        "rounds": config.rounds,
+        "device": config.device,
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+    }
+    return RunFolder(path, config.identity(), notes, resume)
+
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run what ``[tool.flwr.app.config]`` says."""
+    settings: dict[str, Any] = dict(context.run_config)
+    config = RunConfig.from_flower(settings)
+    path = str(settings.get("output", ""))
+    folder = make_folder(path, config, bool(settings.get("resume", False))) if path else None
+    _, history = run_server(grid, config, folder)
+    if folder is not None:
+        write_summary(folder, config, history)
