@@ -54,7 +54,8 @@ def make_folder(path: str, config: RunConfig, resume: bool = False) -> RunFolder
     notes = {
         "rounds": config.rounds,
         "device": config.device,
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in PACKAGES},
     }
     return RunFolder(path, config.identity(), notes, resume)
 

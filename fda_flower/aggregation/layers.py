@@ -58,9 +58,7 @@ def inner_products(
     return own, products, squared
 
 
-def weighted_sum(
-    base: NDArray[Any], terms: Sequence[tuple[float, NDArray[Any]]]
-) -> NDArray[Any]:
+def weighted_sum(base: NDArray[Any], terms: Sequence[tuple[float, NDArray[Any]]]) -> NDArray[Any]:
     """``base + Σ_i c_i · x_i``, accumulated in float64 in the order given, in the type of `base`.
 
     Terms with ``c_i = 0`` are not read.

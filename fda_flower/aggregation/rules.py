@@ -106,9 +106,7 @@ class FedGP:
             shares,
         )
 
-    def _projections(
-        self, target: Update, sources: Sequence[Update], geometry: Geometry
-    ) -> Vector:
+    def _projections(self, target: Update, sources: Sequence[Update], geometry: Geometry) -> Vector:
         products, squared = geometry.products, geometry.source_squared
         own = geometry.target_squared
         if self.granularity == "model":

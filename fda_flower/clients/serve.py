@@ -63,9 +63,7 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
     return app
 
 
-def answer_role_query(
-    app: ClientApp, client_fn: Callable[[Context], Any] | None = None
-) -> None:
+def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None = None) -> None:
     """Let an existing `ClientApp` tell its role and domain.
 
     They come from the node configuration (``--node-config 'role="target" domain="a"'``). In a
@@ -88,7 +86,9 @@ def answer_role_query(
 
 def _info(client: Any, context: Context) -> ConfigRecord:
     node = context.node_config
-    domain = getattr(client, "domain", node.get("domain", node.get("partition-id", context.node_id)))
+    domain = getattr(
+        client, "domain", node.get("domain", node.get("partition-id", context.node_id))
+    )
     info = ConfigRecord({"domain": str(getattr(domain, "name", domain))})
     role = getattr(client, "role", node.get("role"))
     if role is not None:

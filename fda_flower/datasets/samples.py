@@ -50,7 +50,9 @@ class Samples:
         shuffle : bool
             In a random order.
         """
-        order = torch.randperm(len(self), generator=generator) if shuffle else torch.arange(len(self))
+        order = (
+            torch.randperm(len(self), generator=generator) if shuffle else torch.arange(len(self))
+        )
         for part in order.to(self.y.device).split(size):
             x = self.x[part]
             if self.noise:

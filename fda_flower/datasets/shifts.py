@@ -84,7 +84,9 @@ class Noise(TargetShift):
 
     def __post_init__(self) -> None:
         if self.std < 0:
-            raise ConfigError(f"option 'std' of shift 'noise' is {self.std}, it must not be negative")
+            raise ConfigError(
+                f"option 'std' of shift 'noise' is {self.std}, it must not be negative"
+            )
 
     def shifted(self, samples: Samples) -> Samples:
         """With the noise switched on."""
@@ -103,7 +105,9 @@ class Label(Shift):
 
     def __post_init__(self) -> None:
         if not 0 <= self.eta <= 0.5:
-            raise ConfigError(f"option 'eta' of shift 'label' is {self.eta}, it must be in [0, 0.5]")
+            raise ConfigError(
+                f"option 'eta' of shift 'label' is {self.eta}, it must be in [0, 0.5]"
+            )
 
     def domains(self, data: Split, num_sources: int, generator: torch.Generator) -> list[Domain]:
         """Classes divided by `eta`, then the sources' share dealt evenly."""
@@ -148,7 +152,9 @@ class Color(Shift):
         """An even part of the samples for each domain, coloured."""
         names = self.names(num_sources)
         return [
-            Domain(name, self._colored(train, name, generator), self._colored(test, name, generator))
+            Domain(
+                name, self._colored(train, name, generator), self._colored(test, name, generator)
+            )
             for name, train, test in zip(
                 names,
                 deal(data.train, len(names), generator),
@@ -166,14 +172,18 @@ class Color(Shift):
         label = (samples.y < half).long() ^ _coins(len(samples), self.FLIPPED, generator)
         color = label ^ _coins(len(samples), self.DISAGREEMENT[name], generator)
         gray = samples.x.mean(dim=1)
-        x = torch.stack([gray * (color == 0)[:, None, None], gray * (color == 1)[:, None, None]], dim=1)
+        x = torch.stack(
+            [gray * (color == 0)[:, None, None], gray * (color == 1)[:, None, None]], dim=1
+        )
         return Samples(x, label)
 
 
 def deal(samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
     """Samples shuffled and dealt into even parts."""
     if len(samples) < parts:
-        raise ConfigError(f"{len(samples)} samples cannot be dealt to {parts} clients: use fewer sources")
+        raise ConfigError(
+            f"{len(samples)} samples cannot be dealt to {parts} clients: use fewer sources"
+        )
     order = shuffled(torch.arange(len(samples)), generator)
     return [samples.take(part) for part in order.tensor_split(parts)]
 
@@ -199,4 +209,3 @@ SHIFTS: dict[str, type[Shift]] = {
     "color": Color,
 }
 """The shifts by name. A new one is a class and one line here."""
-

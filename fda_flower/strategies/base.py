@@ -233,7 +233,13 @@ class DomainAdaptationStrategy(Strategy):
                 update = self._read(node, reply)
             except BadReplyError as error:
                 record["dropped"].append({"domain": node.domain, "reason": str(error)})
-                log(WARNING, "Round %d: dropped the reply of %s: %s", server_round, node.domain, error)
+                log(
+                    WARNING,
+                    "Round %d: dropped the reply of %s: %s",
+                    server_round,
+                    node.domain,
+                    error,
+                )
                 continue
             if node.is_target:
                 target = update
@@ -298,7 +304,11 @@ class DomainAdaptationStrategy(Strategy):
     def _check_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
         for name in {*arrays, *initial}:
             ours, other = arrays.get(name), initial.get(name)
-            if ours is None or other is None or (ours.shape, ours.dtype) != (other.shape, other.dtype):
+            if (
+                ours is None
+                or other is None
+                or (ours.shape, ours.dtype) != (other.shape, other.dtype)
+            ):
                 raise ConfigError(
                     f"the checkpoint is of another model: '{name}' differs; choose another --output"
                 )
@@ -318,7 +328,9 @@ class DomainAdaptationStrategy(Strategy):
 
     def _by_node(self, replies: Iterable[Message]) -> Iterable[tuple[Node, Message | None]]:
         """Each node that was asked, in the order of domains, with its reply or None."""
-        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._sent}
+        asked = {
+            message.metadata.message_id: message.metadata.dst_node_id for message in self._sent
+        }
         answered: dict[int, Message] = {}
         for reply in replies:
             # The error reply of a dead SuperNode does not carry the node's own id.

@@ -16,7 +16,9 @@ class BadReplyError(Exception):
 def content_of(reply: Message) -> RecordDict:
     """The records of a reply; a `BadReplyError` if it is an error."""
     if reply.has_error():
-        raise BadReplyError(f"error {reply.error.code}: {' '.join(str(reply.error.reason).split())}")
+        raise BadReplyError(
+            f"error {reply.error.code}: {' '.join(str(reply.error.reason).split())}"
+        )
     return reply.content
 
 
@@ -52,7 +54,9 @@ def read_update(reply: Message, model: Layers, buffers: Collection[str], role: s
         raise BadReplyError(f"num-examples is {examples:g}, it must be above 0")
     steps, rate = read_number(content, "num-steps", 0), read_number(content, "learning-rate", 0)
     if steps < 0 or rate < 0:
-        raise BadReplyError(f"num-steps is {steps:g} and learning-rate {rate:g}, neither may be negative")
+        raise BadReplyError(
+            f"num-steps is {steps:g} and learning-rate {rate:g}, neither may be negative"
+        )
     return Update.between(model, after, int(examples), int(steps), rate, buffers)
 
 
@@ -82,7 +86,9 @@ def read_number(content: RecordDict, key: str, default: float | None = None) -> 
 
 def _check_like(arrays: Layers, model: Layers) -> None:
     if missing := [name for name in model if name not in arrays]:
-        raise BadReplyError(f"its arrays lack '{missing[0]}' ({len(missing)} of {len(model)} missing)")
+        raise BadReplyError(
+            f"its arrays lack '{missing[0]}' ({len(missing)} of {len(model)} missing)"
+        )
     if extra := [name for name in arrays if name not in model]:
         raise BadReplyError(f"its arrays hold '{extra[0]}', which the model has not")
     for name, array in arrays.items():

@@ -83,7 +83,9 @@ class RunFolder:
                 json.dumps({"run": self.config, **self._notes}, indent=2).encode() + b"\n",
             )
         except OSError as error:
-            raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
+            raise ConfigError(
+                f"cannot write to the output folder '{self.path}': {error}"
+            ) from error
         checkpoint = self.load_checkpoint() if (self.path / "checkpoint").exists() else None
         self._keep_rounds(0 if checkpoint is None else checkpoint[1])
         return checkpoint
@@ -94,10 +96,15 @@ class RunFolder:
             file.write(json.dumps(finite(record)) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        header = {"round": record["round"], "state": state, "run": self.config}
         arrays = {name: np.asarray(array, order="C") for name, array in model.items()}
-        names = json.dumps(list(arrays))
-        data = save(arrays, metadata={"fda-flower": json.dumps(header), "names": names})
+        header = {
+            "round": record["round"],
+            "state": state,
+            "run": self.config,
+            # A safetensors file sorts its arrays: the model's own order is kept beside them.
+            "names": list(arrays),
+        }
+        data = save(arrays, metadata={"fda-flower": json.dumps(header)})
         write_atomically(self.path / "checkpoint", data)
 
     def load_checkpoint(self) -> Checkpoint:
@@ -113,10 +120,8 @@ class RunFolder:
         path = self.path / "checkpoint"
         try:
             with safe_open(path, framework="numpy") as file:
-                metadata = file.metadata() or {}
-                header = json.loads(metadata["fda-flower"])
-                # A safetensors file sorts its arrays: the model's own order is kept beside them.
-                arrays = {name: file.get_tensor(name) for name in json.loads(metadata["names"])}
+                header = json.loads((file.metadata() or {})["fda-flower"])
+                arrays = {name: file.get_tensor(name) for name in header["names"]}
         except (SafetensorError, KeyError, ValueError, OSError) as error:
             raise RunError(
                 f"the checkpoint '{path}' is damaged ({error}): delete it to start the run again, or "
@@ -190,5 +195,7 @@ def finite(value: Any) -> Any:
 
 def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:
     keys = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
-    differences = ", ".join(f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys)
+    differences = ", ".join(
+        f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys
+    )
     return ConfigError(f"'{path}' is of another run ({differences}): choose another --output")

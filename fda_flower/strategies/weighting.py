@@ -213,7 +213,9 @@ class WeightedStrategy(DomainAdaptationStrategy):
 
 def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
     """The same β as plain numbers; a `ConfigError` unless all are in [0, 1]."""
-    values = beta.values() if isinstance(beta, Mapping) else np.atleast_1d(np.asarray(beta)).tolist()
+    values = (
+        beta.values() if isinstance(beta, Mapping) else np.atleast_1d(np.asarray(beta)).tolist()
+    )
     for value in values:
         if not 0 <= value <= 1:
             raise ConfigError(
