@@ -46,14 +46,10 @@ MethodOption = Annotated[
 Rounds = Annotated[int, typer.Option(help="Rounds of local training and aggregation.")]
 Beta = Annotated[
     str | None,
-    typer.Option(
-        help="Weight of the sources against the target in [0, 1]; one, or one each: 0.2,0.3,0.5."
-    ),
+    typer.Option(help="Weight of the sources against the target in [0, 1]; one, or one each: 0.2,0.3,0.5."),
 ]
 Sources = Annotated[int | None, typer.Option(help="Number of sources.", show_default="the shift's")]
-Target = Annotated[
-    str | None, typer.Option(help="The target's domain.", show_default="the shift's")
-]
+Target = Annotated[str | None, typer.Option(help="The target's domain.", show_default="the shift's")]
 TargetSamples = Annotated[int, typer.Option(help="Labelled samples of the target.")]
 Model = Annotated[str, typer.Option(help="Network; `fda list` shows them.")]
 Optimizer = Annotated[str, typer.Option(help="adam or sgd.")]
@@ -114,9 +110,7 @@ def run(
     batch_size: BatchSize = 32,
     target_batch_size: TargetBatchSize = 4,
     epochs: Epochs = 1,
-    engine: Annotated[
-        EngineName, typer.Option(help="In this process, or through Ray.")
-    ] = EngineName.LOCAL,
+    engine: Annotated[EngineName, typer.Option(help="In this process, or through Ray.")] = EngineName.LOCAL,
     device: Device = "auto",
     cpus_per_client: Cpus = 1,
     gpus_per_client: Annotated[
@@ -159,9 +153,7 @@ def run(
     console.print(f"{METHODS[method].label}: last5 {last5}, best {best}. Written to {folder}")
 
 
-@app.command(
-    epilog="Example: `fda compare --methods fedavg,target-only,fedgp-auto --seeds 3 --rounds 30`"
-)
+@app.command(epilog="Example: `fda compare --methods fedavg,target-only,fedgp-auto --seeds 3 --rounds 30`")
 def compare(
     methods: Annotated[
         str, typer.Option(help="Methods, separated by commas; `fda list` shows them.")
@@ -185,9 +177,7 @@ def compare(
     epochs: Epochs = 1,
     device: Device = "auto",
     cpus_per_client: Cpus = 1,
-    jobs: Annotated[
-        int, typer.Option(help="Runs at a time.", show_default="the number of cores")
-    ] = 0,
+    jobs: Annotated[int, typer.Option(help="Runs at a time.", show_default="the number of cores")] = 0,
     data_dir: DataDir = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/compare"),
     resume: Resume = False,
@@ -207,9 +197,7 @@ def compare(
             resume=resume,
             on_progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
-    table = Table(
-        title=f"{dataset}, {shift}: target test accuracy (%), mean (std) over {seeds} seeds"
-    )
+    table = Table(title=f"{dataset}, {shift}: target test accuracy (%), mean (std) over {seeds} seeds")
     for column in ("Method", "last5", "best", "seeds", "rounds"):
         table.add_column(column, justify="left" if column == "Method" else "right")
     for row in comparison.rows:
@@ -230,9 +218,7 @@ def list_names() -> None:
         "Data sets": {name: dataset.summary for name, dataset in DATASETS.items()},
         "Shifts": {name: summary(shift) for name, shift in SHIFTS.items()},
         "Models": {name: model.summary for name, model in MODELS.items()},
-        "Engines": {
-            name: (engine.__doc__ or "").splitlines()[0] for name, engine in ENGINES.items()
-        },
+        "Engines": {name: (engine.__doc__ or "").splitlines()[0] for name, engine in ENGINES.items()},
     }
     for kind, names in kinds.items():
         console.print(f"[bold]{kind}[/bold]")

@@ -8,9 +8,9 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from fda_flower.clients import DomainClient, SourceClient, TargetClient, serve
+from fda_flower.config import RunConfig
 from fda_flower.datasets import Domain, load_federation
 from fda_flower.errors import unknown
-from fda_flower.config import RunConfig
 from fda_flower.models import build_model
 
 

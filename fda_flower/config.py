@@ -153,7 +153,7 @@ class RunConfig:
         return LocalTraining(rate, self.target_batch_size, self.epochs, self.optimizer)
 
     def identity(self) -> dict[str, Any]:
-        """What makes two runs the same, as JSON: everything but how long, where and with which data folder."""
+        """What makes two runs the same, as JSON: everything but how long and where they run."""
         free = {"rounds", "device", "data_dir"}
         return {
             field.name: dict(value) if field.name.endswith("_options") else value

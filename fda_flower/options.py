@@ -11,9 +11,7 @@ from fda_flower.errors import ConfigError
 Options = Mapping[str, Any]
 
 
-def read_options(
-    what: str, build: Callable[..., Any], options: Options, hidden: set[str]
-) -> Options:
+def read_options(what: str, build: Callable[..., Any], options: Options, hidden: set[str]) -> Options:
     """Convert options to the types that `build` declares for its keyword arguments.
 
     Parameters

@@ -9,10 +9,10 @@ from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result
 
-from fda_flower.datasets import load_federation
 from fda_flower.config import RunConfig
-from fda_flower.reporting.summary import write_summary
+from fda_flower.datasets import load_federation
 from fda_flower.models import build_model
+from fda_flower.reporting.summary import write_summary
 from fda_flower.seeds import derive_seed
 from fda_flower.strategies import METHODS, RunFolder
 from fda_flower.strategies.run_folder import Record
@@ -54,8 +54,7 @@ def make_folder(path: str, config: RunConfig, resume: bool = False) -> RunFolder
     notes = {
         "rounds": config.rounds,
         "device": config.device,
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
     }
     return RunFolder(path, config.identity(), notes, resume)
 

@@ -84,7 +84,8 @@ class BatchUpdates:
             array = arrays[name]
             if array.shape != shape or not np.issubdtype(array.dtype, np.floating):
                 raise ValueError(
-                    f"batch-updates '{name}' are {array.dtype}{list(array.shape)}, expected floats {list(shape)}"
+                    f"batch-updates '{name}' are {array.dtype}{list(array.shape)}, "
+                    f"expected floats {list(shape)}"
                 )
             if not np.isfinite(array).all():
                 raise ValueError(f"batch-updates '{name}' hold NaN or infinity")
@@ -110,7 +111,8 @@ class BatchUpdates:
         if self.full is not None:
             return _rows_times(self.full, update)
         if self.sketches is not None and self.sketch is not None:
-            return np.einsum("jk,k->j", self.sketches, self.sketch(update))
+            products: Vector = np.einsum("jk,k->j", self.sketches, self.sketch(update))
+            return products
         return None
 
 

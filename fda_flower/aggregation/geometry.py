@@ -42,12 +42,11 @@ class Geometry:
     @property
     def cosines(self) -> Vector:
         """Cosine between the target's and each source's whole update, shape ``(N,)``; 0 where one is 0."""
-        return cosine(
-            self.products.sum(axis=1), self.target_squared.sum(), self.source_squared.sum(axis=1)
-        )
+        return cosine(self.products.sum(axis=1), self.target_squared.sum(), self.source_squared.sum(axis=1))
 
 
 def cosine(products: Vector, a_squared: Vector | float, b_squared: Vector) -> Vector:
     """``⟨a,b⟩ / (‖a‖ ‖b‖)`` in [-1, 1], elementwise; 0 where ``a`` or ``b`` is 0."""
     norms = np.sqrt(a_squared) * np.sqrt(b_squared)
-    return np.clip(np.divide(products, norms, out=np.zeros_like(products), where=norms > 0), -1, 1)
+    cosines: Vector = np.clip(np.divide(products, norms, out=np.zeros_like(products), where=norms > 0), -1, 1)
+    return cosines

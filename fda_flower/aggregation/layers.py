@@ -25,9 +25,7 @@ def blocks(size: int) -> Iterator[slice]:
     return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
 
 
-def inner_products(
-    target: NDArray[Any], sources: Sequence[NDArray[Any]]
-) -> tuple[float, Vector, Vector]:
+def inner_products(target: NDArray[Any], sources: Sequence[NDArray[Any]]) -> tuple[float, Vector, Vector]:
     """Inner products of one layer, in one pass over its arrays, accumulated in float64.
 
     Parameters

@@ -177,9 +177,7 @@ def weighted_mean(arrays: Sequence[NDArray[Any]], weights: Sequence[float]) -> N
     return np.asarray(np.clip(mean, np.min(arrays, axis=0), np.max(arrays, axis=0)))
 
 
-def mean_update(
-    model: Layers, clients: Sequence[Update], weights: Vector
-) -> dict[str, NDArray[Any]]:
+def mean_update(model: Layers, clients: Sequence[Update], weights: Vector) -> dict[str, NDArray[Any]]:
     """``θ ← θ + Σ_i w_i Δ_i``, with weights of shape ``(len(clients),)`` that sum to 1.
 
     Source Only is this over the sources, FedAvg over all clients, Target Only over the target alone.

@@ -42,7 +42,7 @@ class CountSketch:
     seed: int
 
     def places(self, length: int) -> NDArray[np.int64]:
-        """Where each of `length` elements goes: ``bucket`` if its sign is plus, ``bucket + size`` if minus."""
+        """Where each element goes: ``bucket`` if its sign is plus, ``bucket + size`` if minus."""
         return np.random.default_rng(self.seed).integers(0, 2 * self.size, size=length)
 
     def __call__(self, update: Layers) -> Vector:

@@ -53,9 +53,7 @@ def delta_errors(
     }
 
 
-def predicted_best_rule(
-    beta: float, sigma2: float, d2: float, tau2_d2: float, parameters: int
-) -> str:
+def predicted_best_rule(beta: float, sigma2: float, d2: float, tau2_d2: float, parameters: int) -> str:
     """The rule with the smallest Delta error; the simplest one on a tie.
 
     Examples

@@ -102,4 +102,5 @@ def source_weights(sources: Sequence[Update], weighting: Weighting = "examples")
     if weighting == "uniform":
         return np.full(len(sources), 1 / len(sources))
     examples = np.array([source.examples for source in sources], dtype=np.float64)
-    return examples / examples.sum()
+    weights: Vector = examples / examples.sum()
+    return weights

@@ -54,9 +54,7 @@ class DomainClient(NumPyClient):
         """The model's state dictionary, in its order."""
         return [tensor.detach().cpu().numpy() for tensor in self.model.state_dict().values()]
 
-    def fit(
-        self, parameters: NDArrays, config: dict[str, Any]
-    ) -> tuple[NDArrays, int, dict[str, Any]]:
+    def fit(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[NDArrays, int, dict[str, Any]]:
         """Train from the server's model for one round.
 
         Parameters
@@ -89,9 +87,7 @@ class DomainClient(NumPyClient):
             metrics |= {f"batch-updates.{name}": to_bytes(array) for name, array in arrays.items()}
         return self.get_parameters({}), len(self.domain.train), metrics
 
-    def evaluate(
-        self, parameters: NDArrays, config: dict[str, Any]
-    ) -> tuple[float, int, dict[str, Any]]:
+    def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
         """Loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""
         self._load(parameters)
         seed = derive_seed(self._seed, "test", config.get("server-round", 0), self.domain.name)

@@ -35,9 +35,7 @@ class Recorder(ABC):
     def step(self) -> None:
         """Record the step that the optimizer has just made."""
         torch._foreach_sub_(self._previous, self._parameters)
-        norms = torch.stack(
-            [torch.linalg.vector_norm(d, dtype=torch.float64) for d in self._previous]
-        )
+        norms = torch.stack([torch.linalg.vector_norm(d, dtype=torch.float64) for d in self._previous])
         self._squared_norms.append(norms.square().sum())
         self._keep(self._previous)
         torch._foreach_copy_(self._previous, self._parameters)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app.typing import MetricRecordValues
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
@@ -44,7 +45,11 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
                 "info": _info(client, context),
             }
         )
-        recorded = {k: v for k, v in metrics.items() if k.startswith(_BATCH_UPDATES)}
+        recorded = {
+            name: value
+            for name, value in metrics.items()
+            if name.startswith(_BATCH_UPDATES) and isinstance(value, bytes)
+        }
         if recorded:
             content["batch-updates"] = ArrayRecord(
                 {name.removeprefix(_BATCH_UPDATES): _array(data) for name, data in recorded.items()}
@@ -86,9 +91,7 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
 
 def _info(client: Any, context: Context) -> ConfigRecord:
     node = context.node_config
-    domain = getattr(
-        client, "domain", node.get("domain", node.get("partition-id", context.node_id))
-    )
+    domain = getattr(client, "domain", node.get("domain", node.get("partition-id", context.node_id)))
     info = ConfigRecord({"domain": str(getattr(domain, "name", domain))})
     role = getattr(client, "role", node.get("role"))
     if role is not None:
@@ -102,14 +105,11 @@ def _config(message: Message) -> dict[str, Any]:
 
 def _named(parameters: list[NDArray[Any]], names: list[str]) -> ArrayRecord:
     return ArrayRecord(
-        {
-            name: Array(np.asarray(parameter))
-            for name, parameter in zip(names, parameters, strict=True)
-        }
+        {name: Array(np.asarray(parameter)) for name, parameter in zip(names, parameters, strict=True)}
     )
 
 
-def _numbers(metrics: dict[str, Any]) -> dict[str, int | float]:
+def _numbers(metrics: dict[str, Any]) -> dict[str, MetricRecordValues]:
     return {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in metrics.items()

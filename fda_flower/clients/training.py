@@ -88,7 +88,7 @@ def train(
         for x, y in samples.batches(training.batch_size, generator, shuffle=True):
             optimizer.zero_grad()
             loss = cross_entropy(model(x), y)
-            loss.backward()
+            torch.autograd.backward(loss)
             optimizer.step()
             if recorder is not None:
                 recorder.step()

@@ -2,8 +2,8 @@
 
 from fda_flower.datasets.federation import (
     DATASETS,
-    DataSpec,
     Dataset,
+    DataSpec,
     Federation,
     load_federation,
 )

@@ -151,7 +151,5 @@ def load_federation(spec: DataSpec) -> Federation:
 
 def _choose(samples: Samples, count: int, generator: torch.Generator) -> Samples:
     if count > len(samples):
-        raise ConfigError(
-            f"target-samples is {count}, but the target has {len(samples)}: ask for fewer"
-        )
+        raise ConfigError(f"target-samples is {count}, but the target has {len(samples)}: ask for fewer")
     return samples.take(shuffled(torch.arange(len(samples)), generator)[:count])

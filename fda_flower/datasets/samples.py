@@ -50,10 +50,8 @@ class Samples:
         shuffle : bool
             In a random order.
         """
-        order = (
-            torch.randperm(len(self), generator=generator) if shuffle else torch.arange(len(self))
-        )
-        for part in order.to(self.y.device).split(size):
+        order = torch.randperm(len(self), generator=generator) if shuffle else torch.arange(len(self))
+        for part in torch.split(order.to(self.y.device), size):
             x = self.x[part]
             if self.noise:
                 x = x + self.noise * torch.randn(x.shape, generator=generator).to(x.device)

@@ -4,7 +4,6 @@ A shift is a dataclass; its fields are its options. It works with any data set o
 """
 
 from abc import ABC, abstractmethod
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -84,9 +83,7 @@ class Noise(TargetShift):
 
     def __post_init__(self) -> None:
         if self.std < 0:
-            raise ConfigError(
-                f"option 'std' of shift 'noise' is {self.std}, it must not be negative"
-            )
+            raise ConfigError(f"option 'std' of shift 'noise' is {self.std}, it must not be negative")
 
     def shifted(self, samples: Samples) -> Samples:
         """With the noise switched on."""
@@ -105,9 +102,7 @@ class Label(Shift):
 
     def __post_init__(self) -> None:
         if not 0 <= self.eta <= 0.5:
-            raise ConfigError(
-                f"option 'eta' of shift 'label' is {self.eta}, it must be in [0, 0.5]"
-            )
+            raise ConfigError(f"option 'eta' of shift 'label' is {self.eta}, it must be in [0, 0.5]")
 
     def domains(self, data: Split, num_sources: int, generator: torch.Generator) -> list[Domain]:
         """Classes divided by `eta`, then the sources' share dealt evenly."""
@@ -120,7 +115,7 @@ class Label(Shift):
 
     def _divide(self, samples: Samples, generator: torch.Generator) -> tuple[Samples, Samples]:
         sources, target = [], []
-        for label in samples.y.unique().tolist():
+        for label in torch.unique(samples.y).tolist():
             members = shuffled(torch.nonzero(samples.y == label).flatten(), generator)
             share = self.eta if label < self.FIRST else 1 - self.eta
             cut = round(share * len(members))
@@ -152,9 +147,7 @@ class Color(Shift):
         """An even part of the samples for each domain, coloured."""
         names = self.names(num_sources)
         return [
-            Domain(
-                name, self._colored(train, name, generator), self._colored(test, name, generator)
-            )
+            Domain(name, self._colored(train, name, generator), self._colored(test, name, generator))
             for name, train, test in zip(
                 names,
                 deal(data.train, len(names), generator),
@@ -172,18 +165,14 @@ class Color(Shift):
         label = (samples.y < half).long() ^ _coins(len(samples), self.FLIPPED, generator)
         color = label ^ _coins(len(samples), self.DISAGREEMENT[name], generator)
         gray = samples.x.mean(dim=1)
-        x = torch.stack(
-            [gray * (color == 0)[:, None, None], gray * (color == 1)[:, None, None]], dim=1
-        )
+        x = torch.stack([gray * (color == 0)[:, None, None], gray * (color == 1)[:, None, None]], dim=1)
         return Samples(x, label)
 
 
 def deal(samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
     """Samples shuffled and dealt into even parts."""
     if len(samples) < parts:
-        raise ConfigError(
-            f"{len(samples)} samples cannot be dealt to {parts} clients: use fewer sources"
-        )
+        raise ConfigError(f"{len(samples)} samples cannot be dealt to {parts} clients: use fewer sources")
     order = shuffled(torch.arange(len(samples)), generator)
     return [samples.take(part) for part in order.tensor_split(parts)]
 

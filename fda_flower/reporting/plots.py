@@ -24,9 +24,7 @@ def plot_runs(runs: Runs) -> Figure:
     """
     estimated = [label for label, histories in runs.items() if _domains(histories)]
     panels = 1 + len(estimated)
-    figure = Figure(
-        figsize=(6.4 if panels == 1 else 6 + 3.6 * (panels - 1), 4.4), layout="constrained"
-    )
+    figure = Figure(figsize=(6.4 if panels == 1 else 6 + 3.6 * (panels - 1), 4.4), layout="constrained")
     FigureCanvasAgg(figure)
     widths = [1.6] + [1.0] * len(estimated)
     axes = figure.subplots(1, panels, width_ratios=widths, squeeze=False)[0]
@@ -57,8 +55,7 @@ def _plot_betas(axis: Axes, label: str, histories: Sequence[Sequence[Record]]) -
     colors = matplotlib.colormaps["Dark2"].colors  # type: ignore[attr-defined]
     for i, domain in enumerate(_domains(histories)):
         values = [
-            [r["sources"].get(domain, {}).get("beta", np.nan) for r in history]
-            for history in histories
+            [r["sources"].get(domain, {}).get("beta", np.nan) for r in history] for history in histories
         ]
         _band(axis, values, domain, colors[i % len(colors)])
     axis.set(xlabel="Round", ylabel="β of the source", title=label)
@@ -90,6 +87,4 @@ def _band(axis: Axes, values: Sequence[Sequence[float]], label: str, color: obje
     mean, deviation = np.nanmean(table[:, known], axis=0), np.nanstd(table[:, known], axis=0)
     axis.plot(rounds, mean, label=label, color=color, linewidth=1.6)
     if len(values) > 1:
-        axis.fill_between(
-            rounds, mean - deviation, mean + deviation, color=color, alpha=0.15, linewidth=0
-        )
+        axis.fill_between(rounds, mean - deviation, mean + deviation, color=color, alpha=0.15, linewidth=0)

@@ -42,9 +42,7 @@ def summarise(history: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def write_summary(
-    folder: RunFolder, config: RunConfig, history: Sequence[Record]
-) -> dict[str, Any]:
+def write_summary(folder: RunFolder, config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
     """Write ``summary.json`` and ``accuracy.png`` into a run's folder; return the summary."""
     numbers = {
         "method": config.method,

@@ -7,6 +7,7 @@ from logging import INFO, WARNING
 from typing import Any, ClassVar, TypedDict
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app.typing import MetricRecordValues
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
@@ -166,9 +167,7 @@ class DomainAdaptationStrategy(Strategy):
             result.evaluate_metrics_serverapp[0] = metrics
         for server_round in range(done + 1, num_rounds + 1):
             begun = time.perf_counter()
-            messages = self.configure_train(
-                server_round, result.arrays, train_config or ConfigRecord(), grid
-            )
+            messages = self.configure_train(server_round, result.arrays, train_config or ConfigRecord(), grid)
             replies = list(grid.send_and_receive(messages, timeout=timeout))
             trained = time.perf_counter()
             arrays, train_metrics = self.aggregate_train(server_round, replies)
@@ -261,14 +260,10 @@ class DomainAdaptationStrategy(Strategy):
     ) -> Iterable[Message]:
         """An evaluate message for the target."""
         target = self.roster.target
-        self._sent = (
-            [self._message(server_round, target, "evaluate", arrays, config)] if target else []
-        )
+        self._sent = [self._message(server_round, target, "evaluate", arrays, config)] if target else []
         return self._sent
 
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The global model's metrics on the target's test set."""
         if not self._sent:
             return None
@@ -277,7 +272,7 @@ class DomainAdaptationStrategy(Strategy):
             if reply is None:
                 raise BadReplyError("no reply within the timeout")
             content = content_of(reply)
-            metrics = {
+            metrics: dict[str, MetricRecordValues] = {
                 key: read_number(content, key) for key in content.metric_records.get("metrics", {})
             }
         except BadReplyError as error:
@@ -304,11 +299,7 @@ class DomainAdaptationStrategy(Strategy):
     def _check_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
         for name in {*arrays, *initial}:
             ours, other = arrays.get(name), initial.get(name)
-            if (
-                ours is None
-                or other is None
-                or (ours.shape, ours.dtype) != (other.shape, other.dtype)
-            ):
+            if ours is None or other is None or (ours.shape, ours.dtype) != (other.shape, other.dtype):
                 raise ConfigError(
                     f"the checkpoint is of another model: '{name}' differs; choose another --output"
                 )
@@ -328,9 +319,7 @@ class DomainAdaptationStrategy(Strategy):
 
     def _by_node(self, replies: Iterable[Message]) -> Iterable[tuple[Node, Message | None]]:
         """Each node that was asked, in the order of domains, with its reply or None."""
-        asked = {
-            message.metadata.message_id: message.metadata.dst_node_id for message in self._sent
-        }
+        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._sent}
         answered: dict[int, Message] = {}
         for reply in replies:
             # The error reply of a dead SuperNode does not carry the node's own id.
@@ -371,7 +360,7 @@ class DomainAdaptationStrategy(Strategy):
         return None
 
     def _train_metrics(self) -> MetricRecord:
-        metrics: dict[str, int | float] = {"dropped": len(self._record["dropped"])}
+        metrics: dict[str, MetricRecordValues] = {"dropped": len(self._record["dropped"])}
         for domain, entry in self._record["sources"].items():
             for key in ("train-loss", "beta"):
                 if entry.get(key) is not None:

@@ -44,9 +44,7 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "source-only": Method(
-        "Source Only", "the sources' mean; the target does not train", SourceOnly
-    ),
+    "source-only": Method("Source Only", "the sources' mean; the target does not train", SourceOnly),
     "fedavg": Method("FedAvg", "the mean of all clients, target included", FedAvg),
     "target-only": Method("Target Only", "the target alone", TargetOnly),
     "fedda": Method("FedDA", "target and sources combined with a fixed β", FedDA),

@@ -16,9 +16,7 @@ class BadReplyError(Exception):
 def content_of(reply: Message) -> RecordDict:
     """The records of a reply; a `BadReplyError` if it is an error."""
     if reply.has_error():
-        raise BadReplyError(
-            f"error {reply.error.code}: {' '.join(str(reply.error.reason).split())}"
-        )
+        raise BadReplyError(f"error {reply.error.code}: {' '.join(str(reply.error.reason).split())}")
     return reply.content
 
 
@@ -44,9 +42,9 @@ def read_update(reply: Message, model: Layers, buffers: Collection[str], role: s
         not finite, or it has no examples, or it comes in another role.
     """
     content = content_of(reply)
-    claimed = content["info"].get("role", role) if "info" in content.config_records else role
-    if claimed != role:
-        raise BadReplyError(f"it replied as '{claimed}', but its role is '{role}'")
+    info = content.config_records.get("info")
+    if info is not None and info.get("role", role) != role:
+        raise BadReplyError(f"it replied as {info['role']!r}, but its role is '{role}'")
     after = read_arrays(content, "arrays")
     _check_like(after, model)
     examples = read_number(content, "num-examples")
@@ -54,9 +52,7 @@ def read_update(reply: Message, model: Layers, buffers: Collection[str], role: s
         raise BadReplyError(f"num-examples is {examples:g}, it must be above 0")
     steps, rate = read_number(content, "num-steps", 0), read_number(content, "learning-rate", 0)
     if steps < 0 or rate < 0:
-        raise BadReplyError(
-            f"num-steps is {steps:g} and learning-rate {rate:g}, neither may be negative"
-        )
+        raise BadReplyError(f"num-steps is {steps:g} and learning-rate {rate:g}, neither may be negative")
     return Update.between(model, after, int(examples), int(steps), rate, buffers)
 
 
@@ -75,8 +71,8 @@ def read_arrays(content: RecordDict, key: str) -> Mapping[str, NDArray[np.generi
 
 def read_number(content: RecordDict, key: str, default: float | None = None) -> float:
     """A finite number of the record ``metrics``."""
-    metrics = content.metric_records.get("metrics", {})
-    value = metrics.get(key, default)
+    metrics = content.metric_records.get("metrics")
+    value = default if metrics is None else metrics.get(key, default)
     if value is None:
         raise BadReplyError(f"its metrics have no '{key}'")
     if not isinstance(value, int | float) or not np.isfinite(value):
@@ -86,9 +82,7 @@ def read_number(content: RecordDict, key: str, default: float | None = None) -> 
 
 def _check_like(arrays: Layers, model: Layers) -> None:
     if missing := [name for name in model if name not in arrays]:
-        raise BadReplyError(
-            f"its arrays lack '{missing[0]}' ({len(missing)} of {len(model)} missing)"
-        )
+        raise BadReplyError(f"its arrays lack '{missing[0]}' ({len(missing)} of {len(model)} missing)")
     if extra := [name for name in arrays if name not in model]:
         raise BadReplyError(f"its arrays hold '{extra[0]}', which the model has not")
     for name, array in arrays.items():
@@ -97,8 +91,6 @@ def _check_like(arrays: Layers, model: Layers) -> None:
                 f"array '{name}' has shape {list(array.shape)}, expected {list(model[name].shape)}"
             )
         if array.dtype != model[name].dtype:
-            raise BadReplyError(
-                f"array '{name}' has type {array.dtype}, expected {model[name].dtype}"
-            )
+            raise BadReplyError(f"array '{name}' has type {array.dtype}, expected {model[name].dtype}")
         if not np.isfinite(array).all():
             raise BadReplyError(f"array '{name}' holds NaN or infinity")

@@ -115,9 +115,7 @@ class Roster:
         targets = [node for node in self.nodes if node.is_target]
         if len(targets) > 1:
             claims = ", ".join(f"'{node.domain}' (node {node.id})" for node in targets)
-            raise RunError(
-                f"{len(targets)} nodes claim to be the target, exactly one may: {claims}"
-            )
+            raise RunError(f"{len(targets)} nodes claim to be the target, exactly one may: {claims}")
         domains = [node.domain for node in self.nodes]
         for domain in domains:
             if domains.count(domain) > 1:

@@ -83,9 +83,7 @@ class RunFolder:
                 json.dumps({"run": self.config, **self._notes}, indent=2).encode() + b"\n",
             )
         except OSError as error:
-            raise ConfigError(
-                f"cannot write to the output folder '{self.path}': {error}"
-            ) from error
+            raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
         checkpoint = self.load_checkpoint() if (self.path / "checkpoint").exists() else None
         self._keep_rounds(0 if checkpoint is None else checkpoint[1])
         return checkpoint
@@ -195,7 +193,5 @@ def finite(value: Any) -> Any:
 
 def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:
     keys = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
-    differences = ", ".join(
-        f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys
-    )
+    differences = ", ".join(f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys)
     return ConfigError(f"'{path}' is of another run ({differences}): choose another --output")

@@ -21,9 +21,7 @@ class SourceOnly(DomainAdaptationStrategy):
 
     trains: ClassVar[frozenset[str]] = frozenset({"source"})
 
-    def __init__(
-        self, *, source_weights: Weighting = "examples", **common: Unpack[CommonOptions]
-    ) -> None:
+    def __init__(self, *, source_weights: Weighting = "examples", **common: Unpack[CommonOptions]) -> None:
         super().__init__(**common)
         self._source_weights = source_weights
 

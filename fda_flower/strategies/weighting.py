@@ -213,9 +213,8 @@ class WeightedStrategy(DomainAdaptationStrategy):
 
 def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
     """The same β as plain numbers; a `ConfigError` unless all are in [0, 1]."""
-    values = (
-        beta.values() if isinstance(beta, Mapping) else np.atleast_1d(np.asarray(beta)).tolist()
-    )
+    given = list(beta.values()) if isinstance(beta, Mapping) else np.atleast_1d(np.asarray(beta)).tolist()
+    values = [float(value) for value in given]
     for value in values:
         if not 0 <= value <= 1:
             raise ConfigError(
@@ -223,7 +222,7 @@ def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
             )
     if isinstance(beta, Mapping):
         return {domain: float(value) for domain, value in beta.items()}
-    return float(beta) if np.ndim(beta) == 0 else tuple(float(value) for value in values)
+    return values[0] if np.ndim(beta) == 0 else tuple(values)
 
 
 def betas_of(

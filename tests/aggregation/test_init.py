@@ -1,0 +1,49 @@
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from fda_flower import aggregation
+
+FILES = sorted(Path(aggregation.__file__).parent.glob("*.py"))
+ALLOWED = {"numpy", *sys.stdlib_module_names}
+
+
+def imported_modules(file):
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file.name} has a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_aggregation_imports_only_numpy_and_itself(file):
+    for name in imported_modules(file):
+        own = name.startswith(("fda_flower.aggregation.", "fda_flower.errors."))
+        assert own or name.split(".")[0] in ALLOWED, f"{file.name} imports {name}"
+
+
+@pytest.mark.parametrize("name", aggregation.__all__)
+def test_every_name_of_all_can_be_imported(name):
+    assert getattr(aggregation, name) is not None
+
+
+def test_all_holds_every_public_name_that_the_package_imports():
+    tree = ast.parse(Path(aggregation.__file__).read_text("utf-8"))
+    imported = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert set(aggregation.__all__) == {name for name in imported if not name.startswith("_")}
+
+
+def test_all_is_sorted_constants_then_classes_then_functions_without_repetition():
+    def key(name):
+        return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+    assert sorted(set(aggregation.__all__), key=key) == aggregation.__all__

@@ -1,0 +1,82 @@
+"""A tiny federation by hand: a model of two numbers, clients whose replies each test decides."""
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fda_flower.engines import LocalGrid
+
+def reply_of(model, examples=10, steps=2, rate=0.5, role="source", domain="a", extra=None, **metrics):
+    """The records of a good reply."""
+    numbers = {"num-examples": examples, "num-steps": steps, "learning-rate": rate, "train-loss": 1.0}
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord({name: _array(value) for name, value in model.items()}),
+            "metrics": MetricRecord({**numbers, **metrics}),
+            "info": ConfigRecord({"role": role, "domain": domain}),
+        }
+    )
+    if extra is not None:
+        content["batch-updates"] = ArrayRecord({name: _array(value) for name, value in extra.items()})
+    return content
+
+
+def _array(value):
+    return Array(np.asarray(value))
+
+
+class HandMade:
+    """A client app whose nodes are given: role, domain and how to answer a train message."""
+
+    def __init__(self, nodes, accuracy=0.5):
+        self.nodes = nodes
+        self.configs = []
+        self.app = ClientApp()
+
+        @self.app.query("role")
+        def role(message, context):
+            role, domain, _ = self.nodes[context.node_config["partition-id"]]
+            info = ConfigRecord({"domain": domain} | ({"role": role} if role else {}))
+            return Message(RecordDict({"info": info}), reply_to=message)
+
+        @self.app.train()
+        def train(message, context):
+            role, domain, answer = self.nodes[context.node_config["partition-id"]]
+            self.configs.append((domain, dict(message.content["config"])))
+            model = {name: array.numpy() for name, array in message.content["arrays"].items()}
+            return Message(answer(model, message), reply_to=message)
+
+        @self.app.evaluate()
+        def evaluate(message, context):
+            metrics = MetricRecord({"accuracy": accuracy, "loss": 1.0, "num-examples": 4})
+            return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    def grid(self):
+        """A grid of these nodes."""
+        return LocalGrid(self.app, len(self.nodes))
+
+
+def moves(delta, role="source", domain="a", **kwargs):
+    """An answer that moves every parameter by `delta` (a number or an array)."""
+
+    def answer(model, message):
+        moved = {name: (array + np.asarray(delta)).astype(array.dtype) for name, array in model.items()}
+        return reply_of(moved, role=role, domain=domain, **kwargs)
+
+    return answer
+
+
+def initial(values=(1.0, 2.0)):
+    """A global model of one array ``w``."""
+    return ArrayRecord({"w": _array(np.array(values, np.float32))})
+
+
+def weights(result):
+    """The final ``w``."""
+    return result.arrays["w"].numpy()
+
+
+def steps_extra(deltas):
+    """The full form of batch updates."""
+    rows = np.asarray(deltas, np.float32)
+    return {"norms": (rows.astype(np.float64) ** 2).sum(axis=1), "full": rows}

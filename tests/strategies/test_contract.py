@@ -1,0 +1,178 @@
+"""One contract for every strategy of the registry."""
+
+import itertools
+
+import numpy as np
+import pytest
+from handmade import HandMade, initial, moves, steps_extra, weights
+
+from fda_flower.strategies import METHODS, RunFolder
+from fda_flower.strategies.run_folder import finite
+
+STEPS = [[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]]
+TOTAL = np.sum(STEPS, axis=0)
+
+
+def build(method, **options):
+    if method == "fedgp-auto":
+        options["form"] = "full"
+    return METHODS[method].build(**options)
+
+
+def nodes(order=(0, 1, 2, 3), target=None, **replaced):
+    answers = {
+        "a": moves([0.5, 0.25], domain="a", examples=30),
+        "b": moves([0.1, -0.7], domain="b", examples=7),
+        "c": moves([-0.3, 0.3], domain="c", examples=11),
+        "t": target
+        or moves(TOTAL, "target", "t", examples=5, steps=3, rate=0.1, extra=steps_extra(STEPS)),
+        **replaced,
+    }
+    all_nodes = [("target" if name == "t" else "source", name, answer) for name, answer in answers.items()]
+    return [all_nodes[i] for i in order]
+
+
+def run(method, federation, rounds=1, **options):
+    strategy = build(method, **options)
+    return strategy.start(HandMade(federation).grid(), initial(), rounds), strategy
+
+
+@pytest.fixture(params=METHODS)
+def method(request):
+    return request.param
+
+
+def test_it_moves_the_model_and_records_the_round(method):
+    result, strategy = run(method, nodes())
+    assert np.isfinite(weights(result)).all()
+    assert not np.array_equal(weights(result), [1.0, 2.0])
+    (record,) = strategy.history
+    assert record["round"] == 1
+    assert record["held"] is None
+    assert record["dropped"] == []
+    assert record["accuracy"] == 0.5
+    assert record["bytes-received"] > 0
+    assert set(record["seconds"]) == {"train", "aggregate", "evaluate"}
+
+
+def test_the_order_of_the_nodes_changes_no_bit(method):
+    models = {weights(run(method, nodes(order))[0]).tobytes() for order in itertools.permutations(range(4))}
+    assert len(models) == 1
+
+
+def test_it_keeps_types_names_and_shapes(method):
+    result, _ = run(method, nodes())
+    assert list(result.arrays) == ["w"]
+    assert result.arrays["w"].dtype == "float32"
+    assert weights(result).shape == (2,)
+
+
+def test_only_the_roles_that_train_are_asked(method):
+    federation = HandMade(nodes())
+    strategy = build(method)
+    strategy.start(federation.grid(), initial(), 1)
+    asked = {"target" if domain == "t" else "source" for domain, _ in federation.configs}
+    assert asked == strategy.trains
+
+
+def test_one_source_is_enough(method):
+    result, strategy = run(method, nodes((0, 3)))
+    assert strategy.history[0]["held"] is None
+    assert np.isfinite(weights(result)).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_reply_that_is_not_finite_is_dropped_and_named(method, bad):
+    federation = nodes(a=moves([bad, 0.0], domain="a"))
+    result, strategy = run(method, federation)
+    assert np.isfinite(weights(result)).all()
+    if "source" in strategy.trains:
+        (dropped,) = strategy.history[0]["dropped"]
+        assert dropped["domain"] == "a"
+        assert "NaN or infinity" in dropped["reason"]
+        expected, _ = run(method, nodes((1, 2, 3)))
+        np.testing.assert_array_equal(weights(result), weights(expected))
+
+
+def test_a_missing_reply_is_dropped_and_named(method):
+    def fails(model, message):
+        raise OSError("disk full")
+
+    _, strategy = run(method, nodes(b=fails))
+    if "source" in strategy.trains:
+        (dropped,) = strategy.history[0]["dropped"]
+        assert dropped["domain"] == "b"
+        assert "disk full" in dropped["reason"]
+
+
+def test_without_usable_replies_the_model_holds_and_the_round_says_so(method):
+    def fails(model, message):
+        raise OSError("off")
+
+    federation = [(role, name, fails) for role, name, _ in nodes()]
+    result, strategy = run(method, federation, rounds=2)
+    np.testing.assert_array_equal(weights(result), [1.0, 2.0])
+    assert all("usable repl" in record["held"] for record in strategy.history)
+
+
+def test_too_many_held_rounds_end_the_run_with_an_error(method):
+    def fails(model, message):
+        raise OSError("off")
+
+    federation = [(role, name, fails) for role, name, _ in nodes()]
+    with pytest.raises(RuntimeError, match="could not be updated for 2 rounds in a row"):
+        run(method, federation, rounds=5, max_held_rounds=2)
+
+
+def test_state_survives_a_checkpoint(method, tmp_path):
+    whole, _ = run(method, nodes(), rounds=4)
+    run(method, nodes(), rounds=2, output=RunFolder(tmp_path))
+    resumed, strategy = run(method, nodes(), rounds=4, output=RunFolder(tmp_path, resume=True))
+    assert weights(resumed).tobytes() == weights(whole).tobytes()
+    assert [record["round"] for record in strategy.history] == [1, 2, 3, 4]
+    assert list(resumed.train_metrics_clientapp) == [3, 4]
+    on_disk = RunFolder(tmp_path).read_rounds()
+    assert on_disk == finite(strategy.history)
+
+
+def test_settings_are_json_and_tell_the_methods_apart(method):
+    others = [build(other).settings() for other in METHODS if METHODS[other].build is not METHODS[method].build]
+    assert build(method).settings() is not None
+    if METHODS[method].weighted:
+        assert build(method).settings() not in others
+
+
+def test_integer_and_float_buffers_survive(method):
+    from flwr.app import Array, ArrayRecord
+
+    model = {
+        "w": np.array([1.0, 2.0], np.float32),
+        "bn.running_var": np.array([1e-6, 4.0], np.float32),
+        "bn.num_batches_tracked": np.array(3),
+    }
+
+    def answer(step, role, domain, **kwargs):
+        def make(arrays, message):
+            from handmade import reply_of
+
+            moved = {
+                "w": arrays["w"] + np.float32(step),
+                "bn.running_var": arrays["bn.running_var"] * np.float32(step**2),
+                "bn.num_batches_tracked": arrays["bn.num_batches_tracked"] + 7,
+            }
+            return reply_of(moved, role=role, domain=domain, **kwargs)
+
+        return make
+
+    federation = [
+        ("source", "a", answer(0.5, "source", "a")),
+        ("target", "t", answer(-0.25, "target", "t", extra=steps_extra([[-0.2, -0.1], [-0.05, -0.15]]))),
+    ]
+    strategy = build(method)
+    arrays = ArrayRecord({name: Array(value) for name, value in model.items()})
+    result = strategy.start(HandMade(federation).grid(), arrays, 1)
+    assert (result.arrays["bn.running_var"].numpy() > 0).all()
+    tracked = result.arrays["bn.num_batches_tracked"].numpy()
+    assert tracked == 10
+    assert tracked.shape == ()
+    assert tracked.dtype == np.int64
