@@ -73,7 +73,7 @@ class RunConfig:
     model: str = "cnn"
     optimizer: str = "adam"
     learning_rate: float = 0.003
-    batch_size: int = 32
+    batch_size: int = 16
     target_learning_rate: float | None = None
     target_batch_size: int = 4
     epochs: int = 1

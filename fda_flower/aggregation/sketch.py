@@ -41,9 +41,9 @@ class CountSketch:
     size: int
     seed: int
 
-    def places(self, length: int) -> NDArray[np.int64]:
+    def places(self, length: int) -> NDArray[np.int32]:
         """Where each element goes: ``bucket`` if its sign is plus, ``bucket + size`` if minus."""
-        return np.random.default_rng(self.seed).integers(0, 2 * self.size, size=length)
+        return np.random.default_rng(self.seed).integers(0, 2 * self.size, size=length, dtype=np.int32)
 
     def __call__(self, update: Layers) -> Vector:
         """Sketch an update as one vector, in the order of its layers; shape ``(size,)``."""

@@ -17,6 +17,9 @@ from fda_flower.errors import unknown
 
 Arrays = dict[str, NDArray[Any]]
 
+PART = 2**18
+"""Elements that are turned into float64 at a time: few calls, and a temporary that stays in the cache."""
+
 
 class Recorder(ABC):
     """Records ``δ_j``, the change of the parameters in each optimizer step.
@@ -29,16 +32,26 @@ class Recorder(ABC):
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self._parameters = [parameter.detach() for parameter in parameters]
-        self._previous = [parameter.clone() for parameter in self._parameters]
+        # The parameters before the step; for a moment -δ_j; then the parameters after it.
+        self._flat = torch.cat([parameter.reshape(-1) for parameter in self._parameters])
+        self._layers = [
+            part.view_as(parameter)
+            for part, parameter in zip(
+                self._flat.split([parameter.numel() for parameter in self._parameters]),
+                self._parameters,
+                strict=True,
+            )
+        ]
+        self._parts = self._flat.split(PART)
         self._squared_norms: list[Tensor] = []
 
     def step(self) -> None:
         """Record the step that the optimizer has just made."""
-        torch._foreach_sub_(self._previous, self._parameters)
-        norms = torch.stack([torch.linalg.vector_norm(d, dtype=torch.float64) for d in self._previous])
-        self._squared_norms.append(norms.square().sum())
-        self._keep(self._previous)
-        torch._foreach_copy_(self._previous, self._parameters)
+        torch._foreach_sub_(self._layers, self._parameters)
+        norms = torch._foreach_norm(self._parts, 2, dtype=torch.float64)
+        self._squared_norms.append(torch.stack(norms).square().sum())
+        self._keep()
+        torch._foreach_copy_(self._layers, self._parameters)
 
     def arrays(self) -> Arrays:
         """What was recorded of ``B`` steps, as `fda_flower.aggregation.batches` has it."""
@@ -46,14 +59,14 @@ class Recorder(ABC):
         return {"norms": norms.cpu().numpy().astype(np.float64)}
 
     @abstractmethod
-    def _keep(self, negative: list[Tensor]) -> None:
-        """Keep what the form needs of ``-δ_j``."""
+    def _keep(self) -> None:
+        """Keep what the form needs of ``-δ_j``, which `_flat` holds, cut into `_parts`."""
 
 
 class NormsRecorder(Recorder):
     """``‖δ_j‖²`` of each step: ``B`` numbers."""
 
-    def _keep(self, negative: list[Tensor]) -> None:
+    def _keep(self) -> None:
         pass
 
 
@@ -63,18 +76,14 @@ class SketchRecorder(Recorder):
     def __init__(self, parameters: Sequence[Tensor], sketch: CountSketch) -> None:
         super().__init__(parameters)
         self._size = sketch.size
-        lengths = [parameter.numel() for parameter in self._parameters]
-        places = torch.from_numpy(sketch.places(sum(lengths)))
-        self._places = [
-            part.to(parameter.device)
-            for part, parameter in zip(places.split(lengths), self._parameters, strict=True)
-        ]
+        places = torch.from_numpy(sketch.places(self._flat.numel()))
+        self._places = places.to(self._flat.device).split(PART)
         self._sketches: list[Tensor] = []
 
-    def _keep(self, negative: list[Tensor]) -> None:
-        signed = torch.zeros(2 * self._size, dtype=torch.float64, device=negative[0].device)
-        for places, part in zip(self._places, negative, strict=True):
-            signed.index_add_(0, places, part.reshape(-1).double())
+    def _keep(self) -> None:
+        signed = torch.zeros(2 * self._size, dtype=torch.float64, device=self._flat.device)
+        for places, part in zip(self._places, self._parts, strict=True):
+            signed.index_add_(0, places, part.double())
         self._sketches.append(signed[self._size :] - signed[: self._size])
 
     def arrays(self) -> Arrays:
@@ -90,14 +99,12 @@ class FullRecorder(Recorder):
         super().__init__(parameters)
         self._rows: list[NDArray[np.float32]] = []
 
-    def _keep(self, negative: list[Tensor]) -> None:
-        row = torch.cat([part.reshape(-1) for part in negative]).neg_()
-        self._rows.append(row.cpu().float().numpy())
+    def _keep(self) -> None:
+        self._rows.append(self._flat.neg().cpu().float().numpy())
 
     def arrays(self) -> Arrays:
         """Norms and updates."""
-        size = sum(parameter.numel() for parameter in self._parameters)
-        rows = np.stack(self._rows) if self._rows else np.zeros((0, size), np.float32)
+        rows = np.stack(self._rows) if self._rows else np.zeros((0, self._flat.numel()), np.float32)
         return {**super().arrays(), "full": rows}
 
 

@@ -15,17 +15,17 @@ def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
         Number of classes.
     """
     features = nn.Sequential(
-        nn.Conv2d(shape[0], 16, 3, padding=1),
+        nn.Conv2d(shape[0], 32, 3, padding=1),
         nn.ReLU(),
         nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1),
+        nn.Conv2d(32, 64, 3, padding=1),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
     )
     with torch.no_grad():
         width = features(torch.zeros(1, *shape)).shape[1]
-    return nn.Sequential(features, nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, classes))
+    return nn.Sequential(features, nn.Linear(width, 128), nn.ReLU(), nn.Linear(128, classes))
 
 
 def mlp(shape: tuple[int, ...], classes: int) -> nn.Module:

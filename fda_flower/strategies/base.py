@@ -89,6 +89,7 @@ class DomainAdaptationStrategy(Strategy):
         self._buffers = buffers
         self._output = output
         self._on_round = on_round
+        self._timeout = 3600.0
         self._held_rounds = 0
         self._model: Layers = {}
         self._sent: list[Message] = []
@@ -159,7 +160,8 @@ class DomainAdaptationStrategy(Strategy):
         if self._output is not None:
             done = self._resume(self._output, result)
         self._check_model(result.arrays, initial_arrays)
-        self.roster.refresh(grid, *self._waiting)
+        self._timeout = timeout
+        self.roster.refresh(grid, *self._waiting, timeout)
         self.roster.require(self.min_sources)
         self.check_roster()
         self.summary()
@@ -207,7 +209,7 @@ class DomainAdaptationStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """A train message for each client whose role trains, each with records of its own."""
-        self.roster.refresh(grid)
+        self.roster.refresh(grid, timeout=self._timeout)
         self.check_roster()
         self._model = {name: array.numpy() for name, array in arrays.items()}
         self._record = {"round": server_round}

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from logging import INFO
+from logging import WARNING
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.logger import log
@@ -12,7 +12,6 @@ from flwr.serverapp import Grid
 from fda_flower.errors import RunError
 
 ROLE_QUERY = "query.role"
-QUERY_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,9 @@ class Roster:
         self._target = target
         self._nodes: dict[int, Node] = {}
 
-    def refresh(self, grid: Grid, expected: int = 1, patience: float = 0.0) -> None:
+    def refresh(
+        self, grid: Grid, expected: int = 1, patience: float = 0.0, timeout: float | None = None
+    ) -> None:
         """Ask the nodes that are new for their role, and forget those that have left.
 
         Parameters
@@ -49,6 +50,8 @@ class Roster:
             Nodes to wait for.
         patience : float
             Seconds to wait for them at most.
+        timeout : float, optional
+            Seconds to wait for their answers.
 
         Raises
         ------
@@ -57,7 +60,7 @@ class Roster:
         """
         connected = _wait_for(grid, expected, patience)
         self._nodes = {i: node for i, node in self._nodes.items() if i in connected}
-        for node in self._ask(grid, sorted(connected - self._nodes.keys())):
+        for node in self._ask(grid, sorted(connected - self._nodes.keys()), timeout):
             self._nodes[node.id] = node
         self._check()
 
@@ -95,14 +98,14 @@ class Roster:
                 "needed: start more clients with role 'source'"
             )
 
-    def _ask(self, grid: Grid, node_ids: list[int]) -> Iterable[Node]:
+    def _ask(self, grid: Grid, node_ids: list[int], timeout: float | None) -> Iterable[Node]:
         if not node_ids:
             return
         messages = [Message(RecordDict(), node_id, ROLE_QUERY) for node_id in node_ids]
-        for reply in grid.send_and_receive(messages, timeout=QUERY_SECONDS):
+        for reply in grid.send_and_receive(messages, timeout=timeout):
             if reply.has_error() or "info" not in reply.content.config_records:
                 reason = reply.error.reason if reply.has_error() else "its reply has no 'info'"
-                log(INFO, "Node %s does not tell its role: %s", reply.metadata.src_node_id, reason)
+                log(WARNING, "Node %s does not tell its role: %s", reply.metadata.src_node_id, reason)
                 continue
             yield self._node(reply.metadata.src_node_id, reply.content.config_records["info"])
 
@@ -128,4 +131,6 @@ def _wait_for(grid: Grid, expected: int, patience: float) -> set[int]:
     deadline = time.monotonic() + patience
     while len(connected := set(grid.get_node_ids())) < expected and time.monotonic() < deadline:
         time.sleep(0.1)
+    if len(connected) < expected:
+        log(WARNING, "%d of %d nodes are connected after %g s", len(connected), expected, patience)
     return connected

@@ -95,4 +95,6 @@ def test_cosine_does_not_depend_on_the_scale_of_a_source(make_update, a, b, expo
     b = np.where(np.abs(b) < 1e-20, 0, b).astype(np.float32)  # no denormal numbers after scaling
     target = make_update(a)
     scaled = Geometry.of(target, [make_update(b * np.float32(2.0**exponent))]).cosines[0]
-    assert math.isclose(scaled, Geometry.of(target, [make_update(b)]).cosines[0], rel_tol=1e-12, abs_tol=1e-15)
+    assert math.isclose(
+        scaled, Geometry.of(target, [make_update(b)]).cosines[0], rel_tol=1e-12, abs_tol=1e-15
+    )

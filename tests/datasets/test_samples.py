@@ -1,0 +1,86 @@
+"""Samples: batches that cover each one once."""
+
+import pytest
+import torch
+
+from fda_flower.datasets import Samples
+
+COUNT = 10
+
+
+def make(noise: float = 0.0) -> Samples:
+    """Samples whose image is their number and whose class is ten times it."""
+    y = torch.arange(COUNT)
+    return Samples(y.float()[:, None, None, None].expand(-1, 1, 2, 2).clone(), 10 * y, noise)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def order(samples: Samples, size: int, seed: int, shuffle: bool = True) -> list[int]:
+    return [int(y) for _, part in samples.batches(size, generator(seed), shuffle) for y in part]
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, COUNT, COUNT + 1])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_batches_hold_each_sample_once_with_its_own_label(size: int, shuffle: bool) -> None:
+    samples = make()
+    batches = list(samples.batches(size, generator(), shuffle))
+    x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+    assert sorted(y.tolist()) == samples.y.tolist()
+    assert torch.equal(10 * x[:, 0, 0, 0], y.float())
+    assert x.shape == samples.x.shape
+
+
+@pytest.mark.parametrize(("size", "lengths"), [(3, [3, 3, 3, 1]), (5, [5, 5]), (20, [10]), (1, [1] * 10)])
+def test_the_last_batch_may_be_smaller(size: int, lengths: list[int]) -> None:
+    assert [len(y) for _, y in make().batches(size, generator(), shuffle=True)] == lengths
+
+
+def test_batches_come_in_order_unless_shuffled() -> None:
+    assert order(make(), 3, seed=0, shuffle=False) == make().y.tolist()
+    assert order(make(), 3, seed=0) != make().y.tolist()
+
+
+def test_the_order_is_the_generators() -> None:
+    assert order(make(), 3, seed=1) == order(make(), 3, seed=1)
+    assert order(make(), 3, seed=1) == order(make(), 4, seed=1)
+    assert order(make(), 3, seed=1) != order(make(), 3, seed=2)
+
+
+def test_a_second_pass_has_another_order() -> None:
+    samples, one = make(), generator()
+    first, second = (
+        torch.cat([y for _, y in samples.batches(3, one, shuffle=True)]).tolist() for _ in range(2)
+    )
+    assert first != second
+
+
+def test_batches_leave_the_global_random_state() -> None:
+    before = torch.get_rng_state()
+    list(make(noise=1.0).batches(3, generator(), shuffle=True))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_batches_leave_the_samples() -> None:
+    samples = make(noise=1.0)
+    for x, _ in samples.batches(3, generator()):
+        x.zero_()
+    assert torch.equal(samples.x, make().x)
+
+
+def test_take_keeps_the_order_asked_for_and_the_noise() -> None:
+    taken = make(noise=0.5).take(torch.tensor([7, 2, 2]))
+    assert taken.y.tolist() == [70, 20, 20]
+    assert taken.x[:, 0, 0, 0].tolist() == [7, 2, 2]
+    assert taken.noise == 0.5
+    assert len(taken) == 3
+
+
+def test_to_a_device_keeps_everything() -> None:
+    samples = make(noise=0.5).to(torch.device("cpu"))
+    assert torch.equal(samples.x, make().x)
+    assert torch.equal(samples.y, make().y)
+    assert samples.noise == 0.5
+    assert samples.x.device.type == samples.y.device.type == "cpu"

@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+from flwr.app import Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+from handmade import HandMade, initial, moves
+
+from fda_flower.engines import ENGINES, Resources, run_local, task_identity
+from fda_flower.errors import ConfigError
+from fda_flower.strategies import FedAvg
+
+
+def app():
+    return HandMade([("target", "t", moves(1.0, "target", "t")), ("source", "a", moves(2.0, domain="a"))])
+
+
+def test_a_server_function_runs_over_the_grid():
+    results = []
+
+    def server(grid):
+        results.append(FedAvg().start(grid, initial(), 2))
+
+    run_local(server, app().app, 2, Resources())
+    np.testing.assert_allclose(results[0].arrays["w"].numpy(), [4.0, 5.0])
+
+
+def test_errors_of_the_server_reach_the_caller():
+    def server(grid):
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        run_local(server, app().app, 2, Resources())
+
+
+def test_the_task_identity_is_as_before_afterwards():
+    before = TaskIdentity._run_id
+    with task_identity():
+        assert TaskIdentity.run_id == 1
+    assert TaskIdentity._run_id is before
+
+
+def test_an_error_of_a_client_is_an_error_reply_with_its_reason():
+    def fails(model, message):
+        raise ValueError("my data are gone")
+
+    federation = HandMade([("source", "a", fails)])
+    with task_identity():
+        grid = federation.grid()
+        (node,) = grid.get_node_ids()
+        (reply,) = grid.send_and_receive([Message(RecordDict({"arrays": initial()}), node, "train")])
+    assert reply.has_error()
+    assert "my data are gone" in reply.error.reason or "config" in reply.error.reason
+
+
+def test_a_message_to_a_node_that_is_not_there_is_an_error_reply():
+    with task_identity():
+        grid = app().grid()
+        (reply,) = grid.send_and_receive([Message(RecordDict(), 99, "train")])
+    assert reply.has_error()
+
+
+def test_client_state_lasts_between_messages():
+    from flwr.app import ConfigRecord
+    from flwr.clientapp import ClientApp
+
+    from fda_flower.engines import LocalGrid
+
+    counting = ClientApp()
+
+    @counting.train()
+    def train(message, context):
+        before = context.state.config_records.get("seen", ConfigRecord({"n": 0}))
+        context.state["seen"] = ConfigRecord({"n": before["n"] + 1})
+        return Message(RecordDict({"seen": context.state["seen"]}), reply_to=message)
+
+    with task_identity():
+        grid = LocalGrid(counting, 2)
+        first, _ = grid.get_node_ids()
+        for expected in (1, 2):
+            (reply,) = grid.send_and_receive([Message(RecordDict(), first, "train")])
+            assert reply.content["seen"]["n"] == expected
+
+
+def test_replies_can_be_pulled_later_as_flower_does():
+    with task_identity():
+        grid = app().grid()
+        node, _ = grid.get_node_ids()
+        message = grid.create_message(RecordDict(), "query.role", node, "1")
+        (pushed,) = grid.push_messages([message])
+        (reply,) = grid.pull_messages([pushed])
+    assert reply.metadata.reply_to_message_id == pushed
+    assert reply.metadata.src_node_id == node
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"cpus_per_client": 0}, "cpus-per-client is 0"),
+        ({"gpus_per_client": -0.5}, "gpus-per-client is -0.5"),
+        ({"cpus_per_client": 2, "workers": 1}, "workers is 1"),
+    ],
+)
+def test_wrong_resources(values, says):
+    with pytest.raises(ConfigError, match=says):
+        Resources(**values)
+
+
+def test_the_registry():
+    assert set(ENGINES) == {"local", "ray"}

@@ -1,0 +1,64 @@
+"""What the tests of runs and comparisons share."""
+
+import importlib
+import logging
+from concurrent.futures import Future
+
+import pytest
+
+SMALL = {"model": "mlp", "target_samples": 16, "device": "cpu"}
+
+
+@pytest.fixture(scope="session")
+def small():
+    """Settings of a run that takes a tenth of a second."""
+    return dict(SMALL)
+
+
+@pytest.fixture
+def files_of():
+    """Every file below a folder, with its bytes and the time it was last changed."""
+
+    def read(folder):
+        return {
+            str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+
+    return read
+
+
+class InThisProcess:
+    """Takes the place of the pool of processes, which takes seconds to start."""
+
+    def __init__(self, jobs, mp_context):
+        self.jobs = jobs
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.shutdown()
+
+    def submit(self, function, *args):
+        future = Future()
+        try:
+            future.set_result(function(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self, **how):
+        pass
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Comparisons whose cells run here, one after the other; the module of `compare` itself."""
+    module = importlib.import_module("fda_flower.experiments.compare")
+    monkeypatch.setattr(module, "ProcessPoolExecutor", InThisProcess)
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    yield module
+    logger.setLevel(level)

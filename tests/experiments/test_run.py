@@ -1,0 +1,498 @@
+import json
+import math
+import random
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from fda_flower import ConfigError, RunConfig, RunError, run
+from fda_flower.experiments import run_config
+from fda_flower.strategies import METHODS
+
+PNG = b"\x89PNG\r\n\x1a\n"
+FILES = ["accuracy.png", "checkpoint", "config.json", "rounds.jsonl", "summary.json"]
+
+
+class CrashError(Exception):
+    """What stops a run in the middle."""
+
+
+def same_bits(a, b):
+    return list(a) == list(b) and all(
+        a[name].dtype == b[name].dtype and a[name].tobytes() == b[name].tobytes() for name in a
+    )
+
+
+def strict(text):
+    """Parse JSON as the standard has it: without NaN and infinity."""
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def lines_of(folder):
+    return [strict(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def untimed(records):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+
+
+@pytest.fixture(scope="module")
+def three_rounds(small, tmp_path_factory):
+    """A finished run of three rounds in a folder; tests that change it take a copy."""
+    folder = tmp_path_factory.mktemp("three")
+    return run(**small, rounds=3, output=folder)
+
+
+@pytest.fixture(scope="module")
+def six_rounds(small, tmp_path_factory):
+    """The same run, of six rounds in one go."""
+    return run(**small, rounds=6, output=tmp_path_factory.mktemp("six"))
+
+
+@pytest.fixture
+def copy(three_rounds, tmp_path):
+    """A folder of one's own with the run of three rounds."""
+    return shutil.copytree(three_rounds.path, tmp_path / "copy")
+
+
+# What a run comes to
+
+
+def test_a_result_holds_the_configuration_the_history_the_summary_the_model_and_the_path(small, six_rounds):
+    result = six_rounds
+    assert result.config == RunConfig(**small, rounds=6)
+    assert [record["round"] for record in result.history] == [1, 2, 3, 4, 5, 6]
+    assert result.accuracies == [100 * record["accuracy"] for record in result.history]
+    assert result.summary["best"] == max(result.accuracies)
+    assert result.summary["last5"] == pytest.approx(sum(result.accuracies[1:]) / 5)
+    assert (result.summary["rounds"], result.summary["held-rounds"], result.summary["dropped"]) == (6, 0, 0)
+    assert {name: array.shape for name, array in result.model.items()} == {
+        "1.weight": (64, 64),
+        "1.bias": (64,),
+        "3.weight": (10, 64),
+        "3.bias": (10,),
+    }
+    assert all(array.dtype == np.float32 and np.isfinite(array).all() for array in result.model.values())
+    assert sorted(path.name for path in result.path.iterdir()) == FILES
+
+
+def test_without_an_output_folder_nothing_is_written(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(**small, rounds=1)
+    assert result.path is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_folder_in_the_working_directory_is_given_back_absolute(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(**small, rounds=1, output="a/b").path == tmp_path / "a" / "b"
+
+
+def test_on_round_is_called_with_the_record_of_each_round(small):
+    seen = []
+    result = run(**small, rounds=2, on_round=seen.append)
+    assert seen == result.history
+
+
+def test_run_config_does_the_same_as_run(small, six_rounds):
+    result = run_config(RunConfig(**small, rounds=6))
+    assert same_bits(result.model, six_rounds.model)
+
+
+def test_the_accuracy_rises_well_above_chance_without_a_shift(small):
+    options = {"angle": 0, "invert": False}
+    result = run(**small, method="fedavg", shift_options=options, rounds=15, learning_rate=0.01)
+    assert result.summary["best"] > 80
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs(small, method, tmp_path):
+    result = run(**small, method=method, rounds=2, output=tmp_path / "run")
+    assert len(result.accuracies) == 2
+    assert all(0 <= accuracy <= 100 for accuracy in result.accuracies)
+    assert all(record["held"] is None for record in result.history)
+    assert len(lines_of(tmp_path / "run")) == 2
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_history_of_a_result_is_what_rounds_jsonl_holds(small, method, tmp_path):
+    result = run(**small, method=method, rounds=2, output=tmp_path)
+    assert result.history == lines_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shift", "options", "target", "sources"),
+    [
+        ("rotate", {"angle": "45", "invert": "no"}, "target", ["source-1", "source-2", "source-3"]),
+        ("noise", {"std": 0.2}, "target", ["source-1", "source-2", "source-3"]),
+        ("label", {"eta": 0.45}, "target", ["source-1", "source-2", "source-3"]),
+        ("color", {}, "-90%", ["+80%", "+90%"]),
+    ],
+)
+def test_every_shift_runs(small, shift, options, target, sources):
+    result = run(**small, shift=shift, shift_options=options, rounds=2)
+    for record in result.history:
+        assert record["target"]["domain"] == target
+        assert list(record["sources"]) == sources
+    assert len(result.accuracies) == 2
+
+
+def test_the_number_of_sources_and_the_target_can_be_chosen(small):
+    (record,) = run(**small, sources=2, target="source-2", rounds=1).history
+    assert record["target"]["domain"] == "source-2"
+    assert record["target"]["examples"] == 16
+    assert list(record["sources"]) == ["source-1", "target"]
+
+
+def test_a_beta_for_each_source_is_used_in_the_order_of_their_names(small):
+    (record,) = run(**small, method="fedgp", beta=(0.1, 0.2, 0.3), rounds=1).history
+    assert [entry["beta"] for entry in record["sources"].values()] == [0.1, 0.2, 0.3]
+
+
+def test_beta_zero_is_target_only(small):
+    weighted = run(**small, method="fedda", beta=0, rounds=3)
+    alone = run(**small, method="target-only", rounds=3)
+    assert weighted.accuracies == alone.accuracies
+
+
+# The files
+
+
+def test_config_json_tells_the_settings_the_strategy_and_the_versions(six_rounds):
+    config = strict((six_rounds.path / "config.json").read_text(encoding="utf-8"))
+    wanted = {"dataset": "digits", "shift": "rotate", "method": "fedgp-auto", "seed": 0, "target_samples": 16}
+    assert wanted.items() <= config["run"].items()
+    assert config["run"]["strategy"]["name"] == "FedGP"
+    assert config["run"]["strategy"]["auto"] is True
+    assert config["rounds"] == 6
+    assert config["device"] == "cpu"
+    assert set(config["versions"]) == {"python", "fda-flower", "flwr", "torch", "numpy"}
+    assert all(config["versions"].values())
+
+
+def test_rounds_jsonl_has_a_line_a_round_with_all_that_is_known_of_it(six_rounds):
+    lines = lines_of(six_rounds.path)
+    assert [line["round"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    for line in lines:
+        assert 0 <= line["accuracy"] <= 1
+        assert line["loss"] > 0
+        assert line["held"] is None
+        assert line["dropped"] == []
+        # Four models of 4,810 numbers of four bytes at the least.
+        assert line["bytes-received"] > 4 * 4 * 4810
+        assert set(line["seconds"]) == {"train", "aggregate", "evaluate"}
+        assert all(seconds >= 0 for seconds in line["seconds"].values())
+        target = line["target"]
+        assert (target["domain"], target["examples"], target["steps"]) == ("target", 16, 4)
+        assert target["norm"] > 0
+        assert list(line["sources"]) == ["source-1", "source-2", "source-3"]
+        for domain, entry in line["sources"].items():
+            assert entry["domain"] == domain
+            assert entry["steps"] == math.ceil(entry["examples"] / 32)
+            assert entry["train-loss"] > 0
+            assert 0 <= entry["beta"] <= 1
+            assert entry["sigma2"] >= 0
+            assert isinstance(entry["d2"], float)
+            assert isinstance(entry["tau2-d2"], float)
+            assert -1 <= entry["cosine"] <= 1
+            assert 0 <= entry["kept"] <= 1
+            assert entry["norm"] > 0
+            assert entry["fallback"] is None
+
+
+def test_norms_alone_leave_null_not_nan_in_rounds_jsonl(small, tmp_path):
+    run(**small, method="fedda-auto", rounds=2, output=tmp_path)
+    for line in lines_of(tmp_path):
+        for entry in line["sources"].values():
+            assert entry["tau2-d2"] is None
+            assert entry["sigma2"] > 0
+
+
+def test_a_method_without_beta_records_none(small, tmp_path):
+    run(**small, method="source-only", rounds=1, output=tmp_path)
+    (line,) = lines_of(tmp_path)
+    assert line["target"] is None
+    assert all("beta" not in entry for entry in line["sources"].values())
+
+
+def test_summary_json_is_the_summary_with_what_was_run(six_rounds):
+    summary = strict((six_rounds.path / "summary.json").read_text(encoding="utf-8"))
+    names = {"method": "fedgp-auto", "label": "FedGP_Auto", "dataset": "digits", "shift": "rotate", "seed": 0}
+    assert summary == {**names, **six_rounds.summary}
+
+
+def test_accuracy_png_is_a_picture_and_no_part_of_a_file_is_left(six_rounds):
+    assert (six_rounds.path / "accuracy.png").read_bytes().startswith(PNG)
+    assert not list(six_rounds.path.glob(".*"))
+
+
+# Seeds
+
+
+def test_the_same_seed_gives_the_same_bits_whatever_the_global_random_state(small, six_rounds):
+    torch.manual_seed(77)
+    random.seed(77)
+    np.random.seed(77)  # noqa: NPY002
+    again = run(**small, rounds=6)
+    assert same_bits(again.model, six_rounds.model)
+    assert untimed(again.history) == untimed(six_rounds.history)
+
+
+def test_a_run_leaves_the_global_random_state_and_the_threads_as_they_were(small):
+    before, threads = torch.get_rng_state(), torch.get_num_threads()
+    run(**small, rounds=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_num_threads() == threads
+
+
+def test_another_seed_gives_other_bits(small, six_rounds):
+    other = run(**small, rounds=6, seed=1)
+    assert not same_bits(other.model, six_rounds.model)
+
+
+# Going on with a run
+
+
+def test_three_rounds_and_then_three_more_are_the_six_in_one_go(small, six_rounds, copy):
+    resumed = run(**small, rounds=6, output=copy, resume=True)
+    assert same_bits(resumed.model, six_rounds.model)
+    assert untimed(resumed.history) == untimed(six_rounds.history)
+    assert untimed(lines_of(copy)) == untimed(lines_of(six_rounds.path))
+    assert (copy / "checkpoint").read_bytes() == (six_rounds.path / "checkpoint").read_bytes()
+    assert resumed.summary["rounds"] == 6
+    assert strict((copy / "config.json").read_text(encoding="utf-8"))["rounds"] == 6
+
+
+@pytest.mark.parametrize("method", ["fedda-auto", "source-only"])
+def test_a_resumed_result_is_that_of_an_uninterrupted_run(small, method, tmp_path):
+    whole = run(**small, method=method, rounds=3)
+    run(**small, method=method, rounds=1, output=tmp_path)
+    resumed = run(**small, method=method, rounds=3, output=tmp_path, resume=True)
+    assert same_bits(resumed.model, whole.model)
+    assert untimed(resumed.history) == untimed(whole.history)
+
+
+def test_a_run_that_crashed_after_a_round_goes_on_from_it(small, six_rounds, tmp_path):
+    seen = []
+
+    def crash(record):
+        seen.append(record["round"])
+        if record["round"] == 4:
+            raise CrashError
+
+    with pytest.raises(CrashError):
+        run(**small, rounds=6, output=tmp_path, on_round=crash)
+    assert seen == [1, 2, 3, 4]
+    later = []
+    resumed = run(**small, rounds=6, output=tmp_path, resume=True, on_round=later.append)
+    assert [record["round"] for record in later] == [5, 6]
+    assert same_bits(resumed.model, six_rounds.model)
+    assert untimed(lines_of(tmp_path)) == untimed(lines_of(six_rounds.path))
+
+
+def test_a_run_that_crashed_while_it_wrote_a_checkpoint_does_the_round_again(
+    small, six_rounds, tmp_path, monkeypatch
+):
+    from fda_flower.strategies import run_folder
+
+    write = run_folder.write_atomically
+
+    def crash(path, data):
+        if path.name == "checkpoint" and len(lines_of(path.parent)) == 3:
+            raise CrashError
+        write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "write_atomically", crash)
+        with pytest.raises(CrashError):
+            run(**small, rounds=6, output=tmp_path)
+    assert len(lines_of(tmp_path)) == 3
+    resumed = run(**small, rounds=6, output=tmp_path, resume=True)
+    assert same_bits(resumed.model, six_rounds.model)
+    assert untimed(lines_of(tmp_path)) == untimed(lines_of(six_rounds.path))
+
+
+def test_a_run_that_crashed_in_its_first_round_starts_again(small, six_rounds, tmp_path):
+    (tmp_path / "rounds.jsonl").touch()
+    shutil.copy(six_rounds.path / "config.json", tmp_path)
+    resumed = run(**small, rounds=6, output=tmp_path, resume=True)
+    assert same_bits(resumed.model, six_rounds.model)
+
+
+@pytest.mark.parametrize(
+    "tail",
+    ['{"round": 4, "held": nu', '{"round": 4, "held": null}\n', '{"round": 4}\n{"round"', "\n"],
+    ids=["half a line", "a round after the checkpoint", "both", "an empty line"],
+)
+def test_what_stands_after_the_checkpoint_is_dropped_and_run_again(small, six_rounds, copy, tail):
+    with (copy / "rounds.jsonl").open("a", encoding="utf-8") as file:
+        file.write(tail)
+    resumed = run(**small, rounds=6, output=copy, resume=True)
+    assert same_bits(resumed.model, six_rounds.model)
+    assert untimed(lines_of(copy)) == untimed(lines_of(six_rounds.path))
+
+
+def test_a_last_line_that_lost_its_end_is_not_glued_to_the_next(small, six_rounds, copy):
+    lines = copy / "rounds.jsonl"
+    lines.write_text(lines.read_text(encoding="utf-8").removesuffix("\n"), encoding="utf-8")
+    run(**small, rounds=4, output=copy, resume=True)
+    assert untimed(lines_of(copy)) == untimed(lines_of(six_rounds.path))[:4]
+
+
+def test_a_finished_run_is_not_trained_again(small, three_rounds, copy, files_of, monkeypatch):
+    before = {name: data for name, (data, _) in files_of(copy).items()}
+
+    def train(*args, **kwargs):
+        raise AssertionError("it trains")
+
+    monkeypatch.setattr("fda_flower.clients.client.train", train)
+    seen = []
+    resumed = run(**small, rounds=3, output=copy, resume=True, on_round=seen.append)
+    assert seen == []
+    assert same_bits(resumed.model, three_rounds.model)
+    assert resumed.history == three_rounds.history
+    assert resumed.summary == three_rounds.summary
+    assert {name: data for name, (data, _) in files_of(copy).items()} == before
+
+
+def test_resume_in_a_folder_that_holds_nothing_starts_a_run(small, three_rounds, tmp_path):
+    result = run(**small, rounds=3, output=tmp_path / "new", resume=True)
+    assert same_bits(result.model, three_rounds.model)
+
+
+def test_options_given_as_text_or_as_numbers_define_the_same_run(small, tmp_path):
+    run(**small, shift_options={"angle": "45"}, rounds=1, output=tmp_path)
+    resumed = run(**small, shift_options={"angle": 45.0}, rounds=2, output=tmp_path, resume=True)
+    assert len(resumed.history) == 2
+
+
+# Folders that are refused
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"seed": 1}, "seed: 0 there, 1 asked for"),
+        ({"learning_rate": 0.1}, "learning_rate: 0.003 there, 0.1 asked for"),
+        ({"method": "fedavg"}, "method: 'fedgp-auto' there, 'fedavg' asked for"),
+        ({"shift": "noise"}, "shift: 'rotate' there, 'noise' asked for"),
+        ({"method_options": {"magnitude": "cosine"}}, "method_options: {} there"),
+        ({"model": "cnn"}, "model: 'mlp' there, 'cnn' asked for"),
+    ],
+)
+def test_the_folder_of_another_run_is_refused_and_stays_as_it_is(
+    small, three_rounds, files_of, change, named, resume
+):
+    before = files_of(three_rounds.path)
+    with pytest.raises(ConfigError) as caught:
+        run(**{**small, **change}, rounds=6, output=three_rounds.path, resume=resume)
+    assert named in str(caught.value)
+    assert str(three_rounds.path) in str(caught.value)
+    assert files_of(three_rounds.path) == before
+
+
+def test_the_folder_of_this_run_is_refused_without_resume(small, three_rounds, files_of):
+    before = files_of(three_rounds.path)
+    with pytest.raises(ConfigError, match="already holds this run: go on with --resume"):
+        run(**small, rounds=3, output=three_rounds.path)
+    assert files_of(three_rounds.path) == before
+
+
+def test_a_folder_with_rounds_but_no_configuration_is_refused(small, copy, files_of):
+    (copy / "config.json").unlink()
+    before = files_of(copy)
+    with pytest.raises(ConfigError, match="holds a run without its config.json"):
+        run(**small, rounds=6, output=copy, resume=True)
+    assert files_of(copy) == before
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"run'])
+def test_a_config_json_that_is_not_one_is_refused(small, copy, files_of, text):
+    (copy / "config.json").write_text(text, encoding="utf-8")
+    before = files_of(copy)
+    with pytest.raises(ConfigError, match=r"config\.json' is not the configuration of a run"):
+        run(**small, rounds=6, output=copy, resume=True)
+    assert files_of(copy) == before
+
+
+def test_an_output_that_is_a_file_is_refused(small, tmp_path):
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    with pytest.raises(ConfigError, match="cannot write to the output folder"):
+        run(**small, rounds=1, output=tmp_path / "file")
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 100, -1])
+def test_a_truncated_checkpoint_is_an_error_that_names_the_file(small, copy, size):
+    whole = (copy / "checkpoint").read_bytes()
+    (copy / "checkpoint").write_bytes(whole[:size])
+    lines = (copy / "rounds.jsonl").read_bytes()
+    with pytest.raises(RunError) as caught:
+        run(**small, rounds=6, output=copy, resume=True)
+    assert f"the checkpoint '{copy / 'checkpoint'}' is damaged" in str(caught.value)
+    assert "delete it" in str(caught.value)
+    assert (copy / "rounds.jsonl").read_bytes() == lines
+    assert (copy / "checkpoint").read_bytes() == whole[:size]
+
+
+def test_a_file_that_is_no_checkpoint_is_an_error_that_names_it(small, copy):
+    (copy / "checkpoint").write_bytes(b"a text that somebody wrote here " * 40)
+    with pytest.raises(RunError, match="checkpoint' is damaged"):
+        run(**small, rounds=6, output=copy, resume=True)
+
+
+def test_arrays_without_a_header_are_no_checkpoint(small, copy):
+    save_file({"1.weight": np.zeros((64, 64), np.float32)}, copy / "checkpoint")
+    with pytest.raises(RunError, match="checkpoint' is damaged"):
+        run(**small, rounds=6, output=copy, resume=True)
+
+
+def test_a_checkpoint_of_another_run_is_refused(small, copy, tmp_path):
+    other = run(**small, seed=5, rounds=1, output=tmp_path / "other")
+    shutil.copy(other.path / "checkpoint", copy / "checkpoint")
+    with pytest.raises(ConfigError, match=r"checkpoint' is of another run \(seed: 5 there, 0 asked for\)"):
+        run(**small, rounds=6, output=copy, resume=True)
+
+
+def test_a_damaged_checkpoint_that_is_deleted_lets_the_run_start_again(small, three_rounds, copy):
+    (copy / "checkpoint").unlink()
+    result = run(**small, rounds=3, output=copy, resume=True)
+    assert same_bits(result.model, three_rounds.model)
+    assert untimed(lines_of(copy)) == untimed(lines_of(three_rounds.path))
+
+
+# Settings that cannot work
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"engine": "spark"}, "unknown engine 'spark': choose one of local, ray"),
+        ({"gpus_per_client": -1}, "gpus-per-client is -1"),
+        ({"workers": 0}, "workers is 0"),
+        ({"dataset": "nope"}, "unknown data set 'nope': choose one of digits"),
+        ({"shift": "nope"}, "unknown shift 'nope'"),
+        ({"shift_options": {"size": 1}}, "unknown option 'size' of shift 'rotate'"),
+        ({"target": "nobody"}, "unknown target domain 'nobody'"),
+        ({"target_samples": 100_000}, "target-samples is 100000, but the target has 336"),
+        ({"sources": 0}, "sources is 0"),
+        ({"batch_size": 0}, "batch size is 0"),
+        ({"learning_rate": -1.0, "target_learning_rate": 0.1}, "learning rate is -1.0"),
+        ({"target_learning_rate": 0.0}, "learning rate is 0.0"),
+        ({"shift": "noise", "shift_options": {"std": math.nan}}, "std"),
+        ({"shift_options": {"angle": math.nan}}, "angle"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(small, settings, message, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        run(**{**small, "rounds": 1, **settings}, output=tmp_path / "run")
+    assert message in str(caught.value)
+    assert not (tmp_path / "run").exists()

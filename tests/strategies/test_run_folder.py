@@ -1,0 +1,123 @@
+import json
+
+import numpy as np
+import pytest
+
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.strategies import RunFolder
+from fda_flower.strategies.run_folder import finite
+
+MODEL = {"b": np.array([1.5, -2.0], np.float32), "a": np.array(3), "c": np.zeros((2, 0), np.float32)}
+
+
+def opened(path, config=None, resume=False, **notes):
+    folder = RunFolder(path, config or {"seed": 0}, notes, resume)
+    return folder, folder.open({"name": "FedGP"})
+
+
+def test_a_new_folder_has_its_configuration_and_no_checkpoint(tmp_path):
+    _, checkpoint = opened(tmp_path / "deep" / "run", rounds=3)
+    assert checkpoint is None
+    config = json.loads((tmp_path / "deep" / "run" / "config.json").read_text())
+    assert config == {"run": {"seed": 0, "strategy": {"name": "FedGP"}}, "rounds": 3}
+
+
+def test_a_checkpoint_round_trip_keeps_order_types_and_shapes(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, MODEL, {"held-rounds": 2})
+    _, (model, done, state) = opened(tmp_path, resume=True)
+    assert list(model) == ["b", "a", "c"]
+    for name, array in MODEL.items():
+        np.testing.assert_array_equal(model[name], array)
+        assert model[name].dtype == array.dtype
+        assert model[name].shape == array.shape
+    assert done == 1
+    assert state == {"held-rounds": 2}
+
+
+def test_equal_runs_have_equal_checkpoints(tmp_path):
+    for name in "xy":
+        folder, _ = opened(tmp_path / name)
+        folder.save_round({"round": 1}, MODEL, {})
+    assert (tmp_path / "x/checkpoint").read_bytes() == (tmp_path / "y/checkpoint").read_bytes()
+
+
+def test_rounds_are_lines_of_strict_json(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1, "d2": float("nan"), "x": [float("inf"), 1.0]}, MODEL, {})
+    folder.save_round({"round": 2}, MODEL, {})
+    lines = (tmp_path / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"round": 1, "d2": None, "x": [None, 1.0]}, {"round": 2}]
+
+
+def test_lines_after_the_checkpoint_and_a_cut_off_line_are_dropped_on_resume(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, MODEL, {})
+    with (tmp_path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 2}\n{"round": 3, "acc')
+    folder, _ = opened(tmp_path, resume=True)
+    assert folder.read_rounds() == [{"round": 1}]
+
+
+def test_a_folder_that_holds_this_run_is_not_overwritten(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, MODEL, {})
+    before = (tmp_path / "rounds.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match="already holds this run: go on with --resume"):
+        opened(tmp_path)
+    assert (tmp_path / "rounds.jsonl").read_bytes() == before
+
+
+def test_a_folder_of_another_run_is_refused_and_the_difference_named(tmp_path):
+    opened(tmp_path)
+    with pytest.raises(ConfigError, match="of another run.*seed: 0 there, 1 asked for.*another --output"):
+        opened(tmp_path, {"seed": 1}, resume=True)
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
+    folder, _ = opened(tmp_path / "one", {"seed": 1})
+    folder.save_round({"round": 1}, MODEL, {})
+    opened(tmp_path / "two", {"seed": 2})
+    (tmp_path / "two/checkpoint").write_bytes((tmp_path / "one/checkpoint").read_bytes())
+    with pytest.raises(ConfigError, match="seed: 1 there, 2 asked for"):
+        opened(tmp_path / "two", {"seed": 2}, resume=True)
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, -1])
+def test_a_truncated_checkpoint_is_named(tmp_path, keep):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, MODEL, {})
+    data = (tmp_path / "checkpoint").read_bytes()
+    (tmp_path / "checkpoint").write_bytes(data[:keep])
+    with pytest.raises(RunError, match=r"checkpoint' is damaged .* delete it"):
+        opened(tmp_path, resume=True)
+    assert folder.read_rounds() == [{"round": 1}]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"run"'])
+def test_a_folder_with_another_config_json_is_refused(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match="is not the configuration of a run"):
+        opened(tmp_path, resume=True)
+
+
+def test_a_run_without_its_configuration_is_refused(tmp_path):
+    (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n')
+    with pytest.raises(ConfigError, match=r"without its config\.json"):
+        opened(tmp_path, resume=True)
+
+
+def test_a_path_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot write to the output folder"):
+        opened(tmp_path / "file")
+
+
+def test_no_part_files_are_left(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, MODEL, {})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", "config.json", "rounds.jsonl"]
+
+
+def test_finite_keeps_what_json_knows():
+    assert finite({"a": (1, 2.0, "x", None, True)}) == {"a": [1, 2.0, "x", None, True]}

@@ -1,0 +1,63 @@
+"""`flwr run .`, as the README says it: a real SuperLink, Ray, and the same bits as in this process."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fda_flower import run
+from fda_flower.strategies import RunFolder
+
+ROOT = Path(__file__).resolve().parent.parent
+SUPERLINK_PORT = 39091
+
+
+@pytest.fixture
+def flower(tmp_path):
+    """Flower's environment in a home of its own, with the SuperLink that it starts stopped after."""
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", SUPERLINK_PORT)) == 0:
+            pytest.skip(f"a SuperLink runs on port {SUPERLINK_PORT} already")
+    home = tmp_path / "home"
+    home.mkdir()
+    bin_dir = str(Path(sys.executable).parent)
+    yield {
+        **os.environ,
+        "HOME": str(home),
+        "FLWR_HOME": str(home / ".flwr"),
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}",
+    }
+    subprocess.run(["pkill", "-f", str(home)], check=False)
+
+
+@pytest.mark.slow
+def test_flwr_run_gives_the_same_bits_as_the_local_engine(flower, tmp_path):
+    app = tmp_path / "app"
+    app.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, app)
+    shutil.copytree(ROOT / "fda_flower", app / "fda_flower", ignore=shutil.ignore_patterns("__pycache__"))
+    output = tmp_path / "run"
+    settings = f"rounds=2 method='fedgp' beta='0.3,0.7' sources=2 target-batch-size=8 output='{output}'"
+    done = subprocess.run(
+        [
+            *("flwr", "run", ".", "--stream", "--run-config", settings),
+            *("--federation-config", "num-supernodes=3 client-resources-num-cpus=1"),
+        ],
+        cwd=app,
+        env=flower,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert (output / "summary.json").exists(), done.stdout + done.stderr
+    local = run(method="fedgp", beta=(0.3, 0.7), sources=2, target_batch_size=8, rounds=2)
+    model, rounds, _ = RunFolder(output).load_checkpoint()
+    assert rounds == 2
+    for name, array in local.model.items():
+        assert model[name].tobytes() == array.tobytes()
