@@ -34,15 +34,11 @@ class Recorder(ABC):
         self._parameters = [parameter.detach() for parameter in parameters]
         # The parameters before the step; for a moment -δ_j; then the parameters after it.
         self._flat = torch.cat([parameter.reshape(-1) for parameter in self._parameters])
+        layers = torch.split(self._flat, [parameter.numel() for parameter in self._parameters])
         self._layers = [
-            part.view_as(parameter)
-            for part, parameter in zip(
-                self._flat.split([parameter.numel() for parameter in self._parameters]),
-                self._parameters,
-                strict=True,
-            )
+            layer.view_as(parameter) for layer, parameter in zip(layers, self._parameters, strict=True)
         ]
-        self._parts = self._flat.split(PART)
+        self._parts = torch.split(self._flat, PART)
         self._squared_norms: list[Tensor] = []
 
     def step(self) -> None:
@@ -77,7 +73,7 @@ class SketchRecorder(Recorder):
         super().__init__(parameters)
         self._size = sketch.size
         places = torch.from_numpy(sketch.places(self._flat.numel()))
-        self._places = places.to(self._flat.device).split(PART)
+        self._places = torch.split(places.to(self._flat.device), PART)
         self._sketches: list[Tensor] = []
 
     def _keep(self) -> None:

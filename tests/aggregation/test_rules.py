@@ -19,7 +19,7 @@ from fda_flower.aggregation import (
 from fda_flower.aggregation.layers import BLOCK
 from fda_flower.aggregation.rules import weighted_mean
 
-deterministic = settings(derandomize=True, deadline=None, max_examples=60)
+deterministic = settings(derandomize=True, deadline=None, max_examples=150)
 
 RULES = [
     FedDA("raw"),

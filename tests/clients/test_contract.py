@@ -48,7 +48,7 @@ def network(name: str = "mlp") -> nn.Module:
 
 def make(role: str, model: str = "mlp", seed: int = 0, threads: int = 1, **training: Any) -> DomainClient:
     client, domain = CLIENTS[role]
-    settings = LocalTraining(**{"learning_rate": 0.01, "batch_size": 8, **training})
+    settings = LocalTraining(**{"learning_rate": 0.01, "batch_size": 11, **training})
     return client(load_federation(SPEC).domains[domain], network(model), settings, seed, threads)
 
 
@@ -102,7 +102,7 @@ def test_fit_returns_arrays_like_those_of_get_parameters(role: str, model: str) 
 
 
 @every_client
-@pytest.mark.parametrize(("batch_size", "epochs"), [(8, 1), (7, 2), (1000, 1)])
+@pytest.mark.parametrize(("batch_size", "epochs"), [(8, 1), (7, 2), (25, 1), (1000, 1)])
 def test_fit_tells_examples_steps_rate_and_loss(role: str, batch_size: int, epochs: int) -> None:
     client = make(role, batch_size=batch_size, epochs=epochs, learning_rate=0.02)
     _, examples, metrics = client.fit(initial(), {"server-round": 1})
@@ -190,13 +190,12 @@ def test_fit_does_not_change_what_an_earlier_fit_has_returned(role: str) -> None
 
 
 @every_client
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_fit_takes_arrays_that_are_read_only(role: str) -> None:
     given = initial()
     for array in given:
         array.setflags(write=False)
-    client = make(role)
-    with pytest.warns(UserWarning, match="not writable") if _warns_of_read_only() else _nothing():
-        arrays, _, _ = client.fit(given, {"server-round": 1})
+    arrays, _, _ = make(role).fit(given, {"server-round": 1})
     assert equal(copies(arrays), fit(make(role)))
 
 
@@ -234,7 +233,7 @@ def test_evaluate_repeats_itself_and_follows_the_model(role: str) -> None:
 def test_the_loss_goes_down_over_rounds(role: str, optimizer: str) -> None:
     client = make(role, optimizer=optimizer, learning_rate=0.003 if optimizer == "adam" else 0.1)
     arrays, losses = initial(), []
-    for server_round in range(1, 7):
+    for server_round in range(1, 9):
         arrays, _, metrics = client.fit(copies(arrays), {"server-round": server_round})
         losses.append(metrics["train-loss"])
     assert losses[-1] < 0.6 * losses[0]

@@ -6,7 +6,14 @@ from concurrent.futures import Future
 
 import pytest
 
-SMALL = {"model": "mlp", "target_samples": 16, "device": "cpu"}
+SMALL = {
+    "model": "mlp",
+    "target_samples": 16,
+    "target_batch_size": 4,
+    "batch_size": 32,
+    "learning_rate": 0.003,
+    "device": "cpu",
+}
 
 
 @pytest.fixture(scope="session")

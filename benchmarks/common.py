@@ -1,0 +1,55 @@
+"""What the benchmarks share: their one option, timing in turns, and tables."""
+
+import argparse
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+MIB = 2**20
+
+
+def quick_asked(description: str | None) -> bool:
+    """Read the command line: ``--help``, and whether ``--quick`` was given."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small and few, in seconds: shows that it runs")
+    return bool(parser.parse_args().quick)
+
+
+def seconds_of(functions: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median seconds of each function, called in turns, so that other load falls on all alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for function in functions.values():
+        function()
+    for _ in range(repeats):
+        for name, function in functions.items():
+            begun = time.perf_counter()
+            function()
+            seconds[name].append(time.perf_counter() - begun)
+    return {name: median(values) for name, values in seconds.items()}
+
+
+def show(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a Markdown table."""
+    lines = [f"\n{title}\n", *(f"| {' | '.join(row)} |" for row in (header, ["---:"] * len(header), *rows))]
+    print("\n".join(lines), flush=True)
+
+
+def verdict(value: float, limit: float) -> str:
+    """A ratio with what was asked of it."""
+    return f"{value:.2f} ({'met' if value <= limit else 'not met'}: {limit:g})"
+
+
+def show_machine() -> None:
+    """Print what the numbers were measured on."""
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text().splitlines() if cpu.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "torch", "flwr"))
+    name = models[0] if models else platform.machine()
+    print(f"{os.cpu_count()} cores ({name}), Python {platform.python_version()}, {versions}")

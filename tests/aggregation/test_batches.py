@@ -1,0 +1,180 @@
+import numpy as np
+import pytest
+
+from fda_flower.aggregation import FORMS, BatchUpdates, CountSketch
+from fda_flower.aggregation.layers import BLOCK
+
+B, M, SKETCH = 2, 3, CountSketch(4, seed=0)
+
+
+def arrays():
+    """What a target sends of two steps of a model of three numbers, in all forms at once."""
+    full = np.array([[1, 2, 2], [0, 3, -4]], np.float32)
+    return {
+        "norms": np.array([9.0, 25.0]),
+        "full": full,
+        "sketch": np.stack([SKETCH({"w": row}) for row in full]),
+    }
+
+
+def read(sent, form):
+    return BatchUpdates.from_arrays(sent, form, B, M, SKETCH)
+
+
+def test_forms_are_in_the_order_of_what_they_send():
+    assert FORMS == ("norms", "sketch", "full")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_has_the_norms_and_the_number_of_steps(form):
+    batches = read(arrays(), form)
+    assert batches.squared_norms.tolist() == [9, 25]
+    assert batches.steps == 2
+
+
+@pytest.mark.parametrize(
+    ("form", "needed"), [("norms", ["norms"]), ("sketch", ["norms", "sketch"]), ("full", ["norms", "full"])]
+)
+def test_a_form_needs_only_its_own_arrays(form, needed):
+    batches = read({name: arrays()[name] for name in needed}, form)
+    assert (batches.full is not None) is (form == "full")
+    assert (batches.sketches is not None) is (batches.sketch is not None) is (form == "sketch")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_ignores_arrays_that_it_does_not_need(form):
+    batches = read(arrays(), form)
+    assert (batches.full is not None) is (form == "full")
+    assert (batches.sketches is not None) is (form == "sketch")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_narrow_floats_are_read_in_float64_and_steps_as_they_are(form):
+    sent = {name: array.astype(np.float32) for name, array in arrays().items()}
+    batches = read(sent, form)
+    assert batches.squared_norms.dtype == np.float64
+    assert batches.sketches is None or batches.sketches.dtype == np.float64
+    assert batches.full is None or batches.full is sent["full"]
+
+
+BAD = {
+    "missing": None,
+    "too few steps": lambda a: a[:1],
+    "too many steps": lambda a: np.concatenate([a, a[:1]]),
+    "another rank": lambda a: a[None],
+    "empty": lambda a: a[:0],
+    "integers": lambda a: a.astype(np.int64),
+    "booleans": lambda a: a > 0,
+    "complex": lambda a: a.astype(np.complex128),
+    "nan": lambda a: np.where(a == a.flat[0], np.nan, a),
+    "infinity": lambda a: np.where(a == a.flat[0], np.inf, a),
+    "minus infinity": lambda a: np.where(a == a.flat[0], -np.inf, a),
+}
+BAD_ROWS = {
+    "too narrow": lambda a: a[:, :-1],
+    "too wide": lambda a: np.concatenate([a, a], axis=1),
+    "transposed": lambda a: a.T,
+}
+CASES = [
+    (form, name, fault)
+    for form in FORMS
+    for name in dict.fromkeys(["norms", form])
+    for fault in (BAD if name == "norms" else BAD | BAD_ROWS)
+]
+
+
+@pytest.mark.parametrize(("form", "name", "fault"), CASES)
+def test_a_bad_array_is_an_error_that_names_it(form, name, fault):
+    sent = arrays()
+    if fault == "missing":
+        del sent[name]
+    else:
+        sent[name] = (BAD | BAD_ROWS)[fault](sent[name])
+    with pytest.raises(ValueError, match=f"batch-updates .*'{name}'"):
+        read(sent, form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_negative_squared_norm_is_an_error(form):
+    with pytest.raises(ValueError, match="'norms' hold a negative"):
+        read(arrays() | {"norms": np.array([9.0, -1e-12])}, form)
+
+
+def test_a_zero_squared_norm_is_none():
+    assert read(arrays() | {"norms": np.array([9.0, 0.0])}, "norms").squared_norms.tolist() == [9, 0]
+
+
+def test_errors_tell_what_came_and_what_was_expected():
+    with pytest.raises(ValueError, match=r"'full' are float32\[3, 2\], expected floats \[2, 3\]"):
+        read(arrays() | {"full": arrays()["full"].T}, "full")
+    with pytest.raises(ValueError, match="lack 'sketch', which form 'sketch' needs"):
+        read({"norms": arrays()["norms"]}, "sketch")
+
+
+def test_a_target_that_made_no_step_can_be_read():
+    sent = {"norms": np.zeros(0), "full": np.zeros((0, M), np.float32)}
+    assert BatchUpdates.from_arrays(sent, "full", 0, M).steps == 0
+
+
+def test_norms_have_no_products(make_update):
+    assert read(arrays(), "norms").products(make_update([1, 1, 1]).parameters) is None
+
+
+def test_products_of_full_steps_by_hand(make_update):
+    # ⟨[1, 2, 2], [3, -1, 2]⟩ = 3 - 2 + 4, ⟨[0, 3, -4], [3, -1, 2]⟩ = 0 - 3 - 8
+    products = read(arrays(), "full").products(make_update({"x": [3, -1], "y": [2]}).parameters)
+    assert products.tolist() == [5, -11]
+
+
+def test_products_of_sketched_steps_are_those_of_the_sketches(make_update):
+    update = make_update([3, -1, 2]).parameters
+    expected = [sum(SKETCH({"w": row}) * SKETCH(update)) for row in arrays()["full"]]
+    assert read(arrays(), "sketch").products(update) == pytest.approx(expected, rel=1e-15)
+
+
+def test_only_sketches_are_noisy():
+    assert [read(arrays(), form).noise for form in FORMS] == [0, 1 / SKETCH.size, 0]
+
+
+def integers(*shape, seed=0):
+    return np.random.default_rng(seed).integers(-9, 10, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"w": (BLOCK - 1,)},
+        {"w": (BLOCK,)},
+        {"w": (BLOCK + 1,)},
+        {"a": (7, 3), "b": (), "c": (2, BLOCK // 2 + 5), "d": (0,), "e": (2,)},
+    ],
+    ids=["less than a block", "a block", "more than a block", "layers of all sizes"],
+)
+def test_products_of_full_steps_are_exact_on_integers(shapes):
+    update = {name: integers(*shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
+    flat = np.concatenate([layer.reshape(-1) for layer in update.values()]).astype(np.int64)
+    rows = integers(3, flat.size, seed=99)
+    products = BatchUpdates(np.zeros(3), full=rows).products(update)
+    assert products.tolist() == (rows.astype(np.int64) @ flat).tolist()
+
+
+def test_products_do_not_lose_many_small_elements_beside_a_large_one():
+    # 10 000² = 1e8, where neighbouring float32 numbers are 8 apart: adding 1 to it changes nothing.
+    x = np.ones(1_000_001, np.float32)
+    x[0] = 10_000
+    assert np.cumsum(x * x, dtype=np.float32)[-1] == 1e8
+    assert BatchUpdates(np.zeros(1), full=x[None]).products({"w": x}).tolist() == [1e8 + 1e6]
+
+
+def test_products_do_not_depend_on_memory_order():
+    rng = np.random.default_rng(1)
+    rows, layer = rng.standard_normal((3, 600)).astype(np.float32), rng.standard_normal((20, 30))
+    layer = layer.astype(np.float32)
+    plain = BatchUpdates(np.zeros(3), full=rows).products({"w": layer})
+    for other_rows, other_layer in [
+        (np.asfortranarray(rows), layer),
+        (rows, np.asfortranarray(layer)),
+        (np.repeat(rows, 2, axis=1)[:, ::2], np.repeat(layer, 2, axis=0)[::2]),
+    ]:
+        products = BatchUpdates(np.zeros(3), full=other_rows).products({"w": other_layer})
+        np.testing.assert_allclose(products, plain, rtol=1e-13)
