@@ -1,7 +1,7 @@
 """Sums over named arrays: float32 in, float64 accumulation, a block at a time.
 
 No function here makes a float64 copy of a model or stacks the models of several clients: the only
-temporaries are blocks of `BLOCK` elements.
+temporaries are two blocks of `BLOCK` elements.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,11 +46,13 @@ def inner_products(target: NDArray[Any], sources: Sequence[NDArray[Any]]) -> tup
     """
     flat_target, flat_sources = target.reshape(-1), [source.reshape(-1) for source in sources]
     own, products, squared = 0.0, np.zeros(len(sources)), np.zeros(len(sources))
-    for s in blocks(flat_target.size):
-        t = flat_target[s].astype(np.float64)
+    pair = np.empty((2, min(target.size, BLOCK)))
+    for s in blocks(target.size):
+        t, block = pair[:, : s.stop - s.start]
+        t[:] = flat_target[s]
         own += float(np.dot(t, t))
         for i, source in enumerate(flat_sources):
-            block = source[s].astype(np.float64)
+            block[:] = source[s]
             products[i] += np.dot(t, block)
             squared[i] += np.dot(block, block)
     return own, products, squared
@@ -64,10 +66,12 @@ def weighted_sum(base: NDArray[Any], terms: Sequence[tuple[float, NDArray[Any]]]
     out = np.empty_like(base, order="C")
     flat_out, flat_base = out.reshape(-1), base.reshape(-1)
     flat = [(c, x.reshape(-1)) for c, x in terms if c != 0.0]
+    pair = np.empty((2, min(base.size, BLOCK)))
     for s in blocks(base.size):
-        total = flat_base[s].astype(np.float64)
+        total, block = pair[:, : s.stop - s.start]
+        total[:] = flat_base[s]
         for c, x in flat:
-            block = x[s].astype(np.float64)
+            block[:] = x[s]
             block *= c
             total += block
         flat_out[s] = total

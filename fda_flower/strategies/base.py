@@ -14,6 +14,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fda_flower.aggregation import Layers, Update, find_buffers
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.strategies.exchange import Asked, answers, ask
 from fda_flower.strategies.replies import BadReplyError, content_of, read_number, read_update
 from fda_flower.strategies.roster import Node, Roster
 from fda_flower.strategies.run_folder import Record, RunFolder
@@ -92,7 +93,7 @@ class DomainAdaptationStrategy(Strategy):
         self._timeout = 3600.0
         self._held_rounds = 0
         self._model: Layers = {}
-        self._sent: list[Message] = []
+        self._asked: list[Asked] = []
         self._record: Record = {}
 
     # What a method defines
@@ -179,8 +180,7 @@ class DomainAdaptationStrategy(Strategy):
             messages = self.configure_evaluate(
                 server_round, result.arrays, evaluate_config or ConfigRecord(), grid
             )
-            answers = grid.send_and_receive(messages, timeout=timeout)
-            metrics = self.aggregate_evaluate(server_round, answers)
+            metrics = self.aggregate_evaluate(server_round, grid.send_and_receive(messages, timeout=timeout))
             if train_metrics is not None:
                 result.train_metrics_clientapp[server_round] = train_metrics
             if metrics is not None:
@@ -213,12 +213,13 @@ class DomainAdaptationStrategy(Strategy):
         self.check_roster()
         self._model = {name: array.numpy() for name, array in arrays.items()}
         self._record = {"round": server_round}
-        self._sent = [
-            self._message(server_round, node, "train", arrays, config)
+        about = ConfigRecord({"server-round": server_round})
+        self._asked = [
+            ask(node, "train", arrays, config, about, self.extra_config(server_round, node))
             for node in self.roster.nodes
             if self._role(node) in self.trains
         ]
-        return self._sent
+        return [each.message for each in self._asked]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -229,18 +230,12 @@ class DomainAdaptationStrategy(Strategy):
         record["bytes-received"] = 0
         target: Update | None = None
         sources: dict[str, Update] = {}
-        for node, reply in self._by_node(replies):
+        for node, reply in answers(self._asked, replies):
             try:
                 update = self._read(node, reply)
             except BadReplyError as error:
                 record["dropped"].append({"domain": node.domain, "reason": str(error)})
-                log(
-                    WARNING,
-                    "Round %d: dropped the reply of %s: %s",
-                    server_round,
-                    node.domain,
-                    error,
-                )
+                log(WARNING, "Round %d: dropped the reply of %s: %s", server_round, node.domain, error)
                 continue
             if node.is_target:
                 target = update
@@ -262,15 +257,16 @@ class DomainAdaptationStrategy(Strategy):
     ) -> Iterable[Message]:
         """An evaluate message for the target."""
         target = self.roster.target
-        self._sent = [self._message(server_round, target, "evaluate", arrays, config)] if target else []
-        return self._sent
+        about = ConfigRecord({"server-round": server_round})
+        self._asked = [ask(target, "evaluate", arrays, config, about)] if target else []
+        return [each.message for each in self._asked]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The global model's metrics on the target's test set."""
-        if not self._sent:
+        if not self._asked:
             return None
         try:
-            ((_, reply),) = self._by_node(replies)
+            ((_, reply),) = answers(self._asked, replies)
             if reply is None:
                 raise BadReplyError("no reply within the timeout")
             content = content_of(reply)
@@ -309,28 +305,6 @@ class DomainAdaptationStrategy(Strategy):
     @staticmethod
     def _role(node: Node) -> str:
         return "target" if node.is_target else "source"
-
-    def _message(
-        self, server_round: int, node: Node, kind: str, arrays: ArrayRecord, config: ConfigRecord
-    ) -> Message:
-        settings = ConfigRecord({**config, "server-round": server_round})
-        if kind == "train":
-            settings.update(self.extra_config(server_round, node))
-        content = RecordDict({"arrays": ArrayRecord(dict(arrays)), "config": settings})
-        return Message(content, node.id, kind)
-
-    def _by_node(self, replies: Iterable[Message]) -> Iterable[tuple[Node, Message | None]]:
-        """Each node that was asked, in the order of domains, with its reply or None."""
-        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._sent}
-        answered: dict[int, Message] = {}
-        for reply in replies:
-            # The error reply of a dead SuperNode does not carry the node's own id.
-            origin = asked.get(reply.metadata.reply_to_message_id, reply.metadata.src_node_id)
-            answered[origin] = reply
-        for message in self._sent:
-            node = self.roster.get(message.metadata.dst_node_id)
-            if node is not None:
-                yield node, answered.get(node.id)
 
     def _read(self, node: Node, reply: Message | None) -> Update:
         if reply is None:

@@ -231,7 +231,7 @@ def test_evaluate_repeats_itself_and_follows_the_model(role: str) -> None:
 @every_client
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_the_loss_goes_down_over_rounds(role: str, optimizer: str) -> None:
-    client = make(role, optimizer=optimizer, learning_rate=0.003 if optimizer == "adam" else 0.1)
+    client = make(role, optimizer=optimizer, learning_rate=0.01 if optimizer == "adam" else 0.2, batch_size=5)
     arrays, losses = initial(), []
     for server_round in range(1, 9):
         arrays, _, metrics = client.fit(copies(arrays), {"server-round": server_round})

@@ -150,7 +150,9 @@ def test_the_server_reads_what_is_recorded(form: str, model: str) -> None:
     if form == "norms":
         assert products is None
     else:
-        squared = sum(float(np.square(layer.astype(np.float64)).sum()) for layer in update.parameters.values())
+        squared = sum(
+            float(np.square(layer.astype(np.float64)).sum()) for layer in update.parameters.values()
+        )
         assert products is not None
         tolerance = 1e-4 if form == "full" else 1.0
         assert float(products.sum()) == pytest.approx(squared, rel=tolerance)

@@ -244,7 +244,9 @@ def test_a_clients_own_role_and_domain_come_before_its_nodes() -> None:
         role = "target"
         domain = "mine"
 
-    info = answer(serve(lambda context: Named()), "query.role", {"role": "source", "domain": "node's"})["info"]
+    info = answer(serve(lambda context: Named()), "query.role", {"role": "source", "domain": "node's"})[
+        "info"
+    ]
     assert dict(info) == {"role": "target", "domain": "mine"}
 
 
@@ -361,4 +363,7 @@ def test_a_handmade_app_answers_the_role_query_from_its_client(client: type, dom
     data = load_federation(CONFIG.data).domains[domain]
     network = build_model("mlp", (1, 8, 8), 10, seed=0)
     answer_role_query(app, lambda context: client(data, network, CONFIG.source_training))
-    assert dict(answer(app, "query.role", {"role": "other"})["info"]) == {"role": client.role, "domain": domain}
+    assert dict(answer(app, "query.role", {"role": "other"})["info"]) == {
+        "role": client.role,
+        "domain": domain,
+    }

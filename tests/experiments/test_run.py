@@ -496,3 +496,22 @@ def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(small,
         run(**{**small, "rounds": 1, **settings}, output=tmp_path / "run")
     assert message in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda lines: [lines[0], b"{damaged\n", lines[2]],
+        lambda lines: [lines[0], b"\xff" + lines[1], lines[2]],
+        lambda lines: lines[:2],
+        lambda lines: [],
+    ],
+    ids=["a damaged line", "a line that is no text", "the last line missing", "all lines missing"],
+)
+def test_records_before_the_checkpoint_are_not_lost_in_silence(small, copy, damage):
+    path = copy / "rounds.jsonl"
+    path.write_bytes(b"".join(damage(path.read_bytes().splitlines(keepends=True))))
+    before = path.read_bytes()
+    with pytest.raises(RunError, match=r"rounds\.jsonl"):
+        run(**small, rounds=6, output=copy, resume=True)
+    assert path.read_bytes() == before

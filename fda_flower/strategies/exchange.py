@@ -1,0 +1,47 @@
+"""Messages to nodes, and their replies put back in the order of the nodes."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fda_flower.strategies.roster import Node
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A node with the message that was sent to it."""
+
+    node: Node
+    message: Message
+
+
+def ask(node: Node, kind: str, arrays: ArrayRecord, *settings: ConfigRecord) -> Asked:
+    """A message with the model and the settings, in records of its own.
+
+    Parameters
+    ----------
+    node : Node
+        Whom to ask.
+    kind : str
+        ``"train"`` or ``"evaluate"``.
+    arrays : ArrayRecord
+        The global model.
+    *settings : ConfigRecord
+        Put together in the record ``config``; the last one wins.
+    """
+    config = ConfigRecord({key: value for part in settings for key, value in part.items()})
+    content = RecordDict({"arrays": ArrayRecord(dict(arrays)), "config": config})
+    return Asked(node, Message(content, node.id, kind))
+
+
+def answers(asked: Sequence[Asked], replies: Iterable[Message]) -> Iterator[tuple[Node, Message | None]]:
+    """Each node that was asked, in that order, with its reply or None, whatever the order of arrival."""
+    origins = {each.message.metadata.message_id: each.node.id for each in asked}
+    answered: dict[int, Message] = {}
+    for reply in replies:
+        # The error reply of a dead SuperNode does not carry the node's own id.
+        metadata = reply.metadata
+        answered[origins.get(metadata.reply_to_message_id, metadata.src_node_id)] = reply
+    for each in asked:
+        yield each.node, answered.get(each.node.id)

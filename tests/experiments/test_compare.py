@@ -1,0 +1,293 @@
+import csv
+import json
+import shutil
+import statistics
+
+import pytest
+
+from fda_flower import Comparison, ConfigError, RunConfig, RunError, compare, run
+
+METHODS = ["fedavg", "fedgp"]
+SEEDS = [0, 1]
+CELLS = ["fedavg-seed0", "fedavg-seed1", "fedgp-seed0", "fedgp-seed1"]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="module")
+def config(small):
+    return RunConfig(**small, rounds=2, beta=0.3)
+
+
+@pytest.fixture(scope="module")
+def progress():
+    return []
+
+
+@pytest.fixture(scope="module")
+def done(config, progress, tmp_path_factory):
+    """A comparison in processes of its own; tests that change it take a copy."""
+    folder = tmp_path_factory.mktemp("compare") / "runs"
+    return compare(
+        config, METHODS, SEEDS, folder, jobs=2, on_progress=lambda *counts: progress.append(counts)
+    )
+
+
+@pytest.fixture
+def copy(done, tmp_path):
+    return shutil.copytree(done.path, tmp_path / "copy")
+
+
+@pytest.fixture
+def no_cell_runs(monkeypatch, in_process):
+    def start(*args, **kwargs):
+        raise AssertionError("cells are run")
+
+    monkeypatch.setattr(in_process, "ProcessPoolExecutor", start)
+
+
+def rounds_of(cell):
+    lines = [json.loads(line) for line in (cell / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def summary_of(cell):
+    return json.loads((cell / "summary.json").read_text(encoding="utf-8"))
+
+
+def run_of(cell):
+    return json.loads((cell / "config.json").read_text(encoding="utf-8"))["run"]
+
+
+# What a comparison comes to
+
+
+def test_a_comparison_has_a_row_a_method_with_a_value_a_seed(done):
+    assert done.failures == {}
+    assert [row.label for row in done.rows] == ["FedAvg", "FedGP"]
+    for method, row in zip(METHODS, done.rows, strict=True):
+        summaries = [summary_of(done.path / f"{method}-seed{seed}") for seed in SEEDS]
+        assert row.last5 == tuple(summary["last5"] for summary in summaries)
+        assert row.best == tuple(summary["best"] for summary in summaries)
+        assert row.rounds == 2
+
+
+def test_its_folder_holds_a_folder_for_each_cell_the_tables_and_the_picture(done):
+    assert sorted(path.name for path in done.path.iterdir()) == [
+        "comparison.png",
+        *CELLS,
+        "table.csv",
+        "table.md",
+    ]
+    for cell in CELLS:
+        assert sorted(path.name for path in (done.path / cell).iterdir()) == [
+            "accuracy.png",
+            "checkpoint",
+            "config.json",
+            "rounds.jsonl",
+            "summary.json",
+        ]
+    assert (done.path / "comparison.png").read_bytes().startswith(PNG)
+
+
+def test_the_markdown_table_shows_mean_and_deviation_over_seeds(done):
+    lines = (done.path / "table.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 4
+    for row, line in zip(done.rows, lines[2:], strict=True):
+        shown = f"{statistics.mean(row.last5):.1f} ({statistics.stdev(row.last5):.1f})"
+        assert shown in line
+        assert line.startswith(f"| {row.label} |")
+        assert line.endswith("| 2 | 2 |")
+
+
+def test_the_csv_table_holds_the_same_numbers_apart(done):
+    with (done.path / "table.csv").open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    for row, line in zip(done.rows, table, strict=True):
+        assert line["method"] == row.label
+        assert float(line["last5"]) == pytest.approx(statistics.mean(row.last5))
+        assert float(line["last5_std"]) == pytest.approx(statistics.stdev(row.last5))
+        assert float(line["best"]) == pytest.approx(statistics.mean(row.best))
+        assert (line["seeds"], line["rounds"]) == ("2", "2")
+
+
+def test_progress_is_told_in_rounds_up_to_all_of_them(done, progress):
+    assert {total for _, total in progress} == {8}
+    counts = [count for count, _ in progress]
+    assert counts == sorted(counts)
+    assert counts[-1] == 8
+
+
+def test_a_cell_in_a_process_of_its_own_is_the_same_run_as_here(done, small, tmp_path):
+    run(**small, method="fedgp", beta=0.3, seed=1, rounds=2, output=tmp_path)
+    cell = done.path / "fedgp-seed1"
+    assert (cell / "checkpoint").read_bytes() == (tmp_path / "checkpoint").read_bytes()
+    assert (cell / "config.json").read_bytes() == (tmp_path / "config.json").read_bytes()
+    assert rounds_of(cell) == rounds_of(tmp_path)
+
+
+def test_a_beta_goes_to_the_methods_that_take_one(done):
+    assert run_of(done.path / "fedgp-seed0")["beta"] == 0.3
+    assert run_of(done.path / "fedavg-seed0")["beta"] is None
+
+
+def test_seeds_differ_and_methods_share_them(done):
+    assert [run_of(done.path / cell)["seed"] for cell in CELLS] == [0, 1, 0, 1]
+    assert rounds_of(done.path / "fedgp-seed0") != rounds_of(done.path / "fedgp-seed1")
+
+
+# Going on with one
+
+
+def test_resume_leaves_done_cells_and_a_broken_cell_does_not_stop_the_others(done, config, copy, files_of):
+    """In processes of their own."""
+    (copy / "fedavg-seed1" / "config.json").write_text("{", encoding="utf-8")
+    shutil.rmtree(copy / "fedgp-seed1")
+    before = {name: files_of(copy / name) for name in CELLS if name != "fedgp-seed1"}
+    resumed = compare(config, METHODS, SEEDS, copy, jobs=2, resume=True)
+    assert list(resumed.failures) == ["fedavg-seed1"]
+    assert "is not the configuration of a run" in resumed.failures["fedavg-seed1"]
+    assert str(copy / "fedavg-seed1" / "config.json") in resumed.failures["fedavg-seed1"]
+    assert files_of(copy / "fedavg-seed1") == before["fedavg-seed1"]
+    for cell in ("fedavg-seed0", "fedgp-seed0"):
+        assert files_of(copy / cell)["checkpoint"] == before[cell]["checkpoint"]
+    assert rounds_of(copy / "fedgp-seed1") == rounds_of(done.path / "fedgp-seed1")
+    assert [len(row.last5) for row in resumed.rows] == [1, 2]
+    assert resumed.rows[1] == done.rows[1]
+    table = (copy / "table.md").read_text(encoding="utf-8")
+    assert "| FedAvg |" in table
+    assert "| 1 | 2 |" in table
+
+
+def test_resume_of_a_finished_comparison_trains_nothing(done, config, copy, files_of, in_process, monkeypatch):
+    def train(*args, **kwargs):
+        raise AssertionError("it trains")
+
+    monkeypatch.setattr("fda_flower.clients.client.train", train)
+    before = files_of(copy)
+    resumed = compare(config, METHODS, SEEDS, copy, resume=True)
+    after = files_of(copy)
+    assert resumed == Comparison(done.rows, {}, copy)
+    assert {name: data for name, (data, _) in after.items()} == {
+        name: data for name, (data, _) in before.items()
+    }
+    for cell in CELLS:
+        assert after[f"{cell}/checkpoint"] == before[f"{cell}/checkpoint"]
+
+
+def test_resume_may_add_methods_seeds_and_rounds(done, small, copy, in_process):
+    config = RunConfig(**small, rounds=3, beta=0.3)
+    resumed = compare(config, [*METHODS, "target-only"], [0, 1, 2], copy, resume=True)
+    assert resumed.failures == {}
+    assert [row.label for row in resumed.rows] == ["FedAvg", "FedGP", "Target Only"]
+    assert [(len(row.last5), row.rounds) for row in resumed.rows] == [(3, 3)] * 3
+    assert rounds_of(copy / "fedgp-seed0")[:2] == rounds_of(done.path / "fedgp-seed0")
+
+
+def test_resume_with_other_settings_fails_cell_by_cell(small, copy, files_of, in_process):
+    before = files_of(copy)
+    resumed = compare(RunConfig(**small, rounds=2, beta=0.4), METHODS, [0], copy, resume=True)
+    assert list(resumed.failures) == ["fedgp-seed0"]
+    assert "beta: 0.3 there, 0.4 asked for" in resumed.failures["fedgp-seed0"]
+    cell = copy / "fedgp-seed0"
+    assert files_of(cell) == {
+        name.removeprefix("fedgp-seed0/"): file
+        for name, file in before.items()
+        if name.startswith("fedgp-seed0/")
+    }
+
+
+# What goes wrong
+
+
+def test_an_existing_comparison_is_refused_without_resume(config, done, files_of, no_cell_runs):
+    before = files_of(done.path)
+    with pytest.raises(ConfigError, match="already holds a comparison: go on with --resume"):
+        compare(config, METHODS, SEEDS, done.path)
+    assert files_of(done.path) == before
+
+
+def test_an_existing_comparison_of_other_methods_is_not_overwritten(config, done, files_of, no_cell_runs):
+    before = files_of(done.path)
+    with pytest.raises(ConfigError, match="already holds a comparison"):
+        compare(config, ["target-only"], [0], done.path)
+    assert files_of(done.path) == before
+
+
+def test_a_fault_in_a_cell_is_reported_with_its_kind(config, tmp_path, in_process, monkeypatch):
+    run_cell = in_process.run_config
+
+    def fail(config, **where):
+        if config.method == "fedavg":
+            raise ZeroDivisionError("a fault")
+        return run_cell(config, **where)
+
+    monkeypatch.setattr(in_process, "run_config", fail)
+    result = compare(config, METHODS, [0], tmp_path / "runs")
+    assert result.failures == {"fedavg-seed0": "ZeroDivisionError('a fault')"}
+    assert [row.label for row in result.rows] == ["FedGP"]
+    assert (tmp_path / "runs" / "table.md").exists()
+
+
+def test_if_every_cell_fails_there_is_no_table(config, tmp_path, in_process, monkeypatch):
+    def fail(config, **where):
+        raise RunError("the reason")
+
+    monkeypatch.setattr(in_process, "run_config", fail)
+    result = compare(config, METHODS, [0], tmp_path / "runs")
+    assert result.rows == []
+    assert result.failures == {"fedavg-seed0": "the reason", "fedgp-seed0": "the reason"}
+    assert not list(tmp_path.rglob("table.*"))
+
+
+def test_a_summary_that_cannot_be_read_is_an_error_that_names_it(config, copy, in_process, monkeypatch):
+    monkeypatch.setattr(in_process, "run_config", lambda *args, **kwargs: None)
+    (copy / "fedgp-seed0" / "summary.json").write_text("{", encoding="utf-8")
+    with pytest.raises(RunError, match=r"fedgp-seed0/summary\.json' cannot be read"):
+        compare(config, METHODS, SEEDS, copy, resume=True)
+
+
+def test_an_interrupt_cancels_the_cells_that_wait(config, tmp_path, in_process, monkeypatch):
+    cancelled = []
+    monkeypatch.setattr(in_process, "run_config", lambda *args, **kwargs: None)
+    pool = in_process.ProcessPoolExecutor
+    monkeypatch.setattr(pool, "shutdown", lambda self, **how: cancelled.append(how))
+
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(config, METHODS, SEEDS, tmp_path / "runs", on_progress=interrupt)
+    assert cancelled[0] == {"wait": False, "cancel_futures": True}
+
+
+@pytest.mark.parametrize(
+    ("settings", "methods", "seeds", "jobs", "message"),
+    [
+        ({}, METHODS, [], 1, "at least one method, one seed"),
+        ({}, [], [0], 1, "at least one method"),
+        ({}, METHODS, [0], 0, "job"),
+        ({}, ["fedavg", "nope"], [0], 1, "unknown method 'nope'"),
+        ({}, ["fedavg", "fedavg"], [0], 1, "fedavg"),
+        ({}, ["fedavg"], [3, 3], 1, "3"),
+        ({"target_samples": 5}, ["fedavg", "fedgp-auto"], [0], 1, "needs two batches of 4"),
+        ({"method_options": {"magnitude": "cosine"}}, ["fedgp", "fedavg"], [0], 1, "magnitude"),
+        ({"dataset": "nope"}, METHODS, [0], 1, "unknown data set 'nope'"),
+        ({"shift": "nope"}, ["fedavg"], [0], 1, "unknown shift 'nope'"),
+        ({"shift_options": {"size": 1}}, ["fedavg"], [0], 1, "unknown option 'size'"),
+        ({"sources": 0}, ["fedavg"], [0], 1, "sources is 0"),
+        ({"batch_size": 0}, ["fedavg"], [0], 1, "batch size is 0"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_any_cell_runs(
+    small, settings, methods, seeds, jobs, message, tmp_path, no_cell_runs
+):
+    with pytest.raises(ConfigError) as caught:
+        compare(
+            RunConfig(**{**small, "method": "fedgp", **settings}),
+            methods,
+            seeds,
+            tmp_path / "runs",
+            jobs=jobs,
+        )
+    assert message in str(caught.value)
+    assert not (tmp_path / "runs").exists()

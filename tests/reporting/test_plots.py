@@ -1,0 +1,189 @@
+import io
+import warnings
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from fda_flower.reporting import plot_runs, save_figure
+
+BETAS = {"source-1": 0.2, "source-2": 0.6}
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_errors():
+    """A picture of rounds that are not known is no reason to warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.fixture
+def runs(history):
+    """Two plain methods and two that estimate β, with two seeds each."""
+    return {
+        "FedAvg": [history(0.1, 0.2, 0.3), history(0.3, 0.4, 0.5)],
+        "FedGP": [history(0.2, 0.2, 0.2, betas=BETAS, estimated=False)] * 2,
+        "FedDA_Auto": [history(0.5, 0.6, 0.7, betas=BETAS), history(0.5, 0.6, 0.7, betas={"source-1": 0.4})],
+        "FedGP_Auto": [history(0.6, 0.7, 0.8, betas=BETAS)] * 2,
+    }
+
+
+def lines_of(axis):
+    return {line.get_label(): line for line in axis.get_lines()}
+
+
+def legend_of(axis):
+    return [text.get_text() for text in axis.get_legend().get_texts()]
+
+
+def test_plain_methods_share_one_panel(runs):
+    figure = plot_runs({label: runs[label] for label in ("FedAvg", "FedGP")})
+    (axis,) = figure.axes
+    assert axis.get_xlabel() == "Round"
+    assert axis.get_ylabel() == "Target test accuracy (%)"
+    assert legend_of(axis) == ["FedAvg", "FedGP"]
+
+
+def test_each_method_that_estimates_beta_has_a_panel_of_its_own(runs):
+    figure = plot_runs(runs)
+    accuracy, *betas = figure.axes
+    assert legend_of(accuracy) == ["FedAvg", "FedGP", "FedDA_Auto", "FedGP_Auto"]
+    assert [axis.get_title() for axis in betas] == ["FedDA_Auto", "FedGP_Auto"]
+    for axis in betas:
+        assert axis.get_xlabel() == "Round"
+        assert axis.get_ylabel() == "β of the source"
+        assert legend_of(axis) == ["source-1", "source-2"]
+        assert axis.get_ylim()[0] == 0
+
+
+def test_a_beta_estimated_in_some_round_only_is_enough_for_a_panel(record):
+    history = [
+        record(1, 0.1, betas={"source-1": 0.5}, estimated=False),
+        record(2, 0.2, held="no usable reply of the target"),
+        record(3, 0.3, betas={"source-1": 0.7}),
+    ]
+    _, axis = plot_runs({"FedGP_Auto": [history]}).axes
+    line = lines_of(axis)["source-1"]
+    assert list(line.get_xdata()) == [1, 3]
+    assert list(line.get_ydata()) == pytest.approx([0.5, 0.7])
+
+
+def test_lines_are_means_over_seeds_in_percent_and_bands_one_deviation(runs):
+    figure = plot_runs({"FedAvg": runs["FedAvg"]})
+    (axis,) = figure.axes
+    line = lines_of(axis)["FedAvg"]
+    assert list(line.get_xdata()) == [1, 2, 3]
+    assert list(line.get_ydata()) == pytest.approx([20, 30, 40])
+    (band,) = axis.collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert heights.min() == pytest.approx(10)
+    assert heights.max() == pytest.approx(50)
+
+
+def test_betas_are_means_over_the_seeds_that_know_them(runs):
+    _, axis = plot_runs({"FedDA_Auto": runs["FedDA_Auto"]}).axes
+    lines = lines_of(axis)
+    assert list(lines["source-1"].get_ydata()) == pytest.approx([0.3] * 3)
+    assert list(lines["source-2"].get_ydata()) == pytest.approx([0.6] * 3)
+
+
+def test_one_seed_has_no_band(history):
+    (axis,) = plot_runs({"FedAvg": [history(0.1, 0.2)]}).axes
+    assert len(axis.get_lines()) == 1
+    assert len(axis.collections) == 0
+
+
+def test_rounds_without_an_accuracy_are_left_out_of_the_line(history):
+    (axis,) = plot_runs({"FedAvg": [history(0.1, None, 0.3)]}).axes
+    line = lines_of(axis)["FedAvg"]
+    assert list(line.get_xdata()) == [1, 3]
+    assert list(line.get_ydata()) == pytest.approx([10, 30])
+
+
+def test_seeds_with_different_numbers_of_rounds_share_a_line(history):
+    (axis,) = plot_runs({"FedAvg": [history(0.1, 0.2, 0.3), history(0.3)]}).axes
+    line = lines_of(axis)["FedAvg"]
+    assert list(line.get_ydata()) == pytest.approx([20, 20, 30])
+
+
+def test_methods_and_sources_have_colours_of_their_own(runs):
+    accuracy, *betas = plot_runs(runs).axes
+    for axis in (accuracy, *betas):
+        colors = [line.get_color() for line in axis.get_lines()]
+        assert len(set(colors)) == len(colors)
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 30])
+def test_rounds_are_counted_in_whole_numbers(history, rounds):
+    figure = plot_runs({"FedAvg": [history(*np.linspace(0.1, 0.9, rounds))]})
+    (axis,) = figure.axes
+    figure.canvas.draw()
+    low, high = axis.get_xlim()
+    ticks = [tick for tick in axis.get_xticks() if low <= tick <= high]
+    assert ticks
+    assert all(float(tick).is_integer() for tick in ticks)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_run_of_a_single_round_can_be_seen(history, rounds):
+    (axis,) = plot_runs({"FedAvg": [history(*[0.5] * rounds)]}).axes
+    (line,) = axis.get_lines()
+    assert len(line.get_xdata()) > 1 or line.get_marker() not in ("None", "", " ", None)
+
+
+@pytest.mark.parametrize("methods", [1, 2, 4])
+def test_labels_are_legible_and_within_the_picture(runs, methods):
+    figure = plot_runs(dict(list(runs.items())[-methods:]))
+    figure.canvas.draw()
+    width, height = figure.canvas.get_width_height()
+    for axis in figure.axes:
+        texts = [axis.xaxis.label, axis.yaxis.label, *axis.get_legend().get_texts()]
+        assert all(text.get_text() and text.get_fontsize() >= 8 for text in texts)
+        for text in texts:
+            box = text.get_window_extent()
+            assert box.x0 >= 0
+            assert box.y0 >= 0
+            assert box.x1 <= width
+            assert box.y1 <= height
+
+
+def test_panels_do_not_overlap(runs):
+    figure = plot_runs(runs)
+    figure.canvas.draw()
+    boxes = sorted((axis.get_tightbbox() for axis in figure.axes), key=lambda box: box.x0)
+    for left, right in zip(boxes, boxes[1:], strict=False):
+        assert left.x1 <= right.x0 + 1
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_save_figure_writes_the_format_of_the_ending_and_leaves_no_part(runs, tmp_path, ending):
+    path = tmp_path / f"picture.{ending}"
+    path.write_bytes(b"an older picture")
+    save_figure(path, plot_runs({"FedAvg": runs["FedAvg"]}))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    assert path.read_bytes().startswith(starts[ending])
+
+
+def test_save_figure_draws_something(runs, tmp_path):
+    save_figure(tmp_path / "picture.png", plot_runs(runs))
+    pixels = matplotlib.image.imread(io.BytesIO((tmp_path / "picture.png").read_bytes()))
+    height, width, _ = pixels.shape
+    assert width > height > 400
+    assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+
+
+def test_a_picture_that_cannot_be_drawn_leaves_the_old_one(runs, tmp_path, monkeypatch):
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"an older picture")
+    figure = plot_runs({"FedAvg": runs["FedAvg"]})
+
+    def fail(*args, **kwargs):
+        raise MemoryError
+
+    monkeypatch.setattr(figure, "savefig", fail)
+    with pytest.raises(MemoryError):
+        save_figure(path, figure)
+    assert path.read_bytes() == b"an older picture"
+    assert [file.name for file in tmp_path.iterdir()] == ["picture.png"]

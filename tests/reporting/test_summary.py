@@ -1,0 +1,82 @@
+import json
+import math
+
+import pytest
+
+from fda_flower import RunConfig
+from fda_flower.reporting import accuracies, summarise, write_summary
+from fda_flower.strategies import RunFolder
+
+
+def test_accuracies_are_in_percent_and_nan_where_the_target_did_not_evaluate(history):
+    first, second, third = accuracies(history(0.5, None, 0.25))
+    assert (first, third) == (50.0, 25.0)
+    assert math.isnan(second)
+
+
+def test_last5_is_the_mean_of_the_last_five_rounds_and_best_the_highest(history):
+    summary = summarise(history(0.1, 0.9, 0.3, 0.4, 0.5, 0.6, 0.7))
+    assert summary["last5"] == pytest.approx(50.0)
+    assert summary["best"] == pytest.approx(90.0)
+    assert summary["rounds"] == 7
+
+
+def test_last5_of_fewer_rounds_is_the_mean_of_all(history):
+    assert summarise(history(0.1, 0.2))["last5"] == pytest.approx(15.0)
+    assert summarise(history(0.125))["last5"] == 12.5
+
+
+def test_rounds_without_an_accuracy_are_left_out_of_both(history):
+    # The last five rounds are the 2nd to the 6th; three of them are known.
+    summary = summarise(history(1.0, 0.2, None, 0.4, None, 0.6))
+    assert summary["last5"] == pytest.approx(40.0)
+    assert summary["best"] == pytest.approx(100.0)
+
+
+def test_without_an_accuracy_in_the_last_five_rounds_there_is_no_last5(history):
+    summary = summarise(history(0.3, None, None, None, None, None))
+    assert summary["last5"] is None
+    assert summary["best"] == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize("rounds", [0, 3])
+def test_without_any_accuracy_there_is_neither(history, rounds):
+    summary = summarise(history(*[None] * rounds))
+    assert (summary["last5"], summary["best"], summary["rounds"]) == (None, None, rounds)
+
+
+def test_held_rounds_dropped_replies_and_seconds_are_summed(record):
+    summary = summarise(
+        [
+            record(1, 0.1, seconds=2.0),
+            record(2, 0.1, held="no usable reply of the target", dropped=["target"], seconds=3.0),
+            record(3, 0.1, held="0 usable replies of sources", dropped=["a", "b"], seconds=4.0),
+        ]
+    )
+    assert summary["held-rounds"] == 2
+    assert summary["dropped"] == 3
+    assert summary["seconds"] == pytest.approx(2.5 + 3.5 + 4.5)
+
+
+def test_the_numbers_are_plain_so_that_they_are_json(history):
+    summary = summarise(history(0.1, 0.2))
+    assert {type(value) for value in summary.values()} <= {int, float}
+    assert json.loads(json.dumps(summary)) == summary
+
+
+@pytest.mark.parametrize(
+    ("values", "last5"), [((0.25, 0.75), 50.0), ((None, None), None)], ids=["known", "unknown"]
+)
+def test_write_summary_writes_the_numbers_and_a_picture(history, tmp_path, values, last5):
+    config = RunConfig(method="fedavg", seed=7)
+    numbers = write_summary(RunFolder(tmp_path), config, history(*values))
+    text = (tmp_path / "summary.json").read_text(encoding="utf-8")
+    assert json.loads(text) == numbers
+    assert "NaN" not in text
+    assert text.endswith("}\n")
+    assert numbers["method"] == "fedavg"
+    assert numbers["label"] == "FedAvg"
+    assert numbers["seed"] == 7
+    assert numbers["last5"] == last5
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["accuracy.png", "summary.json"]
+    assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,109 @@
+import csv
+import io
+import math
+
+import pytest
+
+from fda_flower.reporting import Row, make_rows, mean_std, to_csv, to_markdown
+
+
+def summary(last5, best, rounds=30):
+    return {"last5": last5, "best": best, "rounds": rounds}
+
+
+@pytest.fixture
+def rows():
+    return [
+        Row("FedAvg", (50.0, 54.0), (60.0, 62.0), 30),
+        Row("FedGP", (70.0, 73.0), (71.0, 75.0), 30),
+        Row("Target Only", (65.0,), (90.0,), 20),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([], "-"),
+        ([77.26], "77.3"),
+        ([76.0, 78.0], "77.0 (1.4)"),
+        # The deviations are -1, 0, 1: their squares' sum over n - 1 is 1.
+        ([1.0, 2.0, 3.0], "2.0 (1.0)"),
+        ([50.0, 50.0, 50.0], "50.0 (0.0)"),
+        ((0.0, 100.0), "50.0 (70.7)"),
+    ],
+)
+def test_mean_std_is_the_mean_and_the_sample_deviation(values, text):
+    assert mean_std(values) == text
+
+
+def test_cells_of_a_row_are_last5_and_best():
+    assert Row("FedGP", (76.0, 78.0), (80.0, 80.0), 30).cells == ("77.0 (1.4)", "80.0 (0.0)")
+
+
+def test_make_rows_has_a_row_a_method_and_a_value_a_seed():
+    rows = make_rows(
+        {
+            "FedAvg": [summary(10.0, 20.0), summary(30.0, 40.0)],
+            "FedGP": [summary(50.0, 60.0, 12)],
+        }
+    )
+    assert rows == [
+        Row("FedAvg", (10.0, 30.0), (20.0, 40.0), 30),
+        Row("FedGP", (50.0,), (60.0,), 12),
+    ]
+
+
+def test_make_rows_leaves_out_runs_that_never_evaluated():
+    (row,) = make_rows({"FedAvg": [summary(None, None, 3), summary(None, 40.0, 5), summary(1.0, 2.0, 4)]})
+    assert row == Row("FedAvg", (1.0,), (40.0, 2.0), 5)
+
+
+def test_make_rows_of_nothing_is_nothing():
+    assert make_rows({}) == []
+
+
+def test_markdown_is_a_table_whose_best_mean_of_each_column_is_bold(rows):
+    assert to_markdown(rows) == (
+        "| Method | last5 (%) | best (%) | seeds | rounds |\n"
+        "| --- | ---: | ---: | ---: | ---: |\n"
+        "| FedAvg | 52.0 (2.8) | 61.0 (1.4) | 2 | 30 |\n"
+        "| FedGP | **71.5 (2.1)** | 73.0 (2.8) | 2 | 30 |\n"
+        "| Target Only | 65.0 | **90.0** | 1 | 20 |\n"
+    )
+
+
+def test_markdown_has_two_bold_cells_if_two_are_equally_good():
+    text = to_markdown([Row("A", (50.0, 60.0), (70.0,), 1), Row("B", (55.0,), (60.0,), 1)])
+    assert "| A | **55.0 (7.1)** | **70.0** |" in text
+    assert "| B | **55.0** | 60.0 |" in text
+
+
+def test_markdown_of_a_method_without_values_has_dashes_that_are_not_bold():
+    text = to_markdown([Row("A", (), (), 3), Row("B", (1.0,), (2.0,), 3)])
+    assert "| A | - | - | 0 | 3 |" in text
+    assert "| B | **1.0** | **2.0** | 1 | 3 |" in text
+    assert to_markdown([Row("A", (), (), 3)]).endswith("| A | - | - | 0 | 3 |\n")
+
+
+def test_every_line_of_the_markdown_has_the_same_number_of_columns(rows):
+    assert {line.count("|") for line in to_markdown(rows).splitlines()} == {6}
+
+
+def test_csv_holds_the_numbers_apart_and_unrounded(rows):
+    header, *lines = csv.reader(io.StringIO(to_csv(rows)))
+    assert header == ["method", "last5", "last5_std", "best", "best_std", "seeds", "rounds"]
+    assert [line[0] for line in lines] == ["FedAvg", "FedGP", "Target Only"]
+    assert [float(value) for value in lines[1][1:]] == pytest.approx(
+        [71.5, math.sqrt(4.5), 73.0, math.sqrt(8.0), 2, 30]
+    )
+    assert lines[2][1:] == ["65.0", "", "90.0", "", "1", "20"]
+
+
+def test_csv_leaves_empty_what_is_not_known():
+    (_, line) = csv.reader(io.StringIO(to_csv([Row("A", (), (), 3)])))
+    assert line == ["A", "", "", "", "", "0", "3"]
+
+
+def test_csv_quotes_a_label_with_a_comma():
+    (_, line) = csv.reader(io.StringIO(to_csv([Row('A, "B"', (1.0,), (2.0,), 3)])))
+    assert line[0] == 'A, "B"'

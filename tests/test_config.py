@@ -1,0 +1,306 @@
+"""What defines a run: every mistake is found before anything is trained, and nothing gets lost in Flower."""
+
+import doctest
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fda_flower
+from fda_flower import ConfigError, RunConfig
+from fda_flower.clients.training import OPTIMIZERS
+from fda_flower.config import parse_beta
+from fda_flower.datasets import DATASETS, SHIFTS
+from fda_flower.models import MODELS
+from fda_flower.strategies import METHODS
+
+bug = pytest.mark.xfail(strict=True, reason="reported: RunConfig takes what cannot work")
+NAN = float("nan")
+
+
+# mistakes
+
+FOUND = [
+    ({"method": "fedmagic"}, ["method", "'fedmagic'", *METHODS]),
+    ({"model": "resnet"}, ["model", "'resnet'", *MODELS]),
+    ({"optimizer": "lion"}, ["optimizer", "'lion'", *OPTIMIZERS]),
+    ({"device": "tpu"}, ["device", "'tpu'", "auto", "cpu", "cuda"]),
+    ({"rounds": 0}, ["rounds", "0", "at least 1"]),
+    ({"rounds": -1}, ["rounds", "-1", "at least 1"]),
+    ({"threads": 0}, ["threads", "0", "at least 1"]),
+    ({"epochs": 0}, ["epochs", "0", "at least 1"]),
+    ({"learning_rate": 0.0}, ["learning rate", "0", "above 0"]),
+    ({"learning_rate": NAN}, ["learning rate", "nan", "above 0"]),
+    ({"target_learning_rate": -0.1}, ["learning rate", "-0.1", "above 0"]),
+    ({"target_batch_size": 0}, ["batch size", "0", "at least 1"]),
+    # beta
+    ({"beta": 1.5}, ["beta", "1.5", "[0, 1]"]),
+    ({"beta": -0.1}, ["beta", "-0.1", "[0, 1]"]),
+    ({"beta": NAN}, ["beta", "nan", "[0, 1]"]),
+    ({"beta": (0.5, 0.5, 2)}, ["beta", "2", "[0, 1]"]),
+    ({"beta": (0.5, 0.5)}, ["beta", "2 values", "3 sources", "source-1, source-2, source-3"]),
+    ({"beta": ()}, ["beta", "0 values", "3 sources"]),
+    ({"beta": (0.5, 0.5, 0.5), "shift": "color"}, ["beta", "3 values", "2 sources", "+80%, +90%"]),
+    ({"beta": (0.5, 0.5, 0.5), "sources": 5}, ["beta", "3 values", "5 sources"]),
+    *(
+        ({"beta": 0.5, "method": name}, ["beta", name, "FedDA or FedGP"])
+        for name, method in METHODS.items()
+        if not method.weighted
+    ),
+    # what the methods take
+    ({"method_options": {"speed": 1}}, ["'speed'", "method 'fedgp-auto'", "granularity", "sketch_size"]),
+    ({"method": "fedavg", "method_options": {"speed": 1}}, ["'speed'", "method 'fedavg'", "none"]),
+    ({"method_options": {"beta": 0.5}}, ["'beta'", "method 'fedgp-auto'"]),
+    ({"method_options": {"auto": "false"}}, ["'auto'", "method 'fedgp-auto'"]),
+    ({"method_options": {"min_sources": 2}}, ["'min_sources'", "method 'fedgp-auto'"]),
+    ({"method_options": {"granularity": "atom"}}, ["'granularity'", "'atom'", "layer, model"]),
+    ({"method_options": {"filter": "perhaps"}}, ["'filter'", "'perhaps'", "true or false"]),
+    ({"method_options": {"sketch_size": "big"}}, ["'sketch_size'", "'big'", "int"]),
+    ({"method_options": {"sketch-size": 0}}, ["sketch_size", "0", "at least 1"]),
+    ({"method_options": {"form": "norms"}}, ["form", "'norms'", "sketch", "full"]),
+    ({"method": "fedda", "method_options": {"updates": "odd"}}, ["'updates'", "'odd'", "raw, aligned"]),
+    # an auto method needs two batches
+    ({"target_samples": 7}, ["target", "7", "fedgp-auto", "two batches of 4", "fixed beta"]),
+    ({"target_samples": 31, "target_batch_size": 16, "method": "fedda-auto"}, ["31", "two batches of 16"]),
+]
+
+NOT_FOUND = [
+    ({"dataset": "letters"}, ["data set", "'letters'", *DATASETS]),
+    ({"shift": "blur"}, ["shift", "'blur'", *SHIFTS]),
+    ({"shift_options": {"speed": 1}}, ["'speed'", "shift 'rotate'", "angle", "invert"]),
+    ({"shift": "label", "shift_options": {"eta": 0.7}}, ["'eta'", "0.7", "[0, 0.5]"]),
+    ({"shift": "color", "sources": 3}, ["'color'", "2 sources", "3"]),
+    ({"sources": 0}, ["sources", "0", "at least 1"]),
+    ({"target": "attic"}, ["target domain", "'attic'", "source-1", "target"]),
+    ({"target_samples": 0, "method": "fedda"}, ["target-samples", "0", "at least 1"]),
+    ({"batch_size": 0}, ["batch size", "0", "at least 1"]),
+    ({"learning_rate": 0.0, "target_learning_rate": 0.1}, ["learning rate", "0", "above 0"]),
+    ({"target_learning_rate": 0.0}, ["learning rate", "0", "above 0"]),
+    ({"optimizer": "lion", "target_samples": None}, ["optimizer", "'lion'", *OPTIMIZERS]),
+    ({"epochs": 0, "target_samples": None}, ["epochs", "0", "at least 1"]),
+    ({"beta": "half"}, ["beta", "half"]),
+    ({"rounds": 2.5}, ["rounds", "2.5"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"), [*FOUND, *(pytest.param(*case, marks=bug) for case in NOT_FOUND)], ids=str
+)
+def test_a_setting_that_cannot_work_is_refused_by_name_value_and_remedy(
+    settings: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(**settings)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ConfigError, match="torch sees no GPU here: use auto or cpu"):
+        RunConfig(device="cuda")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert RunConfig(device="cuda").device == "cuda"
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.auto])
+def test_few_target_samples_are_enough_without_an_estimate(method: str) -> None:
+    assert RunConfig(method=method, target_samples=1).target_samples == 1
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.auto])
+def test_two_batches_are_enough_for_an_estimate(method: str) -> None:
+    assert RunConfig(method=method, target_samples=8).target_samples == 8
+    assert RunConfig(method=method, target_samples=2, target_batch_size=1).target_samples == 2
+    with pytest.raises(ConfigError, match="two batches of 4"):
+        RunConfig(method=method, target_samples=7)
+
+
+# what is read from it
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("shift", list(SHIFTS))
+def test_every_method_works_with_every_shift_by_default(method: str, shift: str) -> None:
+    config = RunConfig(method=method, shift=shift)
+    assert METHODS[method].build(**config.strategy_options())
+    assert config.data.shift_object == SHIFTS[shift]()
+
+
+@pytest.mark.parametrize("beta", [1, 0.25, (0, 0.5, 1), [0.1, 0.2, 0.3]])
+def test_beta_is_kept_as_plain_numbers(beta: Any) -> None:
+    config = RunConfig(beta=beta, method="fedgp")
+    expected = float(beta) if isinstance(beta, int | float) else tuple(map(float, beta))
+    assert config.beta == expected
+    assert config.strategy_options()["beta"] == expected
+    hash(config)
+
+
+@bug
+def test_a_beta_by_domain_can_be_used_too_or_is_refused() -> None:
+    beta = {"source-1": 0.1, "source-2": 0.2, "source-3": 0.3}
+    try:
+        config = RunConfig(beta=beta, method="fedgp")  # type: ignore[arg-type]
+    except ConfigError:
+        return
+    hash(config)
+
+
+def test_source_and_target_train_with_their_own_settings() -> None:
+    config = RunConfig(learning_rate=0.1, batch_size=8, target_batch_size=2, epochs=3, optimizer="sgd")
+    source, target = config.source_training, config.target_training
+    assert (source.learning_rate, source.batch_size, source.epochs, source.optimizer) == (0.1, 8, 3, "sgd")
+    assert (target.learning_rate, target.batch_size, target.epochs, target.optimizer) == (0.1, 2, 3, "sgd")
+    assert RunConfig(learning_rate=0.1, target_learning_rate=0.2).target_training.learning_rate == 0.2
+
+
+def test_options_may_be_given_in_any_order_and_as_pairs() -> None:
+    first = RunConfig(shift_options={"invert": False, "angle": 45})
+    second = RunConfig(shift_options=(("angle", 45), ("invert", False)))
+    assert first == second
+    assert hash(first) == hash(second)
+    assert first.data.shift_object == SHIFTS["rotate"](angle=45.0, invert=False)
+
+
+def test_the_data_are_defined_by_the_settings_of_the_data() -> None:
+    config = RunConfig(
+        shift="noise",
+        shift_options={"std": 0.2},
+        sources=5,
+        target="source-2",
+        target_samples=9,
+        seed=3,
+        data_dir="/data",
+    )
+    spec = config.data
+    assert (spec.dataset, spec.shift, spec.num_sources, spec.target) == ("digits", "noise", 5, "source-2")
+    assert (spec.target_samples, spec.seed, spec.data_dir) == (9, 3, "/data")
+    assert spec == RunConfig(**{**_as_settings(config), "method": "fedavg", "rounds": 1, "model": "mlp"}).data
+
+
+def _as_settings(config: RunConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in config.__dataclass_fields__}
+
+
+def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
+    config = RunConfig(beta=(0.1, 0.2, 0.3), shift_options={"angle": 45}, data_dir="/data")
+    identity = config.identity()
+    assert json.loads(json.dumps(identity))["shift_options"] == {"angle": 45}
+    assert set(identity) == set(config.__dataclass_fields__) - {"rounds", "device", "data_dir"}
+    elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None}
+    assert RunConfig(**{**_as_settings(config), **elsewhere}).identity() == identity
+    assert RunConfig(**{**_as_settings(config), "seed": 1}).identity() != identity
+
+
+# Flower's run configuration
+
+CONFIGS: list[dict[str, Any]] = [
+    {},
+    {"method": "fedgp", "beta": 0.25},
+    {"method": "fedda", "beta": (0.2, 0.3, 0.5)},
+    {"beta": 0.1 + 0.2},
+    {"method": "source-only", "method_options": {"source_weights": "uniform"}},
+    {"shift_options": {"angle": "45", "invert": "false"}, "method_options": {"form": "full", "filter": "no"}},
+    {"shift": "color", "target": "+80%", "seed": 12345},
+    {"sources": 5, "target": "source-2", "target_samples": 9, "target_learning_rate": 0.0001},
+    {"optimizer": "sgd", "learning_rate": 1e-5, "batch_size": 7, "target_batch_size": 3, "epochs": 2},
+    {"model": "mlp", "device": "cpu", "threads": 3, "data_dir": "/some where/data", "rounds": 7},
+]
+
+
+@pytest.mark.parametrize(
+    "settings", [*CONFIGS, pytest.param({"method": "fedda", "target_samples": None}, marks=bug)], ids=str
+)
+def test_a_config_comes_back_from_flower_as_it_was(settings: dict[str, Any]) -> None:
+    config = RunConfig(**settings)
+    assert RunConfig.from_flower(config.to_flower()) == config
+
+
+@pytest.mark.parametrize("settings", CONFIGS, ids=str)
+def test_flower_gets_nothing_but_text_numbers_and_truth_values(settings: dict[str, Any]) -> None:
+    flower = RunConfig(**settings).to_flower()
+    assert all(type(value) in (str, int, float, bool) for value in flower.values())
+    assert not any("_" in key for key in flower)
+    assert len(flower) == len(RunConfig.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("settings", CONFIGS, ids=str)
+def test_a_config_comes_back_from_text_alone_as_on_a_command_line(settings: dict[str, Any]) -> None:
+    config = RunConfig(**settings)
+    assert RunConfig.from_flower({key: str(value) for key, value in config.to_flower().items()}) == config
+
+
+def test_options_come_back_with_the_same_meaning() -> None:
+    config = RunConfig(
+        shift_options={"angle": 45, "invert": False}, method_options={"sketch_size": 64, "filter": False}
+    )
+    again = RunConfig.from_flower(config.to_flower())
+    assert again.data.shift_object == config.data.shift_object
+    assert again.strategy_options() == config.strategy_options()
+    assert again.to_flower() == config.to_flower()
+
+
+def test_keys_of_others_are_left_alone() -> None:
+    flower = {"num-server-rounds": 3, "output": "runs/a", "resume": True, "fraction-train": 0.5, "seed": 4}
+    assert RunConfig.from_flower(flower) == RunConfig(seed=4)
+    assert RunConfig.from_flower({}) == RunConfig()
+
+
+def test_keys_may_have_dashes_or_underscores() -> None:
+    assert RunConfig.from_flower({"batch-size": 5}) == RunConfig.from_flower({"batch_size": 5})
+
+
+@pytest.mark.parametrize(
+    ("flower", "words"),
+    [
+        ({"rounds": "many"}, ["'rounds'", "'many'", "int"]),
+        ({"learning-rate": "fast"}, ["'learning_rate'", "'fast'", "float"]),
+        ({"sources": "few"}, ["'sources'", "'few'", "int"]),
+        ({"target-samples": "1.5"}, ["'target_samples'", "'1.5'", "int"]),
+        ({"beta": "half"}, ["beta", "'half'", "one for each source separated by commas"]),
+        ({"beta": "0.5,2"}, ["beta", "2", "[0, 1]"]),
+        ({"shift-options": "angle"}, ["'angle'", "NAME=VALUE"]),
+        ({"method-options": "speed=1"}, ["'speed'", "fedgp-auto", "granularity"]),
+        ({"method": "fedmagic"}, ["'fedmagic'", *METHODS]),
+        ({"rounds": 0}, ["rounds", "0", "at least 1"]),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_flowers_configuration_is_refused(flower: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RunConfig.from_flower(flower)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "beta"),
+    [("0.5", 0.5), ("0", 0.0), ("1", 1.0), ("0.2,0.3", (0.2, 0.3)), (" 0.2, 0.3 ,0.5", (0.2, 0.3, 0.5))],
+)
+def test_beta_is_read_from_text(text: str, beta: Any) -> None:
+    assert parse_beta(text) == beta
+
+
+@pytest.mark.parametrize("text", ["", "half", "0.5,", "0.5;0.5", "0.5 0.5", "true"])
+def test_a_beta_that_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="give a number, or one for each source separated by commas"):
+        parse_beta(text)
+
+
+# the examples in the documentation of the modules
+
+ROOT = Path(fda_flower.__file__).parent
+WITH_EXAMPLES = sorted(
+    ".".join(("fda_flower", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+    for path in ROOT.rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8") and "aggregation" not in path.parts
+)
+
+
+@pytest.mark.parametrize("module", WITH_EXAMPLES)
+def test_the_examples_of_a_module_run(module: str) -> None:
+    failed, attempted = doctest.testmod(importlib.import_module(module))
+    assert attempted > 0
+    assert failed == 0

@@ -1,0 +1,170 @@
+"""Options given as text: converted, or refused with the valid ones."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import pytest
+
+from fda_flower.errors import ConfigError, FdaError
+from fda_flower.options import read_options, split_options
+
+
+def build(
+    count: int = 1,
+    rate: float = 0.5,
+    switch: bool = False,
+    name: str = "a",
+    kind: Literal["one", "two"] = "one",
+    limit: int | None = None,
+    many: float | Sequence[float] = 0.5,
+    anything: Any = None,
+    **common: Any,
+) -> None:
+    """Something with one argument of each type."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """Something made of options."""
+
+    rate: float = 0.5
+    kind: Literal["one", "two"] = "one"
+
+
+class Handmade:
+    """Something with an ``__init__``."""
+
+    def __init__(self, rate: float = 0.5, *, kind: Literal["one", "two"] = "one") -> None: ...
+
+
+class Bare:
+    """Something without options."""
+
+
+def read(options: dict[str, Any], what: Callable[..., Any] = build, hidden: Sequence[str] = ()) -> Any:
+    return read_options("thing 'x'", what, options, set(hidden))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("count", "12", 12),
+        ("count", "-3", -3),
+        ("count", 12, 12),
+        ("rate", "0.25", 0.25),
+        ("rate", "1e-3", 0.001),
+        ("rate", "2", 2.0),
+        ("rate", 2, 2.0),
+        ("name", "two words", "two words"),
+        ("name", 3, "3"),
+        ("kind", "two", "two"),
+        ("limit", "4", 4),
+        ("many", "0.3", 0.3),
+        ("anything", "as it is", "as it is"),
+        *((("switch", word, True)) for word in ("true", "True", "TRUE", "yes", "1", 1, True)),
+        *((("switch", word, False)) for word in ("false", "False", "no", "NO", "0", 0, False)),
+    ],
+)
+def test_an_option_is_converted_to_its_type(name: str, text: Any, value: Any) -> None:
+    found = read({name: text})
+    assert found == {name: value}
+    assert type(found[name]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("count", "many", ["int"]),
+        ("count", "1.5", ["int"]),
+        ("count", "", ["int"]),
+        ("count", None, ["int"]),
+        ("rate", "fast", ["float"]),
+        ("rate", [1], ["float"]),
+        ("switch", "perhaps", ["true or false"]),
+        ("switch", "2", ["true or false"]),
+        ("kind", "three", ["one, two"]),
+        ("kind", "One", ["one, two"]),
+        ("limit", "none", ["int"]),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_name_value_and_remedy(
+    name: str, text: Any, words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read({name: text})
+    for word in (f"option '{name}'", "thing 'x'", repr(text), *words):
+        assert word in str(caught.value)
+
+
+@pytest.mark.xfail(strict=True, reason="reported: a fraction is cut to a whole number without a word")
+@pytest.mark.parametrize("value", [2.5, 0.999])
+def test_a_fraction_is_not_cut_to_a_whole_number(value: float) -> None:
+    with pytest.raises(ConfigError, match="'count'"):
+        read({"count": value})
+
+
+def test_an_unknown_option_is_refused_with_the_valid_ones() -> None:
+    with pytest.raises(ConfigError, match="unknown option 'speed' of thing 'x': choose one of count, rate"):
+        read({"speed": 1})
+
+
+@pytest.mark.parametrize("name", ["common", "hidden", "count"])
+def test_hidden_and_collected_arguments_are_no_options(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown option '{name}'") as caught:
+        read({name: 1}, hidden=["count", "hidden"])
+    valid = str(caught.value).split("choose one of ")[1].split(", ")
+    assert valid == ["rate", "switch", "name", "kind", "limit", "many", "anything"]
+
+
+@pytest.mark.parametrize("what", [Built, Handmade, partial(Handmade, rate=1.0), partial(partial(Handmade))])
+def test_options_are_those_of_a_function_a_class_or_a_part_of_one(what: Callable[..., Any]) -> None:
+    assert read({"rate": "2", "kind": "two"}, what) == {"rate": 2.0, "kind": "two"}
+    with pytest.raises(ConfigError, match="choose one of rate, kind"):
+        read({"name": "a"}, what)
+
+
+def test_something_without_options_says_so() -> None:
+    assert read({}, Bare) == {}
+    with pytest.raises(ConfigError, match=r"unknown option 'rate' of thing 'x': choose one of none"):
+        read({"rate": 1}, Bare)
+
+
+def test_a_name_may_have_dashes() -> None:
+    def build_dashed(two_words: int = 1) -> None: ...
+
+    assert read({"two-words": "3"}, build_dashed) == {"two_words": 3}
+    assert read({"two_words": "3"}, build_dashed) == {"two_words": 3}
+
+
+def test_the_options_given_are_not_changed() -> None:
+    given = {"count": "3"}
+    read(given)
+    assert given == {"count": "3"}
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("", {}),
+        ("  ", {}),
+        ("angle=90", {"angle": "90"}),
+        (" angle=90   invert=false\n", {"angle": "90", "invert": "false"}),
+        ("expression=a=b", {"expression": "a=b"}),
+        ("angle=1 angle=2", {"angle": "2"}),
+    ],
+)
+def test_text_is_split_into_names_and_values(text: str, options: dict[str, str]) -> None:
+    assert split_options(text) == options
+
+
+@pytest.mark.parametrize(("text", "part"), [("angle", "angle"), ("a=1 =90", "=90"), ("angle= a=1", "angle=")])
+def test_a_part_that_is_no_name_and_value_is_refused(text: str, part: str) -> None:
+    with pytest.raises(ConfigError, match=f"option '{part}' is not of the form NAME=VALUE"):
+        split_options(text)
+
+
+def test_the_errors_can_be_caught_as_what_they_are() -> None:
+    assert issubclass(ConfigError, ValueError)
+    assert issubclass(ConfigError, FdaError)

@@ -1,0 +1,142 @@
+"""The recipes of the README and of docs/plug-in.md, on a project that is not ours."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fda_flower.clients import answer_role_query, make_recorder
+from fda_flower.engines import LocalGrid, task_identity
+from fda_flower.strategies import FedDA, FedGP, RunFolder
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def data(partition):
+    generator = torch.Generator().manual_seed(partition)
+    x = torch.randn(24, 3, generator=generator)
+    return x, (x.sum(dim=1, keepdim=True) > 0.3 * partition).float()
+
+
+def users_project(records=False):
+    """A client app as Flower's PyTorch template makes it, with the one line for roles."""
+    app = ClientApp()
+    answer_role_query(app)
+
+    @app.train()
+    def train(message, context):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        x, y = data(context.node_config["partition-id"])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        recorder = make_recorder(list(model.parameters()), message.content["config"]) if records else None
+        for part in range(0, 24, 8):
+            optimizer.zero_grad()
+            output = model(x[part : part + 8])
+            torch.nn.functional.binary_cross_entropy_with_logits(output, y[part : part + 8]).backward()
+            optimizer.step()
+            if recorder is not None:
+                recorder.step()
+        metrics = {"num-examples": 24, "train_loss": 0.5} | (
+            {"num-steps": 3, "learning-rate": 0.1} if records else {}
+        )
+        reply = RecordDict(
+            {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)}
+        )
+        if recorder is not None:
+            reply["batch-updates"] = ArrayRecord({k: Array(v) for k, v in recorder.arrays().items()})
+        return Message(reply, reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message, context):
+        metrics = MetricRecord({"eval_loss": 0.1, "num-examples": 24})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    return app
+
+
+def initial():
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+    return ArrayRecord(model.state_dict())
+
+
+def start(strategy, app, rounds=3):
+    with task_identity():
+        return strategy.start(grid=LocalGrid(app, 4), initial_arrays=initial(), num_rounds=rounds)
+
+
+@pytest.mark.parametrize("make", [FedGP, FedDA])
+def test_fixed_beta_in_two_lines(make):
+    strategy = make(target="3")
+    result = start(strategy, users_project())
+    assert strategy.roster.target.domain == "3"
+    assert all(record["held"] is None and not record["dropped"] for record in strategy.history)
+    assert (result.arrays["1.running_var"].numpy() > 0).all()
+    assert result.evaluate_metrics_clientapp[3]["eval_loss"] == 0.1
+    assert not np.array_equal(result.arrays["0.weight"].numpy(), initial()["0.weight"].numpy())
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [FedDA(target="3", auto=True), FedGP(target="3", auto=True), FedGP(target="3", auto=True, form="full")],
+)
+def test_auto_weighting_with_the_recorder(strategy):
+    start(strategy, users_project(records=True))
+    for record in strategy.history:
+        for entry in record["sources"].values():
+            assert entry["fallback"] is None
+            assert 0 <= entry["beta"] <= 1
+
+
+def test_auto_weighting_without_the_recorder_falls_back_and_says_so():
+    strategy = FedDA(0.5, target="3", auto=True)
+    start(strategy, users_project(records=False), rounds=1)
+    assert {e["fallback"] for e in strategy.history[0]["sources"].values()} == {
+        "it has no ArrayRecord 'batch-updates'"
+    }
+
+
+def test_records_and_resume_in_a_users_project(tmp_path):
+    whole = start(FedGP(target="3"), users_project(), rounds=4)
+    start(FedGP(target="3", output=RunFolder(tmp_path, {"my": "run"})), users_project(), rounds=2)
+    folder = RunFolder(tmp_path, {"my": "run"}, resume=True)
+    resumed = start(FedGP(target="3", output=folder), users_project(), rounds=4)
+    for name in whole.arrays:
+        assert whole.arrays[name].numpy().tobytes() == resumed.arrays[name].numpy().tobytes()
+
+
+def test_server_side_evaluation_works_as_flowers_does(tmp_path):
+    seen = []
+
+    def evaluate_fn(server_round, arrays):
+        seen.append(server_round)
+        return MetricRecord({"accuracy": 0.25})
+
+    strategy = FedGP(target="3")
+    with task_identity():
+        result = strategy.start(
+            LocalGrid(users_project(), 4),
+            initial(),
+            2,
+            train_config=ConfigRecord({"lr": 0.1}),
+            evaluate_fn=evaluate_fn,
+        )
+    assert seen == [0, 1, 2]
+    assert result.evaluate_metrics_serverapp[2]["accuracy"] == 0.25
+    assert strategy.history[1]["server"] == {"accuracy": 0.25}
+
+
+def test_the_readmes_table_is_the_one_of_its_rows():
+    """The README's methods are those of the registry, in its order."""
+    from fda_flower.strategies import METHODS
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.split("<!-- demo table")[1]
+    labels = re.findall(r"^\| (\w[\w ]+?) \| \*{0,2}\d", table, flags=re.MULTILINE)
+    assert labels == [method.label for method in METHODS.values()]
