@@ -82,6 +82,7 @@ class RunConfig:
     data_dir: str | None = None
 
     def __post_init__(self) -> None:
+        self._convert_numbers()
         for name in ("shift_options", "method_options"):
             object.__setattr__(self, name, tuple(sorted(dict(getattr(self, name)).items())))
         if self.method not in METHODS:
@@ -96,10 +97,23 @@ class RunConfig:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, it must be at least 1")
         if self.beta is not None:
-            object.__setattr__(self, "beta", check_beta(self.beta))
+            beta = parse_beta(self.beta) if isinstance(self.beta, str) else self.beta
+            if isinstance(beta, Mapping):
+                raise ConfigError(f"beta is {beta!r}: give one number, or one for each source in order")
+            object.__setattr__(self, "beta", check_beta(beta))
+        # Making these checks what they are made of.
+        _ = self.data, self.source_training, self.target_training
         self._check_method()
         if self.target_samples is not None:
             self.check_target_samples(self.target_samples)
+
+    def _convert_numbers(self) -> None:
+        """Fields to the types that they declare; text and numbers may come from anywhere."""
+        free = {"beta", "shift_options", "method_options"}
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in free}
+        known = {name: value for name, value in given.items() if value is not None}
+        for name, value in read_options("the run", RunConfig, known, free).items():
+            object.__setattr__(self, name, value)
 
     def _check_method(self) -> None:
         method, options = METHODS[self.method], self.strategy_options()
@@ -149,7 +163,7 @@ class RunConfig:
     @property
     def target_training(self) -> LocalTraining:
         """How the target trains."""
-        rate = self.target_learning_rate or self.learning_rate
+        rate = self.learning_rate if self.target_learning_rate is None else self.target_learning_rate
         return LocalTraining(rate, self.target_batch_size, self.epochs, self.optimizer)
 
     def identity(self) -> dict[str, Any]:
@@ -177,7 +191,7 @@ class RunConfig:
         """
         known = {key.replace("-", "_"): value for key, value in config.items()}
         names = {field.name for field in fields(cls)}
-        return cls(**{k: _from_text(k, v) for k, v in known.items() if k in names and v != ""})
+        return cls(**{k: _from_text(k, v) for k, v in known.items() if k in names})
 
 
 def parse_beta(text: str) -> float | tuple[float, ...]:
@@ -202,7 +216,4 @@ def _as_text(value: Any) -> Any:
 def _from_text(name: str, value: Any) -> Any:
     if name.endswith("_options"):
         return split_options(str(value))
-    if name == "beta":
-        return parse_beta(str(value))
-    (option,) = read_options("the run", RunConfig, {name: value}, set()).values()
-    return option
+    return None if value == "" else value

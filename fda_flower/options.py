@@ -83,6 +83,8 @@ def _convert(value: Any, hint: Any) -> Any:
         return _convert(value, typing.get_args(hint)[0])
     if hint is bool:
         return _read_bool(value)
+    if hint is int and isinstance(value, float) and not value.is_integer():
+        raise ValueError("give a whole number")
     if hint in (int, float, str):
         return hint(value)
     return value

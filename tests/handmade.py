@@ -6,6 +6,7 @@ from flwr.clientapp import ClientApp
 
 from fda_flower.engines import LocalGrid
 
+
 def reply_of(model, examples=10, steps=2, rate=0.5, role="source", domain="a", extra=None, **metrics):
     """The records of a good reply."""
     numbers = {"num-examples": examples, "num-steps": steps, "learning-rate": rate, "train-loss": 1.0}
@@ -41,7 +42,7 @@ class HandMade:
 
         @self.app.train()
         def train(message, context):
-            role, domain, answer = self.nodes[context.node_config["partition-id"]]
+            _, domain, answer = self.nodes[context.node_config["partition-id"]]
             self.configs.append((domain, dict(message.content["config"])))
             model = {name: array.numpy() for name, array in message.content["arrays"].items()}
             return Message(answer(model, message), reply_to=message)

@@ -16,7 +16,6 @@ from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.models import MODELS
 from fda_flower.strategies import METHODS
 
-bug = pytest.mark.xfail(strict=True, reason="reported: RunConfig takes what cannot work")
 NAN = float("nan")
 
 
@@ -85,9 +84,7 @@ NOT_FOUND = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"), [*FOUND, *(pytest.param(*case, marks=bug) for case in NOT_FOUND)], ids=str
-)
+@pytest.mark.parametrize(("settings", "words"), [*FOUND, *NOT_FOUND], ids=str)
 def test_a_setting_that_cannot_work_is_refused_by_name_value_and_remedy(
     settings: dict[str, Any], words: list[str]
 ) -> None:
@@ -138,7 +135,6 @@ def test_beta_is_kept_as_plain_numbers(beta: Any) -> None:
     hash(config)
 
 
-@bug
 def test_a_beta_by_domain_can_be_used_too_or_is_refused() -> None:
     beta = {"source-1": 0.1, "source-2": 0.2, "source-3": 0.3}
     try:
@@ -210,9 +206,7 @@ CONFIGS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "settings", [*CONFIGS, pytest.param({"method": "fedda", "target_samples": None}, marks=bug)], ids=str
-)
+@pytest.mark.parametrize("settings", [*CONFIGS, {"method": "fedda", "target_samples": None}], ids=str)
 def test_a_config_comes_back_from_flower_as_it_was(settings: dict[str, Any]) -> None:
     config = RunConfig(**settings)
     assert RunConfig.from_flower(config.to_flower()) == config

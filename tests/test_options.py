@@ -98,7 +98,6 @@ def test_a_value_of_another_type_is_refused_by_name_value_and_remedy(
         assert word in str(caught.value)
 
 
-@pytest.mark.xfail(strict=True, reason="reported: a fraction is cut to a whole number without a word")
 @pytest.mark.parametrize("value", [2.5, 0.999])
 def test_a_fraction_is_not_cut_to_a_whole_number(value: float) -> None:
     with pytest.raises(ConfigError, match="'count'"):

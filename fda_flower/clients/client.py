@@ -51,8 +51,8 @@ class DomainClient(NumPyClient):
         self._threads = threads
 
     def get_parameters(self, config: dict[str, Any]) -> NDArrays:
-        """The model's state dictionary, in its order."""
-        return [tensor.detach().cpu().numpy() for tensor in self.model.state_dict().values()]
+        """Copies of the model's arrays, in the order of its state dictionary."""
+        return [tensor.detach().cpu().numpy().copy() for tensor in self.model.state_dict().values()]
 
     def fit(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[NDArrays, int, dict[str, Any]]:
         """Train from the server's model for one round.

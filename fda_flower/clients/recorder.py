@@ -39,20 +39,19 @@ class Recorder(ABC):
             layer.view_as(parameter) for layer, parameter in zip(layers, self._parameters, strict=True)
         ]
         self._parts = torch.split(self._flat, PART)
-        self._squared_norms: list[Tensor] = []
+        self._norms: list[Tensor] = []
 
     def step(self) -> None:
         """Record the step that the optimizer has just made."""
         torch._foreach_sub_(self._layers, self._parameters)
-        norms = torch._foreach_norm(self._parts, 2, dtype=torch.float64)
-        self._squared_norms.append(torch.stack(norms).square().sum())
+        self._norms.append(torch.stack(torch._foreach_norm(self._parts, 2, dtype=torch.float64)))
         self._keep()
         torch._foreach_copy_(self._layers, self._parameters)
 
     def arrays(self) -> Arrays:
         """What was recorded of ``B`` steps, as `fda_flower.aggregation.batches` has it."""
-        norms = torch.stack(self._squared_norms) if self._squared_norms else torch.zeros(0)
-        return {"norms": norms.cpu().numpy().astype(np.float64)}
+        norms = torch.stack(self._norms) if self._norms else torch.zeros(0, 1)
+        return {"norms": norms.square().sum(dim=1).cpu().numpy().astype(np.float64)}
 
     @abstractmethod
     def _keep(self) -> None:

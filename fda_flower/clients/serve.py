@@ -41,7 +41,7 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
         content = RecordDict(
             {
                 "arrays": _named(parameters, list(arrays)),
-                "metrics": MetricRecord({"num-examples": examples, **_numbers(metrics)}),
+                "metrics": MetricRecord(_numbers({"num-examples": examples, **metrics})),
                 "info": _info(client, context),
             }
         )
@@ -61,7 +61,7 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
         client = client_fn(context)
         arrays = message.content.array_records["arrays"]
         loss, examples, metrics = client.evaluate(arrays.to_numpy_ndarrays(), _config(message))
-        numbers = {"loss": float(loss), "num-examples": examples, **_numbers(metrics)}
+        numbers = _numbers({"loss": float(loss), "num-examples": examples, **metrics})
         return Message(RecordDict({"metrics": MetricRecord(numbers)}), reply_to=message)
 
     answer_role_query(app, client_fn)
@@ -110,11 +110,9 @@ def _named(parameters: list[NDArray[Any]], names: list[str]) -> ArrayRecord:
 
 
 def _numbers(metrics: dict[str, Any]) -> dict[str, MetricRecordValues]:
-    return {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in metrics.items()
-        if isinstance(value, int | float | np.number)
-    }
+    """What Flower takes as metrics: Python's integers and floats; text, truth values and bytes stay here."""
+    plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in metrics.items()}
+    return {k: v for k, v in plain.items() if isinstance(v, int | float) and not isinstance(v, bool)}
 
 
 def _array(data: bytes) -> Array:

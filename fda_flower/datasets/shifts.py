@@ -3,6 +3,7 @@
 A shift is a dataclass; its fields are its options. It works with any data set of images.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -67,6 +68,10 @@ class Rotate(TargetShift):
     angle: float = 90.0
     invert: bool = True
 
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.angle):
+            raise ConfigError(f"option 'angle' of shift 'rotate' is {self.angle}: give a number of degrees")
+
     def shifted(self, samples: Samples) -> Samples:
         """Rotated counter-clockwise, then inverted."""
         from torchvision.transforms.v2.functional import InterpolationMode, rotate
@@ -82,7 +87,7 @@ class Noise(TargetShift):
     std: float = 0.4
 
     def __post_init__(self) -> None:
-        if self.std < 0:
+        if not 0 <= self.std < math.inf:
             raise ConfigError(f"option 'std' of shift 'noise' is {self.std}, it must not be negative")
 
     def shifted(self, samples: Samples) -> Samples:
@@ -145,9 +150,9 @@ class Color(Shift):
 
     def domains(self, data: Split, num_sources: int, generator: torch.Generator) -> list[Domain]:
         """An even part of the samples for each domain, coloured."""
-        names = self.names(num_sources)
+        names, half = self.names(num_sources), data.classes // 2
         return [
-            Domain(name, self._colored(train, name, generator), self._colored(test, name, generator))
+            Domain(name, *(self._colored(part, half, name, generator) for part in (train, test)))
             for name, train, test in zip(
                 names,
                 deal(data.train, len(names), generator),
@@ -160,8 +165,7 @@ class Color(Shift):
         """Two: the binary label."""
         return 2
 
-    def _colored(self, samples: Samples, name: str, generator: torch.Generator) -> Samples:
-        half = int(samples.y.max()) // 2 + 1
+    def _colored(self, samples: Samples, half: int, name: str, generator: torch.Generator) -> Samples:
         label = (samples.y < half).long() ^ _coins(len(samples), self.FLIPPED, generator)
         color = label ^ _coins(len(samples), self.DISAGREEMENT[name], generator)
         gray = samples.x.mean(dim=1)

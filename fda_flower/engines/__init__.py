@@ -10,6 +10,7 @@ from fda_flower.engines.ray import run_ray
 from fda_flower.engines.resources import Resources
 
 Engine = Callable[[Callable[[Grid], None], ClientApp, int, Resources], None]
+"""Calls a server function with a grid of so many clients, each running the client app."""
 
 ENGINES: dict[str, Engine] = {
     "local": run_local,

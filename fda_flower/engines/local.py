@@ -114,6 +114,6 @@ def task_identity() -> Iterator[None]:
 def run_local(
     server: Callable[[Grid], None], client_app: ClientApp, num_clients: int, resources: Resources
 ) -> None:
-    """Run a server function over a `LocalGrid`."""
+    """In this process, one client after the other: no start-up."""
     with task_identity():
         server(LocalGrid(client_app, num_clients))

@@ -19,7 +19,9 @@ QUIET = {
 def run_ray(
     server: Callable[[Grid], None], client_app: ClientApp, num_clients: int, resources: Resources
 ) -> None:
-    """Run a server function over Flower's Ray back end; its errors are raised here.
+    """Through Flower's Ray simulation, clients in parallel processes.
+
+    An error of the server function is raised here.
 
     Flower marks `run_simulation` as deprecated in favour of ``flwr run``. It is used all the same: it
     tells a failure by an exception, and hands results back to the caller, which ``flwr run`` does not.

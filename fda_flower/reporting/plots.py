@@ -84,7 +84,9 @@ def _band(axis: Axes, values: Sequence[Sequence[float]], label: str, color: obje
         row[: len(series)] = series
     known = ~np.isnan(table).all(axis=0)
     rounds = np.arange(1, length + 1)[known]
-    mean, deviation = np.nanmean(table[:, known], axis=0), np.nanstd(table[:, known], axis=0)
+    seeds = np.ma.masked_invalid(table[:, known])
+    mean = seeds.mean(axis=0)
     axis.plot(rounds, mean, label=label, color=color, linewidth=1.6)
     if len(values) > 1:
+        deviation = seeds.std(axis=0, ddof=1).filled(0)
         axis.fill_between(rounds, mean - deviation, mean + deviation, color=color, alpha=0.15, linewidth=0)

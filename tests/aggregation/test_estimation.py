@@ -17,7 +17,7 @@ from fda_flower.aggregation import (
     estimate,
 )
 
-deterministic = settings(derandomize=True, deadline=None, max_examples=150)
+deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 BETA_RULES = [beta_fedda, beta_fedgp, beta_fedgp_thresholded]
 
 

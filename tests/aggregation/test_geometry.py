@@ -60,11 +60,8 @@ def test_geometry_takes_layers_without_dimensions_and_without_elements(make_upda
 
 def test_sums_over_layers_are_those_of_the_model_as_one_vector(make_update):
     a, b = np.random.default_rng(0).integers(-9, 10, (2, 30)).astype(np.float32)
-    cut = {"x": slice(0, 12), "y": slice(12, 13), "z": slice(13, 30)}
-    layered = Geometry.of(*(make_update({n: v[s] for n, s in cut.items()}) for v in (a,)), [
-        make_update({n: b[s] for n, s in cut.items()})
-    ])  # fmt: skip
-    whole = Geometry.of(make_update(a), [make_update(b)])
+    target, source = (make_update({"x": v[:12], "y": v[12:13], "z": v[13:]}) for v in (a, b))
+    layered, whole = Geometry.of(target, [source]), Geometry.of(make_update(a), [make_update(b)])
     assert layered.products.sum() == whole.products.sum()
     assert layered.source_squared.sum() == whole.source_squared.sum()
     assert layered.target_squared.sum() == whole.target_squared.sum()

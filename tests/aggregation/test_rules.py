@@ -19,7 +19,7 @@ from fda_flower.aggregation import (
 from fda_flower.aggregation.layers import BLOCK
 from fda_flower.aggregation.rules import weighted_mean
 
-deterministic = settings(derandomize=True, deadline=None, max_examples=150)
+deterministic = settings(derandomize=True, deadline=None, max_examples=80)
 
 RULES = [
     FedDA("raw"),
@@ -367,9 +367,7 @@ def test_mean_update_by_hand(who, weights, expected, variance, batches):
     chosen = [clients[name] for name in who]
     assert source_weights(chosen).tolist() == weights
     new = mean_update(model, chosen, np.array(weights))
-    assert_layers(
-        new, {"w": expected, "bn.running_var": variance, "bn.num_batches_tracked": batches}
-    )  # fmt: skip
+    assert_layers(new, {"w": expected, "bn.running_var": variance, "bn.num_batches_tracked": batches})
 
 
 # --- Types, order, precision, memory ----------------------------------------------------------------

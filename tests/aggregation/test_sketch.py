@@ -6,6 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fda_flower.aggregation import CountSketch, Geometry, beta_fedgp, estimate
+from fda_flower.aggregation.estimation import _unbiased
+
+# The data's seed is none of the sketches': from one seed NumPy draws the same signs for both.
+DATA = 987_654
 
 deterministic = settings(derandomize=True, deadline=None)
 vectors = st.lists(st.integers(-100, 100), min_size=5, max_size=5).map(lambda v: np.array(v, np.float64))
@@ -52,10 +56,7 @@ def test_another_seed_has_other_places():
 
 def test_places_stay_the_same_from_release_to_release():
     # Client and server may run different versions of NumPy: a change here breaks their agreement.
-    assert CountSketch(8, seed=1).places(8).tolist() == PLACES
-
-
-PLACES = [7, 8, 12, 15, 0, 2, 13, 15]
+    assert CountSketch(8, seed=1).places(8).tolist() == [7, 8, 12, 15, 0, 2, 13, 15]
 
 
 @given(x=vectors, y=vectors, a=st.integers(-9, 9), b=st.integers(-9, 9), seed=st.integers(0, 1000))
@@ -94,7 +95,7 @@ def products_over_seeds(x, y, size, seeds):
 
 @pytest.mark.parametrize("size", [1, 8, 64])
 def test_inner_products_are_unbiased(size):
-    x, y = np.random.default_rng(1).standard_normal((2, 40))
+    x, y = np.random.default_rng(DATA).standard_normal((2, 40))
     x += 0.3 * y
     products = products_over_seeds(x, y, size, 3000)
     assert abs(products.mean() - x @ y) < 4 * products.std() / math.sqrt(len(products))
@@ -103,7 +104,7 @@ def test_inner_products_are_unbiased(size):
 @pytest.mark.parametrize("size", [4, 32])
 @pytest.mark.parametrize("case", ["independent", "the same", "sparse"])
 def test_the_variance_of_inner_products_is_as_known_and_within_its_bound(size, case):
-    x, y = np.random.default_rng(2).standard_normal((2, 40))
+    x, y = np.random.default_rng(DATA).standard_normal((2, 40))
     if case == "the same":
         y = x
     elif case == "sparse":
@@ -118,19 +119,16 @@ def test_the_variance_of_inner_products_is_as_known_and_within_its_bound(size, c
 # --- What the estimators make of it -----------------------------------------------------------------------
 
 
-def round_of(m, B, share=0.15, seed=0):
-    """Steps of the target, their rate, and a source's update of the same direction ``u`` in all of them.
-
-    Of the scatter of the steps, `share` lies along ``u``.
-    """
-    rng = np.random.default_rng(seed)
+def round_of(m, B, share=0.15):
+    """Steps of the target, and a source's update; `share` of the steps' scatter lies along the source."""
+    rng = np.random.default_rng(DATA)
     u = rng.choice([-1.0, 1.0], m) / math.sqrt(m)
     noise = rng.standard_normal((B, m))
     noise -= noise.mean(axis=0) + np.outer((noise - noise.mean(axis=0)) @ u, u)
     along = rng.standard_normal(B)
     along -= along.mean()
     along *= math.sqrt(share / (1 - share) * (noise**2).sum() / (along**2).sum())
-    mean = rng.standard_normal(m) * 0.3 + 2 * u
+    mean = rng.standard_normal(m) * 0.6 + 2 * u
     return mean + noise + np.outer(along, u), 2 * u
 
 
@@ -171,19 +169,43 @@ def test_beta_of_fedgp_from_a_sketch_is_close_to_the_exact_one(make_target, make
     assert betas == pytest.approx([exact] * 20, abs=0.02)
 
 
-def test_the_bias_of_squared_sketched_products_is_removed(make_target, make_update):
-    rows, source = round_of(m=500, B=20)
-    B, size = len(rows), 64
-    exact = estimates_of(make_target, make_update, rows, source).tau2_d2
-    scatter = ((rows - rows.mean(axis=0)) ** 2).sum()
-    corrected, plain = [], []
-    for seed in range(600):
+@pytest.mark.parametrize("size", [8, 64])
+def test_the_mean_square_of_sketched_products_is_as_known(size):
+    rows, source = round_of(m=500, B=20, share=0.5)
+    deviations, unit = rows - rows.mean(axis=0), source / np.linalg.norm(source)
+    scatter, spread = (deviations**2).sum(), ((deviations @ unit) ** 2).sum()
+    squares = []
+    for seed in range(1000):
         sketch = CountSketch(size, seed)
+        products = np.array([sketch({"w": d}) for d in deviations]) @ sketch({"w": unit})
+        squares.append((products**2).sum())
+    standard_error = np.std(squares) / math.sqrt(len(squares))
+    assert abs(np.mean(squares) - (spread * (1 + 1 / size) + scatter / size)) < 3 * standard_error
+
+
+@pytest.mark.parametrize(
+    ("deviations", "scatter", "noise", "expected"),
+    [
+        ([3, -3], 32, 0, 18),
+        ([3, -3], 32, 1 / 4, (18 - 32 / 4) / (1 + 1 / 4)),
+        ([1, -1], 32, 1 / 4, 0),  # 2 - 8 is below 0
+        ([9, -9], 32, 1 / 4, 32),  # (162 - 8)/1.25 is above 32
+    ],
+)
+def test_the_correction_of_squared_products_by_hand(deviations, scatter, noise, expected):
+    assert _unbiased(np.array(deviations, np.float64), scatter, noise) == pytest.approx(expected, rel=1e-15)
+
+
+def test_the_bias_of_squared_sketched_products_is_removed(make_target, make_update):
+    rows, source = round_of(m=500, B=20, share=0.05)
+    B, mean, unit = len(rows), rows.mean(axis=0), source / np.linalg.norm(source)
+    exact = estimates_of(make_target, make_update, rows, source).tau2_d2
+    scatter, residual2 = ((rows - mean) ** 2).sum(), mean @ mean - (mean @ unit) ** 2
+    corrected, plain = [], []
+    for seed in range(800):
+        sketch = CountSketch(64, seed)
         corrected.append(estimates_of(make_target, make_update, rows, source, sketch).tau2_d2)
-        along = (
-            np.array([sketch({"w": row}) for row in rows]) @ sketch({"w": source}) / np.linalg.norm(source)
-        )
-        residual2 = np.sum(rows.mean(axis=0) ** 2) - (rows.mean(axis=0) @ source) ** 2 / (source @ source)
+        along = np.array([sketch({"w": row}) for row in rows]) @ sketch({"w": unit})
         plain.append(residual2 - (scatter - B * along.var()) / (B * (B - 1)))
     standard_error = np.std(corrected) / math.sqrt(len(corrected))
     assert abs(np.mean(corrected) - exact) < 3 * standard_error
@@ -193,7 +215,7 @@ def test_the_bias_of_squared_sketched_products_is_removed(make_target, make_upda
 @given(size=st.integers(1, 16), seed=st.integers(0, 10**6), m=st.integers(1, 20), B=st.integers(2, 5))
 @deterministic
 def test_betas_from_any_sketch_are_in_0_1_or_nan(make_target, make_update, size, seed, m, B):
-    rows = np.random.default_rng(seed).standard_normal((B + 1, m))
+    rows = np.random.default_rng([DATA, seed]).standard_normal((B + 1, m))
     e = estimates_of(make_target, make_update, rows[1:], rows[0], CountSketch(size, seed))
     beta = beta_fedgp(e)
     assert math.isnan(beta) or 0 <= beta <= 1

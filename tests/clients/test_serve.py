@@ -21,7 +21,6 @@ from fda_flower.models import build_model
 CONFIG = RunConfig(method="fedgp-auto", model="mlp", target_samples=12, target_batch_size=4, device="cpu")
 DOMAINS = ["source-1", "source-2", "source-3", "target"]
 SOURCE, TARGET = 0, 3
-bug = pytest.mark.xfail(strict=True, reason="reported: a fault of the package, not of the test")
 
 
 @pytest.fixture(autouse=True)
@@ -280,7 +279,6 @@ def test_metrics_may_be_numpys_numbers(kind: str) -> None:
     assert all(type(value) in (int, float) for value in metrics.values())
 
 
-@bug
 @pytest.mark.parametrize("kind", ["train", "evaluate"])
 @pytest.mark.parametrize("examples", [np.int64(3), np.int32(3)])
 def test_examples_may_be_one_of_numpys_integers(kind: str, examples: Any) -> None:
@@ -288,7 +286,6 @@ def test_examples_may_be_one_of_numpys_integers(kind: str, examples: Any) -> Non
     assert metrics["num-examples"] == 3
 
 
-@bug
 @pytest.mark.parametrize("kind", ["train", "evaluate"])
 def test_metrics_may_be_truth_values(kind: str) -> None:
     metrics = answer(serve(with_metrics(3, converged=True)), kind, {}, two_numbers())["metrics"]

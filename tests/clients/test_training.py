@@ -178,9 +178,13 @@ def test_repeatable_gives_the_same_numbers_and_restores_what_was_before() -> Non
 def test_repeatable_restores_even_if_the_body_fails() -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     deterministic = torch.backends.cudnn.deterministic
-    with pytest.raises(KeyError), repeatable(seed=7, threads=threads + 1):
+
+    def fails() -> None:
         torch.rand(4)
         raise KeyError
+
+    with pytest.raises(KeyError), repeatable(seed=7, threads=threads + 1):
+        fails()
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.backends.cudnn.deterministic == deterministic

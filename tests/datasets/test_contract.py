@@ -15,8 +15,8 @@ import torch
 from fda_flower.datasets import (
     DATASETS,
     SHIFTS,
-    DataSpec,
     Dataset,
+    DataSpec,
     Domain,
     Federation,
     Samples,

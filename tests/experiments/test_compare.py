@@ -158,7 +158,9 @@ def test_resume_leaves_done_cells_and_a_broken_cell_does_not_stop_the_others(don
     assert "| 1 | 2 |" in table
 
 
-def test_resume_of_a_finished_comparison_trains_nothing(done, config, copy, files_of, in_process, monkeypatch):
+def test_resume_of_a_finished_comparison_trains_nothing(
+    done, config, copy, files_of, in_process, monkeypatch
+):
     def train(*args, **kwargs):
         raise AssertionError("it trains")
 
@@ -277,6 +279,7 @@ def test_an_interrupt_cancels_the_cells_that_wait(config, tmp_path, in_process, 
         ({"sources": 0}, ["fedavg"], [0], 1, "sources is 0"),
         ({"batch_size": 0}, ["fedavg"], [0], 1, "batch size is 0"),
     ],
+    ids=str,
 )
 def test_what_cannot_work_is_refused_before_any_cell_runs(
     small, settings, methods, seeds, jobs, message, tmp_path, no_cell_runs

@@ -409,7 +409,7 @@ def test_the_folder_of_this_run_is_refused_without_resume(small, three_rounds, f
 def test_a_folder_with_rounds_but_no_configuration_is_refused(small, copy, files_of):
     (copy / "config.json").unlink()
     before = files_of(copy)
-    with pytest.raises(ConfigError, match="holds a run without its config.json"):
+    with pytest.raises(ConfigError, match=r"holds a run without its config\.json"):
         run(**small, rounds=6, output=copy, resume=True)
     assert files_of(copy) == before
 
@@ -490,6 +490,7 @@ def test_a_damaged_checkpoint_that_is_deleted_lets_the_run_start_again(small, th
         ({"shift": "noise", "shift_options": {"std": math.nan}}, "std"),
         ({"shift_options": {"angle": math.nan}}, "angle"),
     ],
+    ids=str,
 )
 def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(small, settings, message, tmp_path):
     with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,5 @@
 import io
+import itertools
 import warnings
 
 import matplotlib.image
@@ -69,7 +70,7 @@ def test_a_beta_estimated_in_some_round_only_is_enough_for_a_panel(record):
     assert list(line.get_ydata()) == pytest.approx([0.5, 0.7])
 
 
-def test_lines_are_means_over_seeds_in_percent_and_bands_one_deviation(runs):
+def test_lines_are_means_over_seeds_in_percent_and_bands_one_sample_deviation(runs):
     figure = plot_runs({"FedAvg": runs["FedAvg"]})
     (axis,) = figure.axes
     line = lines_of(axis)["FedAvg"]
@@ -77,8 +78,9 @@ def test_lines_are_means_over_seeds_in_percent_and_bands_one_deviation(runs):
     assert list(line.get_ydata()) == pytest.approx([20, 30, 40])
     (band,) = axis.collections
     heights = band.get_paths()[0].vertices[:, 1]
-    assert heights.min() == pytest.approx(10)
-    assert heights.max() == pytest.approx(50)
+    # As in the tables: two seeds that differ by 20 deviate by 20 / √2.
+    assert heights.min() == pytest.approx(20 - 200**0.5)
+    assert heights.max() == pytest.approx(40 + 200**0.5)
 
 
 def test_betas_are_means_over_the_seeds_that_know_them(runs):
@@ -105,6 +107,10 @@ def test_seeds_with_different_numbers_of_rounds_share_a_line(history):
     (axis,) = plot_runs({"FedAvg": [history(0.1, 0.2, 0.3), history(0.3)]}).axes
     line = lines_of(axis)["FedAvg"]
     assert list(line.get_ydata()) == pytest.approx([20, 20, 30])
+    (band,) = axis.collections
+    vertices = band.get_paths()[0].vertices
+    assert np.isfinite(vertices).all()
+    assert np.allclose(vertices[vertices[:, 0] == 3, 1], 30)
 
 
 def test_methods_and_sources_have_colours_of_their_own(runs):
@@ -152,7 +158,7 @@ def test_panels_do_not_overlap(runs):
     figure = plot_runs(runs)
     figure.canvas.draw()
     boxes = sorted((axis.get_tightbbox() for axis in figure.axes), key=lambda box: box.x0)
-    for left, right in zip(boxes, boxes[1:], strict=False):
+    for left, right in itertools.pairwise(boxes):
         assert left.x1 <= right.x0 + 1
 
 

@@ -24,8 +24,7 @@ def nodes(order=(0, 1, 2, 3), target=None, **replaced):
         "a": moves([0.5, 0.25], domain="a", examples=30),
         "b": moves([0.1, -0.7], domain="b", examples=7),
         "c": moves([-0.3, 0.3], domain="c", examples=11),
-        "t": target
-        or moves(TOTAL, "target", "t", examples=5, steps=3, rate=0.1, extra=steps_extra(STEPS)),
+        "t": target or moves(TOTAL, "target", "t", examples=5, steps=3, rate=0.1, extra=steps_extra(STEPS)),
         **replaced,
     }
     all_nodes = [("target" if name == "t" else "source", name, answer) for name, answer in answers.items()]
@@ -136,7 +135,9 @@ def test_state_survives_a_checkpoint(method, tmp_path):
 
 
 def test_settings_are_json_and_tell_the_methods_apart(method):
-    others = [build(other).settings() for other in METHODS if METHODS[other].build is not METHODS[method].build]
+    others = [
+        build(other).settings() for other in METHODS if METHODS[other].build is not METHODS[method].build
+    ]
     assert build(method).settings() is not None
     if METHODS[method].weighted:
         assert build(method).settings() not in others

@@ -70,7 +70,7 @@ def test_a_folder_that_holds_this_run_is_not_overwritten(tmp_path):
 
 def test_a_folder_of_another_run_is_refused_and_the_difference_named(tmp_path):
     opened(tmp_path)
-    with pytest.raises(ConfigError, match="of another run.*seed: 0 there, 1 asked for.*another --output"):
+    with pytest.raises(ConfigError, match=r"of another run.*seed: 0 there, 1 asked for.*another --output"):
         opened(tmp_path, {"seed": 1}, resume=True)
 
 

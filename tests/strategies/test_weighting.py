@@ -142,7 +142,7 @@ def test_a_source_that_did_not_move_gets_no_estimate_from_fedgp():
 
 
 def test_the_cosine_magnitude_needs_steps_and_rates():
-    with pytest.raises(ConfigError, match="FedGP cannot be computed.*num-steps"):
+    with pytest.raises(ConfigError, match=r"FedGP cannot be computed.*num-steps"):
         run(FedGP(magnitude="cosine"), target(rate=0.0), source("a"))
 
 
@@ -171,5 +171,10 @@ def test_uniform_source_weights():
 
 
 def test_the_registry_knows_what_takes_a_beta_and_what_estimates_it():
-    assert {name for name, m in METHODS.items() if m.weighted} == {"fedda", "fedgp", "fedda-auto", "fedgp-auto"}
+    assert {name for name, m in METHODS.items() if m.weighted} == {
+        "fedda",
+        "fedgp",
+        "fedda-auto",
+        "fedgp-auto",
+    }
     assert {name for name, m in METHODS.items() if m.auto} == {"fedda-auto", "fedgp-auto"}

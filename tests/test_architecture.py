@@ -1,0 +1,190 @@
+"""Who may import whom, at the top of a module or inside a function: read from the source."""
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fda_flower
+
+ROOT = Path(fda_flower.__file__).parent
+SELF = "fda_flower"
+MAX_LINES = 400
+
+
+def name_of(path):
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
+PACKAGES = sorted(name for name, path in MODULES.items() if path.name == "__init__.py")
+
+
+def read(name):
+    return ast.parse(MODULES[name].read_text(encoding="utf-8"))
+
+
+def imports_of(name):
+    """The modules that a module imports anywhere in its source, by their full names."""
+    found = set()
+    for node in ast.walk(read(name)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} imports relatively in line {node.lineno}"
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                found.add(submodule if submodule in MODULES else node.module)
+    return found
+
+
+IMPORTS = {name: imports_of(name) for name in MODULES}
+
+
+def part_of(module):
+    """The part of the package that one of its modules belongs to, such as ``aggregation`` or ``cli``."""
+    return module.split(".")[1] if "." in module else SELF
+
+
+def modules_of(part):
+    found = [name for name in MODULES if part_of(name) == part]
+    assert found, f"there is no {part}"
+    return found
+
+
+def own_imports(module):
+    """The parts of this package that a module imports."""
+    return {part_of(name) for name in IMPORTS[module] if name.split(".")[0] == SELF}
+
+
+def foreign_imports(module):
+    """The other packages that a module imports."""
+    return {name.split(".")[0] for name in IMPORTS[module]} - {SELF}
+
+
+def reached_from(part):
+    """The parts that a part imports, and those that these import, and so on."""
+    seen, waiting = set(), [part]
+    while waiting:
+        for module in modules_of(waiting.pop()):
+            for other in own_imports(module) - seen - {part}:
+                seen.add(other)
+                waiting.append(other)
+    return seen
+
+
+PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
+
+
+@pytest.mark.parametrize(
+    ("part", "allowed"),
+    [
+        ("aggregation", {"aggregation"}),
+        ("strategies", {"strategies", "aggregation", "errors"}),
+        ("engines", {"engines", "errors"}),
+        ("models", {"models", "errors"}),
+        ("datasets", {"datasets", "errors", "options", "seeds"}),
+    ],
+)
+def test_a_part_imports_nothing_of_the_package_but_what_it_may(part, allowed):
+    for module in modules_of(part):
+        assert own_imports(module) <= allowed, module
+
+
+@pytest.mark.parametrize(
+    ("part", "forbidden"),
+    [
+        ("aggregation", {"flwr", "torch"}),
+        ("strategies", {"torch", "torchvision"}),
+        ("datasets", {"flwr"}),
+        ("models", {"flwr"}),
+        ("errors", {"flwr", "torch"}),
+        ("options", {"flwr", "torch"}),
+        ("reporting", {"flwr", "torch"}),
+    ],
+)
+def test_a_part_does_without_the_packages_it_is_not_made_for(part, forbidden):
+    for module in modules_of(part):
+        assert not foreign_imports(module) & forbidden, module
+
+
+@pytest.mark.parametrize(
+    ("part", "forbidden"),
+    [
+        ("strategies", {"datasets", "models", "clients"}),
+        ("clients", {"strategies"}),
+        ("datasets", {"clients", "strategies"}),
+        ("models", {"clients", "strategies"}),
+        ("engines", {"strategies", "datasets", "models", "clients"}),
+    ],
+)
+def test_a_part_does_not_reach_these_by_way_of_others_either(part, forbidden):
+    assert not reached_from(part) & forbidden
+
+
+def test_nothing_imports_the_command_line():
+    assert [module for module in MODULES if "cli" in own_imports(module) and module != f"{SELF}.cli"] == []
+
+
+def test_nothing_imports_the_package_itself_but_its_parts():
+    assert [module for module in MODULES if SELF in own_imports(module)] == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_part_imports_itself_by_way_of_others(part):
+    for other in reached_from(part):
+        assert part not in reached_from(other), f"{part} and {other} import each other"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_is_short_enough_to_be_read(module):
+    assert len(MODULES[module].read_text(encoding="utf-8").splitlines()) < MAX_LINES
+
+
+def order(name):
+    """Constants, then classes, then functions, each by the alphabet, as ruff sorts them."""
+    kind = 0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2
+    return kind, name
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_of_a_package_is_sorted_and_can_be_imported(package):
+    module = importlib.import_module(package)
+    names = module.__all__
+    assert names == sorted(set(names), key=order)
+    for name in names:
+        assert getattr(module, name) is not None
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_of_a_package_has_what_its_init_imports_for_others(package):
+    tree = read(package)
+    imported = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == SELF
+        for alias in node.names
+    }
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert imported - used <= set(importlib.import_module(package).__all__)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_of_a_package_has_no_private_name(package):
+    assert not [name for name in importlib.import_module(package).__all__ if name.startswith("_")]
+
+
+def test_to_import_the_package_loads_neither_ray_nor_pyplot():
+    code = f"import json, sys, {SELF}; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    loaded = set(json.loads(done.stdout))
+    assert SELF in loaded
+    assert not loaded & {"ray", "matplotlib.pyplot", "torchvision", f"{SELF}.cli", "typer.testing"}
+    assert done.stderr == ""

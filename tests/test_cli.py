@@ -1,0 +1,516 @@
+import importlib
+import json
+import logging
+import re
+import subprocess
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from fda_flower import RunConfig, cli
+from fda_flower.datasets import DATASETS, SHIFTS
+from fda_flower.engines import ENGINES
+from fda_flower.models import MODELS
+from fda_flower.strategies import METHODS
+
+SMALL = ["--model", "mlp", "--rounds", "2", "--target-samples", "16", "--device", "cpu"]
+WIDE = {"COLUMNS": "200", "TERMINAL_WIDTH": "200", "TERM": "dumb", "NO_COLOR": "1"}
+
+
+class CaughtError(Exception):
+    """Stops a command once it has called what was to be tested."""
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    """A wide terminal without colours, an empty working directory, and Flower's log as it was."""
+    for name, value in WIDE.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("FDA_DATA_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    yield
+    logger.setLevel(level)
+
+
+@pytest.fixture
+def fda(monkeypatch, capsys):
+    """Call the command as the shell does; its exit code, standard output and standard error."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["fda", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        captured = capsys.readouterr()
+        return exit_.value.code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Comparisons run their cells in this process, which takes no time to start."""
+
+    class Pool:
+        def __init__(self, jobs, mp_context):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def submit(self, function, *arguments):
+            future = Future()
+            try:
+                future.set_result(function(*arguments))
+            except Exception as error:
+                future.set_exception(error)
+            return future
+
+    module = importlib.import_module("fda_flower.experiments.compare")
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
+
+
+@pytest.fixture
+def caught(monkeypatch):
+    """What `fda run` calls `run_config` with, and `fda compare` `compare`, neither of which runs."""
+    calls = []
+
+    def catch(*args, **kwargs):
+        calls.append((args, kwargs))
+        raise CaughtError
+
+    monkeypatch.setattr(cli, "run_config", catch)
+    monkeypatch.setattr(cli, "run_comparison", catch)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["fda", *map(str, arguments)])
+        with pytest.raises(CaughtError):
+            cli.main()
+        return calls[-1]
+
+    return call
+
+
+def files_below(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(Path(folder).rglob("*"))
+        if path.is_file()
+    }
+
+
+# Help
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["compare"], ["list"]], ids=" ".join)
+def test_every_command_has_a_help_with_an_example(command):
+    result = CliRunner().invoke(cli.app, [*command, "--help"], env=WIDE)
+    assert result.exit_code == 0
+    assert "Example" in result.output
+    assert "fda " in result.output
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_the_help_describes_every_option(command):
+    text = CliRunner().invoke(cli.app, [command, "--help"], env=WIDE).output
+    options = re.findall(r"(--[a-z-]+)", text)
+    expected = {
+        "--dataset",
+        "--shift",
+        "--shift-option",
+        "--method-option",
+        "--rounds",
+        "--beta",
+        "--sources",
+    }
+    expected |= {"--target", "--target-samples", "--model", "--optimizer", "--learning-rate", "--batch-size"}
+    expected |= {"--epochs", "--device", "--cpus-per-client", "--data-dir", "--output", "--resume"}
+    assert expected <= set(options)
+    for line in text.splitlines():
+        if found := re.search(r"(--[a-z-]+)\s+(.*)", line):
+            assert len(found[2].strip(" │|")) > 10, f"{found[1]} has no description"
+
+
+def test_without_arguments_the_help_is_shown(fda):
+    code, out, err = fda()
+    assert code == 2
+    assert "Usage" in out + err
+    assert "compare" in out + err
+
+
+@pytest.mark.parametrize("command", ["", "run", "compare", "list"])
+def test_the_examples_of_the_help_are_commands_that_parse(command, caught, monkeypatch):
+    text = CliRunner().invoke(cli.app, [*command.split(), "--help"], env=WIDE).output
+    (example,) = re.findall(r"Example: `?(fda [^`\n│]+)", text)
+    _, *arguments = example.split()
+    if arguments == ["list"]:
+        assert CliRunner().invoke(cli.app, arguments).exit_code == 0
+    else:
+        caught(*arguments)
+
+
+# fda list
+
+
+def test_list_names_every_entry_of_every_registry(fda):
+    code, out, err = fda("list")
+    assert code == 0
+    assert err == ""
+    for registry in (METHODS, DATASETS, SHIFTS, MODELS, ENGINES):
+        for name in registry:
+            (line,) = [line for line in out.splitlines() if line.split() and line.split()[0] == name]
+            assert len(line.split()) > 2, f"{name} has no description"
+
+
+# fda run
+
+
+def test_run_writes_a_folder_named_after_what_was_run(fda, tmp_path):
+    code, out, err = fda("run", *SMALL, "--method", "fedavg", "--seed", "4")
+    assert code == 0
+    assert err == ""
+    folder = Path("runs") / "digits-rotate-fedavg-seed4"
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "accuracy.png",
+        "checkpoint",
+        "config.json",
+        "rounds.jsonl",
+        "summary.json",
+    ]
+    assert len((folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    last = out.splitlines()[-1]
+    assert last == (
+        f"FedAvg: last5 {summary['last5']:.1f}%, best {summary['best']:.1f}%. Written to {folder}"
+    )
+
+
+def test_run_writes_to_the_output_folder_and_resumes_it(fda, tmp_path):
+    output = tmp_path / "out [b]"
+    code, out, _ = fda("run", *SMALL, "--output", output)
+    assert code == 0
+    assert str(output) in out
+    code, out, _ = fda("run", *SMALL, "--rounds", "3", "--output", output, "--resume")
+    assert code == 0
+    assert len((output / "rounds.jsonl").read_text(encoding="utf-8").splitlines()) == 3
+    assert [path.name for path in tmp_path.iterdir()] == [output.name]
+
+
+def test_run_is_the_same_run_as_in_python(fda, tmp_path):
+    from fda_flower import run
+
+    assert fda("run", *SMALL, "--output", "a", "--shift-option", "angle=45")[0] == 0
+    result = run(model="mlp", rounds=2, target_samples=16, device="cpu", shift_options={"angle": 45.0})
+    lines = (tmp_path / "a" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [100 * json.loads(line)["accuracy"] for line in lines] == result.accuracies
+
+
+def test_the_defaults_of_run_are_those_of_the_configuration(caught):
+    (config,), where = caught("run")
+    assert config == RunConfig()
+    assert where["engine"] == "local"
+    assert where["output"] == Path("runs/digits-rotate-fedgp-auto-seed0")
+    assert where["resume"] is False
+    assert where["workers"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        (["--dataset", "digits", "--shift", "label"], {"dataset": "digits", "shift": "label"}),
+        (
+            ["--shift-option", "angle=45", "--shift-option", "invert=no"],
+            {"shift_options": {"angle": "45", "invert": "no"}},
+        ),
+        (["--method-option", "magnitude=cosine"], {"method_options": {"magnitude": "cosine"}}),
+        (["--method", "fedda", "--beta", "0.25"], {"method": "fedda", "beta": 0.25}),
+        (["--method", "fedgp", "--beta", "0.1,0.2,0.3"], {"method": "fedgp", "beta": (0.1, 0.2, 0.3)}),
+        (["--sources", "2", "--target", "source-1"], {"sources": 2, "target": "source-1"}),
+        (["--rounds", "7", "--seed", "3", "--epochs", "2"], {"rounds": 7, "seed": 3, "epochs": 2}),
+        (["--model", "mlp", "--optimizer", "sgd"], {"model": "mlp", "optimizer": "sgd"}),
+        (["--learning-rate", "0.1", "--batch-size", "64"], {"learning_rate": 0.1, "batch_size": 64}),
+        (
+            ["--target-learning-rate", "0.2", "--target-batch-size", "8", "--target-samples", "40"],
+            {"target_learning_rate": 0.2, "target_batch_size": 8, "target_samples": 40},
+        ),
+        (["--device", "cpu", "--cpus-per-client", "2"], {"device": "cpu", "threads": 2}),
+        (["--data-dir", "data"], {"data_dir": "data"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_each_option_of_run_becomes_a_setting(caught, options, settings):
+    (config,), _ = caught("run", *options)
+    assert config == RunConfig(**settings)
+
+
+def test_run_passes_on_where_it_is_to_run(caught):
+    options = ["--engine", "ray", "--workers", "2", "--gpus-per-client", "0.5", "--resume", "--output", "x"]
+    _, where = caught("run", *options)
+    assert (where["engine"], where["workers"], where["gpus_per_client"]) == ("ray", 2, 0.5)
+    assert (where["resume"], where["output"]) == (True, Path("x"))
+
+
+@pytest.mark.parametrize(("device", "share"), [("cpu", 0.0), ("cuda", 0.25)])
+def test_clients_share_a_gpu_evenly_if_there_is_one(caught, monkeypatch, device, share):
+    monkeypatch.setattr(cli, "find_device", lambda name: torch.device(device))
+    _, where = caught("run")
+    assert where["gpus_per_client"] == share
+
+
+def test_the_folder_of_data_sets_can_come_from_the_environment(caught, monkeypatch):
+    monkeypatch.setenv("FDA_DATA_DIR", "elsewhere")
+    (config,), _ = caught("run")
+    assert config.data_dir == "elsewhere"
+
+
+@pytest.mark.parametrize(("flags", "level"), [([], logging.WARNING), (["-v"], logging.INFO)])
+def test_verbose_shows_the_log_of_flower(caught, flags, level):
+    caught("run", *flags)
+    assert logging.getLogger("flwr").level == level
+
+
+# fda compare
+
+
+def test_compare_writes_tables_and_a_picture_and_shows_the_table(fda, in_process, tmp_path):
+    code, out, err = fda(
+        "compare", *SMALL, "--methods", "fedavg,fedgp", "--seeds", "2", "--output", "c", "--jobs", "1"
+    )
+    assert code == 0
+    assert err == ""
+    cells = ["fedavg-seed0", "fedavg-seed1", "fedgp-seed0", "fedgp-seed1"]
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
+        "comparison.png",
+        *cells,
+        "table.csv",
+        "table.md",
+    ]
+    for line in (tmp_path / "c" / "table.md").read_text(encoding="utf-8").splitlines()[2:]:
+        label, last5, best, *_ = (cell.strip(" *") for cell in line.strip("|").split("|"))
+        assert re.search(rf"{label}\s+\S+\s+{re.escape(last5)}\s+\S+\s+{re.escape(best)}", out)
+    assert "over 2 seeds" in out
+    assert "Written to c" in out
+
+
+def test_compare_with_a_cell_that_fails_says_which_and_why_and_exits_with_1(fda, in_process, tmp_path):
+    cell = tmp_path / "c" / "fedgp-seed0"
+    cell.mkdir(parents=True)
+    (cell / "config.json").write_text("{", encoding="utf-8")
+    code, out, _ = fda(
+        "compare", *SMALL, "--methods", "fedavg,fedgp", "--seeds", "1", "--output", "c", "--resume"
+    )
+    assert code == 1
+    (line,) = [line for line in out.splitlines() if line.startswith("Failed")]
+    assert line.startswith(f"Failed: fedgp-seed0: '{cell / 'config.json'}' is not the configuration of a run")
+    assert "FedAvg" in (tmp_path / "c" / "table.md").read_text(encoding="utf-8")
+
+
+def test_compare_in_which_every_cell_fails_does_not_say_that_it_wrote_a_table(fda, in_process, tmp_path):
+    (tmp_path / "file").touch()
+    code, out, err = fda(
+        "compare", *SMALL, "--methods", "fedavg", "--seeds", "1", "--output", tmp_path / "file"
+    )
+    assert code in (1, 2)
+    assert "Written to" not in out
+    assert "cannot write to the output folder" in out + err
+
+
+def test_the_defaults_of_compare_are_those_of_the_configuration(caught):
+    (config, methods, seeds, output), where = caught("compare")
+    assert {**config.identity(), "method": ""} == {**RunConfig().identity(), "method": ""}
+    assert config.rounds == RunConfig().rounds
+    assert list(methods) == list(METHODS)
+    assert list(seeds) == [0, 1, 2]
+    assert output == Path("runs/compare")
+    assert where["jobs"] >= 1
+    assert where["resume"] is False
+
+
+def test_compare_takes_methods_separated_by_commas_with_or_without_spaces(caught):
+    (_, methods, _, _), _ = caught("compare", "--methods", "fedavg, fedgp")
+    assert list(methods) == ["fedavg", "fedgp"]
+
+
+@pytest.mark.parametrize(
+    ("methods", "option"),
+    [("fedgp,fedgp-auto", "magnitude=cosine"), ("fedgp-auto", "form=full"), ("fedda", "updates=aligned")],
+)
+def test_compare_takes_the_options_of_the_methods_it_compares(fda, in_process, tmp_path, methods, option):
+    code, _, err = fda(
+        "compare", *SMALL, "--methods", methods, "--seeds", "1", "--output", "c", "--method-option", option
+    )
+    assert (code, err) == (0, "")
+    name, value = option.split("=")
+    for cell in (tmp_path / "c").glob("*-seed0"):
+        config = json.loads((cell / "config.json").read_text(encoding="utf-8"))
+        assert config["run"]["method_options"] == {name: value}
+
+
+def test_compare_resumes_what_is_done(fda, in_process, tmp_path):
+    arguments = ["compare", *SMALL, "--methods", "target-only", "--seeds", "1", "--output", "c"]
+    assert fda(*arguments)[0] == 0
+    before = files_below(tmp_path)
+    code, _, err = fda(*arguments)
+    assert code == 2
+    assert "already holds a comparison" in err
+    assert files_below(tmp_path) == before
+    assert fda(*arguments, "--resume")[0] == 0
+    assert files_below(tmp_path) == before
+
+
+# Mistakes
+
+MISTAKES = [
+    (["--method", "nope"], "'nope'", "choose one of fedavg"),
+    (["--method", "[bold]"], "'[bold]'", "choose one of fedavg"),
+    (["--method", "[/bold]"], "'[/bold]'", "choose one of fedavg"),
+    (["--dataset", "nope"], "'nope'", "choose one of digits"),
+    (["--shift", "nope"], "'nope'", "choose one of color, label, noise, rotate"),
+    (["--shift-option", "size=1"], "'size'", "choose one of angle, invert"),
+    (["--shift-option", "angle=abc"], "'abc'", "angle"),
+    (["--shift-option", "angle"], "'angle'", "NAME=VALUE"),
+    (["--shift", "label", "--shift-option", "eta=0.7"], "0.7", "it must be in [0, 0.5]"),
+    (["--shift", "color", "--sources", "3"], "3 were asked for", "has 2 sources"),
+    (["--method-option", "size=1"], "'size'", "choose one of granularity"),
+    (["--method-option", "magnitude=long"], "'long'", "choose one of projection, cosine"),
+    (["--method-option", "=1"], "'=1'", "NAME=VALUE"),
+    (["--model", "nope"], "'nope'", "choose one of cnn, mlp"),
+    (["--device", "nope"], "'nope'", "choose one of auto, cpu, cuda"),
+    (["--device", "cuda"], "'cuda'", "use auto or cpu"),
+    (["--optimizer", "nope"], "'nope'", "choose one of adam, sgd"),
+    (["--beta", "2"], "2", "it must be in [0, 1]"),
+    (["--beta", "nan"], "nan", "it must be in [0, 1]"),
+    (["--beta", "0.1,0.2"], "2 values for 3 sources", "one for each source"),
+    (["--beta", "abc"], "'abc'", "give a number"),
+    (["--method", "fedavg", "--beta", "0.5"], "'fedavg'", "leave it out"),
+    (["--rounds", "0"], "rounds is 0", "at least 1"),
+    (["--target-samples", "0"], "0 labelled samples", "give more samples"),
+    (["--method", "fedda", "--target-samples", "0"], "target-samples is 0", "at least 1"),
+    (["--target-samples", "5", "--target-batch-size", "4"], "5 labelled samples", "give more samples"),
+    (["--target-samples", "100000"], "100000", "ask for fewer"),
+    (["--sources", "0"], "sources is 0", "at least 1"),
+    (["--sources", "2000"], "2001", "use fewer sources"),
+    (["--target", "nobody"], "'nobody'", "choose one of source-1"),
+    (["--batch-size", "0"], "0", "at least 1"),
+    (["--target-batch-size", "0"], "0", "at least 1"),
+    (["--epochs", "0"], "0", "at least 1"),
+    (["--learning-rate", "0"], "0.0", "above 0"),
+    (["--target-learning-rate", "0"], "0.0", "above 0"),
+    (["--cpus-per-client", "0"], "cpus-per-client is 0", "at least 1"),
+    (["--gpus-per-client", "-1"], "-1", "must not be negative"),
+    (["--workers", "0"], "workers is 0", "1 cores"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value", "remedy"), MISTAKES, ids=[" ".join(arguments) for arguments, _, _ in MISTAKES]
+)
+def test_a_mistake_is_one_line_that_names_the_value_and_the_remedy(
+    fda, tmp_path, monkeypatch, arguments, value, remedy
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    small = [*SMALL, "--device", "auto"]
+    code, _, err = fda("run", *small, *arguments)
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert err.startswith("Error: ")
+    assert "Traceback" not in err
+    assert value in err
+    assert remedy in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value", "remedy"),
+    [
+        (["--seeds", "0"], "seeds is 0", "at least 1"),
+        (["--methods", "fedavg,nope"], "'nope'", "choose one of fedavg"),
+        (["--methods", ""], "''", "choose one of fedavg"),
+        (["--methods", "fedavg,fedavg"], "fedavg", ""),
+        (["--jobs", "-1"], "-1", ""),
+        (["--dataset", "nope"], "'nope'", "choose one of digits"),
+        (["--shift", "nope"], "'nope'", "choose one of color"),
+        (["--sources", "0"], "sources is 0", "at least 1"),
+        (["--batch-size", "0"], "0", "at least 1"),
+        (["--target-samples", "5", "--methods", "fedgp-auto"], "5 labelled samples", "give more samples"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_in_a_comparison_is_one_line_before_any_cell_runs(
+    fda, in_process, tmp_path, arguments, value, remedy
+):
+    code, _, err = fda("compare", *SMALL, "--methods", "fedavg", "--seeds", "1", *arguments)
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert err.startswith("Error: ")
+    assert value in err
+    assert remedy in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seed", "9"], "seed: 0 there, 9 asked for"),
+        (["--seed", "9", "--resume"], "seed: 0 there, 9 asked for"),
+        ([], "go on with --resume"),
+    ],
+    ids=["another run", "another run to resume", "this run"],
+)
+def test_a_folder_that_is_in_use_is_refused_and_stays_as_it_is(fda, tmp_path, arguments, message):
+    assert fda("run", *SMALL, "--output", "a")[0] == 0
+    before = files_below(tmp_path)
+    code, _, err = fda("run", *SMALL, "--output", "a", *arguments)
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert message in err
+    assert str(tmp_path / "a") in err
+    assert "--output" in err
+    assert files_below(tmp_path) == before
+
+
+def test_a_truncated_checkpoint_is_one_line_that_names_the_file_and_exits_with_1(fda, tmp_path):
+    assert fda("run", *SMALL, "--output", "a")[0] == 0
+    path = tmp_path / "a" / "checkpoint"
+    path.write_bytes(path.read_bytes()[:200])
+    before = files_below(tmp_path)
+    code, _, err = fda("run", *SMALL, "--output", "a", "--resume")
+    assert code == 1
+    assert len(err.splitlines()) == 1
+    assert str(path) in err
+    assert "delete it" in err
+    assert files_below(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run", "--nope"], ["run", "--rounds", "many"], ["run", "--engine", "spark"], ["nope"]],
+    ids=" ".join,
+)
+def test_what_the_command_line_itself_does_not_take_is_a_usage_error(fda, tmp_path, arguments):
+    code, _, err = fda(*arguments)
+    assert code == 2
+    assert "Usage" in err
+    assert arguments[-1] in err
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_installed_command_exits_with_2_and_one_line(tmp_path):
+    command = [sys.executable, "-c", "from fda_flower.cli import main; main()", "run", "--method", "nope"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=120)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("Error: unknown method 'nope'")
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
