@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -123,7 +124,7 @@ def run(
     data_dir: DataDir = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="Folder to write to.", show_default="runs/DATASET-SHIFT-METHOD-SEED"),
+        typer.Option(help="Folder to write to.", show_default="runs/DATASET-SHIFT-METHOD-seedSEED"),
     ] = None,
     resume: Resume = False,
     verbose: Verbose = False,
@@ -150,7 +151,7 @@ def run(
             on_round=on_round,
         )
     last5, best = (_percent(result.summary[key]) for key in ("last5", "best"))
-    console.print(f"{METHODS[method].label}: last5 {last5}, best {best}. Written to {folder}")
+    console.print(f"{METHODS[method].label}: last5 {last5}, best {best}. Written to {escape(str(folder))}")
 
 
 @app.command(epilog="Example: `fda compare --methods fedavg,target-only,fedgp-auto --seeds 3 --rounds 30`")
@@ -185,17 +186,20 @@ def compare(
     """Run several methods with several seeds, and end with a table and a picture."""
     if seeds < 1:
         raise ConfigError(f"seeds is {seeds}, it must be at least 1")
-    config = RunConfig(**_settings({**locals(), "method": "fedda"}))
+    if jobs < 0:
+        raise ConfigError(f"jobs is {jobs}, it must be at least 1 (0 for the number of cores)")
+    names = [name.strip() for name in methods.split(",")]
+    settings = _settings(locals())
     with _progress() as progress:
         task = progress.add_task("Rounds", total=None, shown="")
         comparison = run_comparison(
-            config,
-            methods.split(","),
+            names,
             range(seeds),
             output,
             jobs=jobs or os.cpu_count() or 1,
             resume=resume,
             on_progress=lambda done, total: progress.update(task, completed=done, total=total),
+            **settings,
         )
     table = Table(title=f"{dataset}, {shift}: target test accuracy (%), mean (std) over {seeds} seeds")
     for column in ("Method", "last5", "best", "seeds", "rounds"):
@@ -203,9 +207,10 @@ def compare(
     for row in comparison.rows:
         table.add_row(row.label, *row.cells, str(len(row.last5)), str(row.rounds))
     console.print(table)
-    console.print(f"Written to {output}: table.md, table.csv, comparison.png")
+    if comparison.rows:
+        console.print(f"Written to {escape(str(output))}: table.md, table.csv, comparison.png")
     for cell, reason in comparison.failures.items():
-        console.print(f"[red]Failed:[/red] {cell}: {reason}", soft_wrap=True)
+        console.print(f"[red]Failed:[/red] {cell}: {escape(reason)}", soft_wrap=True)
     if comparison.failures:
         raise typer.Exit(1)
 
@@ -231,7 +236,7 @@ def main() -> None:
     try:
         app()
     except FdaError as error:
-        Console(stderr=True).print(f"[red]Error:[/red] {error}", soft_wrap=True, highlight=False)
+        Console(stderr=True).print(f"[red]Error:[/red] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 
@@ -243,6 +248,7 @@ def _progress() -> Progress:
         TimeRemainingColumn(),
         TextColumn("{task.fields[shown]}"),
         console=console,
+        transient=True,
     )
 
 

@@ -17,6 +17,9 @@ from fda_flower.strategies.weighting import betas_of, check_beta
 
 OptionPairs = tuple[tuple[str, Any], ...]
 
+OPTIONAL = ("beta", "sources", "target", "target_samples", "target_learning_rate", "data_dir")
+"""Fields that may be None; in Flower's configuration that is empty text."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
@@ -26,8 +29,8 @@ class RunConfig:
     ----------
     dataset, shift, method, model, optimizer : str
         Names; ``fda list`` shows them.
-    shift_options, method_options : mapping or tuple of pairs
-        Options of the shift and of the method's strategy.
+    shift_options, method_options : mapping or pairs
+        Options of the shift and of the method's strategy; as text ``"angle=45 invert=false"``.
     rounds : int
         Rounds of local training and aggregation.
     seed : int
@@ -83,8 +86,6 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self._convert_numbers()
-        for name in ("shift_options", "method_options"):
-            object.__setattr__(self, name, tuple(sorted(dict(getattr(self, name)).items())))
         if self.method not in METHODS:
             raise unknown("method", self.method, METHODS)
         if self.model not in MODELS:
@@ -95,14 +96,20 @@ class RunConfig:
             raise ConfigError("device is 'cuda', but torch sees no GPU here: use auto or cpu")
         for name in ("rounds", "threads"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}, it must be at least 1")
+                called = "threads or cpus-per-client" if name == "threads" else name
+                raise ConfigError(f"{called} is {getattr(self, name)}, it must be at least 1")
         if self.beta is not None:
             beta = parse_beta(self.beta) if isinstance(self.beta, str) else self.beta
             if isinstance(beta, Mapping):
                 raise ConfigError(f"beta is {beta!r}: give one number, or one for each source in order")
             object.__setattr__(self, "beta", check_beta(beta))
+        for name in ("shift_options", "method_options"):
+            options = getattr(self, name)
+            read = split_options(options) if isinstance(options, str) else dict(options)
+            object.__setattr__(self, name, tuple(sorted(read.items())))
+        object.__setattr__(self, "shift_options", self.data.shift_options)
         # Making these checks what they are made of.
-        _ = self.data, self.source_training, self.target_training
+        _ = self.source_training, self.target_training
         self._check_method()
         if self.target_samples is not None:
             self.check_target_samples(self.target_samples)
@@ -111,15 +118,22 @@ class RunConfig:
         """Fields to the types that they declare; text and numbers may come from anywhere."""
         free = {"beta", "shift_options", "method_options"}
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in free}
+        if none := [name for name, value in given.items() if value is None and name not in OPTIONAL]:
+            raise ConfigError(f"{none[0]} is None: give a value, or leave it out")
         known = {name: value for name, value in given.items() if value is not None}
         for name, value in read_options("the run", RunConfig, known, free).items():
             object.__setattr__(self, name, value)
 
     def _check_method(self) -> None:
-        method, options = METHODS[self.method], self.strategy_options()
-        method.build(**options)
-        if "beta" in options:
-            betas_of(options["beta"], self.data.source_names)
+        build, what = METHODS[self.method].build, f"method '{self.method}'"
+        hidden = {*CommonOptions.__annotations__, "beta", "auto"}
+        options = read_options(what, build, dict(self.method_options), hidden)
+        object.__setattr__(self, "method_options", tuple(sorted(options.items())))
+        if self.beta is not None:
+            if not METHODS[self.method].weighted:
+                raise ConfigError(f"{what} has no beta: leave it out, or choose FedDA or FedGP")
+            betas_of(self.beta, self.data.source_names)
+        build(**self.strategy_options())
 
     def check_target_samples(self, samples: int) -> None:
         """Raise a `ConfigError` if the estimators of an auto method cannot work with so few."""
@@ -132,14 +146,8 @@ class RunConfig:
 
     def strategy_options(self) -> dict[str, Any]:
         """Keyword arguments of the method's strategy."""
-        build, what = METHODS[self.method].build, f"method '{self.method}'"
-        hidden = {*CommonOptions.__annotations__, "beta", "auto"}
-        options = dict(read_options(what, build, dict(self.method_options), hidden))
-        if self.beta is not None:
-            if not METHODS[self.method].weighted:
-                raise ConfigError(f"{what} has no beta: leave it out, or choose FedDA or FedGP")
-            options["beta"] = self.beta
-        return options
+        beta = {} if self.beta is None else {"beta": self.beta}
+        return {**dict(self.method_options), **beta}
 
     @property
     def data(self) -> DataSpec:
@@ -191,7 +199,12 @@ class RunConfig:
         """
         known = {key.replace("-", "_"): value for key, value in config.items()}
         names = {field.name for field in fields(cls)}
-        return cls(**{k: _from_text(k, v) for k, v in known.items() if k in names})
+        given: dict[str, Any] = {
+            name: None if value == "" else value
+            for name, value in known.items()
+            if name in names and (value != "" or name in OPTIONAL)
+        }
+        return cls(**given)
 
 
 def parse_beta(text: str) -> float | tuple[float, ...]:
@@ -211,9 +224,3 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, tuple) and value and isinstance(value[0], tuple):
         return " ".join(f"{key}={item}" for key, item in value)
     return ",".join(map(str, value)) if isinstance(value, tuple) else value
-
-
-def _from_text(name: str, value: Any) -> Any:
-    if name.endswith("_options"):
-        return split_options(str(value))
-    return None if value == "" else value

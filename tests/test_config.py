@@ -115,6 +115,29 @@ def test_two_batches_are_enough_for_an_estimate(method: str) -> None:
         RunConfig(method=method, target_samples=7)
 
 
+NOT_YET = [
+    ({"rounds": None}, ["rounds"]),
+    ({"seed": None}, ["seed"]),
+    ({"learning_rate": None}, ["learning"]),
+    ({"learning_rate": float("inf")}, ["learning", "inf"]),
+    ({"beta": ["half", 0.5, 0.5]}, ["beta", "half"]),
+    ({"beta": [None, 0.5, 0.5]}, ["beta", "None"]),
+]
+
+
+@pytest.mark.parametrize(("settings", "words"), NOT_YET, ids=str)
+def test_a_setting_of_another_type_is_refused_by_name(settings: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(**settings)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["rounds", "learning-rate", "model", "shift"])
+def test_empty_text_in_flowers_configuration_is_the_default_where_none_is_no_value(key: str) -> None:
+    assert RunConfig.from_flower({key: ""}) == RunConfig()
+
+
 # what is read from it
 
 
@@ -298,3 +321,8 @@ def test_the_examples_of_a_module_run(module: str) -> None:
     failed, attempted = doctest.testmod(importlib.import_module(module))
     assert attempted > 0
     assert failed == 0
+
+
+def test_options_may_be_text_as_flower_has_them() -> None:
+    config = RunConfig(shift_options="angle=45 invert=false")  # type: ignore[arg-type]
+    assert config == RunConfig(shift_options={"angle": 45, "invert": False})

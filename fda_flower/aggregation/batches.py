@@ -73,8 +73,12 @@ class BatchUpdates:
         ValueError
             If an array is missing, of another shape, not finite, or a squared norm is negative.
         """
+        if form not in FORMS:
+            raise ValueError(f"form is '{form}': choose one of {', '.join(FORMS)}")
         shapes: dict[str, tuple[int, ...]] = {"norms": (steps,)}
-        if form == "sketch" and sketch is not None:
+        if form == "sketch":
+            if sketch is None:
+                raise ValueError("form 'sketch' needs the sketch that was asked for")
             shapes["sketch"] = (steps, sketch.size)
         if form == "full":
             shapes["full"] = (steps, parameters)

@@ -75,6 +75,8 @@ def estimate(
         raise ValueError(f"the estimators need at least 2 local steps of the target, got {B}")
     if min(client.scale for client in (target, *sources)) <= 0:
         raise ValueError("the estimators need num-steps and learning-rate from every client")
+    if target.steps != B:
+        raise ValueError(f"{B} batch updates do not fit the target's {target.steps} steps")
     rate, mean_scale = target.learning_rate, target.scale
     target2 = float(geometry.target_squared.sum()) / mean_scale**2
     scatter = _scatter(float(batches.squared_norms.sum()) / rate**2, B * target2)
@@ -93,7 +95,9 @@ def estimate(
             spread = _unbiased(deviations, scatter, batches.noise)
             residual2 = max(target2 - mean_along**2, 0.0)
             tau2_d2 = residual2 - (scatter - spread) / (B * (B - 1))
-            delta = float(np.mean(deviations + mean_along > 0))
+            # Exact products keep their own sign; sketched ones gain from the mean, which is exact.
+            signs = along if batches.noise == 0 else deviations + mean_along
+            delta = float(np.mean(signs > 0))
         results.append(Estimates(sigma2, distance2 - sigma2, target2, tau2_d2, delta))
     return results
 

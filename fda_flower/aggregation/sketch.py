@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation.layers import Layers, Vector
+from fda_flower.aggregation.layers import Layers, Vector, blocks
+
+_PURPOSE = 0x5CE7C4
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,12 @@ class CountSketch:
 
     def places(self, length: int) -> NDArray[np.int32]:
         """Where each element goes: ``bucket`` if its sign is plus, ``bucket + size`` if minus."""
-        return np.random.default_rng(self.seed).integers(0, 2 * self.size, size=length, dtype=np.int32)
+        # The raw stream is the one that NumPy keeps the same in all versions; the constant sets it apart
+        # from other uses of the same seed.
+        stream, places = np.random.PCG64((_PURPOSE, self.seed)), np.empty(length, np.int32)
+        for s in blocks(length):
+            places[s] = stream.random_raw(s.stop - s.start) % np.uint64(2 * self.size)
+        return places
 
     def __call__(self, update: Layers) -> Vector:
         """Sketch an update as one vector, in the order of its layers; shape ``(size,)``."""

@@ -5,6 +5,7 @@ References
 Jiang et al., ICLR 2024: Theorem 4.2 (FedDA), equation 2 (FedGP), Section 4 (the baselines).
 """
 
+import math
 from collections.abc import Mapping
 
 
@@ -62,4 +63,4 @@ def predicted_best_rule(beta: float, sigma2: float, d2: float, tau2_d2: float, p
     'target-only'
     """
     errors = delta_errors(beta, sigma2, d2, tau2_d2, parameters)
-    return min(errors, key=lambda rule: errors[rule])
+    return min(errors, key=lambda rule: math.inf if math.isnan(errors[rule]) else errors[rule])

@@ -73,17 +73,18 @@ class SketchRecorder(Recorder):
         self._size = sketch.size
         places = torch.from_numpy(sketch.places(self._flat.numel()))
         self._places = torch.split(places.to(self._flat.device), PART)
-        self._sketches: list[Tensor] = []
+        self._sums: list[Tensor] = []
 
     def _keep(self) -> None:
-        signed = torch.zeros(2 * self._size, dtype=torch.float64, device=self._flat.device)
+        sums = torch.zeros(2 * self._size, dtype=torch.float64, device=self._flat.device)
         for places, part in zip(self._places, self._parts, strict=True):
-            signed.index_add_(0, places, part.double())
-        self._sketches.append(signed[self._size :] - signed[: self._size])
+            sums.index_add_(0, places, part.double())
+        self._sums.append(sums)
 
     def arrays(self) -> Arrays:
         """Norms and sketches."""
-        sketches = torch.stack(self._sketches) if self._sketches else torch.zeros(0, self._size)
+        sums = torch.stack(self._sums) if self._sums else torch.zeros(0, 2 * self._size)
+        sketches = sums[:, self._size :] - sums[:, : self._size]
         return {**super().arrays(), "sketch": sketches.cpu().numpy().astype(np.float64)}
 
 

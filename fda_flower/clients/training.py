@@ -1,5 +1,6 @@
 """The one local training loop."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,8 +44,8 @@ class LocalTraining:
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
-        if not self.learning_rate > 0:
-            raise ConfigError(f"the learning rate is {self.learning_rate}, it must be above 0")
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"the learning rate is {self.learning_rate}, it must be a number above 0")
         for name, value in (("batch size", self.batch_size), ("number of epochs", self.epochs)):
             if value < 1:
                 raise ConfigError(f"the {name} is {value}, it must be at least 1")

@@ -73,6 +73,8 @@ class DataSpec:
             raise unknown("data set", self.dataset, DATASETS)
         if self.shift not in SHIFTS:
             raise unknown("shift", self.shift, SHIFTS)
+        options = read_options(f"shift '{self.shift}'", SHIFTS[self.shift], dict(self.shift_options), set())
+        object.__setattr__(self, "shift_options", tuple(sorted(options.items())))
         if self.num_sources is not None and self.num_sources < 1:
             raise ConfigError(f"sources is {self.num_sources}, at least 1 is needed")
         if self.target_samples is not None and self.target_samples < 1:
@@ -83,8 +85,7 @@ class DataSpec:
     @property
     def shift_object(self) -> Shift:
         """The shift with its options."""
-        cls = SHIFTS[self.shift]
-        return cls(**read_options(f"shift '{self.shift}'", cls, dict(self.shift_options), set()))
+        return SHIFTS[self.shift](**dict(self.shift_options))
 
     @property
     def domain_names(self) -> list[str]:

@@ -39,19 +39,22 @@ class Samples:
     def batches(
         self, size: int, generator: torch.Generator, shuffle: bool = False
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """All samples once, `size` at a time (the last batch may be smaller).
+        """All samples once, in as few batches of at most `size` as there can be, of nearly equal size.
+
+        Even batches are what the estimators of auto-weighting assume, and leave none of a single sample,
+        which BatchNorm cannot train on.
 
         Parameters
         ----------
         size : int
-            Samples in a batch.
+            Samples in a batch at most.
         generator : torch.Generator
             On the CPU; decides the order and the noise, the same on every device.
         shuffle : bool
             In a random order.
         """
         order = torch.randperm(len(self), generator=generator) if shuffle else torch.arange(len(self))
-        for part in torch.split(order.to(self.y.device), size):
+        for part in order.to(self.y.device).tensor_split(-(-len(self) // size)):
             x = self.x[part]
             if self.noise:
                 x = x + self.noise * torch.randn(x.shape, generator=generator).to(x.device)

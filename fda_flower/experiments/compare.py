@@ -2,9 +2,9 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,6 @@ class Comparison:
 
 
 def compare(
-    config: RunConfig,
     methods: Sequence[str],
     seeds: Sequence[int],
     output: str | Path,
@@ -55,6 +54,7 @@ def compare(
     jobs: int = 1,
     resume: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
+    **settings: Any,
 ) -> Comparison:
     """Run each method with each seed, each cell in a process of its own.
 
@@ -62,8 +62,6 @@ def compare(
 
     Parameters
     ----------
-    config : RunConfig
-        What the cells share.
     methods, seeds
         The cells.
     output : str or Path
@@ -74,35 +72,52 @@ def compare(
         Keep the cells that are done, go on with those that are not.
     on_progress : callable, optional
         Called now and then with the rounds done and the rounds in all.
+    **settings
+        The fields of `RunConfig` that the cells share. ``beta`` and each of the ``method_options`` go to
+        the methods that take them.
 
     Raises
     ------
     ConfigError
         If a setting cannot work, before anything is trained.
     """
-    if jobs < 1 or not seeds or not methods:
-        raise ConfigError("a comparison needs at least one method, one seed and one job")
+    for name, values in (("method", methods), ("seed", seeds)):
+        if not values:
+            raise ConfigError(f"a comparison needs at least one {name}")
+        if twice := [value for value in values if list(values).count(value) > 1]:
+            raise ConfigError(f"{name} {twice[0]!r} is given {list(values).count(twice[0])} times")
+    if jobs < 1:
+        raise ConfigError(f"jobs is {jobs}, it must be at least 1")
     folder = Path(output).absolute()
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"the output folder '{folder}' is a file: choose another --output")
+    if not resume and folder.exists() and any(folder.iterdir()):
+        raise ConfigError(
+            f"the output folder '{folder}' already holds a comparison: go on with --resume (resume=True), "
+            "or choose another --output"
+        )
     cells = [
-        Cell(replace(_for_method(config, method), seed=seed), folder / f"{method}-seed{seed}")
+        Cell(_config(method, seed, methods, settings), folder / f"{method}-seed{seed}")
         for seed in seeds
         for method in methods
     ]
-    for cell in cells:
-        if not resume and cell.path.exists():
-            raise ConfigError(
-                f"'{folder}' already holds a comparison: go on with --resume, or choose another --output"
-            )
     failures = _run_cells(cells, jobs, resume, on_progress)
     done = [cell for cell in cells if cell.path.name not in failures]
     rows = _write(folder, done) if done else []
     return Comparison(rows, failures, folder)
 
 
-def _for_method(config: RunConfig, method: str) -> RunConfig:
-    """The shared settings, without β where the method has none."""
-    takes_beta = method in METHODS and METHODS[method].weighted
-    return replace(config, method=method, beta=config.beta if takes_beta else None)
+def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[str, Any]) -> RunConfig:
+    """One cell's configuration: the shared settings, less what only other methods take."""
+
+    def kept(option: str) -> bool:
+        takers = [name for name in methods if name in METHODS and METHODS[name].takes(option)]
+        return method in takers or not takers
+
+    options = dict(settings.get("method_options", ()))
+    own = {name: value for name, value in options.items() if kept(name)}
+    shared = {name: value for name, value in settings.items() if name != "beta" or kept("beta")}
+    return RunConfig(**{**shared, "method": method, "seed": seed, "method_options": own})
 
 
 def _run_cells(

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fda_flower.strategies.run_folder import Record, write_atomically
@@ -47,6 +48,7 @@ def _plot_accuracy(axis: Axes, runs: Runs) -> None:
         values = [[100 * r.get("accuracy", np.nan) for r in history] for history in histories]
         _band(axis, values, label, colors[i % len(colors)])
     axis.set(xlabel="Round", ylabel="Target test accuracy (%)")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8, loc="best")
 
@@ -60,6 +62,7 @@ def _plot_betas(axis: Axes, label: str, histories: Sequence[Sequence[Record]]) -
         _band(axis, values, domain, colors[i % len(colors)])
     axis.set(xlabel="Round", ylabel="β of the source", title=label)
     axis.set_ylim(0, None)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
 
@@ -86,7 +89,8 @@ def _band(axis: Axes, values: Sequence[Sequence[float]], label: str, color: obje
     rounds = np.arange(1, length + 1)[known]
     seeds = np.ma.masked_invalid(table[:, known])
     mean = seeds.mean(axis=0)
-    axis.plot(rounds, mean, label=label, color=color, linewidth=1.6)
+    marker = "o" if len(rounds) == 1 else None
+    axis.plot(rounds, mean, label=label, color=color, linewidth=1.6, marker=marker)
     if len(values) > 1:
         deviation = seeds.std(axis=0, ddof=1).filled(0)
         axis.fill_between(rounds, mean - deviation, mean + deviation, color=color, alpha=0.15, linewidth=0)

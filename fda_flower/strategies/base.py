@@ -17,7 +17,7 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies.exchange import Asked, answers, ask
 from fda_flower.strategies.replies import BadReplyError, content_of, read_number, read_update
 from fda_flower.strategies.roster import Node, Roster
-from fda_flower.strategies.run_folder import Record, RunFolder
+from fda_flower.strategies.run_folder import Record, RunFolder, finite
 
 
 class CommonOptions(TypedDict, total=False):
@@ -160,11 +160,15 @@ class DomainAdaptationStrategy(Strategy):
         result, done = Result(arrays=initial_arrays), 0
         if self._output is not None:
             done = self._resume(self._output, result)
+        if done > num_rounds:
+            raise ConfigError(f"the run has done {done} rounds, only {num_rounds} were asked for")
         self._check_model(result.arrays, initial_arrays)
         self._timeout = timeout
         self.roster.refresh(grid, *self._waiting, timeout)
         self.roster.require(self.min_sources)
         self.check_roster()
+        if self._output is not None:
+            self._output.begin(done)
         self.summary()
         if evaluate_fn and done == 0 and (metrics := evaluate_fn(0, result.arrays)) is not None:
             result.evaluate_metrics_serverapp[0] = metrics
@@ -284,10 +288,10 @@ class DomainAdaptationStrategy(Strategy):
 
     def _resume(self, folder: RunFolder, result: Result) -> int:
         checkpoint = folder.open({"name": type(self).__name__, **self.settings()})
-        self.history = folder.read_rounds()
         if checkpoint is None:
             return 0
         model, done, state = checkpoint
+        self.history = folder.read_rounds()[:done]
         result.arrays = ArrayRecord({name: Array(array) for name, array in model.items()})
         self._held_rounds = state["held-rounds"]
         log(INFO, "Resumed after round %d from %s", done, folder.path)
@@ -344,7 +348,7 @@ class DomainAdaptationStrategy(Strategy):
         return MetricRecord(metrics)
 
     def _finish_round(self, num_rounds: int) -> None:
-        record: dict[str, Any] = self._record
+        record: dict[str, Any] = finite(self._record)
         self.history.append(record)
         if self._output is not None:
             self._output.save_round(record, self._model, {"held-rounds": self._held_rounds})

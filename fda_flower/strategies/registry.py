@@ -40,7 +40,11 @@ class Method:
     @property
     def weighted(self) -> bool:
         """Whether it takes a β."""
-        return "beta" in inspect.signature(self.build).parameters
+        return self.takes("beta")
+
+    def takes(self, option: str) -> bool:
+        """Whether its strategy has an option of this name."""
+        return option.replace("-", "_") in inspect.signature(self.build).parameters
 
 
 METHODS: dict[str, Method] = {

@@ -53,7 +53,12 @@ def read_update(reply: Message, model: Layers, buffers: Collection[str], role: s
     steps, rate = read_number(content, "num-steps", 0), read_number(content, "learning-rate", 0)
     if steps < 0 or rate < 0:
         raise BadReplyError(f"num-steps is {steps:g} and learning-rate {rate:g}, neither may be negative")
-    return Update.between(model, after, int(examples), int(steps), rate, buffers)
+    with np.errstate(over="ignore"):
+        update = Update.between(model, after, int(examples), int(steps), rate, buffers)
+    for name, layer in update.parameters.items():
+        if not np.isfinite(layer).all():
+            raise BadReplyError(f"array '{name}' is so far from the model's that the difference overflows")
+    return update
 
 
 def read_arrays(content: RecordDict, key: str) -> Mapping[str, NDArray[np.generic]]:

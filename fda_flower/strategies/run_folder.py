@@ -53,7 +53,7 @@ class RunFolder:
         self._resume = resume
 
     def open(self, strategy: Mapping[str, Any]) -> Checkpoint | None:
-        """Claim the folder for this run, before any training.
+        """Check that the folder is free for this run, or holds it; nothing is written yet.
 
         Parameters
         ----------
@@ -70,23 +70,37 @@ class RunFolder:
         ConfigError
             If the folder holds another run, or a run that is not to be resumed, or cannot be written.
         RunError
-            If its checkpoint is damaged.
+            If its checkpoint or its records are damaged.
         """
         self.config = json.loads(json.dumps({**self.config, "strategy": dict(strategy)}))
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            found = self._read_config()
-            if found is not None:
-                self._check_same(found)
-            write_atomically(
-                self.path / "config.json",
-                json.dumps({"run": self.config, **self._notes}, indent=2).encode() + b"\n",
-            )
         except OSError as error:
             raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
-        checkpoint = self.load_checkpoint() if (self.path / "checkpoint").exists() else None
-        self._keep_rounds(0 if checkpoint is None else checkpoint[1])
+        found = self._read_config()
+        if found is not None:
+            self._check_same(found)
+        if not (self.path / "checkpoint").exists():
+            return None
+        checkpoint = self.load_checkpoint()
+        self._rounds_up_to(checkpoint[1])
         return checkpoint
+
+    def begin(self, done: int) -> None:
+        """Write the configuration, and drop the lines of rounds after the `done` ones: they run again.
+
+        Raises
+        ------
+        ConfigError
+            If the folder cannot be written.
+        """
+        config = json.dumps({"run": self.config, **self._notes}, indent=2) + "\n"
+        text = "".join(json.dumps(record) + "\n" for record in self._rounds_up_to(done))
+        try:
+            write_atomically(self.path / "config.json", config.encode())
+            write_atomically(self.path / "rounds.jsonl", text.encode())
+        except OSError as error:
+            raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
 
     def save_round(self, record: Record, model: Layers, state: Record) -> None:
         """Append a round's record, then replace the checkpoint."""
@@ -120,20 +134,21 @@ class RunFolder:
             with safe_open(path, framework="numpy") as file:
                 header = json.loads((file.metadata() or {})["fda-flower"])
                 arrays = {name: file.get_tensor(name) for name in header["names"]}
+            run, done, state = header["run"], int(header["round"]), header["state"]
         except (SafetensorError, KeyError, ValueError, OSError) as error:
             raise RunError(
                 f"the checkpoint '{path}' is damaged ({error}): delete it to start the run again, or "
                 "restore it from a copy"
             ) from error
-        if self.config and header["run"] != self.config:
-            raise _other_run(path, header["run"], self.config)
-        return arrays, int(header["round"]), header["state"]
+        if self.config and run != self.config:
+            raise _other_run(path, run, self.config)
+        return arrays, done, state
 
     def read_rounds(self) -> list[Record]:
         """The records written so far; a last line that was cut off is left out."""
         path = self.path / "rounds.jsonl"
         records: list[Record] = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        for line in path.read_bytes().splitlines() if path.exists() else []:
             try:
                 records.append(json.loads(line))
             except ValueError:
@@ -165,11 +180,14 @@ class RunFolder:
                 "(resume=True), or choose another --output"
             )
 
-    def _keep_rounds(self, last: int) -> None:
-        """Drop the lines of rounds after the checkpoint: they are run again."""
-        kept = [record for record in self.read_rounds() if record["round"] <= last]
-        text = "".join(json.dumps(record) + "\n" for record in kept)
-        write_atomically(self.path / "rounds.jsonl", text.encode())
+    def _rounds_up_to(self, last: int) -> list[Record]:
+        records = self.read_rounds()[:last]
+        if [record.get("round") for record in records] != list(range(1, last + 1)):
+            raise RunError(
+                f"'{self.path / 'rounds.jsonl'}' does not hold the rounds 1 to {last} of the checkpoint, a "
+                "line is missing or damaged: restore it from a copy, or start again in another --output"
+            )
+        return records
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -214,7 +214,10 @@ class WeightedStrategy(DomainAdaptationStrategy):
 def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
     """The same β as plain numbers; a `ConfigError` unless all are in [0, 1]."""
     given = list(beta.values()) if isinstance(beta, Mapping) else np.atleast_1d(np.asarray(beta)).tolist()
-    values = [float(value) for value in given]
+    try:
+        values = [float(value) for value in given]
+    except (TypeError, ValueError):
+        raise ConfigError(f"beta is {beta!r}: give a number in [0, 1], or one for each source") from None
     for value in values:
         if not 0 <= value <= 1:
             raise ConfigError(

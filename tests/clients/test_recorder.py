@@ -171,6 +171,34 @@ def test_recording_never_copies_the_model(form: str, monkeypatch: pytest.MonkeyP
 
 
 @every_form
+def test_a_model_of_many_numbers_is_recorded_whole(form: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    parameters = [torch.randn(shape, generator=draw) for shape in ((700, 700), (5,), (300, 400), ())]
+    steps = [[torch.randn(p.shape, generator=draw) for p in parameters] for _ in range(2)]
+    before = [parameter.clone() for parameter in parameters]
+    recorder = make_recorder(parameters, CONFIGS[form])
+    assert recorder is not None
+    expected = []
+    for step in steps:
+        for parameter, change in zip(parameters, step, strict=True):
+            parameter += change
+        recorder.step()
+        after = [parameter.clone() for parameter in parameters]
+        change = {str(i): (new - old).numpy() for i, (new, old) in enumerate(zip(after, before, strict=True))}
+        expected.append(change)
+        before = after
+    recorded = recorder.arrays()
+    rows = [np.concatenate([layer.reshape(-1) for layer in change.values()]) for change in expected]
+    norms = [np.square(row.astype(np.float64)).sum() for row in rows]
+    np.testing.assert_allclose(recorded["norms"], norms, rtol=1e-12)
+    if form == "sketch":
+        sketches = [CountSketch(SIZE, SEED)(change) for change in expected]
+        np.testing.assert_allclose(recorded["sketch"], sketches, rtol=0, atol=1e-6)
+    if form == "full":
+        np.testing.assert_array_equal(recorded["full"], rows)
+
+
+@every_form
 def test_recorded_arrays_do_not_follow_the_model_afterwards(form: str) -> None:
     model = network()
     recorder = make_recorder(list(model.parameters()), CONFIGS[form])

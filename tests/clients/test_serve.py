@@ -5,14 +5,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from fda_flower import RunConfig
-from fda_flower.client_app import find_device, make_client_app
-from fda_flower.clients import SourceClient, TargetClient, answer_role_query, serve
+from fda_flower.client_app import find_device, make_client, make_client_app
+from fda_flower.clients import DomainClient, SourceClient, TargetClient, answer_role_query, serve
 from fda_flower.datasets import load_federation
 from fda_flower.engines import LocalGrid, task_identity
 from fda_flower.errors import ConfigError
@@ -175,6 +176,30 @@ def test_a_node_may_be_given_its_domain_in_place_of_a_partition() -> None:
 def test_an_unknown_domain_of_a_node_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(ConfigError, match=r"unknown domain 'attic': choose one of .*source-1.*target"):
         answer(make_client_app(CONFIG), "query.role", {"domain": "attic"})
+
+
+@pytest.mark.parametrize(("name", "kind"), [("source-2", SourceClient), ("target", TargetClient)])
+def test_a_client_trains_with_the_settings_of_the_run(name: str, kind: type[DomainClient]) -> None:
+    threads = torch.get_num_threads() + 1
+    config = RunConfig(model="mlp", seed=5, threads=threads, batch_size=50, device="cpu")
+    training = config.target_training if name == "target" else config.source_training
+    federation = load_federation(config.data)
+    network = build_model("mlp", federation.shape, federation.classes, seed=1)
+    initial = [value.numpy().copy() for value in network.state_dict().values()]
+    used: list[int] = []
+    replies = []
+    for client in (
+        make_client(config, name),
+        kind(federation.domains[name], network, training, seed=5, threads=threads),
+    ):
+        assert type(client) is kind
+        hook = client.model.register_forward_hook(lambda *_: used.append(torch.get_num_threads()))
+        replies.append(client.fit(initial, {"server-round": 3}))
+        hook.remove()
+    (first, *told), (second, *again) = replies
+    assert all(map(np.array_equal, first, second))
+    assert told == again
+    assert set(used) == {threads}
 
 
 def test_a_clients_settings_are_read_from_the_run_if_none_are_given() -> None:

@@ -33,8 +33,8 @@ def test_batches_hold_each_sample_once_with_its_own_label(size: int, shuffle: bo
     assert x.shape == samples.x.shape
 
 
-@pytest.mark.parametrize(("size", "lengths"), [(3, [3, 3, 3, 1]), (5, [5, 5]), (20, [10]), (1, [1] * 10)])
-def test_the_last_batch_may_be_smaller(size: int, lengths: list[int]) -> None:
+@pytest.mark.parametrize(("size", "lengths"), [(3, [3, 3, 2, 2]), (9, [5, 5]), (20, [10]), (1, [1] * 10)])
+def test_batches_are_as_few_and_as_even_as_can_be(size: int, lengths: list[int]) -> None:
     assert [len(y) for _, y in make().batches(size, generator(), shuffle=True)] == lengths
 
 
@@ -84,3 +84,9 @@ def test_to_a_device_keeps_everything() -> None:
     assert torch.equal(samples.y, make().y)
     assert samples.noise == 0.5
     assert samples.x.device.type == samples.y.device.type == "cpu"
+
+
+def test_to_a_device_moves_images_and_labels() -> None:
+    samples = make(noise=0.5).to(torch.device("meta"))
+    assert samples.x.device.type == samples.y.device.type == "meta"
+    assert (samples.x.shape, samples.y.shape, samples.noise) == (make().x.shape, make().y.shape, 0.5)

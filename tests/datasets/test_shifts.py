@@ -152,6 +152,12 @@ def test_label_at_zero_shares_no_class() -> None:
         assert set(source.train.y.tolist()) == set(source.test.y.tolist()) == {3, 4, 5, 6, 7, 8, 9}
 
 
+def test_labelled_target_samples_are_drawn_from_all_its_classes() -> None:
+    federation = load_federation(DataSpec("digits", "label", (("eta", 0.0),), target_samples=30))
+    counts = torch.bincount(federation.domains["target"].train.y, minlength=3)
+    assert int(counts.min()) >= 5
+
+
 @pytest.mark.parametrize("eta", [-0.1, 0.51, 1.0, float("nan")])
 def test_label_refuses_an_eta_out_of_range(eta: float) -> None:
     with pytest.raises(ConfigError, match=rf"'eta' of shift 'label' is {eta}.*\[0, 0\.5\]"):

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from fda_flower import Comparison, ConfigError, RunConfig, RunError, compare, run
+from fda_flower import Comparison, ConfigError, RunError, compare, run
 
 METHODS = ["fedavg", "fedgp"]
 SEEDS = [0, 1]
@@ -15,7 +15,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @pytest.fixture(scope="module")
 def config(small):
-    return RunConfig(**small, rounds=2, beta=0.3)
+    return {**small, "rounds": 2, "beta": 0.3}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def done(config, progress, tmp_path_factory):
     """A comparison in processes of its own; tests that change it take a copy."""
     folder = tmp_path_factory.mktemp("compare") / "runs"
     return compare(
-        config, METHODS, SEEDS, folder, jobs=2, on_progress=lambda *counts: progress.append(counts)
+        METHODS, SEEDS, folder, jobs=2, on_progress=lambda *counts: progress.append(counts), **config
     )
 
 
@@ -143,7 +143,7 @@ def test_resume_leaves_done_cells_and_a_broken_cell_does_not_stop_the_others(don
     (copy / "fedavg-seed1" / "config.json").write_text("{", encoding="utf-8")
     shutil.rmtree(copy / "fedgp-seed1")
     before = {name: files_of(copy / name) for name in CELLS if name != "fedgp-seed1"}
-    resumed = compare(config, METHODS, SEEDS, copy, jobs=2, resume=True)
+    resumed = compare(METHODS, SEEDS, copy, jobs=2, resume=True, **config)
     assert list(resumed.failures) == ["fedavg-seed1"]
     assert "is not the configuration of a run" in resumed.failures["fedavg-seed1"]
     assert str(copy / "fedavg-seed1" / "config.json") in resumed.failures["fedavg-seed1"]
@@ -166,7 +166,7 @@ def test_resume_of_a_finished_comparison_trains_nothing(
 
     monkeypatch.setattr("fda_flower.clients.client.train", train)
     before = files_of(copy)
-    resumed = compare(config, METHODS, SEEDS, copy, resume=True)
+    resumed = compare(METHODS, SEEDS, copy, resume=True, **config)
     after = files_of(copy)
     assert resumed == Comparison(done.rows, {}, copy)
     assert {name: data for name, (data, _) in after.items()} == {
@@ -177,8 +177,8 @@ def test_resume_of_a_finished_comparison_trains_nothing(
 
 
 def test_resume_may_add_methods_seeds_and_rounds(done, small, copy, in_process):
-    config = RunConfig(**small, rounds=3, beta=0.3)
-    resumed = compare(config, [*METHODS, "target-only"], [0, 1, 2], copy, resume=True)
+    config = {**small, "rounds": 3, "beta": 0.3}
+    resumed = compare([*METHODS, "target-only"], [0, 1, 2], copy, resume=True, **config)
     assert resumed.failures == {}
     assert [row.label for row in resumed.rows] == ["FedAvg", "FedGP", "Target Only"]
     assert [(len(row.last5), row.rounds) for row in resumed.rows] == [(3, 3)] * 3
@@ -187,7 +187,7 @@ def test_resume_may_add_methods_seeds_and_rounds(done, small, copy, in_process):
 
 def test_resume_with_other_settings_fails_cell_by_cell(small, copy, files_of, in_process):
     before = files_of(copy)
-    resumed = compare(RunConfig(**small, rounds=2, beta=0.4), METHODS, [0], copy, resume=True)
+    resumed = compare(METHODS, [0], copy, resume=True, **{**small, "rounds": 2, "beta": 0.4})
     assert list(resumed.failures) == ["fedgp-seed0"]
     assert "beta: 0.3 there, 0.4 asked for" in resumed.failures["fedgp-seed0"]
     cell = copy / "fedgp-seed0"
@@ -204,14 +204,14 @@ def test_resume_with_other_settings_fails_cell_by_cell(small, copy, files_of, in
 def test_an_existing_comparison_is_refused_without_resume(config, done, files_of, no_cell_runs):
     before = files_of(done.path)
     with pytest.raises(ConfigError, match="already holds a comparison: go on with --resume"):
-        compare(config, METHODS, SEEDS, done.path)
+        compare(METHODS, SEEDS, done.path, **config)
     assert files_of(done.path) == before
 
 
 def test_an_existing_comparison_of_other_methods_is_not_overwritten(config, done, files_of, no_cell_runs):
     before = files_of(done.path)
     with pytest.raises(ConfigError, match="already holds a comparison"):
-        compare(config, ["target-only"], [0], done.path)
+        compare(["target-only"], [0], done.path, **config)
     assert files_of(done.path) == before
 
 
@@ -224,7 +224,7 @@ def test_a_fault_in_a_cell_is_reported_with_its_kind(config, tmp_path, in_proces
         return run_cell(config, **where)
 
     monkeypatch.setattr(in_process, "run_config", fail)
-    result = compare(config, METHODS, [0], tmp_path / "runs")
+    result = compare(METHODS, [0], tmp_path / "runs", **config)
     assert result.failures == {"fedavg-seed0": "ZeroDivisionError('a fault')"}
     assert [row.label for row in result.rows] == ["FedGP"]
     assert (tmp_path / "runs" / "table.md").exists()
@@ -235,7 +235,7 @@ def test_if_every_cell_fails_there_is_no_table(config, tmp_path, in_process, mon
         raise RunError("the reason")
 
     monkeypatch.setattr(in_process, "run_config", fail)
-    result = compare(config, METHODS, [0], tmp_path / "runs")
+    result = compare(METHODS, [0], tmp_path / "runs", **config)
     assert result.rows == []
     assert result.failures == {"fedavg-seed0": "the reason", "fedgp-seed0": "the reason"}
     assert not list(tmp_path.rglob("table.*"))
@@ -245,7 +245,7 @@ def test_a_summary_that_cannot_be_read_is_an_error_that_names_it(config, copy, i
     monkeypatch.setattr(in_process, "run_config", lambda *args, **kwargs: None)
     (copy / "fedgp-seed0" / "summary.json").write_text("{", encoding="utf-8")
     with pytest.raises(RunError, match=r"fedgp-seed0/summary\.json' cannot be read"):
-        compare(config, METHODS, SEEDS, copy, resume=True)
+        compare(METHODS, SEEDS, copy, resume=True, **config)
 
 
 def test_an_interrupt_cancels_the_cells_that_wait(config, tmp_path, in_process, monkeypatch):
@@ -258,21 +258,21 @@ def test_an_interrupt_cancels_the_cells_that_wait(config, tmp_path, in_process, 
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compare(config, METHODS, SEEDS, tmp_path / "runs", on_progress=interrupt)
+        compare(METHODS, SEEDS, tmp_path / "runs", on_progress=interrupt, **config)
     assert cancelled[0] == {"wait": False, "cancel_futures": True}
 
 
 @pytest.mark.parametrize(
     ("settings", "methods", "seeds", "jobs", "message"),
     [
-        ({}, METHODS, [], 1, "at least one method, one seed"),
+        ({}, METHODS, [], 1, "at least one seed"),
         ({}, [], [0], 1, "at least one method"),
         ({}, METHODS, [0], 0, "job"),
         ({}, ["fedavg", "nope"], [0], 1, "unknown method 'nope'"),
         ({}, ["fedavg", "fedavg"], [0], 1, "fedavg"),
         ({}, ["fedavg"], [3, 3], 1, "3"),
         ({"target_samples": 5}, ["fedavg", "fedgp-auto"], [0], 1, "needs two batches of 4"),
-        ({"method_options": {"magnitude": "cosine"}}, ["fedgp", "fedavg"], [0], 1, "magnitude"),
+        ({"method_options": {"magnitude": "cosine"}}, ["fedda", "fedavg"], [0], 1, "magnitude"),
         ({"dataset": "nope"}, METHODS, [0], 1, "unknown data set 'nope'"),
         ({"shift": "nope"}, ["fedavg"], [0], 1, "unknown shift 'nope'"),
         ({"shift_options": {"size": 1}}, ["fedavg"], [0], 1, "unknown option 'size'"),
@@ -285,12 +285,6 @@ def test_what_cannot_work_is_refused_before_any_cell_runs(
     small, settings, methods, seeds, jobs, message, tmp_path, no_cell_runs
 ):
     with pytest.raises(ConfigError) as caught:
-        compare(
-            RunConfig(**{**small, "method": "fedgp", **settings}),
-            methods,
-            seeds,
-            tmp_path / "runs",
-            jobs=jobs,
-        )
+        compare(methods, seeds, tmp_path / "runs", jobs=jobs, **{**small, **settings})
     assert message in str(caught.value)
     assert not (tmp_path / "runs").exists()

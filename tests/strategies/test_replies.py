@@ -130,3 +130,11 @@ def test_what_the_header_says_counts_not_what_the_record_claims():
     content["arrays"]["w"].shape = (2, 2)
     with pytest.raises(BadReplyError, match="has shape"):
         read(content)
+
+
+def test_an_update_that_overflows():
+    model = {"w": np.full(2, -3e38, np.float32)}
+    sent = Message(RecordDict(), 5, "train")
+    reply = Message(reply_of({"w": np.full(2, 3e38, np.float32)}), reply_to=sent)
+    with pytest.raises(BadReplyError, match="'w' is so far"):
+        read_update(reply, model, set(), "source")

@@ -12,7 +12,9 @@ MODEL = {"b": np.array([1.5, -2.0], np.float32), "a": np.array(3), "c": np.zeros
 
 def opened(path, config=None, resume=False, **notes):
     folder = RunFolder(path, config or {"seed": 0}, notes, resume)
-    return folder, folder.open({"name": "FedGP"})
+    checkpoint = folder.open({"name": "FedGP"})
+    folder.begin(0 if checkpoint is None else checkpoint[1])
+    return folder, checkpoint
 
 
 def test_a_new_folder_has_its_configuration_and_no_checkpoint(tmp_path):
