@@ -1,13 +1,13 @@
 """What the benchmarks share: their one option, timing in turns, and tables."""
 
 import argparse
+import math
 import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 
 MIB = 2**20
 
@@ -22,16 +22,16 @@ def quick_asked(description: str | None) -> bool:
 
 
 def seconds_of(functions: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of each function, called in turns, so that other load falls on all alike."""
-    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    """Least seconds of each function, since other load only adds; called in turns, so that all meet it."""
+    seconds = dict.fromkeys(functions, math.inf)
     for function in functions.values():
         function()
     for _ in range(repeats):
         for name, function in functions.items():
             begun = time.perf_counter()
             function()
-            seconds[name].append(time.perf_counter() - begun)
-    return {name: median(values) for name, values in seconds.items()}
+            seconds[name] = min(seconds[name], time.perf_counter() - begun)
+    return seconds
 
 
 def show(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
