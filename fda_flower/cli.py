@@ -3,7 +3,6 @@
 import logging
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +33,7 @@ app = typer.Typer(
     "\n\nExample: `fda compare --dataset digits --shift rotate --seeds 3`",
 )
 console = Console()
+
 
 Dataset = Annotated[str, typer.Option(help="Data set; `fda list` shows them.")]
 Shift = Annotated[str, typer.Option(help="How the domains differ; `fda list` shows the shifts.")]
@@ -66,15 +66,9 @@ Cpus = Annotated[int, typer.Option(help="Cores of a client, which are torch's th
 DataDir = Annotated[
     Path | None, typer.Option(envvar="FDA_DATA_DIR", help="Folder of data sets; digits need none.")
 ]
+Engine = Annotated[str, typer.Option(help="local: in this process; ray: Flower's Ray simulation.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's log.")]
-
-
-class EngineName(StrEnum):
-    """Where a run runs."""
-
-    LOCAL = "local"
-    RAY = "ray"
 
 
 def _settings(values: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +105,7 @@ def run(
     batch_size: BatchSize = 16,
     target_batch_size: TargetBatchSize = 4,
     epochs: Epochs = 1,
-    engine: Annotated[EngineName, typer.Option(help="In this process, or through Ray.")] = EngineName.LOCAL,
+    engine: Engine = "local",
     device: Device = "auto",
     cpus_per_client: Cpus = 1,
     gpus_per_client: Annotated[
@@ -176,9 +170,12 @@ def compare(
     batch_size: BatchSize = 16,
     target_batch_size: TargetBatchSize = 4,
     epochs: Epochs = 1,
+    engine: Engine = "local",
     device: Device = "auto",
     cpus_per_client: Cpus = 1,
-    jobs: Annotated[int, typer.Option(help="Runs at a time.", show_default="the number of cores")] = 0,
+    jobs: Annotated[
+        int, typer.Option(help="Runs at a time.", show_default="the number of cores; 1 on Ray")
+    ] = 0,
     data_dir: DataDir = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/compare"),
     resume: Resume = False,
@@ -196,12 +193,13 @@ def compare(
             names,
             range(seeds),
             output,
-            jobs=jobs or os.cpu_count() or 1,
+            engine=engine,
+            jobs=jobs or (1 if engine == "ray" else os.cpu_count() or 1),
             resume=resume,
             on_progress=lambda done, total: progress.update(task, completed=done, total=total),
             **settings,
         )
-    table = Table(title=f"{dataset}, {shift}: target test accuracy (%), mean (std) over {seeds} seeds")
+    table = Table(title=f"{dataset}, {shift}: target test accuracy (%), mean (std) over seeds")
     for column in ("Method", "last5", "best", "seeds", "rounds"):
         table.add_column(column, justify="left" if column == "Method" else "right")
     for row in comparison.rows:

@@ -299,7 +299,7 @@ def test_compare_writes_tables_and_a_picture_and_shows_the_table(fda, in_process
     for line in (tmp_path / "c" / "table.md").read_text(encoding="utf-8").splitlines()[2:]:
         label, last5, best, *_ = (cell.strip(" *") for cell in line.strip("|").split("|"))
         assert re.search(rf"{label}\s+\S+\s+{re.escape(last5)}\s+\S+\s+{re.escape(best)}", out)
-    assert "over 2 seeds" in out
+    assert "mean (std)" in out
     assert "Written to c" in out
 
 
@@ -389,6 +389,7 @@ MISTAKES = [
     (["--method-option", "=1"], "'=1'", "NAME=VALUE"),
     (["--model", "nope"], "'nope'", "choose one of cnn, mlp"),
     (["--device", "nope"], "'nope'", "choose one of auto, cpu, cuda"),
+    (["--engine", "spark"], "'spark'", "choose one of local, ray"),
     (["--device", "cuda"], "'cuda'", "use auto or cpu"),
     (["--optimizer", "nope"], "'nope'", "choose one of adam, sgd"),
     (["--beta", "2"], "2", "it must be in [0, 1]"),
@@ -497,7 +498,7 @@ def test_a_truncated_checkpoint_is_one_line_that_names_the_file_and_exits_with_1
 
 @pytest.mark.parametrize(
     "arguments",
-    [["run", "--nope"], ["run", "--rounds", "many"], ["run", "--engine", "spark"], ["nope"]],
+    [["run", "--nope"], ["run", "--rounds", "many"], ["nope"]],
     ids=" ".join,
 )
 def test_what_the_command_line_itself_does_not_take_is_a_usage_error(fda, tmp_path, arguments):

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.config import RunConfig
-from fda_flower.errors import ConfigError, FdaError, RunError
+from fda_flower.engines import ENGINES
+from fda_flower.errors import ConfigError, FdaError, RunError, unknown
 from fda_flower.experiments.run import run_config
 from fda_flower.reporting import Row, make_rows, plot_runs, save_figure, to_csv, to_markdown
 from fda_flower.strategies import METHODS, RunFolder
@@ -51,6 +52,7 @@ def compare(
     seeds: Sequence[int],
     output: str | Path,
     *,
+    engine: str = "local",
     jobs: int = 1,
     resume: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
@@ -66,6 +68,8 @@ def compare(
         The cells.
     output : str or Path
         The folder to write to.
+    engine : {"local", "ray"}
+        Where each cell runs; with Ray, which fills the machine itself, take one job.
     jobs : int
         Cells at a time.
     resume : bool
@@ -86,6 +90,8 @@ def compare(
             raise ConfigError(f"a comparison needs at least one {name}")
         if twice := [value for value in values if list(values).count(value) > 1]:
             raise ConfigError(f"{name} {twice[0]!r} is given {list(values).count(twice[0])} times")
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
     if jobs < 1:
         raise ConfigError(f"jobs is {jobs}, it must be at least 1")
     folder = Path(output).absolute()
@@ -101,7 +107,7 @@ def compare(
         for seed in seeds
         for method in methods
     ]
-    failures = _run_cells(cells, jobs, resume, on_progress)
+    failures = _run_cells(cells, engine, jobs, resume, on_progress)
     done = [cell for cell in cells if cell.path.name not in failures]
     rows = _write(folder, done) if done else []
     return Comparison(rows, failures, folder)
@@ -122,6 +128,7 @@ def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[st
 
 def _run_cells(
     cells: Sequence[Cell],
+    engine: str,
     jobs: int,
     resume: bool,
     on_progress: Callable[[int, int], None] | None,
@@ -129,7 +136,7 @@ def _run_cells(
     total = sum(cell.config.rounds for cell in cells)
     failures: dict[str, str] = {}
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(_run_cell, cell, resume): cell for cell in cells}
+        futures = {pool.submit(_run_cell, cell, engine, resume): cell for cell in cells}
         try:
             while True:
                 waiting = [future for future in futures if not future.done()]
@@ -147,12 +154,12 @@ def _run_cells(
     return failures
 
 
-def _run_cell(cell: Cell, resume: bool) -> None:
+def _run_cell(cell: Cell, engine: str, resume: bool) -> None:
     """Run in a worker process; a user's mistake comes back as text, since it is not to be a traceback."""
     import logging
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    run_config(cell.config, output=cell.path, resume=resume)
+    run_config(cell.config, engine=engine, output=cell.path, resume=resume)
 
 
 def _failure(future: "Future[None]") -> str | None:
