@@ -64,7 +64,8 @@ Epochs = Annotated[int, typer.Option(help="Passes over a client's samples in a r
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")]
 Cpus = Annotated[int, typer.Option(help="Cores of a client, which are torch's threads.")]
 DataDir = Annotated[
-    Path | None, typer.Option(envvar="FDA_DATA_DIR", help="Folder of data sets; digits need none.")
+    Path | None,
+    typer.Option(envvar="FDA_DATA_DIR", help="Folder of data sets; without it they are downloaded."),
 ]
 Engine = Annotated[str, typer.Option(help="local: in this process; ray: Flower's Ray simulation.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]

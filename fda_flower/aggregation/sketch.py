@@ -8,6 +8,7 @@ Rothchild et al., "FetchSGD", 2020, which the FedGP paper (Section C.4) names as
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,12 +46,7 @@ class CountSketch:
 
     def places(self, length: int) -> NDArray[np.int32]:
         """Where each element goes: ``bucket`` if its sign is plus, ``bucket + size`` if minus."""
-        # The raw stream is the one that NumPy keeps the same in all versions; the constant sets it apart
-        # from other uses of the same seed.
-        stream, places = np.random.PCG64((_PURPOSE, self.seed)), np.empty(length, np.int32)
-        for s in blocks(length):
-            places[s] = stream.random_raw(s.stop - s.start) % np.uint64(2 * self.size)
-        return places
+        return _places(self.size, self.seed, length)
 
     def __call__(self, update: Layers) -> Vector:
         """Sketch an update as one vector, in the order of its layers; shape ``(size,)``."""
@@ -59,6 +55,17 @@ class CountSketch:
         for layer, place in zip(update.values(), _split(places, update), strict=True):
             signed += np.bincount(place, weights=layer.reshape(-1), minlength=2 * self.size)
         return signed[: self.size] - signed[self.size :]
+
+
+@lru_cache(maxsize=1)
+def _places(size: int, seed: int, length: int) -> NDArray[np.int32]:
+    """Kept for the round's other vectors; not to be written to."""
+    # The raw stream is the one that NumPy keeps the same in all versions; the constant sets it apart
+    # from other uses of the same seed.
+    stream, places = np.random.PCG64((_PURPOSE, seed)), np.empty(length, np.int32)
+    for s in blocks(length):
+        places[s] = stream.random_raw(s.stop - s.start) % np.uint64(2 * size)
+    return places
 
 
 def _split(vector: NDArray[Any], like: Layers) -> Iterator[NDArray[Any]]:

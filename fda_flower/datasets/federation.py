@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from fda_flower.datasets import digits
+from fda_flower.datasets import digits, mnist
 from fda_flower.datasets.samples import Domain, Samples, Split
 from fda_flower.datasets.shifts import SHIFTS, Shift, shuffled
 from fda_flower.errors import ConfigError, unknown
@@ -33,6 +33,8 @@ class Dataset:
 
 DATASETS: dict[str, Dataset] = {
     "digits": Dataset("scikit-learn's 1,797 handwritten digits, 8x8; no download", digits.load),
+    "fashion-mnist": Dataset("70,000 grey images of clothing, 28x28", mnist.load_fashion_mnist),
+    "mnist": Dataset("70,000 handwritten digits, 28x28", mnist.load_mnist),
 }
 """The data sets by name. A new one is a file with a `load`, and one line here."""
 
@@ -135,9 +137,7 @@ def load_federation(spec: DataSpec) -> Federation:
     ConfigError
         If a name or number cannot work.
     """
-    data = DATASETS[spec.dataset].load(
-        Path(spec.data_dir) if spec.data_dir else None, derive_seed(spec.seed, "split")
-    )
+    data = _load(spec.dataset, spec.data_dir, derive_seed(spec.seed, "split"))
     shift = spec.shift_object
     generator = torch.Generator().manual_seed(derive_seed(spec.seed, "domains"))
     domains = shift.domains(data, len(spec.domain_names) - 1, generator)
@@ -148,6 +148,11 @@ def load_federation(spec: DataSpec) -> Federation:
         named[target.name] = Domain(target.name, labelled, target.test)
     shape = tuple(target.train.x.shape[1:])
     return Federation(named, target.name, shift.classes(data), shape)
+
+
+@lru_cache(maxsize=1)
+def _load(name: str, data_dir: str | None, seed: int) -> Split:
+    return DATASETS[name].load(Path(data_dir) if data_dir else None, seed)
 
 
 def _choose(samples: Samples, count: int, generator: torch.Generator) -> Samples:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 
+import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
@@ -111,9 +112,20 @@ def task_identity() -> Iterator[None]:
             setattr(TaskIdentity, field, value)
 
 
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Torch's number of threads for a whole run: changing it for each client would take time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def run_local(
     server: Callable[[Grid], None], client_app: ClientApp, num_clients: int, resources: Resources
 ) -> None:
     """In this process, one client after the other: no start-up."""
-    with task_identity():
+    with task_identity(), torch_threads(resources.cpus_per_client):
         server(LocalGrid(client_app, num_clients))

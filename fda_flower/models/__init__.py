@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fda_flower.errors import unknown
-from fda_flower.models.networks import cnn, mlp
+from fda_flower.models.networks import cnn, lenet, mlp
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Model:
 
 MODELS: dict[str, Model] = {
     "cnn": Model("two convolutions of 3x3 and two linear layers", cnn),
+    "lenet": Model("two convolutions of 5x5 and three linear layers, for 16x16 or more", lenet),
     "mlp": Model("one hidden layer of 64", mlp),
 }
 """The networks by name. A new one is a function and one line here."""

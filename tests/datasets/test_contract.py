@@ -4,7 +4,7 @@ Beside the data sets of the registry there is a spy, whose images tell which sam
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,18 @@ SPY_SCALE = SPY_TRAIN + SPY_TEST + 1
 PLAIN = {"rotate": (("invert", False),)}
 """Options with which the spy's images can be read after the shift."""
 
-every_dataset = pytest.mark.parametrize("dataset", [*DATASETS, SPY])
+FILES = {"fashion-mnist": "FashionMNIST/raw", "mnist": "MNIST/raw"}
+"""Where the files of data sets that are not bundled lie, in the folder of data."""
+
+
+def with_files(name: str) -> Any:
+    """The data set as a parameter, skipped where its files are not."""
+    there = name not in FILES or (DATA_DIR is not None and (Path(DATA_DIR) / FILES[name]).is_dir())
+    reason = f"the files of {name} are not in FDA_DATA_DIR ({DATA_DIR})"
+    return pytest.param(name, marks=pytest.mark.skipif(not there, reason=reason))
+
+
+every_dataset = pytest.mark.parametrize("dataset", [*map(with_files, DATASETS), SPY])
 every_shift = pytest.mark.parametrize("shift", list(SHIFTS))
 
 
@@ -53,10 +64,26 @@ def numbers(samples: Samples) -> list[int]:
     return (grey * SPY_SCALE - 1).round().long().tolist()
 
 
+def part_of(name: str) -> Callable[[Path | None, int], Split]:
+    """The first images of a large data set, read once."""
+    load, kept = DATASETS[name].load, []
+
+    def load_part(data_dir: Path | None, seed: int) -> Split:
+        if not kept:
+            whole = load(data_dir, seed)
+            first = torch.arange(2000)
+            kept.append(Split(whole.train.take(first), whole.test.take(first[:800]), whole.classes))
+        return kept[0]
+
+    return load_part
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _spy() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(DATASETS, SPY, Dataset("made for a test", lambda data_dir, seed: spy_split()))
+        for name in FILES:
+            patch.setitem(DATASETS, name, Dataset("a part of it", part_of(name)))
         yield
     load_federation.cache_clear()
 
@@ -197,7 +224,7 @@ def load_unshifted(dataset: str) -> Split:
     return DATASETS[dataset].load(Path(DATA_DIR) if DATA_DIR else None, 0)
 
 
-@pytest.mark.parametrize("dataset", list(DATASETS))
+@pytest.mark.parametrize("dataset", [*map(with_files, DATASETS)])
 def test_no_test_image_of_a_data_set_is_a_training_image(dataset: str) -> None:
     split = load_unshifted(dataset)
     train, test = (len(torch.unique(samples.x, dim=0)) for samples in (split.train, split.test))
@@ -205,7 +232,7 @@ def test_no_test_image_of_a_data_set_is_a_training_image(dataset: str) -> None:
     assert both == train + test
 
 
-@pytest.mark.parametrize("dataset", list(DATASETS))
+@pytest.mark.parametrize("dataset", [*map(with_files, DATASETS)])
 def test_a_data_set_has_all_classes_on_both_sides_and_a_summary(dataset: str) -> None:
     split = load_unshifted(dataset)
     for samples in (split.train, split.test):

@@ -1,0 +1,76 @@
+"""MNIST and Fashion-MNIST, read by torchvision: 60,000 images of 28x28 to train on, 10,000 to test on."""
+
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fda_flower.datasets.samples import Samples, Split
+from fda_flower.errors import ConfigError
+
+CACHE = Path("~/.cache/fda-flower")
+
+
+def load(name: str, data_dir: Path | None, seed: int) -> Split:
+    """The data set with its own division into train and test.
+
+    Parameters
+    ----------
+    name : {"MNIST", "FashionMNIST"}
+        torchvision's name for it, and its folder's.
+    data_dir : Path, optional
+        A folder that holds ``NAME/raw/`` with the four files, unpacked or as ``.gz``; it is only read.
+        Default: ``~/.cache/fda-flower``, into which they are downloaded.
+    seed : int
+        Not used: the division is the data set's own.
+
+    Raises
+    ------
+    ConfigError
+        If files are missing and cannot be downloaded, or are damaged; it names them.
+    """
+    from torchvision import datasets
+
+    dataset: Any = getattr(datasets, name)
+    if data_dir is None:
+        return _read(dataset, CACHE.expanduser(), download=True)
+    raw = data_dir.expanduser() / name / "raw"
+    if all((raw / file.removesuffix(".gz")).exists() for file, _ in dataset.resources):
+        return _read(dataset, raw.parent.parent, download=False)
+    with tempfile.TemporaryDirectory() as scratch:
+        # The user's folder stays as it is: it may be read-only, or shared.
+        unpacked = Path(scratch) / name / "raw"
+        unpacked.mkdir(parents=True)
+        for file, md5 in dataset.resources:
+            _check(raw / file, md5)
+            datasets.utils.extract_archive(str(raw / file), str(unpacked))
+        return _read(dataset, Path(scratch), download=False)
+
+
+load_mnist = partial(load, "MNIST")
+load_fashion_mnist = partial(load, "FashionMNIST")
+
+
+def _check(path: Path, md5: str) -> None:
+    from torchvision.datasets.utils import check_integrity
+
+    if not path.exists():
+        raise ConfigError(
+            f"the data file '{path}' is missing: put it there, or leave --data-dir (FDA_DATA_DIR) out to "
+            "download the data set"
+        )
+    if not check_integrity(str(path), md5):
+        raise ConfigError(f"the data file '{path}' is damaged (its md5 is not {md5}): get it again")
+
+
+def _read(dataset: Any, root: Path, download: bool) -> Split:
+    try:
+        parts = [dataset(root, train=train, download=download) for train in (True, False)]
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"{dataset.__name__} cannot be read from '{root}' ({reason}): get its files again, or name a "
+            "folder that has them by --data-dir (FDA_DATA_DIR)"
+        ) from error
+    train, test = (Samples(part.data[:, None].float() / 255, part.targets.long()) for part in parts)
+    return Split(train, test, 10)
