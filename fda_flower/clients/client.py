@@ -73,7 +73,7 @@ class DomainClient(NumPyClient):
         """
         self._load(parameters)
         seed = derive_seed(self._seed, "train", config.get("server-round", 0), self.domain.name)
-        with repeatable(seed, self._threads):
+        with repeatable(seed, self._threads, self.domain.train.y.device):
             recorder = self.recorder(config)
             generator = torch.Generator().manual_seed(seed)
             steps, loss = train(self.model, self.domain.train, self.training, generator, recorder)
@@ -91,7 +91,7 @@ class DomainClient(NumPyClient):
         """Loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""
         self._load(parameters)
         seed = derive_seed(self._seed, "test", config.get("server-round", 0), self.domain.name)
-        with repeatable(seed, self._threads):
+        with repeatable(seed, self._threads, self.domain.train.y.device):
             generator = torch.Generator().manual_seed(seed)
             loss, accuracy = evaluate(self.model, self.domain.test, generator)
         return loss, len(self.domain.test), {"accuracy": accuracy}

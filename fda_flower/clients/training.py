@@ -13,6 +13,8 @@ from fda_flower.clients.recorder import Recorder
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError, unknown
 
+CPU = torch.device("cpu")
+
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "sgd": torch.optim.SGD,
@@ -113,15 +115,19 @@ def evaluate(
 
 
 @contextmanager
-def repeatable(seed: int, threads: int) -> Iterator[None]:
+def repeatable(seed: int, threads: int, device: torch.device = CPU) -> Iterator[None]:
     """Global random state and number of threads fixed inside, and as they were after.
 
     Dropout and the like draw from the global state, and the number of threads decides the order of
     sums: with both fixed a client's training has the same bits in any process.
     """
     before, deterministic = torch.get_num_threads(), torch.backends.cudnn.deterministic
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    # Not torch.manual_seed: without a GPU it spends a millisecond a call on looking for one.
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(gpus):
+        torch.default_generator.manual_seed(seed)
+        if gpus:
+            torch.cuda.manual_seed(seed)
         torch.set_num_threads(threads)
         torch.backends.cudnn.deterministic = True
         try:

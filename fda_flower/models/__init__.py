@@ -44,8 +44,8 @@ def build_model(name: str, shape: tuple[int, ...], classes: int, seed: int) -> n
     """
     if name not in MODELS:
         raise unknown("model", name, MODELS)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(seed)
         return MODELS[name].build(shape, classes)
 
 
