@@ -5,6 +5,8 @@ It keeps one copy of the parameters, refreshed in place after each step, and nev
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,25 @@ from fda_flower.errors import unknown
 
 Arrays = dict[str, NDArray[Any]]
 
-PART = 2**18
-"""Elements that are turned into float64 at a time: few calls, and a temporary that stays in the cache."""
+PART = 2**16
+"""Elements that are recorded at a time: they stay in the cache from the first operation to the last."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of the model as one vector, with the pieces of the parameters that it is made of.
+
+    Attributes
+    ----------
+    flat : Tensor
+        The parameters before the step; for a moment ``-δ_j``; then the parameters after it.
+    before, after : list[Tensor]
+        Views of `flat` and of the parameters, of the same shapes.
+    """
+
+    flat: Tensor
+    before: list[Tensor]
+    after: list[Tensor]
 
 
 class Recorder(ABC):
@@ -31,37 +50,58 @@ class Recorder(ABC):
     """
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self._parameters = [parameter.detach() for parameter in parameters]
-        # The parameters before the step; for a moment -δ_j; then the parameters after it.
-        self._flat = torch.cat([parameter.reshape(-1) for parameter in self._parameters])
-        layers = torch.split(self._flat, [parameter.numel() for parameter in self._parameters])
-        self._layers = [
-            layer.view_as(parameter) for layer, parameter in zip(layers, self._parameters, strict=True)
-        ]
-        self._parts = torch.split(self._flat, PART)
+        self._parts = _cut([parameter.detach() for parameter in parameters])
+        self._lengths = [part.flat.numel() for part in self._parts]
         self._norms: list[Tensor] = []
 
     def step(self) -> None:
         """Record the step that the optimizer has just made."""
-        torch._foreach_sub_(self._layers, self._parameters)
-        self._norms.append(torch.stack(torch._foreach_norm(self._parts, 2, dtype=torch.float64)))
-        self._keep()
-        torch._foreach_copy_(self._layers, self._parameters)
+        norms = []
+        self._begin()
+        for index, part in enumerate(self._parts):
+            torch._foreach_sub_(part.before, part.after)
+            norms.append(torch.linalg.vector_norm(part.flat, dtype=torch.float64))
+            self._keep(index, part.flat)
+            torch._foreach_copy_(part.before, part.after)
+        self._norms.append(torch.stack(norms))
 
     def arrays(self) -> Arrays:
         """What was recorded of ``B`` steps, as `fda_flower.aggregation.batches` has it."""
         norms = torch.stack(self._norms) if self._norms else torch.zeros(0, 1)
         return {"norms": norms.square().sum(dim=1).cpu().numpy().astype(np.float64)}
 
+    def _begin(self) -> None:  # noqa: B027 - only some forms have something to prepare
+        """Prepare for a step."""
+
     @abstractmethod
-    def _keep(self) -> None:
-        """Keep what the form needs of ``-δ_j``, which `_flat` holds, cut into `_parts`."""
+    def _keep(self, index: int, negative: Tensor) -> None:
+        """Keep what the form needs of a part of ``-δ_j``."""
+
+
+def _cut(parameters: Sequence[Tensor]) -> list[Part]:
+    """Copies of the parameters, in parts of about `PART` elements."""
+    pieces = [
+        piece
+        for parameter in parameters
+        for piece in (torch.split(parameter.view(-1), PART) if parameter.is_contiguous() else [parameter])
+    ]
+    parts, group = [], list[Tensor]()
+    for i, piece in enumerate(pieces):
+        group.append(piece)
+        sizes = [each.numel() for each in group]
+        if i + 1 == len(pieces) or sum(sizes) + pieces[i + 1].numel() > PART:
+            flat = torch.cat([each.reshape(-1) for each in group])
+            views = torch.split(flat, sizes)
+            before = [view.view_as(each) for view, each in zip(views, group, strict=True)]
+            parts.append(Part(flat, before, group))
+            group = []
+    return parts
 
 
 class NormsRecorder(Recorder):
     """``‖δ_j‖²`` of each step: ``B`` numbers."""
 
-    def _keep(self) -> None:
+    def _keep(self, index: int, negative: Tensor) -> None:
         pass
 
 
@@ -71,15 +111,16 @@ class SketchRecorder(Recorder):
     def __init__(self, parameters: Sequence[Tensor], sketch: CountSketch) -> None:
         super().__init__(parameters)
         self._size = sketch.size
-        places = torch.from_numpy(sketch.places(self._flat.numel()))
-        self._places = torch.split(places.to(self._flat.device), PART)
+        places = torch.from_numpy(sketch.places(sum(self._lengths)))
+        self._places = torch.split(places.to(self._parts[0].flat.device), self._lengths)
         self._sums: list[Tensor] = []
 
-    def _keep(self) -> None:
-        sums = torch.zeros(2 * self._size, dtype=torch.float64, device=self._flat.device)
-        for places, part in zip(self._places, self._parts, strict=True):
-            sums.index_add_(0, places, part.double())
-        self._sums.append(sums)
+    def _begin(self) -> None:
+        device = self._places[0].device
+        self._sums.append(torch.zeros(2 * self._size, dtype=torch.float64, device=device))
+
+    def _keep(self, index: int, negative: Tensor) -> None:
+        self._sums[-1].index_add_(0, self._places[index], negative.double())
 
     def arrays(self) -> Arrays:
         """Norms and sketches."""
@@ -93,14 +134,19 @@ class FullRecorder(Recorder):
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         super().__init__(parameters)
+        self._starts = [0, *accumulate(self._lengths)]
         self._rows: list[NDArray[np.float32]] = []
 
-    def _keep(self) -> None:
-        self._rows.append(self._flat.neg().cpu().float().numpy())
+    def _begin(self) -> None:
+        self._rows.append(np.empty(self._starts[-1], np.float32))
+
+    def _keep(self, index: int, negative: Tensor) -> None:
+        row = self._rows[-1][self._starts[index] : self._starts[index + 1]]
+        row[:] = negative.neg().cpu().float().numpy()
 
     def arrays(self) -> Arrays:
         """Norms and updates."""
-        rows = np.stack(self._rows) if self._rows else np.zeros((0, self._flat.numel()), np.float32)
+        rows = np.stack(self._rows) if self._rows else np.zeros((0, self._starts[-1]), np.float32)
         return {**super().arrays(), "full": rows}
 
 
