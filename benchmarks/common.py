@@ -4,6 +4,7 @@ import argparse
 import math
 import os
 import platform
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
@@ -22,12 +23,17 @@ def quick_asked(description: str | None) -> bool:
 
 
 def seconds_of(functions: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Least seconds of each function, since other load only adds; called in turns, so that all meet it."""
+    """Least seconds of each function, since other load only adds.
+
+    They are called in turns, so that all meet that load, and each turn in another order, as what ran before
+    leaves its own data in the cache.
+    """
     seconds = dict.fromkeys(functions, math.inf)
     for function in functions.values():
         function()
+    generator = random.Random(0)
     for _ in range(repeats):
-        for name, function in functions.items():
+        for name, function in generator.sample(list(functions.items()), len(functions)):
             begun = time.perf_counter()
             function()
             seconds[name] = min(seconds[name], time.perf_counter() - begun)

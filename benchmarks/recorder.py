@@ -61,7 +61,7 @@ def digits_cnn() -> nn.Module:
 
 CASES = (
     Case("digits CNN", digits_cnn, (1, 8, 8), 50, 4, 200),
-    Case("ResNet-18", resnet18, (3, 96, 96), 40, 8, 15),
+    Case("ResNet-18", resnet18, (3, 96, 96), 40, 8, 40),
 )
 
 

@@ -52,7 +52,7 @@ class Recorder(ABC):
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self._parts = _cut([parameter.detach() for parameter in parameters])
         self._lengths = [part.flat.numel() for part in self._parts]
-        self._norms: list[Tensor] = []
+        self._norms: list[list[Tensor]] = []
 
     def step(self) -> None:
         """Record the step that the optimizer has just made."""
@@ -63,11 +63,12 @@ class Recorder(ABC):
             norms.append(torch.linalg.vector_norm(part.flat, dtype=torch.float64))
             self._keep(index, part.flat)
             torch._foreach_copy_(part.before, part.after)
-        self._norms.append(torch.stack(norms))
+        self._norms.append(norms)
 
     def arrays(self) -> Arrays:
         """What was recorded of ``B`` steps, as `fda_flower.aggregation.batches` has it."""
-        norms = torch.stack(self._norms) if self._norms else torch.zeros(0, 1)
+        rows = [torch.stack(norms) for norms in self._norms]
+        norms = torch.stack(rows) if rows else torch.zeros(0, 1)
         return {"norms": norms.square().sum(dim=1).cpu().numpy().astype(np.float64)}
 
     def _begin(self) -> None:  # noqa: B027 - only some forms have something to prepare
