@@ -39,7 +39,7 @@ def make_client(config: RunConfig, name: str) -> DomainClient:
     if name not in federation.domains:
         raise unknown("domain", name, federation.domains)
     device = find_device(config.device)
-    model = _model(config.model, federation.shape, federation.classes, device)
+    model = _model(config, federation.shape, federation.classes, device)
     is_target = name == federation.target
     return (TargetClient if is_target else SourceClient)(
         _domain(config, name, device),
@@ -62,8 +62,8 @@ def _domain(config: RunConfig, name: str, device: torch.device) -> Domain:
 
 
 @lru_cache(maxsize=2)
-def _model(name: str, shape: tuple[int, ...], classes: int, device: torch.device) -> nn.Module:
-    return build_model(name, shape, classes, seed=0).to(device)
+def _model(config: RunConfig, shape: tuple[int, ...], classes: int, device: torch.device) -> nn.Module:
+    return build_model(config.model, shape, classes, 0, dict(config.model_options)).to(device)
 
 
 app = make_client_app()

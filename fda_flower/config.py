@@ -7,17 +7,23 @@ from typing import Any
 import torch
 
 from fda_flower.clients import LocalTraining
-from fda_flower.datasets import DataSpec
+from fda_flower.datasets import Amount, DataSpec, read_amount
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.models import MODELS
 from fda_flower.options import read_options, split_options
 from fda_flower.strategies import METHODS
-from fda_flower.strategies.base import CommonOptions
+from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.weighting import betas_of, check_beta
 
 OptionPairs = tuple[tuple[str, Any], ...]
+Options = Mapping[str, Any] | OptionPairs
 
-OPTIONAL = ("beta", "sources", "target", "target_samples", "target_learning_rate", "data_dir")
+OPTION_FIELDS = tuple(f"{kind}_options" for kind in ("dataset", "shift", "partition", "method", "model"))
+
+OPTIONAL = (
+    *("shift", "sources", "target", "only_sources", "target_samples", "source_samples", "data_dir"),
+    *("beta", "variant", "initial_rounds", "target_learning_rate"),
+)
 """Fields that may be None; in Flower's configuration that is empty text."""
 
 
@@ -27,12 +33,18 @@ class RunConfig:
 
     Attributes
     ----------
-    dataset, shift, method, model, optimizer : str
-        Names; ``fda list`` shows them.
-    shift_options, method_options : mapping or pairs
-        Options of the shift and of the method's strategy; as text ``"angle=45 invert=false"``.
+    dataset, shift, partition, method, model, optimizer : str
+        Names; ``fda list`` shows them. Default of the shift: the data set's, if it needs one.
+    dataset_options, shift_options, partition_options, method_options, model_options : mapping or pairs
+        Options of each; as text ``"angle=45 invert=false"``.
+    variant : {"authors", "definitions"}, optional
+        The method as the authors' code runs it, or as the paper defines it; `method_options` come on top.
     rounds : int
-        Rounds of local training and aggregation.
+        Rounds of local training and aggregation, beside the initial ones.
+    initial_rounds : int, optional
+        Rounds before them in which the sources alone train. Default: the method's, usually 0.
+    rate_factor : float
+        Of both learning rates, after the initial rounds.
     seed : int
         Decides the data's split, the model's first weights and the order of samples.
     beta : float or sequence, optional
@@ -41,8 +53,11 @@ class RunConfig:
         Number of sources. Default: the shift's.
     target : str, optional
         The target's domain. Default: the shift's.
-    target_samples : int, optional
-        Labelled samples of the target; None for all it has.
+    only_sources : sequence of str, optional
+        The sources that take part, by domain; as text ``"photo,sketch"``. Default: all.
+    target_samples, source_samples : int or str, optional
+        Labelled samples of the target, samples of each source: a number, or a share such as ``"15%"``;
+        None or ``"all"`` for all.
     learning_rate, batch_size : float, int
         Of the sources.
     target_learning_rate, target_batch_size : float, int
@@ -63,17 +78,26 @@ class RunConfig:
     """
 
     dataset: str = "digits"
-    shift: str = "rotate"
-    shift_options: Mapping[str, Any] | OptionPairs = ()
+    dataset_options: Options = ()
+    shift: str | None = None
+    shift_options: Options = ()
+    partition: str = "even"
+    partition_options: Options = ()
     method: str = "fedgp-auto"
-    method_options: Mapping[str, Any] | OptionPairs = ()
+    method_options: Options = ()
+    variant: str | None = None
     rounds: int = 30
+    initial_rounds: int | None = None
+    rate_factor: float = 1.0
     seed: int = 0
     beta: float | Sequence[float] | None = None
     sources: int | None = None
     target: str | None = None
-    target_samples: int | None = 50
+    only_sources: Sequence[str] | None = None
+    target_samples: Amount | None = 50
+    source_samples: Amount | None = None
     model: str = "cnn"
+    model_options: Options = ()
     optimizer: str = "adam"
     learning_rate: float = 0.003
     batch_size: int = 16
@@ -103,26 +127,42 @@ class RunConfig:
             if isinstance(beta, Mapping):
                 raise ConfigError(f"beta is {beta!r}: give one number, or one for each source in order")
             object.__setattr__(self, "beta", check_beta(beta))
-        for name in ("shift_options", "method_options"):
+        for name in OPTION_FIELDS:
             options = getattr(self, name)
             read = split_options(options) if isinstance(options, str) else dict(options)
             object.__setattr__(self, name, tuple(sorted(read.items())))
-        object.__setattr__(self, "shift_options", self.data.shift_options)
+        if isinstance(self.only_sources, str):
+            object.__setattr__(self, "only_sources", [name.strip() for name in self.only_sources.split(",")])
+        if self.only_sources is not None:
+            object.__setattr__(self, "only_sources", tuple(self.only_sources))
+        data = self.data
+        for name in ("shift", "shift_options", "dataset_options", "partition_options"):
+            object.__setattr__(self, name, getattr(data, name))
+        for name in ("target_samples", "source_samples"):
+            object.__setattr__(self, name, read_amount(name.replace("_", "-"), getattr(self, name)))
+        self._check_model()
         # Making these checks what they are made of.
         _ = self.source_training, self.target_training
         self._check_method()
-        if self.target_samples is not None:
-            self.check_target_samples(self.target_samples)
+        if isinstance(self.data.target_samples, int):
+            self.check_target_samples(self.data.target_samples)
 
     def _convert_numbers(self) -> None:
         """Fields to the types that they declare; text and numbers may come from anywhere."""
-        free = {"beta", "shift_options", "method_options"}
+        free = {"beta", "only_sources", "target_samples", "source_samples", *OPTION_FIELDS}
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in free}
         if none := [name for name, value in given.items() if value is None and name not in OPTIONAL]:
             raise ConfigError(f"{none[0]} is None: give a value, or leave it out")
         known = {name: value for name, value in given.items() if value is not None}
         for name, value in read_options("the run", RunConfig, known, free).items():
             object.__setattr__(self, name, value)
+
+    def _check_model(self) -> None:
+        hidden = {"shape", "classes"}
+        options = read_options(
+            f"model '{self.model}'", MODELS[self.model].build, dict(self.model_options), hidden
+        )
+        object.__setattr__(self, "model_options", tuple(sorted(options.items())))
 
     def _check_method(self) -> None:
         build, what = METHODS[self.method].build, f"method '{self.method}'"
@@ -133,6 +173,8 @@ class RunConfig:
             if not METHODS[self.method].weighted:
                 raise ConfigError(f"{what} has no beta: leave it out, or choose FedDA or FedGP")
             betas_of(self.beta, self.data.source_names)
+        if self.variant is not None and self.variant not in METHODS[self.method].variants:
+            raise unknown("variant", self.variant, METHODS[self.method].variants)
         build(**self.strategy_options())
 
     def check_target_samples(self, samples: int) -> None:
@@ -146,8 +188,19 @@ class RunConfig:
 
     def strategy_options(self) -> dict[str, Any]:
         """Keyword arguments of the method's strategy."""
-        beta = {} if self.beta is None else {"beta": self.beta}
-        return {**dict(self.method_options), **beta}
+        method = METHODS[self.method]
+        options = dict(method.variants[self.variant]) if self.variant else {}
+        options |= dict(self.method_options)
+        if self.beta is not None:
+            options["beta"] = self.beta
+        if self.initial_rounds is not None:
+            options["initial_rounds"] = self.initial_rounds
+        return {**options, "rate_factor": self.rate_factor}
+
+    @property
+    def all_rounds(self) -> int:
+        """The rounds of a run, the initial ones among them."""
+        return self.rounds + METHODS[self.method].build(**self.strategy_options()).initial_rounds
 
     @property
     def data(self) -> DataSpec:
@@ -155,10 +208,15 @@ class RunConfig:
         return DataSpec(
             dataset=self.dataset,
             shift=self.shift,
-            shift_options=tuple(self.shift_options),  # type: ignore[arg-type]
+            shift_options=_pairs(self.shift_options),
+            dataset_options=_pairs(self.dataset_options),
+            partition=self.partition,
+            partition_options=_pairs(self.partition_options),
             num_sources=self.sources,
             target=self.target,
-            target_samples=self.target_samples,
+            only_sources=None if self.only_sources is None else tuple(self.only_sources),
+            target_samples=None if METHODS[self.method].whole_target else self.target_samples,
+            source_samples=self.source_samples,
             seed=self.seed,
             data_dir=self.data_dir,
         )
@@ -178,7 +236,7 @@ class RunConfig:
         """What makes two runs the same, as JSON: everything but how long and where they run."""
         free = {"rounds", "device", "data_dir"}
         return {
-            field.name: dict(value) if field.name.endswith("_options") else value
+            field.name: dict(value) if field.name in OPTION_FIELDS else value
             for field in fields(self)
             if field.name not in free
             for value in [getattr(self, field.name)]
@@ -205,6 +263,10 @@ class RunConfig:
             if name in names and (value != "" or name in OPTIONAL)
         }
         return cls(**given)
+
+
+def _pairs(options: Options) -> OptionPairs:
+    return tuple(options.items()) if isinstance(options, Mapping) else options
 
 
 def parse_beta(text: str) -> float | tuple[float, ...]:

@@ -36,7 +36,7 @@ def run_server(
     federation = load_federation(config.data)
     config.check_target_samples(len(federation.domains[federation.target].train))
     seed = derive_seed(config.seed, "model")
-    model = build_model(config.model, federation.shape, federation.classes, seed)
+    model = build_model(config.model, federation.shape, federation.classes, seed, dict(config.model_options))
     state = model.state_dict()
     strategy = METHODS[config.method].build(
         **config.strategy_options(),
@@ -45,7 +45,7 @@ def run_server(
         output=output,
         on_round=on_round,
     )
-    result = strategy.start(grid, ArrayRecord(state), config.rounds)
+    result = strategy.start(grid, ArrayRecord(state), config.all_rounds)
     return result, strategy.history
 
 

@@ -1,6 +1,7 @@
 """What source and target clients share: one domain, one model, one training loop."""
 
 import io
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -62,7 +63,8 @@ class DomainClient(NumPyClient):
         parameters : list of arrays
             The global model, in the order of the state dictionary.
         config : dict
-            ``server-round``; and for the target what `make_recorder` reads.
+            ``server-round``; ``rate-factor``, which multiplies the learning rate; and for the target what
+            `recorder` reads.
 
         Returns
         -------
@@ -72,14 +74,16 @@ class DomainClient(NumPyClient):
             file format, which `fda_flower.clients.serve` sends as arrays.
         """
         self._load(parameters)
+        rate = self.training.learning_rate * config.get("rate-factor", 1.0)
+        training = replace(self.training, learning_rate=rate)
         seed = derive_seed(self._seed, "train", config.get("server-round", 0), self.domain.name)
         with repeatable(seed, self._threads, self.domain.train.y.device):
             recorder = self.recorder(config)
             generator = torch.Generator().manual_seed(seed)
-            steps, loss = train(self.model, self.domain.train, self.training, generator, recorder)
+            steps, loss = train(self.model, self.domain.train, training, generator, recorder)
         metrics: dict[str, Any] = {
             "num-steps": steps,
-            "learning-rate": self.training.learning_rate,
+            "learning-rate": rate,
             "train-loss": loss,
         }
         if recorder is not None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ from fda_flower.errors import ConfigError, unknown
 CPU = torch.device("cpu")
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
+    "adam": partial(torch.optim.Adam, fused=True),
     "sgd": torch.optim.SGD,
 }
 """The optimizers by name. A new one is one line here."""

@@ -9,14 +9,15 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Labelled images.
+    """Labelled images, or rows of features.
 
     Attributes
     ----------
     x : Tensor
-        Images in [0, 1], float32, shape ``(n, channels, height, width)``.
+        Images in [0, 1], float32, shape ``(n, channels, height, width)``, or uint8 in [0, 255]; or
+        features, float32, shape ``(n, features)``.
     y : Tensor
-        Classes, int64, shape ``(n,)``.
+        Classes, int64, shape ``(n,)``; or, where the task is a regression, float32, ``(n, outputs)``.
     noise : float
         Standard deviation of the Gaussian noise added afresh at every access.
     """
@@ -56,6 +57,8 @@ class Samples:
         order = torch.randperm(len(self), generator=generator) if shuffle else torch.arange(len(self))
         for part in order.to(self.y.device).tensor_split(-(-len(self) // size)):
             x = self.x[part]
+            if x.dtype == torch.uint8:
+                x = x.float() / 255
             if self.noise:
                 x = x + self.noise * torch.randn(x.shape, generator=generator).to(x.device)
             yield x, self.y[part]

@@ -11,8 +11,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fda_flower.datasets.partitions import Even, Partition, shuffled
 from fda_flower.datasets.samples import Domain, Samples, Split
 from fda_flower.errors import ConfigError
+
+EVEN = Even()
 
 
 class Shift(ABC):
@@ -20,13 +23,16 @@ class Shift(ABC):
 
     default_sources: ClassVar[int] = 3
     default_target: ClassVar[str] = "target"
+    takes_partition: ClassVar[bool] = True
 
     def names(self, num_sources: int) -> list[str]:
         """Names of the domains, the target's among them."""
         return [*(f"source-{i + 1}" for i in range(num_sources)), "target"]
 
     @abstractmethod
-    def domains(self, data: Split, num_sources: int, generator: torch.Generator) -> list[Domain]:
+    def domains(
+        self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
+    ) -> list[Domain]:
         """The domains, in the order of `names`.
 
         Parameters
@@ -37,6 +43,8 @@ class Shift(ABC):
             Domains beside the target's.
         generator : torch.Generator
             Decides who gets which samples.
+        partition : Partition
+            How the training samples are dealt.
         """
 
     def classes(self, data: Split) -> int:
@@ -51,13 +59,16 @@ class TargetShift(Shift):
     def shifted(self, samples: Samples) -> Samples:
         """The samples as the target sees them."""
 
-    def domains(self, data: Split, num_sources: int, generator: torch.Generator) -> list[Domain]:
-        """Even parts of the training samples; the test samples are shared."""
-        *sources, target = deal(data.train, num_sources + 1, generator)
+    def domains(
+        self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
+    ) -> list[Domain]:
+        """Parts of the training samples; the test samples are shared, the target's those of its classes."""
+        sources, target = partition.deal_with_target(data.train, num_sources, generator)
+        known = data.test.take(torch.nonzero(torch.isin(data.test.y, target.y)).flatten())
         *names, target_name = self.names(num_sources)
         return [
             *(Domain(name, part, data.test) for name, part in zip(names, sources, strict=True)),
-            Domain(target_name, self.shifted(target), self.shifted(data.test)),
+            Domain(target_name, self.shifted(target), self.shifted(known)),
         ]
 
 
@@ -109,11 +120,13 @@ class Label(Shift):
         if not 0 <= self.eta <= 0.5:
             raise ConfigError(f"option 'eta' of shift 'label' is {self.eta}, it must be in [0, 0.5]")
 
-    def domains(self, data: Split, num_sources: int, generator: torch.Generator) -> list[Domain]:
-        """Classes divided by `eta`, then the sources' share dealt evenly."""
+    def domains(
+        self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
+    ) -> list[Domain]:
+        """Classes divided by `eta`, then the sources' share dealt."""
         train, target_train = self._divide(data.train, generator)
         test, target_test = self._divide(data.test, generator)
-        parts = deal(train, num_sources, generator)
+        parts = partition.deal(train, num_sources, generator)
         *names, target = self.names(num_sources)
         domains = [Domain(name, part, test) for name, part in zip(names, parts, strict=True)]
         return [*domains, Domain(target, target_train, target_test)]
@@ -139,6 +152,7 @@ class Color(Shift):
 
     default_sources: ClassVar[int] = 2
     default_target: ClassVar[str] = "-90%"
+    takes_partition: ClassVar[bool] = False
     FLIPPED: ClassVar[float] = 0.25
     DISAGREEMENT: ClassVar[dict[str, float]] = {"+90%": 0.1, "+80%": 0.2, "-90%": 0.9}
 
@@ -148,15 +162,17 @@ class Color(Shift):
             raise ConfigError(f"shift 'color' has 2 sources, {num_sources} were asked for")
         return list(self.DISAGREEMENT)
 
-    def domains(self, data: Split, num_sources: int, generator: torch.Generator) -> list[Domain]:
+    def domains(
+        self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
+    ) -> list[Domain]:
         """An even part of the samples for each domain, coloured."""
         names, half = self.names(num_sources), data.classes // 2
         return [
             Domain(name, *(self._colored(part, half, name, generator) for part in (train, test)))
             for name, train, test in zip(
                 names,
-                deal(data.train, len(names), generator),
-                deal(data.test, len(names), generator),
+                EVEN.deal(data.train, len(names), generator),
+                EVEN.deal(data.test, len(names), generator),
                 strict=True,
             )
         ]
@@ -173,26 +189,13 @@ class Color(Shift):
         return Samples(x, label)
 
 
-def deal(samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
-    """Samples shuffled and dealt into even parts."""
-    if len(samples) < parts:
-        raise ConfigError(f"{len(samples)} samples cannot be dealt to {parts} clients: use fewer sources")
-    order = shuffled(torch.arange(len(samples)), generator)
-    return [samples.take(part) for part in order.tensor_split(parts)]
-
-
-def shuffled(indices: Tensor, generator: torch.Generator) -> Tensor:
-    """The same indices in a random order."""
-    return indices[torch.randperm(len(indices), generator=generator)]
-
-
 def _coins(count: int, probability: float, generator: torch.Generator) -> Tensor:
     return (torch.rand(count, generator=generator) < probability).long()
 
 
-def summary(shift: type[Shift]) -> str:
-    """The first line of a shift's description."""
-    return (shift.__doc__ or "").splitlines()[0]
+def summary(thing: object) -> str:
+    """The first line of the description of a shift, a partition and the like."""
+    return (thing.__doc__ or "").splitlines()[0]
 
 
 SHIFTS: dict[str, type[Shift]] = {

@@ -1,7 +1,8 @@
 """Networks by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,11 +20,12 @@ class Model:
     summary : str
         One line for ``fda list``.
     build : callable
-        From the shape of an image and the number of classes to the network.
+        From the shape of a sample and the number of classes to the network; further keyword arguments
+        are its options.
     """
 
     summary: str
-    build: Callable[[tuple[int, ...], int], nn.Module]
+    build: Callable[..., nn.Module]
 
 
 MODELS: dict[str, Model] = {
@@ -34,7 +36,9 @@ MODELS: dict[str, Model] = {
 """The networks by name. A new one is a function and one line here."""
 
 
-def build_model(name: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+def build_model(
+    name: str, shape: tuple[int, ...], classes: int, seed: int, options: Mapping[str, Any] | None = None
+) -> nn.Module:
     """A network with weights drawn from a seed; the global random state stays as it was.
 
     Raises
@@ -46,7 +50,7 @@ def build_model(name: str, shape: tuple[int, ...], classes: int, seed: int) -> n
         raise unknown("model", name, MODELS)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(seed)
-        return MODELS[name].build(shape, classes)
+        return MODELS[name].build(shape, classes, **(options or {}))
 
 
 __all__ = ["MODELS", "Model", "build_model"]

@@ -1,10 +1,11 @@
 """The base of every strategy: one round of federated domain adaptation, its checks and its records."""
 
+import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from logging import INFO, WARNING
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
@@ -12,25 +13,12 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fda_flower.aggregation import Layers, Update, find_buffers
+from fda_flower.aggregation import Layers, Update, find_buffers, mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies.exchange import Asked, answers, ask
 from fda_flower.strategies.replies import BadReplyError, content_of, read_number, read_update
 from fda_flower.strategies.roster import Node, Roster
 from fda_flower.strategies.run_folder import Record, RunFolder, finite
-
-
-class CommonOptions(TypedDict, total=False):
-    """Options that every strategy takes; see `DomainAdaptationStrategy`."""
-
-    target: str | None
-    min_sources: int
-    wait_for: int | None
-    wait_seconds: float
-    max_held_rounds: int
-    buffers: Collection[str] | None
-    output: RunFolder | None
-    on_round: Callable[[Record], None] | None
 
 
 class DomainAdaptationStrategy(Strategy):
@@ -50,6 +38,11 @@ class DomainAdaptationStrategy(Strategy):
         How long to wait for them.
     max_held_rounds : int
         After so many rounds in a row that could not change the model, the run ends with an error.
+    initial_rounds : int
+        Rounds in which the sources alone train and are averaged, before the method begins (Jiang et al.,
+        ICLR 2024, Section C.2). They are the first of the rounds asked for.
+    rate_factor : float
+        Clients multiply their learning rate by it after the initial rounds (Section C.4).
     buffers : Collection[str], optional
         Names of the arrays that are no parameters. Default: `fda_flower.aggregation.find_buffers`.
     output : RunFolder, optional
@@ -65,6 +58,8 @@ class DomainAdaptationStrategy(Strategy):
 
     trains: ClassVar[frozenset[str]] = frozenset({"source", "target"})
     """The roles that train; the others are not asked to."""
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"authors": {}, "definitions": {}}
+    """Settings that make the method what the authors' code does, or what the paper defines."""
 
     def __init__(
         self,
@@ -74,6 +69,8 @@ class DomainAdaptationStrategy(Strategy):
         wait_for: int | None = None,
         wait_seconds: float = 60.0,
         max_held_rounds: int = 3,
+        initial_rounds: int = 0,
+        rate_factor: float = 1.0,
         buffers: Collection[str] | None = None,
         output: RunFolder | None = None,
         on_round: Callable[[Record], None] | None = None,
@@ -82,7 +79,13 @@ class DomainAdaptationStrategy(Strategy):
             raise ConfigError(f"min_sources is {min_sources}, it must be at least 1")
         if max_held_rounds < 1:
             raise ConfigError(f"max_held_rounds is {max_held_rounds}, it must be at least 1")
+        if initial_rounds < 0:
+            raise ConfigError(f"initial_rounds is {initial_rounds}, it must not be negative")
+        if not 0 < rate_factor < math.inf:
+            raise ConfigError(f"rate_factor is {rate_factor}, it must be a number above 0")
         self.min_sources = min_sources
+        self.initial_rounds = initial_rounds
+        self.rate_factor = rate_factor
         self.max_held_rounds = max_held_rounds
         self.history: list[Record] = []
         self.roster = Roster(target)
@@ -119,7 +122,11 @@ class DomainAdaptationStrategy(Strategy):
 
     def settings(self) -> Record:
         """What defines the strategy, for the run's configuration and the log."""
-        return {"min-sources": self.min_sources}
+        return {
+            "min-sources": self.min_sources,
+            "initial-rounds": self.initial_rounds,
+            "rate-factor": self.rate_factor,
+        }
 
     def extra_config(self, server_round: int, node: Node) -> ConfigRecord:
         """What a method asks of a client beside the training."""
@@ -155,8 +162,11 @@ class DomainAdaptationStrategy(Strategy):
         RunError
             If roles are missing or claimed twice, or the model was held for `max_held_rounds` rounds.
         """
-        if num_rounds < 1:
-            raise ConfigError(f"num_rounds is {num_rounds}, it must be at least 1")
+        if num_rounds <= self.initial_rounds:
+            raise ConfigError(
+                f"num_rounds is {num_rounds}, it must be at least {self.initial_rounds + 1}"
+                + (f" with {self.initial_rounds} initial rounds" if self.initial_rounds else "")
+            )
         result, done = Result(arrays=initial_arrays), 0
         if self._output is not None:
             done = self._resume(self._output, result)
@@ -216,12 +226,14 @@ class DomainAdaptationStrategy(Strategy):
         self.roster.refresh(grid, timeout=self._timeout)
         self.check_roster()
         self._model = {name: array.numpy() for name, array in arrays.items()}
-        self._record = {"round": server_round}
+        self._record = {"round": server_round, "initial": server_round <= self.initial_rounds}
         about = ConfigRecord({"server-round": server_round})
+        if self.rate_factor != 1 and not self._record["initial"]:
+            about["rate-factor"] = self.rate_factor
         self._asked = [
             ask(node, "train", arrays, config, about, self.extra_config(server_round, node))
             for node in self.roster.nodes
-            if self._role(node) in self.trains
+            if self._role(node) in self._training_now()
         ]
         return [each.message for each in self._asked]
 
@@ -248,7 +260,7 @@ class DomainAdaptationStrategy(Strategy):
         record["held"] = self._why_held(target, sources)
         new = None
         if record["held"] is None:
-            combined = self.combine(self._model, target, sources, record)
+            combined = self._combine_now(target, sources, record)
             new = ArrayRecord({name: Array(array) for name, array in combined.items()})
             self._model = combined
         else:
@@ -332,10 +344,20 @@ class DomainAdaptationStrategy(Strategy):
         self.read_extra(content, node, update, entry)
         return update
 
+    def _training_now(self) -> frozenset[str]:
+        return frozenset({"source"}) if self._record["initial"] else self.trains
+
+    def _combine_now(self, target: Update | None, sources: Mapping[str, Update], record: Record) -> Layers:
+        if record["initial"]:
+            updates = list(sources.values())
+            return mean_update(self._model, updates, source_weights(updates))
+        return self.combine(self._model, target, sources, record)
+
     def _why_held(self, target: Update | None, sources: Mapping[str, Update]) -> str | None:
-        if "target" in self.trains and target is None:
+        training = self._training_now()
+        if "target" in training and target is None:
             return "no usable reply of the target"
-        if "source" in self.trains and len(sources) < self.min_sources:
+        if "source" in training and len(sources) < self.min_sources:
             return f"{len(sources)} usable replies of sources, at least {self.min_sources} needed"
         return None
 

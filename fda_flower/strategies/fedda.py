@@ -1,10 +1,11 @@
 """FedDA: the target's update combined with each source's."""
 
-from typing import ClassVar, Literal, Unpack
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Unpack
 
 from fda_flower import aggregation
 from fda_flower.aggregation import Form, Weighting, beta_fedda
-from fda_flower.strategies.base import CommonOptions
+from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.weighting import Beta, WeightedStrategy
 
 
@@ -26,6 +27,10 @@ class FedDA(WeightedStrategy):
     """
 
     forms: ClassVar[tuple[Form, ...]] = ("norms",)
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "authors": {"updates": "raw", "source_weights": "examples"},
+        "definitions": {"updates": "aligned", "source_weights": "uniform"},
+    }
 
     def __init__(
         self,

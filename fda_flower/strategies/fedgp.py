@@ -1,10 +1,11 @@
 """FedGP: the target's update projected on each source's, and what disagrees dropped."""
 
-from typing import ClassVar, Literal, Unpack
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Unpack
 
 from fda_flower import aggregation
 from fda_flower.aggregation import Form, Weighting, beta_fedgp, beta_fedgp_thresholded
-from fda_flower.strategies.base import CommonOptions
+from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.weighting import Beta, WeightedStrategy
 
 
@@ -31,6 +32,10 @@ class FedGP(WeightedStrategy):
     """
 
     forms: ClassVar[tuple[Form, ...]] = ("sketch", "full")
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "authors": {"granularity": "layer", "magnitude": "cosine", "thresholded": True},
+        "definitions": {"granularity": "model", "magnitude": "projection", "source_weights": "uniform"},
+    }
 
     def __init__(
         self,

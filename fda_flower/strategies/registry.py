@@ -1,9 +1,10 @@
 """The methods by name. A new one is a strategy in a file of its own, and one line here."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.fedavg import FedAvg
@@ -25,17 +26,27 @@ class Method:
         One line for ``fda list``.
     build : callable
         Makes its strategy from options.
+    whole_target : bool
+        Whether the target trains on all its training samples, whatever number is labelled.
     """
 
     label: str
     summary: str
     build: Callable[..., DomainAdaptationStrategy]
+    whole_target: bool = False
 
     @property
     def auto(self) -> bool:
         """Whether it estimates β, and so needs at least two batches on the target."""
         parameter = inspect.signature(self.build).parameters.get("auto")
         return parameter is not None and parameter.default is True
+
+    @property
+    def variants(self) -> Mapping[str, Mapping[str, Any]]:
+        """Its strategy's options by variant; see `DomainAdaptationStrategy.variants`."""
+        strategy: Any = self.build.func if isinstance(self.build, partial) else self.build
+        variants: Mapping[str, Mapping[str, Any]] = strategy.variants
+        return variants
 
     @property
     def weighted(self) -> bool:
@@ -47,6 +58,8 @@ class Method:
         return option.replace("-", "_") in inspect.signature(self.build).parameters
 
 
+FINETUNE = partial(TargetOnly, initial_rounds=50)
+
 METHODS: dict[str, Method] = {
     "source-only": Method("Source Only", "the sources' mean; the target does not train", SourceOnly),
     "fedavg": Method("FedAvg", "the mean of all clients, target included", FedAvg),
@@ -55,4 +68,6 @@ METHODS: dict[str, Method] = {
     "fedgp": Method("FedGP", "the target projected on each source, with a fixed β", FedGP),
     "fedda-auto": Method("FedDA_Auto", "FedDA, β estimated every round", partial(FedDA, auto=True)),
     "fedgp-auto": Method("FedGP_Auto", "FedGP, β estimated every round", partial(FedGP, auto=True)),
+    "finetune-offline": Method("Finetune_Offline", "50 rounds of the sources, then the target", FINETUNE),
+    "oracle": Method("Oracle", "the target alone, with all its labels", TargetOnly, whole_target=True),
 }

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import ClassVar, Unpack
 
 from fda_flower.aggregation import Layers, Update, Weighting, mean_update, source_weights
-from fda_flower.strategies.base import CommonOptions, DomainAdaptationStrategy
+from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.run_folder import Record
 
 
