@@ -49,12 +49,17 @@ def run_server(
     return result, strategy.history
 
 
+def versions() -> dict[str, str]:
+    """What a run was made with."""
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
 def make_folder(path: str, config: RunConfig, resume: bool = False) -> RunFolder:
     """The folder of a run, with the versions and the machine noted."""
     notes = {
         "rounds": config.rounds,
         "device": config.device,
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "versions": versions(),
     }
     return RunFolder(path, config.identity(), notes, resume)
 

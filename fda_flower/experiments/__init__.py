@@ -1,6 +1,18 @@
-"""Runs and comparisons of runs."""
+"""Runs, comparisons of runs, and experiments, which are tables of runs in files."""
 
 from fda_flower.experiments.compare import Comparison, compare
+from fda_flower.experiments.definition import Experiment, read_experiment
+from fda_flower.experiments.experiment import load_results, run_experiment
 from fda_flower.experiments.run import RunResult, run, run_config
 
-__all__ = ["Comparison", "RunResult", "compare", "run", "run_config"]
+__all__ = [
+    "Comparison",
+    "Experiment",
+    "RunResult",
+    "compare",
+    "load_results",
+    "read_experiment",
+    "run",
+    "run_config",
+    "run_experiment",
+]

@@ -1,23 +1,19 @@
 """Several methods and seeds on one federation, beside each other."""
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from fda_flower.config import RunConfig
 from fda_flower.engines import ENGINES
-from fda_flower.errors import ConfigError, FdaError, RunError, unknown
+from fda_flower.errors import ConfigError, RunError, unknown
+from fda_flower.experiments.processes import State, run_all
 from fda_flower.experiments.run import run_config
 from fda_flower.reporting import Row, make_rows, plot_runs, save_figure, to_csv, to_markdown
 from fda_flower.strategies import METHODS, RunFolder
 from fda_flower.strategies.run_folder import Record, write_atomically
-
-POLL_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -133,40 +129,19 @@ def _run_cells(
     resume: bool,
     on_progress: Callable[[int, int], None] | None,
 ) -> dict[str, str]:
-    total = sum(cell.config.rounds for cell in cells)
-    failures: dict[str, str] = {}
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(_run_cell, cell, engine, resume): cell for cell in cells}
-        try:
-            while True:
-                waiting = [future for future in futures if not future.done()]
-                if on_progress is not None:
-                    on_progress(sum(map(_rounds_done, cells)), total)
-                if not waiting:
-                    break
-                time.sleep(POLL_SECONDS)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    for future, cell in futures.items():
-        if (reason := _failure(future)) is not None:
-            failures[cell.path.name] = reason
-    return failures
+    total = sum(cell.config.all_rounds for cell in cells)
+
+    def on_poll(_: State) -> None:
+        if on_progress is not None:
+            on_progress(sum(map(_rounds_done, cells)), total)
+
+    tasks = {cell.path.name: (cell, engine, resume) for cell in cells}
+    return run_all(_run_cell, tasks, jobs, on_poll)
 
 
-def _run_cell(cell: Cell, engine: str, resume: bool) -> None:
-    """Run in a worker process; a user's mistake comes back as text, since it is not to be a traceback."""
-    import logging
-
-    logging.getLogger("flwr").setLevel(logging.WARNING)
+def _run_cell(task: tuple[Cell, str, bool]) -> None:
+    cell, engine, resume = task
     run_config(cell.config, engine=engine, output=cell.path, resume=resume)
-
-
-def _failure(future: "Future[None]") -> str | None:
-    error = future.exception()
-    if error is None:
-        return None
-    return str(error) if isinstance(error, FdaError) else repr(error)
 
 
 def _rounds_done(cell: Cell) -> int:

@@ -1,0 +1,254 @@
+"""Experiments as files: a table of runs, beside what a paper reports for each."""
+
+import re
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from fda_flower.config import OPTION_FIELDS, RunConfig
+from fda_flower.errors import ConfigError
+from fda_flower.reporting import check_figures
+from fda_flower.reporting.results import Place
+
+Settings = dict[str, Any]
+
+MACHINE = ("seed", "data_dir", "device", "threads")
+"""Fields of a run that are the user's or the machine's affair, not an experiment's."""
+RUN_KEYS = frozenset(f.name.replace("_", "-") for f in fields(RunConfig) if f.name not in MACHINE)
+NO_GROUP: Settings = {"label": ""}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row, column or group: a label, where it is on an axis, and the settings that it brings.
+
+    Attributes
+    ----------
+    label : str
+        In tables and pictures.
+    value : float, optional
+        Its position on a picture's axis.
+    settings : dict
+        Fields of `RunConfig`.
+    paper : dict
+        For a row: the paper's value by column, or by group and column.
+    at : dict[str, dict]
+        For a row: settings for a column or group alone.
+    """
+
+    label: str
+    value: float | None
+    settings: Settings
+    paper: Settings
+    at: dict[str, Settings]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table of runs: every row with every column, in every group, with every seed.
+
+    Attributes
+    ----------
+    name : str
+        The file's name without its ending.
+    text : str
+        The file.
+    title, source, note, axis, group_axis, figures, average
+        See `fda_flower.reporting.Results`.
+    seeds : tuple of int
+        Seeds of each cell.
+    run : dict
+        Settings that all cells share.
+    rows, columns, groups : tuple of Entry
+        What the cells differ in.
+    """
+
+    name: str
+    text: str
+    title: str
+    source: str
+    note: str
+    axis: str
+    group_axis: str
+    figures: tuple[str, ...]
+    average: bool
+    seeds: tuple[int, ...]
+    run: Settings
+    rows: tuple[Entry, ...]
+    columns: tuple[Entry, ...]
+    groups: tuple[Entry, ...]
+
+    @property
+    def places(self) -> list[Place]:
+        """Where cells stand, row by row."""
+        return [(g.label, r.label, c.label) for g in self.groups for r in self.rows for c in self.columns]
+
+    @property
+    def paper(self) -> dict[Place, float]:
+        """What the paper reports, in percent."""
+        return {
+            (group.label, row.label, column): float(value)
+            for group in self.groups
+            for row in self.rows
+            for column, value in (row.paper.get(group.label, {}) if group.label else row.paper).items()
+        }
+
+    def config(self, place: Place, seed: int, overrides: Mapping[str, Any]) -> RunConfig:
+        """The run of a cell.
+
+        Settings of the row win over those of the column, these over the group's and the experiment's;
+        what a row has for one column or group wins over all but `overrides`.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot work; the cell is named.
+        """
+        entries = (self.groups, self.rows, self.columns)
+        group, row, column = (
+            next(entry for entry in kind if entry.label == label)
+            for kind, label in zip(entries, place, strict=True)
+        )
+        own = [row.at[label] for label in (group.label, column.label) if label in row.at]
+        settings: Settings = {}
+        for part in (self.run, group.settings, column.settings, row.settings, *own, overrides):
+            for key, value in part.items():
+                merged = key in OPTION_FIELDS and key in settings
+                settings[key] = {**settings[key], **value} if merged else value
+        try:
+            return RunConfig(**settings, seed=seed)
+        except ConfigError as error:
+            where = ", ".join(filter(None, place))
+            raise ConfigError(f"experiment '{self.name}', cell '{where}': {error}") from error
+
+
+def read_experiment(path: str | Path) -> Experiment:
+    """Read an experiment's file and check all of it.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, or a key or value is wrong: it names the file, the key and the valid ones.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"the experiment '{path}' cannot be read: {error}") from error
+    try:
+        return _experiment(path.stem, text, data)
+    except ConfigError as error:
+        raise ConfigError(f"'{path}': {error}") from error
+
+
+TOP = {
+    **dict.fromkeys(("title", "source", "note", "axis", "group-axis"), str),
+    **{"seeds": list, "figures": list, "average": bool, "run": dict},
+    **dict.fromkeys(("rows", "columns", "groups"), list),
+}
+
+
+def _experiment(name: str, text: str, data: Settings) -> Experiment:
+    _check_keys("the file", data, TOP)
+    for key, kind in TOP.items():
+        if key in data and not isinstance(data[key], kind):
+            raise ConfigError(f"'{key}' must be a {_WORDS[kind]}, it is {data[key]!r}")
+    for key in ("title", "rows", "columns"):
+        if not data.get(key):
+            raise ConfigError(f"'{key}' is missing")
+    figures = tuple(data.get("figures", ("columns", "rounds")))
+    check_figures(figures)
+    seeds = tuple(data.get("seeds", (0,)))
+    whole = all(type(seed) is int and seed >= 0 for seed in seeds)
+    if not seeds or not whole or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"'seeds' is {list(seeds)}: give different whole numbers, such as [0, 1, 2]")
+    experiment = Experiment(
+        name=name,
+        text=text,
+        title=data["title"],
+        source=data.get("source", ""),
+        note=data.get("note", "").strip(),
+        axis=data.get("axis", ""),
+        group_axis=data.get("group-axis", ""),
+        figures=figures,
+        average=data.get("average", False),
+        seeds=seeds,
+        run=_settings("[run]", data.get("run", {})),
+        rows=_entries("rows", data["rows"]),
+        columns=_entries("columns", data["columns"]),
+        groups=_entries("groups", data.get("groups", [NO_GROUP])),
+    )
+    _check_rows(experiment)
+    for place in experiment.places:
+        experiment.config(place, 0, {})
+    return experiment
+
+
+_WORDS = {str: "text", list: "list", bool: "true or false", dict: "table"}
+
+
+def _check_rows(experiment: Experiment) -> None:
+    columns = [column.label for column in experiment.columns]
+    groups = [group.label for group in experiment.groups if group.label]
+    for row in experiment.rows:
+        if groups:
+            _check_keys(f"'paper' of row '{row.label}'", row.paper, groups)
+        for values in row.paper.values() if groups else [row.paper]:
+            _check_keys(f"'paper' of row '{row.label}'", values, columns)
+            for label, value in values.items():
+                if isinstance(value, bool) or not isinstance(value, int | float):
+                    raise ConfigError(
+                        f"'paper' of row '{row.label}', column '{label}' is {value!r}: give a number"
+                    )
+        _check_keys(f"'at' of row '{row.label}'", row.at, [*columns, *groups])
+
+
+OWN = {"rows": ("label", "paper", "at"), "columns": ("label", "value"), "groups": ("label", "value")}
+"""Keys of an entry that are no settings."""
+
+
+def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
+    entries = []
+    for number, item in enumerate(data, 1):
+        where = f"[[{kind}]] number {number}"
+        if not isinstance(item, dict) or not isinstance(item.get("label"), str):
+            raise ConfigError(f"{where} needs a label, which is text")
+        _check_keys(where, item, sorted(RUN_KEYS), OWN[kind])
+        value, at = item.get("value"), item.get("at", {})
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ConfigError(f"'value' of {where} is {value!r}: give a number")
+        entries.append(
+            Entry(
+                item["label"],
+                value,
+                _settings(where, {key: own for key, own in item.items() if key not in OWN[kind]}),
+                item.get("paper", {}),
+                {label: _settings(f"{where}, at '{label}'", own) for label, own in at.items()},
+            )
+        )
+    slugs = [slug(entry.label) for entry in entries]
+    for entry in entries:
+        if slugs.count(slug(entry.label)) > 1:
+            raise ConfigError(f"[[{kind}]] has the label '{entry.label}' twice, or one like it")
+    return tuple(entries)
+
+
+def _settings(where: str, data: Settings) -> Settings:
+    _check_keys(where, data, sorted(RUN_KEYS))
+    return {key.replace("-", "_"): value for key, value in data.items()}
+
+
+def _check_keys(where: str, data: Any, valid: Collection[str], more: Collection[str] = ()) -> None:
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where} is {data!r}, it must be a table")
+    for key in data:
+        if key not in (*more, *valid):
+            raise ConfigError(f"unknown key '{key}' in {where}: choose one of {', '.join((*more, *valid))}")
+
+
+def slug(label: str) -> str:
+    """A label as a part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9.+=-]+", "_", label)

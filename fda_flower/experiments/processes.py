@@ -1,0 +1,112 @@
+"""Run tasks at the same time, each in a process of its own."""
+
+import multiprocessing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
+
+from fda_flower.errors import FdaError
+
+POLL_SECONDS = 0.3
+Argument = TypeVar("Argument")
+
+
+@dataclass
+class State:
+    """How far the tasks are: names of those that run, and why others failed."""
+
+    running: list[str]
+    done: int
+    failures: dict[str, str]
+
+
+def run_all(
+    function: Callable[[Argument], None],
+    tasks: Mapping[str, Argument],
+    jobs: int,
+    on_poll: Callable[[State], None] | None = None,
+) -> dict[str, str]:
+    """Call a function for each task, so many at a time; a task that fails does not stop the others.
+
+    Parameters
+    ----------
+    function : callable
+        Of a module, so that a new process finds it.
+    tasks : Mapping
+        Its argument, by the name of the task.
+    jobs : int
+        Processes at a time.
+    on_poll : callable, optional
+        Called a few times a second, and at the end.
+
+    Returns
+    -------
+    dict[str, str]
+        Why it failed, by the name of the task.
+    """
+    context = _context()
+    waiting = list(tasks.items())
+    running: dict[str, tuple[BaseProcess, Connection]] = {}
+    state = State([], 0, {})
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                name, argument = waiting.pop(0)
+                receiver, sender = context.Pipe(duplex=False)
+                process: BaseProcess = context.Process(
+                    target=_call, args=(function, argument, sender), daemon=False
+                )
+                process.start()
+                sender.close()
+                running[name] = process, receiver
+            wait([process.sentinel for process, _ in running.values()], POLL_SECONDS)
+            for name in [name for name, (process, _) in running.items() if not process.is_alive()]:
+                reason = _reason(*running.pop(name))
+                state.done += reason is None
+                if reason is not None:
+                    state.failures[name] = reason
+            state.running = list(running)
+            if on_poll is not None:
+                on_poll(state)
+    finally:
+        for process, _ in running.values():
+            process.terminate()
+    return state.failures
+
+
+def _context() -> ForkServerContext | SpawnContext:
+    """A server that has the package imported and forks, where there is one: a process costs no import."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fda_flower.experiments.run"])
+    return context
+
+
+def _call(function: Callable[[Any], None], argument: Any, sender: Connection) -> None:
+    """A user's mistake goes back as text, since it is not to be a traceback."""
+    import logging
+
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    try:
+        function(argument)
+    except Exception as error:
+        sender.send(str(error) if isinstance(error, FdaError) else repr(error))
+
+
+def _reason(process: BaseProcess, receiver: Connection) -> str | None:
+    process.join()
+    try:
+        return str(receiver.recv()) if receiver.poll() else _exit_reason(process.exitcode)
+    except EOFError:
+        return _exit_reason(process.exitcode)
+
+
+def _exit_reason(code: int | None) -> str | None:
+    if code == 0:
+        return None
+    killed = " (killed, perhaps since memory ran out: use fewer --jobs)" if code == -9 else ""
+    return f"its process ended with exit code {code}{killed}"
