@@ -1,0 +1,92 @@
+"""The synthetic regression of radial basis functions."""
+
+import math
+
+import pytest
+import torch
+
+from fda_flower.datasets.rbf import INPUTS, WIDTH, _functions, _output, load
+from fda_flower.errors import ConfigError
+
+
+def test_shapes_types_and_shares():
+    data = load(None, 0, samples=50)
+    assert list(data) == ["source", "target"]
+    for split in data.values():
+        assert (split.train.x.shape, split.train.y.shape) == ((40, 50), (40, 10))
+        assert (split.test.x.shape, split.test.y.shape) == ((10, 50), (10, 10))
+        assert {part.dtype for part in (split.train.x, split.train.y)} == {torch.float32}
+        assert split.classes == 10
+    assert len(load(None, 0)["target"].train) == 4000
+
+
+def test_an_output_is_the_sum_of_the_formula():
+    x = torch.tensor([[0.0, 0.0], [1.0, 2.0]], dtype=torch.float64)
+    functions = torch.tensor([[0.0, 0.0, 0.5], [1.0, 0.0, -1.0]], dtype=torch.float64)
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    # Squared distances 0 and 1, 5 and 4; widths (2 · 0.5)² = 1 and (2 · 1)² = 4.
+    expected = [1 - math.exp(-1 / 4), math.exp(-5) - math.exp(-1)]
+    assert _output(x, functions, signs).tolist() == pytest.approx(expected)
+
+
+def test_parameters_are_uniform_and_widths_wider():
+    functions = _functions(torch.Generator().manual_seed(0))
+    assert functions.shape == (10, 100, INPUTS + 1)
+    centres, widths = functions[..., :-1], functions[..., -1]
+    assert 0.499 < float(centres.abs().max()) <= 0.5
+    assert 0.49 * WIDTH < float(widths.abs().max()) <= 0.5 * WIDTH
+
+
+def test_the_targets_outputs_have_unit_variance_on_average():
+    variances = [load(None, seed, samples=1000)["target"].train.y.var(dim=0).mean() for seed in range(16)]
+    assert float(torch.stack(variances).mean()) == pytest.approx(1, abs=0.1)
+
+
+def test_inputs_are_of_a_mixture_around_the_origin():
+    x = load(None, 0)["target"].train.x
+    # A unit covariance and centres of variance 1/12: the overall variance is 1.08.
+    assert float(x.var(dim=0).mean()) == pytest.approx(1 + 1 / 12, abs=0.04)
+
+
+def at_the_same_points(shift: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The source's outputs with this shift, and those of the target's functions."""
+    shifted, plain = (load(None, 0, value, 500)["source"].train for value in (shift, 0.0))
+    assert torch.equal(shifted.x, plain.x)
+    return shifted.y, plain.y
+
+
+def test_the_source_departs_with_the_shift():
+    errors = []
+    for shift in (0.0, 0.01, 0.1, 0.3, 0.6, 1.0):
+        source, target = at_the_same_points(shift)
+        errors.append(float((source - target).square().mean()))
+    assert errors[0] == 0
+    assert errors == sorted(set(errors))
+
+
+def test_the_shift_changes_nothing_of_the_target():
+    first, second = (load(None, 0, shift, 100)["target"] for shift in (0.0, 1.0))
+    for part in ("train", "test"):
+        assert torch.equal(getattr(first, part).x, getattr(second, part).x)
+        assert torch.equal(getattr(first, part).y, getattr(second, part).y)
+
+
+def test_the_seed_decides_all():
+    first, again, other = (load(None, seed, samples=20)["target"].train for seed in (3, 3, 4))
+    assert torch.equal(first.x, again.x)
+    assert torch.equal(first.y, again.y)
+    assert not torch.equal(first.x, other.x)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"shift": -0.1}, "'shift' of data set 'rbf' is -0.1"),
+        ({"shift": 1.5}, "'shift' of data set 'rbf' is 1.5"),
+        ({"shift": float("nan")}, "'shift' of data set 'rbf' is nan"),
+        ({"samples": 9}, "'samples' of data set 'rbf' is 9"),
+    ],
+)
+def test_an_option_out_of_its_range_is_refused(options, words):
+    with pytest.raises(ConfigError, match=words):
+        load(None, 0, **options)
