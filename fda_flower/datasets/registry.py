@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from fda_flower.datasets import digits, mnist
+from fda_flower.datasets import cifar10, digits, folders, mnist
 from fda_flower.datasets.samples import Split
 
 Loaded = Split | Mapping[str, Split]
 """The samples of one data set, or of each of its domains."""
+
+DOMAINBED = "DomainBed's download script (https://github.com/facebookresearch/DomainBed)"
+OFFICE_CALTECH = "https://github.com/ChristophRaab/Office_Caltech_DA_Dataset (its Caltech renamed caltech)"
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,33 @@ class Dataset:
     shift: str = "rotate"
 
 
+def _folders(summary: str, folder: str, domains: str, source: str = DOMAINBED) -> Dataset:
+    names = tuple(domains.split(", "))
+    return Dataset(summary, partial(folders.load, folder, names, source), names)
+
+
 DATASETS: dict[str, Dataset] = {
     "digits": Dataset("scikit-learn's 1,797 handwritten digits, 8x8; no download", digits.load),
     "fashion-mnist": Dataset("70,000 grey images of clothing, 28x28", mnist.load_fashion_mnist),
     "mnist": Dataset("70,000 handwritten digits, 28x28", mnist.load_mnist),
     "colored-mnist": Dataset("MNIST in two colours, two classes", mnist.load_mnist, shift="color"),
+    "cifar-10": Dataset("60,000 colour images of 10 classes, 32x32", cifar10.load, shift="noise"),
+    "pacs": _folders("photos and art, 7 classes", "PACS", "art_painting, cartoon, photo, sketch"),
+    "vlcs": _folders("four photo collections, 5 classes", "VLCS", "Caltech101, LabelMe, SUN09, VOC2007"),
+    "office-home": _folders(
+        "photos and art of things, 65 classes", "office_home", "Art, Clipart, Product, Real World"
+    ),
+    "terra-incognita": _folders(
+        "animals at four camera traps, 10 classes",
+        "terra_incognita",
+        "location_100, location_38, location_43, location_46",
+    ),
+    "domain-net": _folders(
+        "587,000 photos and drawings, 345 classes",
+        "domain_net",
+        "clipart, infograph, painting, quickdraw, real, sketch",
+    ),
+    "office-caltech10": _folders(
+        "office things, 10 classes", "office_caltech_10", "amazon, caltech, dslr, webcam", OFFICE_CALTECH
+    ),
 }

@@ -15,7 +15,8 @@ class Samples:
     ----------
     x : Tensor
         Images in [0, 1], float32, shape ``(n, channels, height, width)``, or uint8 in [0, 255]; or
-        features, float32, shape ``(n, features)``.
+        features, float32, shape ``(n, features)``. It may be anything that can be indexed by a tensor,
+        moved by ``to``, and, to take samples, cut by ``index_select``: `folders.ImageFiles`.
     y : Tensor
         Classes, int64, shape ``(n,)``; or, where the task is a regression, float32, ``(n, outputs)``.
     noise : float
@@ -31,7 +32,7 @@ class Samples:
 
     def take(self, indices: Tensor) -> "Samples":
         """The samples at these positions."""
-        return replace(self, x=self.x[indices], y=self.y[indices])
+        return replace(self, x=self.x.index_select(0, indices), y=self.y[indices])
 
     def to(self, device: torch.device) -> "Samples":
         """The same samples on a device."""

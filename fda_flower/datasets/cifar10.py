@@ -1,0 +1,111 @@
+"""CIFAR-10: 50,000 colour images of 32x32 to train on, 10,000 to test on; or a part of them."""
+
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fda_flower.datasets.mnist import CACHE
+from fda_flower.datasets.samples import Samples, Split
+from fda_flower.errors import ConfigError
+
+CLASSES = 10
+SHAPE = (32, 32, 3)
+
+
+def load(data_dir: Path | None, seed: int, subset: Literal["full", "exact", "jpeg"] = "full") -> Split:
+    """The data set with its own division into train and test.
+
+    Parameters
+    ----------
+    data_dir : Path, optional
+        A folder that holds ``cifar-10-batches-py/`` or ``cifar-10-python.tar.gz``, or for a part
+        ``cifar10/cifar10_exact_subset.npz`` or ``cifar10/cifar10_jpeg_subset.npz``; it is only read.
+        Default: ``~/.cache/fda-flower``, into which the whole is downloaded.
+    seed : int
+        Not used: the division is the data set's own.
+    subset : {"full", "exact", "jpeg"}
+        The whole, or a part: ``"exact"`` has the original pixels, ``"jpeg"`` compressed copies. A part's
+        file has ``x_train`` and ``x_test``, uint8, ``(n, 32, 32, 3)``, and ``y_train`` and ``y_test``.
+
+    Raises
+    ------
+    ConfigError
+        If files are missing and cannot be downloaded, or are damaged; it names them.
+
+    References
+    ----------
+    Krizhevsky, "Learning multiple layers of features from tiny images", 2009.
+    """
+    if subset != "full":
+        return _read_part(data_dir, f"cifar10_{subset}_subset.npz")
+    from torchvision.datasets import CIFAR10
+    from torchvision.datasets.utils import check_integrity, extract_archive
+
+    if data_dir is None:
+        return _read_whole(CACHE.expanduser(), download=True)
+    root = data_dir.expanduser()
+    if (root / CIFAR10.base_folder).is_dir():
+        return _read_whole(root, download=False)
+    archive = root / CIFAR10.filename
+    if not archive.exists():
+        raise ConfigError(
+            f"the data file '{archive}' is missing: put it there, or leave --data-dir (FDA_DATA_DIR) out to "
+            "download the data set"
+        )
+    if not check_integrity(str(archive), CIFAR10.tgz_md5):
+        raise ConfigError(
+            f"the data file '{archive}' is damaged (its md5 is not {CIFAR10.tgz_md5}): get it again"
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        # The user's folder stays as it is: it may be read-only, or shared.
+        extract_archive(str(archive), scratch)
+        return _read_whole(Path(scratch), download=False)
+
+
+def _read_whole(root: Path, download: bool) -> Split:
+    from torchvision.datasets import CIFAR10
+
+    try:
+        parts = [CIFAR10(root, train=train, download=download) for train in (True, False)]
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"CIFAR-10 cannot be read from '{root}' ({reason}): get its files again, or name a folder that "
+            "has them by --data-dir (FDA_DATA_DIR)"
+        ) from error
+    train, test = (_samples(part.data, np.array(part.targets)) for part in parts)
+    return Split(train, test, CLASSES)
+
+
+def _read_part(data_dir: Path | None, name: str) -> Split:
+    if data_dir is None:
+        raise ConfigError(
+            f"'{name}' cannot be downloaded: name the folder that holds 'cifar10/{name}' by --data-dir "
+            "(FDA_DATA_DIR), or leave the option 'subset' out"
+        )
+    path = data_dir.expanduser() / "cifar10" / name
+    if not path.exists():
+        raise ConfigError(
+            f"the data file '{path}' is missing: put it there, or leave the option 'subset' out for the whole"
+        )
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            train, test = (_samples(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
+    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ConfigError(f"the data file '{path}' is damaged ({error}): get it again") from error
+    return Split(train, test, CLASSES)
+
+
+def _samples(images: NDArray[np.uint8], labels: NDArray[np.int_]) -> Samples:
+    if images.dtype != np.uint8 or images.shape[1:] != SHAPE:
+        raise ValueError(f"images are {images.dtype} of shape {images.shape}, not uint8 of (n, 32, 32, 3)")
+    if labels.shape != images.shape[:1] or not np.isin(labels, range(CLASSES)).all():
+        raise ValueError("labels are not a class from 0 to 9 for each image")
+    x = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous().float() / 255
+    return Samples(x, torch.from_numpy(labels.astype(np.int64)))
