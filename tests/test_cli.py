@@ -5,14 +5,15 @@ import logging
 import re
 import subprocess
 import sys
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 import torch
+from in_process import run_all
 from typer.testing import CliRunner
 
 from fda_flower import RunConfig, cli
+from fda_flower.cli import runs
 from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.engines import ENGINES
 from fda_flower.models import MODELS
@@ -56,28 +57,9 @@ def fda(monkeypatch, capsys):
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Comparisons run their cells in this process, which takes no time to start."""
-
-    class Pool:
-        def __init__(self, jobs, mp_context):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def submit(self, function, *arguments):
-            future = Future()
-            try:
-                future.set_result(function(*arguments))
-            except Exception as error:
-                future.set_exception(error)
-            return future
-
-    module = importlib.import_module("fda_flower.experiments.compare")
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
+    """Comparisons whose cells run here, one after the other."""
+    for name in ("compare", "experiment"):
+        monkeypatch.setattr(importlib.import_module(f"fda_flower.experiments.{name}"), "run_all", run_all)
 
 
 @pytest.fixture
@@ -89,8 +71,8 @@ def caught(monkeypatch):
         calls.append((args, kwargs))
         raise CaughtError
 
-    monkeypatch.setattr(cli, "run_config", catch)
-    monkeypatch.setattr(cli, "run_comparison", catch)
+    monkeypatch.setattr(runs, "run_config", catch)
+    monkeypatch.setattr(runs, "run_comparison", catch)
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["fda", *map(str, arguments)])
@@ -263,7 +245,7 @@ def test_run_passes_on_where_it_is_to_run(caught):
 
 @pytest.mark.parametrize(("device", "share"), [("cpu", 0.0), ("cuda", 0.25)])
 def test_clients_share_a_gpu_evenly_if_there_is_one(caught, monkeypatch, device, share):
-    monkeypatch.setattr(cli, "find_device", lambda name: torch.device(device))
+    monkeypatch.setattr(runs, "find_device", lambda name: torch.device(device))
     _, where = caught("run")
     assert where["gpus_per_client"] == share
 
@@ -377,7 +359,7 @@ MISTAKES = [
     (["--method", "nope"], "'nope'", "choose one of fedavg"),
     (["--method", "[bold]"], "'[bold]'", "choose one of fedavg"),
     (["--method", "[/bold]"], "'[/bold]'", "choose one of fedavg"),
-    (["--dataset", "nope"], "'nope'", "choose one of digits"),
+    (["--dataset", "nope"], "'nope'", "choose one of"),
     (["--shift", "nope"], "'nope'", "choose one of color, label, noise, rotate"),
     (["--shift-option", "size=1"], "'size'", "choose one of angle, invert"),
     (["--shift-option", "angle=abc"], "'abc'", "angle"),
@@ -442,7 +424,7 @@ def test_a_mistake_is_one_line_that_names_the_value_and_the_remedy(
         (["--methods", ""], "''", "choose one of fedavg"),
         (["--methods", "fedavg,fedavg"], "fedavg", ""),
         (["--jobs", "-1"], "-1", ""),
-        (["--dataset", "nope"], "'nope'", "choose one of digits"),
+        (["--dataset", "nope"], "'nope'", "choose one of"),
         (["--shift", "nope"], "'nope'", "choose one of color"),
         (["--sources", "0"], "sources is 0", "at least 1"),
         (["--batch-size", "0"], "0", "at least 1"),

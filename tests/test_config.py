@@ -275,7 +275,7 @@ def test_keys_may_have_dashes_or_underscores() -> None:
         ({"rounds": "many"}, ["'rounds'", "'many'", "int"]),
         ({"learning-rate": "fast"}, ["'learning_rate'", "'fast'", "float"]),
         ({"sources": "few"}, ["'sources'", "'few'", "int"]),
-        ({"target-samples": "1.5"}, ["'target_samples'", "'1.5'", "int"]),
+        ({"target-samples": "1.5"}, ["target-samples", "1.5", "whole number"]),
         ({"beta": "half"}, ["beta", "'half'", "one for each source separated by commas"]),
         ({"beta": "0.5,2"}, ["beta", "2", "[0, 1]"]),
         ({"shift-options": "angle"}, ["'angle'", "NAME=VALUE"]),

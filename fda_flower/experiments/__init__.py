@@ -3,6 +3,7 @@
 from fda_flower.experiments.compare import Comparison, compare
 from fda_flower.experiments.definition import Experiment, read_experiment
 from fda_flower.experiments.experiment import load_results, run_experiment
+from fda_flower.experiments.report import write_report
 from fda_flower.experiments.run import RunResult, run, run_config
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "run",
     "run_config",
     "run_experiment",
+    "write_report",
 ]

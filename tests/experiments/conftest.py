@@ -1,10 +1,9 @@
 """What the tests of runs and comparisons share."""
 
 import importlib
-import logging
-from concurrent.futures import Future
 
 import pytest
+from in_process import run_all
 
 SMALL = {
     "model": "mlp",
@@ -36,36 +35,9 @@ def files_of():
     return read
 
 
-class InThisProcess:
-    """Takes the place of the pool of processes, which takes seconds to start."""
-
-    def __init__(self, jobs, mp_context):
-        self.jobs = jobs
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.shutdown()
-
-    def submit(self, function, *args):
-        future = Future()
-        try:
-            future.set_result(function(*args))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-    def shutdown(self, **how):
-        pass
-
-
 @pytest.fixture
 def in_process(monkeypatch):
     """Comparisons whose cells run here, one after the other; the module of `compare` itself."""
     module = importlib.import_module("fda_flower.experiments.compare")
-    monkeypatch.setattr(module, "ProcessPoolExecutor", InThisProcess)
-    logger = logging.getLogger("flwr")
-    level = logger.level
-    yield module
-    logger.setLevel(level)
+    monkeypatch.setattr(module, "run_all", run_all)
+    return module

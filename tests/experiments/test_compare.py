@@ -42,7 +42,7 @@ def no_cell_runs(monkeypatch, in_process):
     def start(*args, **kwargs):
         raise AssertionError("cells are run")
 
-    monkeypatch.setattr(in_process, "ProcessPoolExecutor", start)
+    monkeypatch.setattr(in_process, "run_all", start)
 
 
 def rounds_of(cell):
@@ -246,20 +246,6 @@ def test_a_summary_that_cannot_be_read_is_an_error_that_names_it(config, copy, i
     (copy / "fedgp-seed0" / "summary.json").write_text("{", encoding="utf-8")
     with pytest.raises(RunError, match=r"fedgp-seed0/summary\.json' cannot be read"):
         compare(METHODS, SEEDS, copy, resume=True, **config)
-
-
-def test_an_interrupt_cancels_the_cells_that_wait(config, tmp_path, in_process, monkeypatch):
-    cancelled = []
-    monkeypatch.setattr(in_process, "run_config", lambda *args, **kwargs: None)
-    pool = in_process.ProcessPoolExecutor
-    monkeypatch.setattr(pool, "shutdown", lambda self, **how: cancelled.append(how))
-
-    def interrupt(done, total):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        compare(METHODS, SEEDS, tmp_path / "runs", on_progress=interrupt, **config)
-    assert cancelled[0] == {"wait": False, "cancel_futures": True}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from handmade import HandMade, initial, moves, steps_extra, weights
 
+from fda_flower.errors import ConfigError
 from fda_flower.strategies import METHODS, RunFolder
 from fda_flower.strategies.run_folder import finite
 
@@ -16,7 +17,7 @@ TOTAL = np.sum(STEPS, axis=0)
 def build(method, **options):
     if method == "fedgp-auto":
         options["form"] = "full"
-    return METHODS[method].build(**options)
+    return METHODS[method].build(**{"initial_rounds": 0, **options})
 
 
 def nodes(order=(0, 1, 2, 3), target=None, **replaced):
@@ -72,6 +73,48 @@ def test_only_the_roles_that_train_are_asked(method):
     strategy.start(federation.grid(), initial(), 1)
     asked = {"target" if domain == "t" else "source" for domain, _ in federation.configs}
     assert asked == strategy.trains
+
+
+def test_only_sources_train_in_the_initial_rounds_and_are_averaged_by_examples(method):
+    federation = HandMade(nodes())
+    strategy = build(method, initial_rounds=2, rate_factor=0.25)
+    result = strategy.start(federation.grid(), initial(), 2 + 1)
+    asked = [domain for domain, _ in federation.configs]
+    assert asked[:6] == ["a", "b", "c", "a", "b", "c"]
+    assert {"target" if domain == "t" else "source" for domain in asked[6:]} == strategy.trains
+    assert [record["initial"] for record in strategy.history] == [True, True, False]
+    factors = [config.get("rate-factor") for _, config in federation.configs]
+    assert factors[:6] == [None] * 6
+    assert set(factors[6:]) == {0.25}
+    assert len(result.arrays) == 1
+    two_rounds, _ = run("source-only", nodes(), rounds=2)
+    initial_part = build(method, initial_rounds=2)
+    stopped = []
+
+    def stop(record):
+        stopped.append(initial_part._model["w"].copy())
+
+    initial_part._on_round = stop
+    initial_part.start(HandMade(nodes()).grid(), initial(), 3)
+    np.testing.assert_array_equal(stopped[1], weights(two_rounds))
+
+
+@pytest.mark.parametrize("options", [{"initial_rounds": -1}, {"rate_factor": 0.0}, {"rate_factor": np.inf}])
+def test_initial_rounds_and_rate_factors_that_cannot_work_are_refused(method, options):
+    (name,) = options
+    with pytest.raises(ConfigError, match=name):
+        build(method, **options)
+
+
+def test_initial_rounds_leave_a_round_to_the_method(method):
+    with pytest.raises(ConfigError, match="at least 3 with 2 initial rounds"):
+        run(method, nodes(), rounds=2, initial_rounds=2)
+
+
+def test_each_variant_can_be_built(method):
+    assert set(METHODS[method].variants) == {"authors", "definitions"}
+    for options in METHODS[method].variants.values():
+        METHODS[method].build(**options)
 
 
 def test_one_source_is_enough(method):

@@ -1,0 +1,107 @@
+"""The commands for experiments and their reports."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from fda_flower.cli.console import console, progress_bar
+from fda_flower.cli.options import DataDir, Device
+from fda_flower.config import OPTION_FIELDS
+from fda_flower.errors import ConfigError
+from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
+from fda_flower.experiments.definition import RUN_KEYS
+from fda_flower.experiments.experiment import Progress
+from fda_flower.options import split_options
+
+
+def experiment(
+    file: Annotated[Path, typer.Argument(help="The experiment, a TOML file.")],
+    only: Annotated[
+        list[str], typer.Option(help="Label of a row, column or group to run; repeat it for more.")
+    ] = [],  # noqa: B006
+    seeds: Annotated[
+        int | None, typer.Option(help="Number of seeds: 0, 1, ...", show_default="the file's")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of each run.", show_default="the file's")] = None,
+    change: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE", help="Another setting for all runs, such as model=lenet."),
+    ] = [],  # noqa: B006
+    jobs: Annotated[int, typer.Option(help="Runs at a time.", show_default="the number of cores")] = 0,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard's files too.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the results.", show_default="runs/FILE")
+    ] = None,
+) -> None:
+    """Run an experiment, and write its report: a paper's table measured again, beside the paper's numbers.
+
+    What is done is kept: call it again to go on after an interruption, or with more seeds.
+    """
+    definition = read_experiment(file)
+    if seeds is not None and seeds < 1:
+        raise ConfigError(f"seeds is {seeds}, it must be at least 1")
+    if jobs < 0:
+        raise ConfigError(f"jobs is {jobs}, it must be at least 1 (0 for the number of cores)")
+    folder = output or Path("runs") / definition.name
+    with progress_bar() as bar:
+        task = bar.add_task("Rounds", total=None, shown="")
+
+        def on_progress(state: Progress) -> None:
+            shown = f"{state.done} of {state.cells} cells done, {len(state.running)} running"
+            if state.failed:
+                shown += f", {state.failed} failed"
+            bar.update(task, completed=state.rounds_done, total=state.rounds, shown=shown)
+
+        failures = run_experiment(
+            definition,
+            folder,
+            only=only,
+            seeds=None if seeds is None else range(seeds),
+            rounds=rounds,
+            settings=_changes(change),
+            machine={"data_dir": None if data_dir is None else str(data_dir), "device": device},
+            jobs=jobs or os.cpu_count() or 1,
+            tensorboard=tensorboard,
+            on_progress=on_progress,
+        )
+    _report([folder], folder / "report.md")
+    for cell, reason in failures.items():
+        console.print(f"[red]Failed:[/red] {cell}: {escape(reason)}", soft_wrap=True)
+    if failures:
+        raise typer.Exit(1)
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of results, of `fda experiment`.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(help="The Markdown file to write.", show_default="report.md in the first folder"),
+    ] = None,
+) -> None:
+    """Write the tables (Markdown, CSV) and pictures (PNG, PDF) of what experiments have measured so far."""
+    _report(folders, output or folders[0] / "report.md")
+
+
+def _report(folders: list[Path], output: Path) -> None:
+    paths = write_report([load_results(folder) for folder in folders], output)
+    console.print(f"Written: {escape(', '.join(map(str, paths)))}", soft_wrap=True)
+
+
+def _changes(pairs: list[str]) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        name = key.replace("-", "_")
+        if not equals or name.replace("_", "-") not in RUN_KEYS:
+            raise ConfigError(
+                f"--set is '{pair}': give KEY=VALUE with one of the keys {', '.join(sorted(RUN_KEYS))}"
+            )
+        changes[name] = split_options(value) if name in OPTION_FIELDS else value
+    return changes

@@ -1,0 +1,50 @@
+"""Reports: the tables and pictures of experiments, in files."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fda_flower.errors import ConfigError
+from fda_flower.reporting import Results, experiment_csv, experiment_markdown, save_figures
+from fda_flower.strategies.run_folder import write_atomically
+
+
+def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
+    """Write the tables and pictures of experiments.
+
+    Parameters
+    ----------
+    results : sequence of Results
+        From `load_results`, in the order of the report.
+    output : str or Path
+        The Markdown file. Beside it are a CSV file for each experiment, and its pictures as PNG and PDF.
+
+    Returns
+    -------
+    list[Path]
+        The files written.
+
+    Raises
+    ------
+    ConfigError
+        If the files cannot be written.
+    """
+    output = Path(output)
+    paths, sections = [], []
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        for one in results:
+            table = output.parent / f"{one.name}.csv"
+            write_atomically(table, experiment_csv(one).encode())
+            figures = save_figures(one, output.parent) if one.cells else []
+            pictures = [
+                f"![{one.title}]({os.path.relpath(path, output.parent)})"
+                for path in figures
+                if path.suffix == ".png"
+            ]
+            sections.append("\n\n".join([experiment_markdown(one).strip(), *pictures]))
+            paths += [table, *figures]
+        write_atomically(output, ("\n\n".join(sections) + "\n").encode())
+    except OSError as error:
+        raise ConfigError(f"the report '{output}' cannot be written: {error}") from error
+    return [output, *paths]
