@@ -1,0 +1,232 @@
+"""Image folders: on made images of mixed sizes and modes, and on the real ones where they are."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fda_flower.datasets import DATASETS, Dataset, DataSpec, folders, load_federation
+from fda_flower.datasets.folders import ImageFiles
+from fda_flower.errors import ConfigError
+
+DATA_DIR = os.environ.get("FDA_DATA_DIR")
+CLASSES = ("ant", "bee", "cat")
+COUNT, SIZE = 10, 5
+MODES = ("RGB", "L", "RGBA", "P", "LA", "1", "CMYK", "I;16")
+SUFFIX = {"CMYK": ".JPG", "RGB": ".jpeg"}
+
+load = partial(folders.load, "made", ("one", "two"), "its authors")
+
+
+def make(path: Path, number: int) -> None:
+    """An image whose size and mode depend on its number."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = MODES[number % len(MODES)]
+    size = (5 + number % 7, 9 - number % 4)
+    pixels = np.random.default_rng(number).integers(0, 256, (*size, 3), dtype=np.uint8)
+    if mode == "I;16":
+        image = Image.fromarray(pixels[..., 0].astype(np.uint16) * 257)
+    else:
+        image = Image.fromarray(pixels).convert(mode)
+    image.save(path.with_suffix(SUFFIX.get(mode, ".png")))
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """Two domains of three classes, and things that are no images."""
+    number = 0
+    for domain in ("one", "two"):
+        for name in CLASSES:
+            for i in range(COUNT):
+                make(tmp_path / "made" / domain / name / str(i), number)
+                number += 1
+    (tmp_path / "made" / ".hidden" / "zebra").mkdir(parents=True)
+    for stray in ("one/ant/.DS_Store", "one/ant/._0.png", "one/ant/notes.txt", "one/readme.png"):
+        (tmp_path / "made" / stray).write_text("no image")
+    (tmp_path / "made/one/.git").mkdir()
+    (tmp_path / "made/one/without images").mkdir()
+    return tmp_path
+
+
+def rows(x: torch.Tensor) -> set[bytes]:
+    return {image.numpy().tobytes() for image in x}
+
+
+def test_domains_classes_and_sizes(made: Path) -> None:
+    splits = load(made, 0, image_size=6)
+    assert list(splits) == ["one", "two"]
+    for split in splits.values():
+        assert split.classes == len(CLASSES)
+        assert split.train.x.shape == (24, 3, 6, 6)
+        assert split.test.x.shape == (6, 3, 6, 6)
+        assert split.train.x.dtype == split.test.x.dtype == torch.uint8
+        assert torch.bincount(split.train.y).tolist() == [8] * 3
+        assert torch.bincount(split.test.y).tolist() == [2] * 3
+
+
+def test_every_image_is_trained_or_tested_on_once(made: Path) -> None:
+    for split in load(made, 0, image_size=8).values():
+        assert not rows(split.train.x) & rows(split.test.x)
+        assert len(rows(split.train.x) | rows(split.test.x)) == len(CLASSES) * COUNT
+
+
+def test_the_split_is_the_seeds_and_the_domains_alone(made: Path) -> None:
+    splits = load(made, 0, image_size=4)
+    alone = folders.load("made", ("two",), "its authors", made, 0, 4)["two"]
+    assert torch.equal(splits["two"].train.x, alone.train.x)
+    assert torch.equal(splits["two"].test.x, load(made, 0, image_size=4)["two"].test.x)
+    for name, split in load(made, 1, image_size=4).items():
+        assert rows(split.test.x) != rows(splits[name].test.x)
+
+
+def test_pixels_are_rgb_in_rows_from_the_top_left(tmp_path: Path) -> None:
+    pixels = np.zeros((2, 2, 3), dtype=np.uint8)
+    pixels[0, 1] = (255, 128, 0)
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    [x] = ImageFiles((tmp_path / "image.png",), 2)[torch.tensor([0])]
+    assert x[:, 0, 1].tolist() == [255, 128, 0]
+    assert int(x.sum()) == 383
+
+
+def test_16_bits_of_grey_are_scaled_to_8(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[0, 0x4000], [0x8000, 0xFFFF]], dtype=np.uint16)).save(tmp_path / "image.png")
+    [x] = ImageFiles((tmp_path / "image.png",), 2)[torch.tensor([0])]
+    assert x.tolist() == [[[0, 0x40], [0x80, 0xFF]]] * 3
+
+
+def test_a_class_may_be_missing_in_a_domain(made: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for path in (made / "made/two/bee").iterdir():
+        path.unlink()
+    splits = load(made, 0, image_size=4)
+    assert splits["one"].classes == splits["two"].classes == 3
+    assert sorted(set(splits["two"].train.y.tolist())) == [0, 2]
+    assert caplog.messages == ["made: classes without an image: two has no bee"]
+
+
+def test_a_complete_data_set_is_not_logged_about(made: Path, caplog: pytest.LogCaptureFixture) -> None:
+    load(made, 0, image_size=4)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("count", "tested"), [(1, 0), (2, 1), (3, 1), (7, 1), (8, 2)])
+def test_a_fifth_of_a_class_is_tested_on_but_not_its_only_image(
+    tmp_path: Path, count: int, tested: int
+) -> None:
+    for i in range(count):
+        make(tmp_path / "made/one/ant" / str(i), i)
+    split = folders.load("made", ("one",), "its authors", tmp_path, 0, 4)["one"]
+    assert (len(split.train), len(split.test)) == (count - tested, tested)
+    assert split.test.x.shape == (tested, 3, 4, 4)
+
+
+def test_a_large_data_set_is_read_batch_by_batch_with_the_same_bits(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def batches(name: str, lazy: bool) -> list[torch.Tensor]:
+        monkeypatch.setitem(DATASETS, name, Dataset("made for a test", load, ("one", "two")))
+        size = (("image_size", SIZE),)
+        spec = DataSpec(
+            name, dataset_options=size, data_dir=str(made), target_samples=7, source_samples="50%"
+        )
+        federation = load_federation(spec)
+        assert federation.shape == (3, SIZE, SIZE)
+        samples = [part for domain in federation.domains.values() for part in (domain.train, domain.test)]
+        assert [len(part) for part in samples] == [12, 6, 7, 6]
+        assert all(isinstance(part.x, ImageFiles) == lazy for part in samples)
+        moved = [part.to(torch.device("cpu")) for part in samples]
+        generator = torch.Generator().manual_seed(0)
+        return [tensor for part in moved for batch in part.batches(4, generator, True) for tensor in batch]
+
+    everything = 2 * len(CLASSES) * COUNT * 3 * SIZE**2
+    monkeypatch.setattr(folders, "MEMORY_LIMIT", everything)
+    in_memory = batches("in-memory", lazy=False)
+    monkeypatch.setattr(folders, "MEMORY_LIMIT", everything - 1)
+    from_files = batches("from-files", lazy=True)
+    assert all(map(torch.equal, in_memory, from_files))
+    assert len(in_memory) == len(from_files)
+    assert {batch.dtype for batch in from_files} == {torch.float32, torch.int64}
+
+
+def test_files_stand_in_for_a_tensor(made: Path) -> None:
+    files = ImageFiles(tuple(sorted((made / "made/one/bee").iterdir())), 4)
+    whole = files[torch.arange(len(files))]
+    assert (files.shape, files.dtype) == (whole.shape, whole.dtype)
+    chosen = torch.tensor([3, 1, 1])
+    taken = files.index_select(0, chosen)
+    assert isinstance(taken, ImageFiles)
+    assert torch.equal(taken[torch.arange(3)], whole[chosen])
+    assert torch.equal(files[chosen], whole[chosen])
+    assert files.to(torch.device("meta"))[chosen].device.type == "meta"
+
+
+def test_without_a_folder_the_error_says_where_to_get_it(made: Path) -> None:
+    with pytest.raises(ConfigError, match=r"made cannot be downloaded: get it from its authors.*--data-dir"):
+        load(None, 0)
+
+
+def test_a_missing_folder_is_named_with_where_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="made' is missing: get it from its authors, and put it there"):
+        load(tmp_path, 0)
+
+
+def test_a_missing_domain_is_named_with_those_found(made: Path) -> None:
+    (made / "made/two").rename(made / "made/Two")
+    with pytest.raises(ConfigError, match=r"made/two' is missing \(there is Two, one\)"):
+        load(made, 0)
+
+
+def test_a_domain_without_images_is_named(tmp_path: Path) -> None:
+    (tmp_path / "made/one/ant").mkdir(parents=True)
+    (tmp_path / "made/one/ant/notes.txt").write_text("no image")
+    with pytest.raises(ConfigError, match=r"made/one' has no image \(\.bmp.*get it from its authors"):
+        load(tmp_path, 0)
+
+
+def test_a_damaged_image_is_named(made: Path) -> None:
+    path = made / "made/two/cat/cut.png"
+    make(path, 1)
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(ConfigError, match=r"the image '.*made/two/cat/cut\.png' is damaged .*: get it again"):
+        load(made, 0, image_size=4)
+    path.write_text("no image")
+    with pytest.raises(ConfigError, match=r"cut\.png' is damaged"):
+        load(made, 0, image_size=4)
+
+
+@pytest.mark.parametrize("size", [0, -3])
+def test_an_image_has_at_least_one_pixel(made: Path, size: int) -> None:
+    with pytest.raises(ConfigError, match=f"option 'image_size' of made is {size}, it must be at least 1"):
+        load(made, 0, image_size=size)
+
+
+def test_the_size_is_the_only_option() -> None:
+    assert DataSpec("pacs", dataset_options=(("image-size", "64"),)).dataset_options == (("image_size", 64),)
+    for name in ("folder", "seed", "data_dir"):
+        with pytest.raises(ConfigError, match=f"unknown option '{name}' of data set 'pacs': .* image_size"):
+            DataSpec("pacs", dataset_options=((name, "1"),))
+
+
+REAL = {
+    "pacs": ("PACS", 7, [2048, 2344, 1670, 3929]),
+    "office-caltech10": ("office_caltech_10", 10, [958, 1123, 157, 295]),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_data_set(name: str) -> None:
+    folder, classes, sizes = REAL[name]
+    if DATA_DIR is None or not (Path(DATA_DIR) / folder).is_dir():
+        pytest.skip(f"{folder} is not in FDA_DATA_DIR ({DATA_DIR})")
+    splits = DATASETS[name].load(Path(DATA_DIR), 0, image_size=16)
+    assert tuple(splits) == DATASETS[name].domains
+    assert [len(split.train) + len(split.test) for split in splits.values()] == sizes
+    for split in splits.values():
+        assert split.classes == classes
+        assert len(split.test) == pytest.approx((len(split.train) + len(split.test)) / 5, abs=classes / 2)
+        for samples in (split.train, split.test):
+            assert sorted(set(samples.y.tolist())) == list(range(classes))
+            assert 0.2 < float(samples.x.float().mean() / 255) < 0.99
