@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from fda_flower.datasets import cifar10, digits, folders, mnist
+from fda_flower.datasets import cifar10, digits, folders, heart, mnist, rbf
 from fda_flower.datasets.samples import Split
 
 Loaded = Split | Mapping[str, Split]
@@ -65,4 +65,6 @@ DATASETS: dict[str, Dataset] = {
     "office-caltech10": _folders(
         "office things, 10 classes", "office_caltech_10", "amazon, caltech, dslr, webcam", OFFICE_CALTECH
     ),
+    "heart": Dataset("740 patients of four hospitals, 2 classes", heart.load, tuple(heart.FILES)),
+    "rbf": Dataset("a synthetic regression with a shift to choose", rbf.load, ("source", "target")),
 }
