@@ -86,9 +86,12 @@ class DataSpec:
             object.__setattr__(self, name, read_amount(called, getattr(self, name)))
         if self.target_name not in self._all_names:
             raise unknown("target domain", self.target_name, self._all_names)
+        sources = [name for name in self._all_names if name != self.target_name]
+        if self.only_sources is not None and not self.only_sources:
+            raise ConfigError(f"only-sources names no source: choose some of {', '.join(sorted(sources))}")
         for name in self.only_sources or ():
-            if name == self.target_name or name not in self._all_names:
-                raise unknown("source", name, [n for n in self._all_names if n != self.target_name])
+            if name not in sources:
+                raise unknown("source", name, sources)
 
     def _check_shift(self) -> None:
         dataset = DATASETS[self.dataset]
