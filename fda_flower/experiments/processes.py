@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from fda_flower.errors import FdaError
 
 POLL_SECONDS = 0.3
+LONGEST = 4000
+"""Characters of a reason: a process that sends more than a pipe holds never ends, as nobody reads it before."""
 Argument = TypeVar("Argument")
 
 
@@ -94,7 +96,8 @@ def _call(function: Callable[[Any], None], argument: Any, sender: Connection) ->
     try:
         function(argument)
     except Exception as error:
-        sender.send(str(error) if isinstance(error, FdaError) else repr(error))
+        reason = str(error) if isinstance(error, FdaError) else repr(error)
+        sender.send(reason[:LONGEST])
 
 
 def _reason(process: BaseProcess, receiver: Connection) -> str | None:

@@ -1,0 +1,141 @@
+"""Tasks in real processes: small functions, so that it takes seconds."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from fda_flower.errors import ConfigError
+from fda_flower.experiments.processes import run_all
+
+
+def write(path):
+    Path(path).write_text(f"{os.getpid()}", encoding="utf-8")
+
+
+def span(path):
+    """Write when it began and ended."""
+    begin = time.time()
+    time.sleep(0.3)
+    Path(path).write_text(f"{begin} {time.time()}", encoding="utf-8")
+
+
+def do(what):
+    if what == "mistake":
+        raise ConfigError("the reason, and the remedy")
+    if what == "fault":
+        raise ZeroDivisionError("a fault")
+    if what == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "exits":
+        os._exit(3)
+    if what == "long":
+        raise ValueError("x" * 1_000_000)
+    if what.startswith("sleep"):
+        _, path = what.split(" ")
+        Path(path).write_text(f"{os.getpid()}", encoding="utf-8")
+        time.sleep(60)
+
+
+def lives(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def most_at_a_time(spans):
+    return max(sum(begin <= moment < end for begin, end in spans) for moment, _ in spans)
+
+
+def test_all_tasks_run_in_processes_of_their_own(tmp_path):
+    tasks = {f"task {i}": str(tmp_path / f"{i}") for i in range(3)}
+    assert run_all(write, tasks, jobs=2) == {}
+    pids = {int(Path(path).read_text(encoding="utf-8")) for path in tasks.values()}
+    assert len(pids) == 3
+    assert os.getpid() not in pids
+
+
+def test_without_tasks_there_is_nothing_to_do():
+    assert run_all(write, {}, jobs=2) == {}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_at_most_so_many_run_at_a_time(tmp_path, jobs):
+    tasks = {f"{i}": str(tmp_path / f"{i}") for i in range(4)}
+    seen = []
+    assert run_all(span, tasks, jobs, lambda state: seen.append(len(state.running))) == {}
+    spans = [tuple(map(float, Path(path).read_text(encoding="utf-8").split())) for path in tasks.values()]
+    assert most_at_a_time(spans) == jobs
+    assert max(seen) <= jobs
+
+
+def test_each_failure_is_told_by_its_reason_and_stops_no_other(tmp_path):
+    """One after the other, so that each that fails has others after it."""
+    tasks = {name: name for name in ("mistake", "fault", "killed", "exits", "long")}
+    tasks["good"] = "nothing"
+    failures = run_all(do, tasks, jobs=1)
+    assert failures.pop("long").startswith("ValueError('xxx"), "a reason longer than a pipe holds"
+    assert failures == {
+        "mistake": "the reason, and the remedy",
+        "fault": "ZeroDivisionError('a fault')",
+        "killed": "its process ended with exit code -9 "
+        "(killed, perhaps since memory ran out: use fewer --jobs)",
+        "exits": "its process ended with exit code 3",
+    }
+
+
+def test_a_process_that_is_killed_does_not_stop_those_beside_it(tmp_path):
+    tasks = {"killed": "killed", "good": "nothing", "another": "nothing"}
+    done = []
+    failures = run_all(do, tasks, jobs=3, on_poll=lambda state: done.append(state.done))
+    assert list(failures) == ["killed"]
+    assert "exit code -9" in failures["killed"]
+    assert done[-1] == 2
+
+
+def test_on_poll_sees_what_runs_what_is_done_and_what_failed(tmp_path):
+    seen = []
+
+    def on_poll(state):
+        seen.append((tuple(state.running), state.done, dict(state.failures)))
+
+    failures = run_all(do, {"first": "nothing", "bad": "mistake", "last": "nothing"}, 1, on_poll)
+    reason = {"bad": "the reason, and the remedy"}
+    assert failures == reason
+    assert seen[-1] == ((), 2, reason)
+    assert {running for running, _, _ in seen} <= {(), ("first",), ("bad",), ("last",)}
+    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+    assert {done for _, done, _ in seen} >= {1, 2}
+    assert all(failed == (reason if done == 2 else {}) or done == 1 for _, done, failed in seen)
+
+
+def test_an_interruption_while_they_run_ends_them_and_is_passed_on(tmp_path):
+    paths = [tmp_path / "a", tmp_path / "b"]
+
+    def interrupt(state):
+        if all(path.exists() and path.read_text(encoding="utf-8") for path in paths):
+            raise KeyboardInterrupt
+
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_all(do, {path.name: f"sleep {path}" for path in paths}, 2, interrupt)
+    pids = [int(path.read_text(encoding="utf-8")) for path in paths]
+    while any(map(lives, pids)) and time.monotonic() < begin + 30:
+        time.sleep(0.05)
+    assert not any(map(lives, pids))
+    assert time.monotonic() < begin + 30
+
+
+def test_tasks_that_wait_are_not_begun_after_an_interruption(tmp_path):
+    def interrupt(state):
+        raise KeyboardInterrupt
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    with pytest.raises(KeyboardInterrupt):
+        run_all(do, {"first": f"sleep {first}", "second": f"sleep {second}"}, 1, interrupt)
+    time.sleep(0.3)
+    assert not second.exists()
