@@ -1,16 +1,27 @@
 """What is made of runs' records: summaries, tables and pictures."""
 
+from fda_flower.reporting.experiment_plots import FIGURES, check_figures, save_figures
+from fda_flower.reporting.experiment_tables import to_csv as experiment_csv
+from fda_flower.reporting.experiment_tables import to_markdown as experiment_markdown
 from fda_flower.reporting.plots import plot_runs, save_figure
+from fda_flower.reporting.results import CellResult, Results
 from fda_flower.reporting.summary import accuracies, summarise, write_summary
 from fda_flower.reporting.tables import Row, make_rows, mean_std, to_csv, to_markdown
 
 __all__ = [
+    "FIGURES",
+    "CellResult",
+    "Results",
     "Row",
     "accuracies",
+    "check_figures",
+    "experiment_csv",
+    "experiment_markdown",
     "make_rows",
     "mean_std",
     "plot_runs",
     "save_figure",
+    "save_figures",
     "summarise",
     "to_csv",
     "to_markdown",

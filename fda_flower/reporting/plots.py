@@ -3,6 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -23,7 +24,7 @@ def plot_runs(runs: Runs) -> Figure:
 
     Lines are means over seeds, bands are one standard deviation.
     """
-    estimated = [label for label, histories in runs.items() if _domains(histories)]
+    estimated = [label for label, histories in runs.items() if estimated_sources(histories)]
     panels = 1 + len(estimated)
     figure = Figure(figsize=(6.4 if panels == 1 else 6 + 3.6 * (panels - 1), 4.4), layout="constrained")
     FigureCanvasAgg(figure)
@@ -35,10 +36,11 @@ def plot_runs(runs: Runs) -> Figure:
     return figure
 
 
-def save_figure(path: Path, figure: Figure) -> None:
-    """Save a figure in the format of its ending, whole or not at all."""
+def save_figure(path: Path, figure: Figure, dpi: int = 150) -> None:
+    """Save a figure in the format of its ending, whole or not at all; a PDF with fonts to be searched."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=150)
+    with matplotlib.rc_context({"pdf.fonttype": 42}):
+        figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=dpi)
     write_atomically(path, buffer.getvalue())
 
 
@@ -46,7 +48,7 @@ def _plot_accuracy(axis: Axes, runs: Runs) -> None:
     colors = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
     for i, (label, histories) in enumerate(runs.items()):
         values = [[100 * r.get("accuracy", np.nan) for r in history] for history in histories]
-        _band(axis, values, label, colors[i % len(colors)])
+        band(axis, values, label, colors[i % len(colors)])
     axis.set(xlabel="Round", ylabel="Target test accuracy (%)")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.grid(alpha=0.3)
@@ -55,11 +57,8 @@ def _plot_accuracy(axis: Axes, runs: Runs) -> None:
 
 def _plot_betas(axis: Axes, label: str, histories: Sequence[Sequence[Record]]) -> None:
     colors = matplotlib.colormaps["Dark2"].colors  # type: ignore[attr-defined]
-    for i, domain in enumerate(_domains(histories)):
-        values = [
-            [r["sources"].get(domain, {}).get("beta", np.nan) for r in history] for history in histories
-        ]
-        _band(axis, values, domain, colors[i % len(colors)])
+    for i, domain in enumerate(estimated_sources(histories)):
+        band(axis, betas(histories, domain), domain, colors[i % len(colors)])
     axis.set(xlabel="Round", ylabel="β of the source", title=label)
     axis.set_ylim(0, None)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -67,7 +66,7 @@ def _plot_betas(axis: Axes, label: str, histories: Sequence[Sequence[Record]]) -
     axis.legend(fontsize=8)
 
 
-def _domains(histories: Sequence[Sequence[Record]]) -> list[str]:
+def estimated_sources(histories: Sequence[Sequence[Record]]) -> list[str]:
     """The sources whose β was estimated in some round."""
     return sorted(
         {
@@ -80,7 +79,23 @@ def _domains(histories: Sequence[Sequence[Record]]) -> list[str]:
     )
 
 
-def _band(axis: Axes, values: Sequence[Sequence[float]], label: str, color: object) -> None:
+def betas(histories: Sequence[Sequence[Record]], source: str) -> list[list[float]]:
+    """β of a source by round, for each history; NaN where it is not known."""
+    return [[r["sources"].get(source, {}).get("beta", np.nan) for r in history] for history in histories]
+
+
+def band(axis: Axes, values: Sequence[Sequence[float]], label: str, color: object, **style: Any) -> None:
+    """Draw the mean by round, and one standard deviation around it.
+
+    Parameters
+    ----------
+    axis : Axes
+        Where to draw.
+    values : list[list[float]]
+        For each seed, a value a round; NaN where it is not known.
+    label, color, **style
+        Of the line.
+    """
     length = max(map(len, values))
     table: NDArray[np.float64] = np.full((len(values), length), np.nan)
     for row, series in zip(table, values, strict=True):
@@ -89,8 +104,8 @@ def _band(axis: Axes, values: Sequence[Sequence[float]], label: str, color: obje
     rounds = np.arange(1, length + 1)[known]
     seeds = np.ma.masked_invalid(table[:, known])
     mean = seeds.mean(axis=0)
-    marker = "o" if len(rounds) == 1 else None
-    axis.plot(rounds, mean, label=label, color=color, linewidth=1.6, marker=marker)
+    default = {"linewidth": 1.6, "marker": "o" if len(rounds) == 1 else None}
+    axis.plot(rounds, mean, label=label, color=color, **default | style)
     if len(values) > 1:
         deviation = seeds.std(axis=0, ddof=1).filled(0)
         axis.fill_between(rounds, mean - deviation, mean + deviation, color=color, alpha=0.15, linewidth=0)

@@ -1,0 +1,175 @@
+"""Figures of an experiment, to be printed in a paper."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from fda_flower.errors import unknown
+from fda_flower.reporting.experiment_maps import plot_best_rule
+from fda_flower.reporting.experiment_tables import known_scores
+from fda_flower.reporting.panels import PRINT, add_legend, blank, panels, set_categories
+from fda_flower.reporting.plots import band, betas, estimated_sources, save_figure
+from fda_flower.reporting.results import Place, Results
+from fda_flower.reporting.summary import accuracies
+from fda_flower.strategies.run_folder import Record
+
+ACCURACY = "Target test accuracy (%)"
+DPI = 200
+MARKERS = "osD^vP*X<>"
+DASHES = ("-", "--", "-.", ":")
+
+
+@matplotlib.rc_context(PRINT)
+def plot_columns(results: Results) -> Figure:
+    """Accuracy against the columns, a panel a group: solid as measured, dashed and hollow as in the paper."""
+    figure, axes = panels(_titles(results, results.groups), results.axis, ACCURACY)
+    numeric = all(column in results.values for column in results.columns)
+    positions = {c: results.values[c] if numeric else i for i, c in enumerate(results.columns)}
+    for axis, group in zip(axes, results.groups, strict=True):
+        axis.grid(alpha=0.3, linewidth=0.5)
+        for i, row in enumerate(results.rows):
+            style: dict[str, Any] = {"color": _color("tab10", i), "marker": MARKERS[i % len(MARKERS)]}
+            places = {x: (group, row, column) for column, x in positions.items()}
+            measured = {x: v for x, place in places.items() if (v := known_scores(results, place, "last5"))}
+            printed = {x: results.paper[place] for x, place in places.items() if place in results.paper}
+            if measured:
+                means = [np.mean(values) for values in measured.values()]
+                deviations = [float(np.std(v, ddof=1)) if len(v) > 1 else 0 for v in measured.values()]
+                axis.errorbar([*measured], means, deviations, label=row, capsize=2, elinewidth=0.8, **style)
+            if printed:
+                hollow: dict[str, Any] = {"linestyle": "--", "linewidth": 0.8, "markerfacecolor": "none"}
+                axis.plot([*printed], [*printed.values()], **hollow, **style)
+        if not numeric:
+            set_categories(axis, results.columns)
+    paper = Line2D(
+        [], [], color="0.4", marker="o", markerfacecolor="none", linestyle="--", label="in the paper"
+    )
+    add_legend(figure, axes, [paper] if results.paper else [])
+    return figure
+
+
+@matplotlib.rc_context(PRINT)
+def plot_rounds(results: Results) -> Figure:
+    """Accuracy by round of each row, a panel a group and column; bands are over seeds."""
+    groups = [group for group in results.groups if any(cell.place[0] == group for cell in results.cells)]
+    places = list(product(groups, results.columns))
+    if not places:
+        return blank("No round was run.")
+    figure, axes = panels(_titles(results, *zip(*places, strict=True)), "Round", ACCURACY, _per_line(results))
+    for axis, (group, column) in zip(axes, places, strict=True):
+        shown = []
+        for i, row in enumerate(results.rows):
+            histories = _histories(results, (group, row, column))
+            if histories:
+                step = max(1, max(map(len, histories)) // 5)
+                style = {
+                    "linestyle": DASHES[i % len(DASHES)],
+                    "marker": MARKERS[i % len(MARKERS)],
+                    "markevery": (i * step // len(results.rows), step),
+                    "linewidth": 1.1,
+                }
+                values = [accuracies(history) for history in histories]
+                band(axis, values, row, _color("tab10", i), **style)
+            shown += histories
+        _finish_rounds(axis, shown)
+    add_legend(figure, axes)
+    return figure
+
+
+@matplotlib.rc_context(PRINT)
+def plot_betas(results: Results) -> Figure:
+    """β of each source by round, a panel for each column of each row that estimates it."""
+    found = {cell.place[:2] for cell in results.cells if estimated_sources([cell.history])}
+    pairs = [pair for pair in product(results.groups, results.rows) if pair in found]
+    places = [(group, row, column) for (group, row), column in product(pairs, results.columns)]
+    if not places:
+        return blank("No β was estimated.")
+    titles = _titles(results, *zip(*((g, c, r) for g, r, c in places), strict=True))
+    figure, axes = panels(titles, "Round", "β of the source", _per_line(results))
+    sources = estimated_sources([cell.history for cell in results.cells])
+    for axis, place in zip(axes, places, strict=True):
+        histories = _histories(results, place)
+        for source in estimated_sources(histories):
+            i = sources.index(source)
+            style = {"linestyle": DASHES[i % len(DASHES)], "linewidth": 1.1}
+            band(axis, betas(histories, source), source, _color("Dark2", i), **style)
+    _scale_betas(axes)
+    for axis, place in zip(axes, places, strict=True):
+        _finish_rounds(axis, _histories(results, place))
+    add_legend(figure, axes)
+    return figure
+
+
+FIGURES: dict[str, Callable[[Results], Figure]] = {
+    "columns": plot_columns,
+    "rounds": plot_rounds,
+    "betas": plot_betas,
+    "best-rule": plot_best_rule,
+}
+
+
+def check_figures(names: Iterable[str]) -> None:
+    """Raise a `ConfigError` for a name that is not in `FIGURES`."""
+    for name in names:
+        if name not in FIGURES:
+            raise unknown("figure", name, FIGURES)
+
+
+def save_figures(results: Results, folder: Path) -> list[Path]:
+    """Write each of the experiment's figures as PNG and PDF; return their paths."""
+    check_figures(results.figures)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name in results.figures:
+        figure = FIGURES[name](results)
+        for ending in ("png", "pdf"):
+            paths.append(folder / f"{results.name}-{name}.{ending}")
+            save_figure(paths[-1], figure, DPI)
+    return paths
+
+
+def _titles(results: Results, *labels: Sequence[str]) -> list[str]:
+    """For each place its labels that are not empty."""
+    return [", ".join(label for label in each if label) for each in zip(*labels, strict=True)]
+
+
+def _per_line(results: Results) -> int:
+    return len(results.columns) if len(results.columns) in (1, 2, 4) else 3
+
+
+def _histories(results: Results, place: Place) -> list[Sequence[Record]]:
+    return [cell.history for cell in results.at(place)]
+
+
+def _color(name: str, i: int) -> Any:
+    colors = matplotlib.colormaps[name].colors  # type: ignore[attr-defined]
+    return colors[i % len(colors)]
+
+
+def _finish_rounds(axis: Axes, histories: Sequence[Sequence[Record]]) -> None:
+    """Count rounds in whole numbers; mark where the rounds end in which only the sources train."""
+    axis.grid(alpha=0.3, linewidth=0.5)
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    for end in {sum(bool(record.get("initial")) for record in history) for history in histories} - {0}:
+        axis.axvline(end + 0.5, color="0.3", linewidth=0.8, linestyle=":", label="end of the initial rounds")
+
+
+def _scale_betas(axes: Sequence[Axes]) -> None:
+    """From 0, or logarithmic where the means span more than a decade."""
+    drawn = np.concatenate([np.ma.filled(line.get_ydata(), 0) for axis in axes for line in axis.get_lines()])
+    positive = drawn[drawn > 0]
+    logarithmic = len(positive) > 0 and positive.max() > 10 * positive.min()
+    for axis in axes:
+        if logarithmic:
+            axis.set_yscale("log", nonpositive="clip")
+            axis.set_ylim(max(positive.min() / 1.5, 1e-4 * positive.max()), 1.5 * positive.max())
+        else:
+            axis.set_ylim(0, None)
