@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss
 
 from fda_flower.clients.recorder import Recorder
 from fda_flower.datasets import Samples
@@ -65,7 +65,7 @@ def train(
     generator: torch.Generator,
     recorder: Recorder | None = None,
 ) -> tuple[int, float]:
-    """Train a model in place on one client's samples.
+    """Train a model in place on one client's samples; see `loss_for`.
 
     Parameters
     ----------
@@ -86,12 +86,13 @@ def train(
         Number of steps, and the mean loss over the samples that were trained on.
     """
     optimizer = OPTIMIZERS[training.optimizer](model.parameters(), lr=training.learning_rate)
+    loss_of = loss_for(samples.y)
     model.train()
     steps, total = 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
     for _ in range(training.epochs):
         for x, y in samples.batches(training.batch_size, generator, shuffle=True):
             optimizer.zero_grad()
-            loss = cross_entropy(model(x), y)
+            loss = loss_of(model(x), y)
             torch.autograd.backward(loss)
             optimizer.step()
             if recorder is not None:
@@ -103,16 +104,36 @@ def train(
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 1024
+    model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 256
 ) -> tuple[float, float]:
-    """Mean loss and accuracy (a share in [0, 1]) of a model on samples."""
+    """Mean loss (see `loss_for`) of a model on samples, and how good it is.
+
+    Returns
+    -------
+    tuple[float, float]
+        The loss, and accuracy, a share in [0, 1]. Where the task is a regression: the coefficient of
+        determination ``R² = 1 − Σ(y − f(x))² / Σ(y − ȳ)²``, summed over all outputs, with `ȳ` each
+        output's mean over the samples; it is at most 1, and below 0 for a model that is worse than `ȳ`. If
+        all samples have the same `y`, it is 1 where the model is exact, and else 0.
+    """
     model.eval()
+    loss_of, regression = loss_for(samples.y), samples.y.is_floating_point()
     loss = correct = 0.0
     for x, y in samples.batches(batch_size, generator):
-        logits = model(x)
-        loss += float(cross_entropy(logits, y, reduction="sum"))
-        correct += int((logits.argmax(dim=1) == y).sum())
-    return loss / len(samples), correct / len(samples)
+        outputs = model(x)
+        loss += float(loss_of(outputs, y, reduction="sum"))
+        if not regression:
+            correct += int((outputs.argmax(dim=1) == y).sum())
+    if not regression:
+        return loss / len(samples), correct / len(samples)
+    y = samples.y.double()
+    spread = float((y - y.mean(dim=0)).square().sum())
+    return loss / y.numel(), 1 - loss / spread if spread else float(loss == 0)
+
+
+def loss_for(y: Tensor) -> Callable[..., Tensor]:
+    """Cross entropy for classes, which are integers; the mean squared error for real numbers."""
+    return mse_loss if y.is_floating_point() else cross_entropy
 
 
 @contextmanager

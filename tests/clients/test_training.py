@@ -157,6 +157,55 @@ def test_evaluation_makes_no_gradients_and_changes_no_weights() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+# regression
+
+
+def regression(count: int = 12, outputs: int = 3) -> Samples:
+    generator = torch.Generator().manual_seed(4)
+    return Samples(torch.rand(count, 4, generator=generator), torch.rand(count, outputs, generator=generator))
+
+
+def test_plain_sgd_takes_the_step_of_the_squared_errors_formula() -> None:
+    model, data = linear(), regression(6)
+    _, loss = train(model, data, LocalTraining(0.5, 6, 1, "sgd"), generator())
+    x, y = data.x.double().numpy(), data.y.double().numpy()
+    # d/dW of the mean over 6 samples and 3 outputs of (Wx − y)², at W = 0.
+    gradient = 2 * (0 - y).T @ x / y.size
+    np.testing.assert_allclose(model[1].weight.detach().numpy(), -0.5 * gradient, rtol=1e-5)
+    assert loss == pytest.approx(float(np.mean(y**2)), rel=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 256])
+def test_evaluation_of_a_regression_made_by_hand(batch_size: int) -> None:
+    predicted = torch.tensor([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0], [6.0, 2.0]])
+    true = torch.tensor([[0.0, 0.0], [2.0, 2.0], [5.0, 1.0], [5.0, 1.0]])
+    loss, determination = evaluate(nn.Flatten(), Samples(predicted, true), generator(), batch_size)
+    # Squared errors: 1 + 1 + 1 + 1 + 1 = 5. Means 3 and 1, around which 9 + 1 + 4 + 4 + 1 + 1 = 20.
+    assert loss == pytest.approx(5 / 8)
+    assert determination == pytest.approx(1 - 5 / 20)
+
+
+def test_determination_is_1_if_exact_0_for_the_mean_and_negative_if_worse() -> None:
+    y = torch.tensor([[1.0], [3.0]])
+    for predicted, expected in (([[1.0], [3.0]], 1.0), ([[2.0], [2.0]], 0.0), ([[3.0], [1.0]], -3.0)):
+        assert evaluate(nn.Flatten(), Samples(torch.tensor(predicted), y), generator())[1] == expected
+
+
+def test_determination_of_samples_that_are_all_alike_is_a_number() -> None:
+    y = torch.full((3, 1), 2.0)
+    assert evaluate(nn.Flatten(), Samples(y, y), generator()) == (0.0, 1.0)
+    assert evaluate(nn.Flatten(), Samples(y + 1, y), generator()) == (1.0, 0.0)
+
+
+def test_a_regression_is_learned_with_noise_on_its_inputs() -> None:
+    model, data = linear(), regression(40)
+    clean = Samples(data.x, data.x @ torch.tensor([[1.0, 0, 2], [0, 1, 0], [3, 0, 0], [0, -1, 1]]))
+    noisy = Samples(clean.x, clean.y, noise=0.05)
+    train(model, noisy, LocalTraining(0.02, 8, 80), generator())
+    assert evaluate(model, clean, generator())[1] > 0.9
+    assert evaluate(model, noisy, generator(1))[1] != evaluate(model, noisy, generator(2))[1]
+
+
 # repeatable
 
 
