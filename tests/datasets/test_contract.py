@@ -1,16 +1,20 @@
 """What every data set and every shift keep to: one test for all of them.
 
-Beside the data sets of the registry there is a spy, whose images tell which sample they are.
+A case is a data set with a shift, or without one where its domains are its own. Beside the data sets of the
+registry there is a spy, whose images tell which sample they are.
 """
 
 import os
 from collections.abc import Callable, Iterator
-from itertools import combinations
+from dataclasses import replace
+from functools import partial
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from fda_flower.datasets import (
     DATASETS,
@@ -21,6 +25,8 @@ from fda_flower.datasets import (
     Federation,
     Samples,
     Split,
+    federation,
+    folders,
     load_federation,
 )
 from fda_flower.datasets.shifts import summary
@@ -32,18 +38,41 @@ SPY_SCALE = SPY_TRAIN + SPY_TEST + 1
 PLAIN = {"rotate": (("invert", False),)}
 """Options with which the spy's images can be read after the shift."""
 
-FILES = {"fashion-mnist": "FashionMNIST/raw", "mnist": "MNIST/raw"}
+FILES = {
+    "fashion-mnist": "FashionMNIST/raw",
+    "mnist": "MNIST/raw",
+    "colored-mnist": "MNIST/raw",
+    "cifar-10": "cifar10",
+    "heart": "heart_disease",
+    "pacs": "PACS",
+    "office-caltech10": "office_caltech_10",
+}
 """Where the files of data sets that are not bundled lie, in the folder of data."""
 
-
-def with_files(name: str) -> Any:
-    """The data set as a parameter, skipped where its files are not."""
-    there = name not in FILES or (DATA_DIR is not None and (Path(DATA_DIR) / FILES[name]).is_dir())
-    reason = f"the files of {name} are not in FDA_DATA_DIR ({DATA_DIR})"
-    return pytest.param(name, marks=pytest.mark.skipif(not there, reason=reason))
+OPTIONS = {"cifar-10": {"subset": "exact"}}
+MADE_CLASSES, FOLDER_IMAGES, IMAGE_SIZE = ("ant", "bee", "cat"), 14, 8
+"""Image folders are read in part, or made where nothing is in `FILES`: so many images of each class."""
 
 
-every_dataset = pytest.mark.parametrize("dataset", [*map(with_files, DATASETS), SPY])
+def there(name: str) -> bool:
+    return name not in FILES or (DATA_DIR is not None and (Path(DATA_DIR) / FILES[name]).is_dir())
+
+
+def case(dataset: str, *shift: str | None) -> Any:
+    """A data set and perhaps a shift as parameters, skipped where the files are not."""
+    reason = f"the files of {dataset} are not in FDA_DATA_DIR ({DATA_DIR})"
+    return pytest.param(dataset, *shift, marks=pytest.mark.skipif(not there(dataset), reason=reason))
+
+
+SHIFTED = [name for name, dataset in DATASETS.items() if not dataset.domains]
+OWN = [case(name, None) for name, dataset in DATASETS.items() if dataset.domains]
+SPY_CASES = [case(SPY, shift) for shift in SHIFTS]
+
+every_case = pytest.mark.parametrize(
+    ("dataset", "shift"), [*(case(*names) for names in product(SHIFTED, SHIFTS)), *SPY_CASES, *OWN]
+)
+every_split_case = pytest.mark.parametrize(("dataset", "shift"), [*SPY_CASES, *OWN])
+every_dataset = pytest.mark.parametrize("dataset", [case(name) for name in DATASETS])
 every_shift = pytest.mark.parametrize("shift", list(SHIFTS))
 
 
@@ -64,13 +93,14 @@ def numbers(samples: Samples) -> list[int]:
     return (grey * SPY_SCALE - 1).round().long().tolist()
 
 
-def part_of(name: str) -> Callable[[Path | None, int], Split]:
+def part_of(dataset: Dataset, **options: Any) -> Callable[[Path | None, int], Split]:
     """The first images of a large data set, read once."""
-    load, kept = DATASETS[name].load, []
+    kept: list[Split] = []
 
     def load_part(data_dir: Path | None, seed: int) -> Split:
         if not kept:
-            whole = load(data_dir, seed)
+            whole = dataset.load(data_dir, seed, **options)
+            assert isinstance(whole, Split)
             first = torch.arange(2000)
             kept.append(Split(whole.train.take(first), whole.test.take(first[:800]), whole.classes))
         return kept[0]
@@ -78,17 +108,47 @@ def part_of(name: str) -> Callable[[Path | None, int], Split]:
     return load_part
 
 
+def part_of_folders(name: str, root: Path) -> Callable[[Path | None, int], Any]:
+    """The first images of each class of image folders, linked to in a folder of the test's, or made there."""
+    load = DATASETS[name].load
+    assert isinstance(load, partial)
+    generator = torch.Generator().manual_seed(0)
+    for domain in DATASETS[name].domains:
+        real = Path(DATA_DIR or "") / FILES[name] / domain if name in FILES else None
+        for label in sorted(path.name for path in real.iterdir()) if real else MADE_CLASSES:
+            place = root / load.args[0] / domain / label
+            place.mkdir(parents=True)
+            for image in sorted((real / label).iterdir())[:FOLDER_IMAGES] if real else ():
+                (place / image.name).symlink_to(image)
+            for i in range(0 if real else FOLDER_IMAGES):
+                pixels = torch.randint(256, (9, 7, 3), generator=generator, dtype=torch.uint8)
+                Image.fromarray(pixels.numpy()).save(place / f"{i}.png")
+    return lambda data_dir, seed: load(root, seed, image_size=IMAGE_SIZE)
+
+
+def forget() -> None:
+    """Load afresh what is asked for next."""
+    for cached in (load_federation, federation._load):
+        cached.cache_clear()
+
+
 @pytest.fixture(scope="module", autouse=True)
-def _spy() -> Iterator[None]:
+def _parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    root = tmp_path_factory.mktemp("folders")
+    forget()
     with pytest.MonkeyPatch.context() as patch:
+        for name, dataset in list(DATASETS.items()):
+            if name in FILES and not dataset.domains:
+                load: Callable[..., Any] = part_of(dataset, **OPTIONS.get(name, {}))
+                patch.setitem(DATASETS, name, replace(dataset, load=load))
+            elif getattr(dataset.load, "func", None) is folders.load and there(name):
+                patch.setitem(DATASETS, name, replace(dataset, load=part_of_folders(name, root)))
         patch.setitem(DATASETS, SPY, Dataset("made for a test", lambda data_dir, seed: spy_split()))
-        for name in FILES:
-            patch.setitem(DATASETS, name, Dataset("a part of it", part_of(name)))
         yield
-    load_federation.cache_clear()
+    forget()
 
 
-def spec_of(dataset: str, shift: str, **settings: Any) -> DataSpec:
+def spec_of(dataset: str, shift: str | None, **settings: Any) -> DataSpec:
     return DataSpec(dataset, shift, **{"target_samples": TARGET_SAMPLES, "data_dir": DATA_DIR, **settings})
 
 
@@ -108,9 +168,8 @@ def sources_of(federation: Federation) -> list[Domain]:
     return [domain for name, domain in federation.domains.items() if name != federation.target]
 
 
-@every_dataset
-@every_shift
-def test_domains_are_named_as_the_spec_says_and_in_its_order(dataset: str, shift: str) -> None:
+@every_case
+def test_domains_are_named_as_the_spec_says_and_in_its_order(dataset: str, shift: str | None) -> None:
     spec = spec_of(dataset, shift)
     federation = load_federation(spec)
     assert list(federation.domains) == spec.domain_names
@@ -118,59 +177,69 @@ def test_domains_are_named_as_the_spec_says_and_in_its_order(dataset: str, shift
     assert len(set(spec.domain_names)) == len(spec.domain_names)
 
 
-@every_dataset
-@every_shift
-def test_the_target_is_one_of_the_domains_and_the_others_are_the_sources(dataset: str, shift: str) -> None:
+@every_case
+def test_the_target_is_one_of_the_domains_and_the_others_are_the_sources(
+    dataset: str, shift: str | None
+) -> None:
     spec = spec_of(dataset, shift)
     federation = load_federation(spec)
-    assert federation.target == spec.target_name == SHIFTS[shift].default_target
+    own = DATASETS[dataset].domains
+    assert federation.target == spec.target_name == (SHIFTS[shift].default_target if shift else own[-1])
     assert federation.target in federation.domains
     assert spec.source_names == sorted(set(federation.domains) - {federation.target})
-    assert len(spec.source_names) == SHIFTS[shift].default_sources
+    assert len(spec.source_names) == (SHIFTS[shift].default_sources if shift else len(own) - 1)
 
 
-@every_shift
-def test_any_domain_can_be_the_target(shift: str) -> None:
-    for name in spec_of(SPY, shift).domain_names:
-        federation = load_spy(shift, target=name)
+@every_split_case
+def test_any_domain_can_be_the_target(dataset: str, shift: str | None) -> None:
+    for name in spec_of(dataset, shift).domain_names:
+        federation = load_federation(spec_of(dataset, shift, target=name))
         assert federation.target == name
         assert len(federation.domains[name].train) == TARGET_SAMPLES
         assert all(len(source.train) > TARGET_SAMPLES for source in sources_of(federation))
 
 
-@every_dataset
-@every_shift
-def test_images_are_float32_of_one_shape_within_0_and_1(dataset: str, shift: str) -> None:
+@every_case
+def test_samples_are_of_one_shape_and_finite_and_images_within_0_and_1(
+    dataset: str, shift: str | None
+) -> None:
     federation = load_federation(spec_of(dataset, shift))
-    assert len(federation.shape) == 3
+    image = len(federation.shape) == 3
+    assert image or (len(federation.shape) == 1 and not shift)
     for name, x, _ in sets_of(federation):
-        assert x.dtype == torch.float32, name
+        assert x.dtype == torch.float32 or (x.dtype == torch.uint8 and image and not shift), name
         assert tuple(x.shape[1:]) == federation.shape, name
-        assert 0 <= float(x.min()) <= float(x.max()) <= 1, name
+        assert torch.isfinite(x).all(), name
+        if image and x.dtype == torch.float32:
+            assert 0 <= float(x.min()) <= float(x.max()) <= 1, name
 
 
-@every_dataset
-@every_shift
-def test_labels_are_int64_classes_and_as_many_as_images(dataset: str, shift: str) -> None:
+@every_case
+def test_labels_are_int64_classes_or_float32_outputs_and_as_many_as_samples(
+    dataset: str, shift: str | None
+) -> None:
     federation = load_federation(spec_of(dataset, shift))
     seen: set[int] = set()
     for name, x, y in sets_of(federation):
-        assert y.dtype == torch.int64, name
-        assert y.shape == (len(x),), name
-        seen |= set(y.tolist())
+        if y.dtype == torch.float32:
+            assert y.shape == (len(x), federation.classes), name
+            assert torch.isfinite(y).all(), name
+            seen = set(range(federation.classes))
+        else:
+            assert y.dtype == torch.int64, name
+            assert y.shape == (len(x),), name
+            seen |= set(y.tolist())
     assert seen == set(range(federation.classes))
 
 
-@every_dataset
-@every_shift
-def test_no_domain_is_empty(dataset: str, shift: str) -> None:
+@every_case
+def test_no_domain_is_empty(dataset: str, shift: str | None) -> None:
     for name, _, y in sets_of(load_federation(spec_of(dataset, shift))):
         assert len(y) > 0, name
 
 
-@every_dataset
-@every_shift
-def test_the_target_has_exactly_the_labelled_samples_asked_for(dataset: str, shift: str) -> None:
+@every_case
+def test_the_target_has_exactly_the_labelled_samples_asked_for(dataset: str, shift: str | None) -> None:
     whole = load_federation(spec_of(dataset, shift, target_samples=None))
     every = len(whole.domains[whole.target].train)
     for count in (1, TARGET_SAMPLES, every):
@@ -178,9 +247,8 @@ def test_the_target_has_exactly_the_labelled_samples_asked_for(dataset: str, shi
         assert len(federation.domains[federation.target].train) == count
 
 
-@every_dataset
-@every_shift
-def test_how_many_samples_the_target_has_changes_nothing_else(dataset: str, shift: str) -> None:
+@every_case
+def test_how_many_samples_the_target_has_changes_nothing_else(dataset: str, shift: str | None) -> None:
     few = load_federation(spec_of(dataset, shift, target_samples=1))
     many = load_federation(spec_of(dataset, shift, target_samples=None))
     for (name, *ours), (_, *others) in zip(sets_of(few), sets_of(many), strict=True):
@@ -188,12 +256,11 @@ def test_how_many_samples_the_target_has_changes_nothing_else(dataset: str, shif
             assert all(map(torch.equal, ours, others)), name
 
 
-@every_dataset
-@every_shift
-def test_the_same_spec_gives_the_same_bits_when_loaded_afresh(dataset: str, shift: str) -> None:
+@every_case
+def test_the_same_spec_gives_the_same_bits_when_loaded_afresh(dataset: str, shift: str | None) -> None:
     first = load_federation(spec_of(dataset, shift))
     assert load_federation(spec_of(dataset, shift)) is first
-    load_federation.cache_clear()
+    forget()
     with torch.random.fork_rng():
         torch.manual_seed(1234)
         second = load_federation(spec_of(dataset, shift))
@@ -202,41 +269,53 @@ def test_the_same_spec_gives_the_same_bits_when_loaded_afresh(dataset: str, shif
         assert all(map(torch.equal, ours, others)), name
 
 
-@every_dataset
-@every_shift
-def test_loading_leaves_the_global_random_state(dataset: str, shift: str) -> None:
-    load_federation.cache_clear()
+@every_case
+def test_loading_leaves_the_global_random_state(dataset: str, shift: str | None) -> None:
+    forget()
     before = torch.get_rng_state()
     load_federation(spec_of(dataset, shift))
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@every_dataset
-@every_shift
-def test_another_seed_deals_other_samples_to_every_domain(dataset: str, shift: str) -> None:
+@every_case
+def test_another_seed_deals_other_samples_to_every_domain(dataset: str, shift: str | None) -> None:
     first, second = (load_federation(spec_of(dataset, shift, seed=seed)) for seed in (0, 1))
     for name in first.domains:
         ours, others = first.domains[name].train.x, second.domains[name].train.x
         assert ours.shape != others.shape or not torch.equal(ours, others), name
 
 
-def load_unshifted(dataset: str) -> Split:
-    return DATASETS[dataset].load(Path(DATA_DIR) if DATA_DIR else None, 0)
+@pytest.mark.parametrize(("dataset", "shift"), OWN)
+def test_another_seed_divides_all_of_an_own_domain_otherwise(dataset: str, shift: None) -> None:
+    first, second = (load_unshifted(dataset, seed) for seed in (0, 1))
+    for ours, others in zip(first, second, strict=True):
+        assert not torch.equal(ours.test.x, others.test.x)
+        for part in ("train", "test"):
+            assert len(getattr(ours, part)) == len(getattr(others, part))
 
 
-@pytest.mark.parametrize("dataset", [*map(with_files, DATASETS)])
+def load_unshifted(dataset: str, seed: int = 0) -> list[Split]:
+    """The data set's one division, or that of each of its domains."""
+    data = DATASETS[dataset].load(Path(DATA_DIR) if DATA_DIR else None, seed)
+    return [data] if isinstance(data, Split) else list(data.values())
+
+
+@pytest.mark.parametrize("dataset", [case(name) for name in DATASETS if name in SHIFTED or name not in FILES])
 def test_no_test_image_of_a_data_set_is_a_training_image(dataset: str) -> None:
-    split = load_unshifted(dataset)
-    train, test = (len(torch.unique(samples.x, dim=0)) for samples in (split.train, split.test))
-    both = len(torch.unique(torch.cat([split.train.x, split.test.x]), dim=0))
-    assert both == train + test
+    """Not of real data with domains of their own: some hold the same image twice."""
+    for split in load_unshifted(dataset):
+        train, test = (len(torch.unique(samples.x, dim=0)) for samples in (split.train, split.test))
+        both = len(torch.unique(torch.cat([split.train.x, split.test.x]), dim=0))
+        assert both == train + test
 
 
-@pytest.mark.parametrize("dataset", [*map(with_files, DATASETS)])
+@every_dataset
 def test_a_data_set_has_all_classes_on_both_sides_and_a_summary(dataset: str) -> None:
-    split = load_unshifted(dataset)
-    for samples in (split.train, split.test):
-        assert sorted(torch.unique(samples.y).tolist()) == list(range(split.classes))
+    splits = load_unshifted(dataset)
+    for samples in ([split.train for split in splits], [split.test for split in splits]):
+        y = torch.cat([part.y for part in samples])
+        if y.dtype == torch.int64:
+            assert sorted(torch.unique(y).tolist()) == list(range(splits[0].classes))
     assert DATASETS[dataset].summary
     assert "\n" not in DATASETS[dataset].summary
 
