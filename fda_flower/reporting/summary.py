@@ -26,9 +26,10 @@ def summarise(history: Sequence[Record]) -> dict[str, Any]:
     -------
     dict
         ``last5`` (mean of the last 5 rounds, the headline), ``best`` (best round on the test set, which
-        is optimistic), ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in all.
+        is optimistic), ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in all. Initial
+        rounds, in which the method has not begun, count for neither accuracy.
     """
-    values = np.array(accuracies(history))
+    values = np.array(accuracies([record for record in history if not record.get("initial")]))
     known = values[~np.isnan(values)]
     tail = values[-LAST:]
     tail = tail[~np.isnan(tail)]
