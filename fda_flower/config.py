@@ -134,6 +134,8 @@ class RunConfig:
         if isinstance(self.only_sources, str):
             object.__setattr__(self, "only_sources", [name.strip() for name in self.only_sources.split(",")])
         if self.only_sources is not None:
+            if not isinstance(self.only_sources, Sequence):
+                raise ConfigError(f"only-sources is {self.only_sources!r}: give a list of domains")
             object.__setattr__(self, "only_sources", tuple(self.only_sources))
         data = self.data
         for name in ("shift", "shift_options", "dataset_options", "partition_options"):

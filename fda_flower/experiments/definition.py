@@ -17,7 +17,6 @@ Settings = dict[str, Any]
 MACHINE = ("seed", "data_dir", "device", "threads")
 """Fields of a run that are the user's or the machine's affair, not an experiment's."""
 RUN_KEYS = frozenset(f.name.replace("_", "-") for f in fields(RunConfig) if f.name not in MACHINE)
-NO_GROUP: Settings = {"label": ""}
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,9 @@ class Entry:
     settings: Settings
     paper: Settings
     at: dict[str, Settings]
+
+
+NO_GROUP = Entry("", None, {}, {}, {})
 
 
 @dataclass(frozen=True)
@@ -155,11 +157,11 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
     _check_keys("the file", data, TOP)
     for key, kind in TOP.items():
         if key in data and not isinstance(data[key], kind):
-            raise ConfigError(f"'{key}' must be a {_WORDS[kind]}, it is {data[key]!r}")
+            raise ConfigError(f"'{key}' must be {_WORDS[kind]}, it is {data[key]!r}")
     for key in ("title", "rows", "columns"):
         if not data.get(key):
             raise ConfigError(f"'{key}' is missing")
-    figures = tuple(data.get("figures", ("columns", "rounds")))
+    figures = tuple(map(str, data.get("figures", ("columns", "rounds"))))
     check_figures(figures)
     seeds = tuple(data.get("seeds", (0,)))
     whole = all(type(seed) is int and seed >= 0 for seed in seeds)
@@ -179,15 +181,16 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
         run=_settings("[run]", data.get("run", {})),
         rows=_entries("rows", data["rows"]),
         columns=_entries("columns", data["columns"]),
-        groups=_entries("groups", data.get("groups", [NO_GROUP])),
+        groups=_entries("groups", data.get("groups", [])) or (NO_GROUP,),
     )
     _check_rows(experiment)
+    _check_names(experiment)
     for place in experiment.places:
         experiment.config(place, 0, {})
     return experiment
 
 
-_WORDS = {str: "text", list: "list", bool: "true or false", dict: "table"}
+_WORDS = {str: "text", list: "a list", bool: "true or false", dict: "a table"}
 
 
 def _check_rows(experiment: Experiment) -> None:
@@ -206,6 +209,18 @@ def _check_rows(experiment: Experiment) -> None:
         _check_keys(f"'at' of row '{row.label}'", row.at, [*columns, *groups])
 
 
+def _check_names(experiment: Experiment) -> None:
+    cells: dict[str, Place] = {}
+    for place in experiment.places:
+        other = cells.setdefault(file_name(place), place)
+        if other != place:
+            first, second = (" / ".join(filter(None, labels)) for labels in (other, place))
+            raise ConfigError(
+                f"cells '{first}' and '{second}' would have files of the same name, '{file_name(place)}': "
+                "choose other labels"
+            )
+
+
 OWN = {"rows": ("label", "paper", "at"), "columns": ("label", "value"), "groups": ("label", "value")}
 """Keys of an entry that are no settings."""
 
@@ -214,10 +229,12 @@ def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
     entries = []
     for number, item in enumerate(data, 1):
         where = f"[[{kind}]] number {number}"
-        if not isinstance(item, dict) or not isinstance(item.get("label"), str):
+        if not isinstance(item, dict) or not isinstance(item.get("label"), str) or not item["label"]:
             raise ConfigError(f"{where} needs a label, which is text")
         _check_keys(where, item, sorted(RUN_KEYS), OWN[kind])
         value, at = item.get("value"), item.get("at", {})
+        if not isinstance(at, dict):
+            raise ConfigError(f"'at' of {where} is {at!r}, it must be a table")
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise ConfigError(f"'value' of {where} is {value!r}: give a number")
         entries.append(
@@ -238,7 +255,11 @@ def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
 
 def _settings(where: str, data: Settings) -> Settings:
     _check_keys(where, data, sorted(RUN_KEYS))
-    return {key.replace("-", "_"): value for key, value in data.items()}
+    settings = {key.replace("-", "_"): value for key, value in data.items()}
+    for key, value in settings.items():
+        if key in OPTION_FIELDS and not isinstance(value, dict):
+            raise ConfigError(f"'{key.replace('_', '-')}' in {where} is {value!r}, it must be a table")
+    return settings
 
 
 def _check_keys(where: str, data: Any, valid: Collection[str], more: Collection[str] = ()) -> None:
@@ -252,3 +273,8 @@ def _check_keys(where: str, data: Any, valid: Collection[str], more: Collection[
 def slug(label: str) -> str:
     """A label as a part of a file's name."""
     return re.sub(r"[^A-Za-z0-9.+=-]+", "_", label)
+
+
+def file_name(place: Place) -> str:
+    """A place as a part of its files' names."""
+    return "-".join(slug(label) for label in place if label)

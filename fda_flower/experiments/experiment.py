@@ -11,7 +11,7 @@ import numpy as np
 
 from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, RunError, unknown
-from fda_flower.experiments.definition import Experiment, read_experiment, slug
+from fda_flower.experiments.definition import Experiment, file_name, read_experiment
 from fda_flower.experiments.processes import State, run_all
 from fda_flower.experiments.run import run_config
 from fda_flower.reporting import summarise
@@ -20,6 +20,8 @@ from fda_flower.server_app import versions
 from fda_flower.strategies.run_folder import write_atomically
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
+NEEDED = {"config", "history", "group", "row", "column", "seed", "rounds", "parameters"}
+"""Keys of a cell's result that are read."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Cell:
     @property
     def name(self) -> str:
         """Its name in messages and of its files."""
-        return "-".join([*(slug(label) for label in self.place if label), f"seed{self.config.seed}"])
+        return f"{file_name(self.place)}-seed{self.config.seed}"
 
     @property
     def run_folder(self) -> Path:
@@ -146,8 +148,10 @@ def run_experiment(
         for seed in (experiment.seeds if seeds is None else seeds)
         for place in _chosen(experiment, only)
     ]
-    _claim(experiment, folder, changed)
+    mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed))}
+    _check_free(folder, mark)
     todo = {cell.name: cell for cell in cells if not cell.is_done()}
+    _claim(experiment, folder, mark)
 
     def on_poll(state: State) -> None:
         if on_progress is not None:
@@ -169,11 +173,11 @@ def load_results(folder: str | Path) -> Results:
         If it is not the folder of an experiment, or a result is damaged.
     """
     folder = Path(folder)
-    if not (folder / MARK).exists():
+    mark = _read_mark(folder)
+    if mark is None:
         raise ConfigError(
             f"'{folder}' holds no results of an experiment: name the --output of `fda experiment`"
         )
-    mark = json.loads((folder / MARK).read_text(encoding="utf-8"))
     experiment = read_experiment(folder / DEFINITION)
     cells, rounds, wanted = [], set(), set()
     for path in sorted((folder / "cells").glob("*.json")):
@@ -209,7 +213,7 @@ def read_cell(path: Path) -> dict[str, Any]:
     """A cell's result; a `ConfigError` if it is damaged."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if missing := {"config", "history", "group", "row", "column", "seed", "rounds"} - found.keys():
+        if missing := NEEDED - found.keys():
             raise ValueError(f"it has no '{min(missing)}'")
     except (OSError, ValueError, AttributeError) as error:
         raise ConfigError(f"the result '{path}' is damaged ({error}): delete it, and run again") from error
@@ -252,23 +256,33 @@ def _chosen(experiment: Experiment, only: Collection[str]) -> list[Place]:
     ]
 
 
-def _claim(experiment: Experiment, folder: Path, settings: Mapping[str, Any]) -> None:
-    """Make the folder this experiment's, or find that it is."""
-    mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(settings))}
+def _check_free(folder: Path, mark: Mapping[str, Any]) -> None:
+    """Raise a `ConfigError` if the folder is of another experiment, or of this with other settings."""
+    found = _read_mark(folder)
+    if found is not None and found != mark:
+        raise ConfigError(
+            f"'{folder}' holds the experiment '{found['experiment']}' with the settings {found['settings']}, "
+            f"not '{mark['experiment']}' with {mark['settings']}: choose another --output"
+        )
+
+
+def _read_mark(folder: Path) -> dict[str, Any] | None:
+    """What experiment a folder is of, if any."""
+    path = folder / MARK
+    try:
+        mark: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return {"experiment": mark["experiment"], "settings": dict(mark["settings"])} if mark else None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"'{path}' cannot be read ({error!r}): choose another --output") from error
+
+
+def _claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None:
     try:
         for name in ("cells", "runs"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        if (folder / MARK).exists():
-            found = json.loads((folder / MARK).read_text(encoding="utf-8"))
-            if found != mark:
-                raise ConfigError(
-                    f"'{folder}' holds the experiment '{found.get('experiment')}' with the settings "
-                    f"{found.get('settings')}, not '{experiment.name}' with {mark['settings']}: choose "
-                    "another --output"
-                )
         write_atomically(folder / DEFINITION, experiment.text.encode())
         write_atomically(folder / MARK, (json.dumps(mark, indent=2) + "\n").encode())
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ConfigError(f"cannot use the output folder '{folder}': {error}") from error
 
 

@@ -12,7 +12,7 @@ from fda_flower.errors import FdaError
 
 POLL_SECONDS = 0.3
 LONGEST = 4000
-"""Characters of a reason: a process that sends more than a pipe holds never ends, as nobody reads it before."""
+"""Characters of a reason: a process that sends more than a pipe holds would never end."""
 Argument = TypeVar("Argument")
 
 
