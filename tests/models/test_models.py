@@ -1,21 +1,37 @@
 """Every model of the registry: shapes, seeds, names."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
+from fda_flower.clients import DomainClient, LocalTraining, SourceClient, TargetClient
+from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model
+from fda_flower.models.resnet9 import Residual
 
-SHAPES = [(1, 8, 8), (2, 28, 28), (3, 32, 32)]
+SHAPES = [(1, 8, 8), (2, 28, 28), (3, 33, 36), (13,)]
+IMAGE = (1, 33, 33)
+"""A shape that every model takes."""
+
+SMALLEST = {"cnn": 4, "conv4": 1, "lenet": 16, "resnet9": 16, "resnet18": 32, "resnet50": 32}
+"""Sides of the smallest images that a network for images takes."""
+
+FLAT = [name for name in MODELS if name not in SMALLEST]
 
 every_model = pytest.mark.parametrize("name", list(MODELS))
-SMALLEST = {"lenet": 16}
-"""Sides of the smallest images that a model takes, where not all will do."""
+
+
+def takes(name: str, shape: tuple[int, ...]) -> bool:
+    return name in FLAT or (len(shape) == 3 and shape[1] >= SMALLEST[name])
+
 
 every_model_and_shape = pytest.mark.parametrize(
-    ("name", "shape"),
-    [(name, shape) for name in MODELS for shape in SHAPES if shape[1] >= SMALLEST.get(name, 1)],
+    ("name", "shape"), [(name, shape) for name in MODELS for shape in SHAPES if takes(name, shape)]
 )
 
 
@@ -39,7 +55,7 @@ def test_a_model_gives_a_finite_number_for_each_image_and_class(
 @every_model_and_shape
 def test_every_parameter_of_a_model_has_a_gradient(name: str, shape: tuple[int, ...]) -> None:
     model = build_model(name, shape, 4, seed=0)
-    model(images(8, shape)).square().sum().backward()
+    cross_entropy(model(images(8, shape)), torch.arange(8) % 4).backward()
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None, key
         assert parameter.grad.abs().sum() > 0, key
@@ -47,33 +63,33 @@ def test_every_parameter_of_a_model_has_a_gradient(name: str, shape: tuple[int, 
 
 @every_model
 def test_logits_of_an_image_do_not_depend_on_the_others_in_evaluation(name: str) -> None:
-    model = build_model(name, (1, 16, 16), 10, seed=0).eval()
-    x = images(6, (1, 16, 16))
+    model = build_model(name, IMAGE, 10, seed=0).eval()
+    x = images(6, IMAGE)
     with torch.no_grad():
-        torch.testing.assert_close(model(x)[2:3], model(x[2:3]))
+        torch.testing.assert_close(model(x)[2:3], model(x[2:3]), atol=1e-4, rtol=1e-4)
 
 
 @every_model
 def test_a_seed_gives_the_same_weights_whatever_the_global_state(name: str) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        first = build_model(name, (1, 16, 16), 10, seed=5).state_dict()
+        first = build_model(name, IMAGE, 10, seed=5).state_dict()
         torch.manual_seed(2)
-        second = build_model(name, (1, 16, 16), 10, seed=5).state_dict()
+        second = build_model(name, IMAGE, 10, seed=5).state_dict()
     assert list(first) == list(second)
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
 @every_model
 def test_another_seed_gives_other_weights(name: str) -> None:
-    first, second = (build_model(name, (1, 16, 16), 10, seed).state_dict() for seed in (5, 6))
+    first, second = (build_model(name, IMAGE, 10, seed).state_dict() for seed in (5, 6))
     assert any(not torch.equal(first[key], second[key]) for key in first)
 
 
 @every_model
 def test_building_leaves_the_global_random_state(name: str) -> None:
     before = torch.get_rng_state()
-    build_model(name, (1, 16, 16), 10, seed=5)
+    build_model(name, IMAGE, 10, seed=5)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -85,7 +101,7 @@ def test_building_leaves_the_global_random_state_even_if_it_fails(monkeypatch: p
     monkeypatch.setitem(MODELS, "broken", MODELS["mlp"].__class__("fails", fails))
     before = torch.get_rng_state()
     with pytest.raises(RuntimeError, match="no such layer"):
-        build_model("broken", (1, 16, 16), 10, seed=0)
+        build_model("broken", IMAGE, 10, seed=0)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -95,7 +111,88 @@ def test_a_model_has_a_summary_of_one_line(name: str) -> None:
     assert "\n" not in MODELS[name].summary
 
 
+@pytest.mark.parametrize("role", [SourceClient, TargetClient])
+@every_model
+def test_a_client_trains_a_model_and_sends_all_of_its_state(name: str, role: type[DomainClient]) -> None:
+    samples = Samples(images(3, IMAGE), torch.tensor([0, 1, 2]))
+    model = build_model(name, IMAGE, 3, seed=0)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    client = role(Domain("a", samples, samples), model, LocalTraining(0.01, 2, optimizer="sgd"))
+    arrays, _, metrics = client.fit(client.get_parameters({}), {"server-round": 1, "batch-updates": "norms"})
+    assert metrics["num-steps"] == 2
+    assert math.isfinite(metrics["train-loss"])
+    other = build_model(name, IMAGE, 3, seed=1)
+    state = other.state_dict()
+    other.load_state_dict(dict(zip(state, map(torch.from_numpy, arrays), strict=True)))
+    for (key, value), sent in zip(other.state_dict().items(), arrays, strict=True):
+        assert np.array_equal(value.numpy(), sent), key
+        assert value.dtype == before[key].dtype, key
+        assert not torch.equal(value, before[key]), key
+    with torch.no_grad():
+        assert torch.equal(other.eval()(samples.x), model.eval()(samples.x))
+
+
+@pytest.mark.parametrize("name", list(SMALLEST))
+def test_a_network_for_images_refuses_features(name: str) -> None:
+    with pytest.raises(ConfigError, match="needs images, these are rows of 13 features") as caught:
+        build_model(name, (13,), 2, seed=0)
+    assert all(other in str(caught.value) for other in (name, *FLAT))
+
+
+@pytest.mark.parametrize(("name", "side"), [(name, side) for name, side in SMALLEST.items() if side > 1])
+def test_images_that_are_too_small_are_refused(name: str, side: int) -> None:
+    with pytest.raises(
+        ConfigError, match=f"'{name}' needs images of {side}x{side} or more.*{side - 1}x{side}"
+    ):
+        build_model(name, (1, side - 1, side), 2, seed=0)
+    assert build_model(name, (1, side, side), 2, seed=0).eval()(images(1, (1, side, side))).shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "count"),
+    [
+        ("logistic", (13,), 2, 13 * 2 + 2),
+        ("mlp", (13,), 2, 13 * 64 + 64 + 64 * 2 + 2),
+        ("sigmoid", (50,), 10, 50 * 100 + 100 + 100 * 10 + 10),
+        ("lenet", (1, 28, 28), 10, 44_426),
+        # Convolutions of 1,216, 73,856 and twice 147,584; normalisation of 896; 1,290.
+        ("conv4", (2, 28, 28), 10, 372_426),
+        ("resnet9", (3, 32, 32), 10, 6_573_130),
+        # torchvision's published 11,689,512 and 25,557,032, with a last layer of 10 for that of 1000.
+        ("resnet18", (3, 32, 32), 10, 11_689_512 - 513 * 990),
+        ("resnet50", (3, 32, 32), 10, 25_557_032 - 2049 * 990),
+    ],
+)
+def test_the_number_of_parameters(name: str, shape: tuple[int, ...], classes: int, count: int) -> None:
+    model = build_model(name, shape, classes, seed=0)
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+
+
+def test_the_hidden_layers_width_is_an_option_of_sigmoid() -> None:
+    model = build_model("sigmoid", (50,), 10, 0, {"hidden": 7})
+    assert [tuple(parameter.shape) for parameter in model.parameters()] == [(7, 50), (7,), (10, 7), (10,)]
+    with pytest.raises(ConfigError, match="'hidden' of model 'sigmoid' is 0"):
+        build_model("sigmoid", (50,), 10, 0, {"hidden": 0})
+
+
+def test_sigmoid_fits_the_synthetic_regression() -> None:
+    data = load_federation(DataSpec("rbf", dataset_options=(("samples", 2000),)))
+    domain = data.domains["target"]
+    model = build_model("sigmoid", data.shape, data.classes, seed=0)
+    client = TargetClient(domain, model, LocalTraining(0.01, 32, epochs=20))
+    _, _, before = client.evaluate(client.get_parameters({}), {})
+    arrays, _, _ = client.fit(client.get_parameters({}), {})
+    _, _, after = client.evaluate(arrays, {})
+    assert before["accuracy"] < 0 < 0.2 < after["accuracy"] <= 1
+
+
+def test_a_residual_adds_its_input() -> None:
+    layers = Residual(nn.Linear(2, 2, bias=False), nn.ReLU())
+    nn.init.eye_(layers[0].weight)
+    assert layers(torch.tensor([[1.0, -3.0]])).tolist() == [[2.0, -3.0]]
+
+
 def test_an_unknown_name_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(ConfigError, match="unknown model 'resnet'") as caught:
-        build_model("resnet", (1, 16, 16), 10, seed=0)
+        build_model("resnet", IMAGE, 10, seed=0)
     assert all(name in str(caught.value) for name in MODELS)

@@ -1,0 +1,56 @@
+"""The 9-layer residual network for small images."""
+
+from torch import Tensor, nn
+
+from fda_flower.models.shapes import check_images
+
+
+def resnet9(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Eight 3x3 convolutions, two pairs of them residual, and a linear layer; BatchNorm after each.
+
+    Convolutions of 64 and 128, a residual pair of 128, 256 and 512, a residual pair of 512; all from the
+    second on but the residual ones halve the image, and the greatest value of each channel is classified. A
+    small variant of He et al., "Deep Residual Learning for Image Recognition" (CVPR 2016).
+    6,573,130 parameters for 3x32x32 and 10.
+
+    Parameters
+    ----------
+    shape : tuple[int, ...]
+        Of one image: channels, height, width; at least 16x16, so that BatchNorm can be trained on a batch
+        of a single one.
+    classes : int
+        Number of classes.
+
+    Raises
+    ------
+    ConfigError
+        If the samples are no images, or too small.
+    """
+    check_images("resnet9", shape, 16)
+    return nn.Sequential(
+        _convolution(shape[0], 64),
+        _convolution(64, 128, pool=True),
+        Residual(_convolution(128, 128), _convolution(128, 128)),
+        _convolution(128, 256, pool=True),
+        _convolution(256, 512, pool=True),
+        Residual(_convolution(512, 512), _convolution(512, 512)),
+        nn.AdaptiveMaxPool2d(1),
+        nn.Flatten(),
+        nn.Linear(512, classes),
+    )
+
+
+class Residual(nn.Sequential):
+    """Layers whose input is added to their output."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x + f(x)``, of the shape of `x`."""
+        inputs = x
+        for layer in self:
+            x = layer(x)
+        return inputs + x
+
+
+def _convolution(inputs: int, outputs: int, pool: bool = False) -> nn.Module:
+    layers = [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []))
