@@ -176,14 +176,14 @@ def test_the_hidden_layers_width_is_an_option_of_sigmoid() -> None:
 
 
 def test_sigmoid_fits_the_synthetic_regression() -> None:
-    data = load_federation(DataSpec("rbf", dataset_options=(("samples", 2000),)))
-    domain = data.domains["target"]
+    data = load_federation(DataSpec("rbf", dataset_options=(("samples", 600),)))
+    train = data.domains["target"].train
     model = build_model("sigmoid", data.shape, data.classes, seed=0)
-    client = TargetClient(domain, model, LocalTraining(0.01, 32, epochs=20))
+    client = TargetClient(Domain("a", train, train), model, LocalTraining(0.01, 16, epochs=30))
     _, _, before = client.evaluate(client.get_parameters({}), {})
     arrays, _, _ = client.fit(client.get_parameters({}), {})
     _, _, after = client.evaluate(arrays, {})
-    assert before["accuracy"] < 0 < 0.2 < after["accuracy"] <= 1
+    assert before["accuracy"] < 0 < 0.5 < after["accuracy"] <= 1
 
 
 def test_a_residual_adds_its_input() -> None:
