@@ -8,6 +8,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -132,14 +133,14 @@ class ImageFiles:
         ConfigError
             If one cannot be decoded; it names the file.
         """
-        images = torch.empty(len(indices), *self.shape[1:], dtype=self.dtype)
+        images = np.empty((len(indices), *self.shape[1:]), dtype=np.uint8)
         with ThreadPoolExecutor() as pool:
             decoded = pool.map(self._decode, (self.paths[i] for i in indices.tolist()))
-            for image, pixels in zip(images, decoded, strict=True):
-                image.copy_(pixels)
-        return images.to(self.device)
+            for i, image in enumerate(decoded):
+                images[i] = image
+        return torch.from_numpy(images).to(self.device)
 
-    def _decode(self, path: Path) -> Tensor:
+    def _decode(self, path: Path) -> NDArray[np.uint8]:
         try:
             with Image.open(path) as image:
                 # 16 bits of grey are scaled to 8: Pillow's conversion would cut them off at white.
@@ -147,7 +148,7 @@ class ImageFiles:
                 rgb = eight_bits.convert("RGB").resize((self.size, self.size), Image.Resampling.BILINEAR)
         except Exception as error:  # Pillow's decoders raise errors of many kinds.
             raise ConfigError(f"the image '{path}' is damaged ({error}): get it again") from error
-        return torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
+        return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
 
 
 def _root(folder: str, source: str, data_dir: Path | None) -> Path:
