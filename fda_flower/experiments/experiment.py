@@ -270,8 +270,10 @@ def _read_mark(folder: Path) -> dict[str, Any] | None:
     """What experiment a folder is of, if any."""
     path = folder / MARK
     try:
-        mark: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return {"experiment": mark["experiment"], "settings": dict(mark["settings"])} if mark else None
+        if not path.exists():
+            return None
+        mark: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return {"experiment": mark["experiment"], "settings": dict(mark["settings"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"'{path}' cannot be read ({error!r}): choose another --output") from error
 

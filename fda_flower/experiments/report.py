@@ -1,8 +1,8 @@
 """Reports: the tables and pictures of experiments, in files."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from fda_flower.errors import ConfigError
 from fda_flower.reporting import Results, experiment_csv, experiment_markdown, save_figures
@@ -37,11 +37,7 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
             table = output.parent / f"{one.name}.csv"
             write_atomically(table, experiment_csv(one).encode())
             figures = save_figures(one, output.parent) if one.cells else []
-            pictures = [
-                f"![{one.title}]({os.path.relpath(path, output.parent)})"
-                for path in figures
-                if path.suffix == ".png"
-            ]
+            pictures = [f"![{one.title}]({quote(path.name)})" for path in figures if path.suffix == ".png"]
             sections.append("\n\n".join([experiment_markdown(one).strip(), *pictures]))
             paths += [table, *figures]
         write_atomically(output, ("\n\n".join(sections) + "\n").encode())

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fda_flower.config import RunConfig
+from fda_flower.errors import RunError
 from fda_flower.reporting.plots import plot_runs, save_figure
 from fda_flower.strategies import METHODS, RunFolder
 from fda_flower.strategies.run_folder import Record, finite, write_atomically
@@ -53,7 +54,12 @@ def write_summary(folder: RunFolder, config: RunConfig, history: Sequence[Record
         "seed": config.seed,
         **summarise(history),
     }
-    save_figure(folder.path / "accuracy.png", plot_runs({str(numbers["label"]): [history]}))
     text = json.dumps(finite(numbers), indent=2) + "\n"
-    write_atomically(folder.path / "summary.json", text.encode())
+    try:
+        save_figure(folder.path / "accuracy.png", plot_runs({str(numbers["label"]): [history]}))
+        write_atomically(folder.path / "summary.json", text.encode())
+    except OSError as error:
+        raise RunError(
+            f"the summary cannot be written to '{folder.path}' ({error}): make room, and resume"
+        ) from error
     return numbers

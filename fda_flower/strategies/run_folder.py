@@ -103,11 +103,13 @@ class RunFolder:
             raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
 
     def save_round(self, record: Record, model: Layers, state: Record) -> None:
-        """Append a round's record, then replace the checkpoint."""
-        with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(finite(record)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        """Append a round's record, then replace the checkpoint.
+
+        Raises
+        ------
+        RunError
+            If they cannot be written, since the disk is full for one; what was written before stays valid.
+        """
         arrays = {name: np.asarray(array, order="C") for name, array in model.items()}
         header = {
             "round": record["round"],
@@ -117,7 +119,16 @@ class RunFolder:
             "names": list(arrays),
         }
         data = save(arrays, metadata={"fda-flower": json.dumps(header)})
-        write_atomically(self.path / "checkpoint", data)
+        try:
+            with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(finite(record)) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            write_atomically(self.path / "checkpoint", data)
+        except OSError as error:
+            raise RunError(
+                f"round {record['round']} cannot be written to '{self.path}' ({error}): make room, and resume"
+            ) from error
 
     def load_checkpoint(self) -> Checkpoint:
         """Model, round and strategy state of the last round that was finished.

@@ -1,0 +1,623 @@
+"""Experiments are run cell by cell, go on where they were, and what they measured is loaded and reported."""
+
+import csv
+import importlib
+import json
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from in_process import run_all
+
+from fda_flower import ConfigError, RunConfig, run
+from fda_flower.errors import RunError
+from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
+from fda_flower.reporting import summarise
+from fda_flower.strategies import run_folder
+
+TEXT = """
+title = "Digits with noise"
+source = "Nobody, 2024, Table 1"
+axis = "Noise"
+seeds = [0, 1]
+
+[run]
+model = "mlp"
+shift = "noise"
+rounds = 4
+target-samples = 16
+batch-size = 64
+
+[[columns]]
+label = "little"
+value = 0.1
+shift-options = { std = 0.1 }
+
+[[columns]]
+label = "much"
+value = 0.5
+shift-options = { std = 0.5 }
+
+[[rows]]
+label = "FedAvg"
+method = "fedavg"
+paper = { little = 60.5, much = 30 }
+
+[[rows]]
+label = "Target Only"
+method = "target-only"
+"""
+NAMES = [
+    f"{row}-{column}-seed{seed}"
+    for seed in (0, 1)
+    for row in ("FedAvg", "Target_Only")
+    for column in ("little", "much")
+]
+ONE = {"only": ["FedAvg", "little"], "seeds": [0]}
+"""Of all cells the first."""
+FIRST = NAMES[0]
+PNG = b"\x89PNG\r\n\x1a\n"
+NO_ROOM = OSError(28, "No space left on device")
+
+
+class CrashError(Exception):
+    """What stops a run in the middle."""
+
+
+@pytest.fixture(autouse=True)
+def module(monkeypatch):
+    """The module of `run_experiment`, whose cells run here, one after the other."""
+    module = importlib.import_module("fda_flower.experiments.experiment")
+    monkeypatch.setattr(module, "run_all", run_all)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def trained(monkeypatch):
+    """The samples of each client's training; FedAvg has four trainings a round, Target Only one."""
+    client = importlib.import_module("fda_flower.clients.client")
+    train, samples_of = client.train, []
+
+    def count(model, samples, *args):
+        samples_of.append(len(samples))
+        return train(model, samples, *args)
+
+    monkeypatch.setattr(client, "train", count)
+    return samples_of
+
+
+@pytest.fixture
+def define(tmp_path):
+    def read(text=TEXT, name="noise"):
+        path = tmp_path / f"{name}.toml"
+        path.write_text(text, encoding="utf-8")
+        return read_experiment(path)
+
+    return read
+
+
+@pytest.fixture
+def experiment(define):
+    return define()
+
+
+@pytest.fixture
+def crash(module, monkeypatch):
+    """Stop each run after so many rounds, until it is called without."""
+    run_config = module.run_config
+
+    def after(rounds=None):
+        def stop(record):
+            if record["round"] == rounds:
+                raise CrashError
+
+        def run_and_crash(config, **where):
+            return run_config(config, **{**where, "on_round": stop})
+
+        monkeypatch.setattr(module, "run_config", run_config if rounds is None else run_and_crash)
+
+    return after
+
+
+def cell(folder, name=FIRST):
+    return json.loads((folder / "cells" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def cells(folder):
+    return sorted(path.stem for path in (folder / "cells").glob("*.json"))
+
+
+def untimed(history):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
+
+
+def checkpoint(folder, name=FIRST):
+    return (folder / "runs" / name / "checkpoint").read_bytes()
+
+
+# What is run
+
+
+def test_every_row_column_and_seed_is_a_cell(experiment, tmp_path, trained):
+    assert run_experiment(experiment, tmp_path / "out", rounds=1) == {}
+    assert cells(tmp_path / "out") == sorted(NAMES)
+    assert len(trained) == 4 * 4 + 4 * 1, "four cells of FedAvg and four of the target alone, a round each"
+
+
+def test_a_cells_result_is_that_of_the_run_alone(experiment, tmp_path):
+    settings = {"model": "mlp", "shift": "noise", "shift_options": {"std": 0.1}, "batch_size": 64}
+    settings |= {"target_samples": 16, "method": "fedavg", "seed": 0}
+    expected = run(**settings, rounds=4)
+    assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
+    found = cell(tmp_path / "out")
+    assert untimed(found["history"]) == untimed(expected.history)
+    assert found["summary"] == summarise(found["history"])
+    assert {key: found["summary"][key] for key in ("last5", "best", "rounds")} == {
+        key: expected.summary[key] for key in ("last5", "best", "rounds")
+    }
+    assert found["config"] == json.loads(json.dumps(RunConfig(**settings).identity()))
+    assert [found[key] for key in ("group", "row", "column", "seed", "rounds")] == [
+        *("", "FedAvg", "little"),
+        *(0, 4),
+    ]
+    assert found["parameters"] == 64 * 64 + 64 + 64 * 10 + 10
+    assert {"python", "torch", "numpy", "flwr", "fda-flower"} <= set(found["versions"])
+    assert found["machine"]
+
+
+def test_the_folder_keeps_the_experiment_and_each_run(experiment, tmp_path):
+    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
+    out = tmp_path / "out"
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("cells", "experiment.json", "experiment.toml"),
+        "runs",
+    ]
+    assert (out / "experiment.toml").read_text(encoding="utf-8") == TEXT
+    assert {"checkpoint", "rounds.jsonl"} <= {path.name for path in (out / "runs" / FIRST).iterdir()}
+
+
+def test_groups_are_in_the_names_of_cells(define, tmp_path):
+    group = '[[groups]]\nlabel = "few 1"\ntarget-samples = 8\n\n[[columns]]'
+    paper = 'paper."few 1" = { little = 60.5 }'
+    grouped = define(
+        TEXT.replace("[[columns]]", group, 1).replace("paper = { little = 60.5, much = 30 }", paper)
+    )
+    assert run_experiment(grouped, tmp_path / "out", rounds=1, **ONE) == {}
+    found = cell(tmp_path / "out", f"few_1-{FIRST}")
+    assert (found["group"], found["config"]["target_samples"]) == ("few 1", 8)
+    results = load_results(tmp_path / "out")
+    assert results.groups == ["few 1"]
+    assert results.paper == {("few 1", "FedAvg", "little"): 60.5}
+
+
+def test_machine_settings_go_to_the_run_and_leave_no_mark(experiment, tmp_path, module, monkeypatch):
+    seen = []
+    run_config = module.run_config
+
+    def spy(config, **where):
+        seen.append(config)
+        return run_config(config, **where)
+
+    monkeypatch.setattr(module, "run_config", spy)
+    run_experiment(experiment, tmp_path / "out", rounds=1, machine={"device": "cpu", "data_dir": "/x"}, **ONE)
+    assert [(config.device, config.data_dir) for config in seen] == [("cpu", "/x")]
+    assert run_experiment(experiment, tmp_path / "out", rounds=1, machine={"device": "auto"}, **ONE) == {}
+    assert len(seen) == 1, "it is done, wherever it ran"
+    assert not any("device" in cut or "data" in cut for cut in load_results(tmp_path / "out").cuts)
+
+
+def test_progress_counts_cells_and_rounds(experiment, tmp_path):
+    seen = []
+    run_experiment(experiment, tmp_path / "out", rounds=2, seeds=[0], on_progress=seen.append)
+    assert [(p.cells, p.done, p.failed, p.rounds, p.rounds_done) for p in seen] == [
+        (4, 1, 0, 8, 2),
+        (4, 2, 0, 8, 4),
+        (4, 3, 0, 8, 6),
+        (4, 4, 0, 8, 8),
+    ]
+    seen.clear()
+    run_experiment(experiment, tmp_path / "out", rounds=2, seeds=[0, 1], on_progress=seen.append)
+    assert (seen[0].cells, seen[0].done, seen[0].rounds) == (8, 5, 8), (
+        "of what is done only the number counts"
+    )
+
+
+# Going on
+
+
+def test_a_done_cell_is_not_run_again(experiment, tmp_path, trained, files_of):
+    run_experiment(experiment, tmp_path / "out", rounds=1, seeds=[0])
+    before = files_of(tmp_path / "out" / "cells")
+    trained.clear()
+    assert run_experiment(experiment, tmp_path / "out", rounds=1, seeds=[0]) == {}
+    assert trained == []
+    assert run_experiment(experiment, tmp_path / "out", rounds=1) == {}
+    assert len(trained) == 4 + 4 + 1 + 1, "the cells of the other seed"
+    after = files_of(tmp_path / "out" / "cells")
+    assert {name: after[name] for name in before} == before
+
+
+def test_an_interrupted_cell_goes_on_to_the_same_bits(experiment, tmp_path, trained, crash):
+    run_experiment(experiment, tmp_path / "whole", **ONE)
+    assert len(trained) == 16
+    crash(3)
+    failures = run_experiment(experiment, tmp_path / "out", **ONE)
+    assert failures == {FIRST: "CrashError()"}
+    assert cells(tmp_path / "out") == []
+    trained.clear()
+    crash(None)
+    assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
+    assert len(trained) == 4, "the last of four rounds"
+    assert untimed(cell(tmp_path / "out")["history"]) == untimed(cell(tmp_path / "whole")["history"])
+    assert checkpoint(tmp_path / "out") == checkpoint(tmp_path / "whole")
+
+
+def test_more_rounds_go_on_from_those_that_were_run(experiment, tmp_path, trained):
+    run_experiment(experiment, tmp_path / "whole", **ONE)
+    run_experiment(experiment, tmp_path / "out", rounds=3, **ONE)
+    trained.clear()
+    assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
+    assert len(trained) == 4
+    assert untimed(cell(tmp_path / "out")["history"]) == untimed(cell(tmp_path / "whole")["history"])
+    assert cell(tmp_path / "out")["rounds"] == 4
+    assert not any("rounds instead of" in cut for cut in load_results(tmp_path / "out").cuts)
+
+
+def test_a_cell_that_fails_is_told_while_others_run_and_is_run_on_the_next_call(
+    experiment, tmp_path, module, monkeypatch
+):
+    run_config = module.run_config
+
+    def fail(config, **where):
+        if config.method == "fedavg" and config.shift_options == (("std", 0.5),):
+            raise RunError("the reason")
+        return run_config(config, **where)
+
+    monkeypatch.setattr(module, "run_config", fail)
+    failures = run_experiment(experiment, tmp_path / "out", rounds=1, seeds=[0])
+    assert failures == {"FedAvg-much-seed0": "the reason"}
+    assert len(cells(tmp_path / "out")) == 3
+    monkeypatch.setattr(module, "run_config", run_config)
+    assert run_experiment(experiment, tmp_path / "out", rounds=1, seeds=[0]) == {}
+    assert len(cells(tmp_path / "out")) == 4
+
+
+# Cut-down runs, and what they leave in the results
+
+
+def test_a_whole_experiment_has_no_cuts(experiment, tmp_path):
+    run_experiment(experiment, tmp_path / "out")
+    results = load_results(tmp_path / "out")
+    assert results.cuts == []
+    assert results.rounds == 4
+    assert len(results.cells) == 8
+    assert results.scores(("", "FedAvg", "little"), "best") == tuple(
+        cell(tmp_path / "out", f"FedAvg-little-seed{seed}")["summary"]["best"] for seed in (0, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "ran", "cuts"),
+    [
+        ({"only": ["much"], "rounds": 4}, [name for name in NAMES if "much" in name], ["2 of 4 cells"]),
+        ({"only": ["FedAvg"]}, [name for name in NAMES if "FedAvg" in name], ["2 of 4 cells"]),
+        (
+            {"only": ["FedAvg", "much"]},
+            ["FedAvg-much-seed0", "FedAvg-much-seed1"],
+            ["1 of 4 cells"],
+        ),
+        ({"only": ["much", "little", "FedAvg", "Target Only"]}, NAMES, []),
+        ({"seeds": [1]}, NAMES[4:], ["4 of 8 runs over 2 seeds"]),
+        ({"seeds": [0, 1, 2], "only": ["FedAvg", "little"]}, None, ["1 of 4 cells"]),
+        (
+            {"rounds": 2, "seeds": [0], "only": ["little"]},
+            ["FedAvg-little-seed0", "Target_Only-little-seed0"],
+            ["2 rounds instead of 4", "2 of 4 cells", "2 of 4 runs over 2 seeds"],
+        ),
+        ({"settings": {"batch_size": 100}, "only": ["little"]}, None, ["2 of 4 cells", "batch-size is 100"]),
+    ],
+    ids=str,
+)
+def test_what_was_left_out_is_told(experiment, tmp_path, how, ran, cuts):
+    assert run_experiment(experiment, tmp_path / "out", **how) == {}
+    if ran is not None:
+        assert cells(tmp_path / "out") == sorted(ran)
+    assert load_results(tmp_path / "out").cuts == cuts
+
+
+def test_settings_replace_those_of_the_experiment(experiment, tmp_path):
+    settings = {"batch_size": 100, "shift_options": {"std": 0.2}, "rounds": 1}
+    assert run_experiment(experiment, tmp_path / "out", settings=settings, seeds=[0]) == {}
+    for name in cells(tmp_path / "out"):
+        config = cell(tmp_path / "out", name)["config"]
+        assert (config["batch_size"], config["shift_options"]) == (100, {"std": 0.2})
+    cuts = load_results(tmp_path / "out").cuts
+    assert "batch-size is 100" in cuts
+    assert "1 rounds instead of 4" in cuts
+
+
+def test_results_know_what_the_experiment_says(experiment, tmp_path):
+    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
+    results = load_results(tmp_path / "out")
+    assert (results.name, results.title, results.source) == (
+        "noise",
+        "Digits with noise",
+        "Nobody, 2024, Table 1",
+    )
+    assert (results.rows, results.columns) == (["FedAvg", "Target Only"], ["little", "much"])
+    assert (results.values, results.groups) == ({"little": 0.1, "much": 0.5}, [""])
+    assert results.paper == {("", "FedAvg", "little"): 60.5, ("", "FedAvg", "much"): 30.0}
+    (one,) = results.cells
+    assert (one.place, one.seed, one.parameters) == (("", "FedAvg", "little"), 0, 4810)
+    assert one.history == cell(tmp_path / "out")["history"]
+
+
+# What is refused
+
+
+def test_labels_seeds_and_settings_that_cannot_work_are_refused_before_a_folder_is_made(experiment, tmp_path):
+    valid = "choose one of FedAvg, Target Only, little, much"
+    for how, message in (
+        ({"only": ["nobody"]}, f"unknown row, column or group 'nobody': {valid}"),
+        ({"only": [""]}, f"unknown row, column or group '': {valid}"),
+        ({"rounds": 0}, "cell 'FedAvg, little': rounds is 0"),
+        ({"settings": {"batch_size": 0}}, "cell 'FedAvg, little': the batch size is 0"),
+        ({"jobs": 0}, "jobs is 0, it must be at least 1"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            run_experiment(experiment, tmp_path / "out", **how)
+        assert message in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_folder_of_another_experiment_is_refused_and_stays_as_it_is(
+    experiment, define, tmp_path, files_of
+):
+    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
+    before = files_of(tmp_path / "out")
+    with pytest.raises(ConfigError) as caught:
+        run_experiment(define(name="other"), tmp_path / "out", rounds=1, **ONE)
+    message = (
+        f"'{tmp_path / 'out'}' holds the experiment 'noise' with the settings {{}}, not 'other' with {{}}"
+    )
+    assert str(caught.value) == f"{message}: choose another --output"
+    with pytest.raises(ConfigError, match=r"with the settings \{\}, not 'noise' with \{'epochs': 2\}"):
+        run_experiment(experiment, tmp_path / "out", rounds=1, settings={"epochs": 2}, **ONE)
+    assert files_of(tmp_path / "out") == before
+
+
+def test_a_cell_of_another_configuration_is_refused_and_the_folder_stays_as_it_is(
+    experiment, define, tmp_path, files_of, trained
+):
+    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
+    before = files_of(tmp_path / "out")
+    trained.clear()
+    with pytest.raises(ConfigError) as caught:
+        run_experiment(define(TEXT.replace("std = 0.1", "std = 0.15")), tmp_path / "out", rounds=1)
+    message = str(caught.value)
+    assert f"{FIRST}.json' is of another configuration" in message
+    assert "(shift_options: {'std': 0.1} there, {'std': 0.15} asked for): choose another --output" in message
+    assert trained == []
+    assert files_of(tmp_path / "out") == before
+
+
+def test_a_change_of_other_cells_does_not_matter(experiment, define, tmp_path):
+    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
+    changed = define(TEXT.replace("std = 0.5", "std = 0.6"))
+    assert run_experiment(changed, tmp_path / "out", rounds=1, seeds=[0]) == {}
+    assert cell(tmp_path / "out", "FedAvg-much-seed0")["config"]["shift_options"] == {"std": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("{", "Expecting"), ("[]", "has no attribute"), ('{"config": {}}', "it has no")]
+)
+def test_a_damaged_result_is_named(experiment, tmp_path, text, reason):
+    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
+    path = tmp_path / "out" / "cells" / f"{FIRST}.json"
+    path.write_text(text, encoding="utf-8")
+    for use in (lambda: load_results(tmp_path / "out"), lambda: run_experiment(experiment, tmp_path / "out")):
+        with pytest.raises(ConfigError) as caught:
+            use()
+        assert f"the result '{path}' is damaged" in str(caught.value)
+        assert reason in str(caught.value)
+        assert "delete it, and run again" in str(caught.value)
+    path.unlink()
+    assert run_experiment(experiment, tmp_path / "out", rounds=1, **ONE) == {}
+
+
+@pytest.mark.parametrize(
+    "key", ["config", "history", "group", "row", "column", "seed", "rounds", "parameters"]
+)
+def test_a_result_without_a_key_is_damaged(experiment, tmp_path, key):
+    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
+    path = tmp_path / "out" / "cells" / f"{FIRST}.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    del found[key]
+    path.write_text(json.dumps(found), encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"is damaged \(it has no '{key}'\)"):
+        load_results(tmp_path / "out")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"experiment": "noise", "settings": 3}'])
+def test_a_damaged_mark_is_named(experiment, tmp_path, text):
+    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
+    path = tmp_path / "out" / "experiment.json"
+    path.write_text(text, encoding="utf-8")
+    for use in (lambda: load_results(tmp_path / "out"), lambda: run_experiment(experiment, tmp_path / "out")):
+        with pytest.raises(ConfigError) as caught:
+            use()
+        assert str(path) in str(caught.value)
+
+
+def test_results_of_what_is_no_experiment_are_refused(tmp_path):
+    for folder in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(ConfigError, match="holds no results of an experiment: name the --output of"):
+            load_results(folder)
+
+
+def test_an_output_that_is_a_file_is_refused(experiment, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot use the output folder"):
+        run_experiment(experiment, tmp_path / "file")
+
+
+# A full disk
+
+
+def test_a_result_that_cannot_be_written_fails_its_cell_and_can_be_written_later(
+    experiment, tmp_path, module, monkeypatch, trained
+):
+    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
+    write = module.write_atomically
+
+    def full(path, data):
+        if path.parent.name == "cells":
+            raise NO_ROOM
+        write(path, data)
+
+    monkeypatch.setattr(module, "write_atomically", full)
+    failures = run_experiment(experiment, tmp_path / "out", rounds=1, only=["little"], seeds=[0])
+    (reason,) = failures.values()
+    path = tmp_path / "out" / "cells" / "Target_Only-little-seed0.json"
+    assert reason == f"the result '{path}' cannot be written ({NO_ROOM}): make room, and run again"
+    assert [one.place for one in load_results(tmp_path / "out").cells] == [("", "FedAvg", "little")]
+    monkeypatch.setattr(module, "write_atomically", write)
+    trained.clear()
+    assert run_experiment(experiment, tmp_path / "out", rounds=1, only=["little"], seeds=[0]) == {}
+    assert trained == [], "its rounds were kept"
+    assert len(load_results(tmp_path / "out").cells) == 2
+
+
+def test_a_round_that_cannot_be_written_fails_its_cell_which_goes_on_to_the_same_bits(
+    experiment, tmp_path, monkeypatch
+):
+    run_experiment(experiment, tmp_path / "whole", **ONE)
+    write, checkpoints = run_folder.write_atomically, []
+
+    def full(path, data):
+        if path.name == "checkpoint":
+            checkpoints.append(path)
+            if len(checkpoints) == 3:
+                raise NO_ROOM
+        write(path, data)
+
+    monkeypatch.setattr(run_folder, "write_atomically", full)
+    failures = run_experiment(experiment, tmp_path / "out", **ONE)
+    where = tmp_path / "out" / "runs" / FIRST
+    assert failures == {FIRST: f"round 3 cannot be written to '{where}' ({NO_ROOM}): make room, and resume"}
+    monkeypatch.setattr(run_folder, "write_atomically", write)
+    assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
+    assert untimed(cell(tmp_path / "out")["history"]) == untimed(cell(tmp_path / "whole")["history"])
+    assert checkpoint(tmp_path / "out") == checkpoint(tmp_path / "whole")
+
+
+def test_a_summary_that_cannot_be_written_fails_its_cell(experiment, tmp_path, monkeypatch):
+    summary = importlib.import_module("fda_flower.reporting.summary")
+
+    def full(path, data):
+        raise NO_ROOM
+
+    with monkeypatch.context() as patch:
+        patch.setattr(summary, "write_atomically", full)
+        failures = run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
+    where = tmp_path / "out" / "runs" / FIRST
+    assert failures == {
+        FIRST: f"the summary cannot be written to '{where}' ({NO_ROOM}): make room, and resume"
+    }
+    assert run_experiment(experiment, tmp_path / "out", rounds=1, **ONE) == {}
+
+
+# TensorBoard
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_tensorboards_files_are_written_where_they_are_asked_for(experiment, tmp_path, asked):
+    pytest.importorskip("tensorboard")
+    assert run_experiment(experiment, tmp_path / "out", rounds=1, tensorboard=asked, **ONE) == {}
+    files = list((tmp_path / "out" / "runs" / FIRST).glob("*tfevents*"))
+    assert len(files) == asked
+    assert all(path.stat().st_size > 100 for path in files)
+
+
+# Reports
+
+
+@pytest.fixture
+def results(experiment, define, tmp_path):
+    """Those of two experiments."""
+    run_experiment(experiment, tmp_path / "first", rounds=2, seeds=[0])
+    other = define(TEXT.replace("Digits with noise", "Another one"), "a second")
+    run_experiment(other, tmp_path / "second", rounds=1, only=["Target Only"])
+    return [load_results(tmp_path / name) for name in ("first", "second")]
+
+
+def links(text):
+    return [unquote(link) for link in re.findall(r"!\[[^\]]*\]\(([^) ]*)\)", text)]
+
+
+def test_a_report_is_tables_and_pictures_of_each_experiment(results, tmp_path):
+    output = tmp_path / "reports" / "all.md"
+    paths = write_report(results, output)
+    stems = [f"{name}-{figure}" for name in ("noise", "a second") for figure in ("columns", "rounds")]
+    pictures = [f"{stem}.{ending}" for stem in stems for ending in ("png", "pdf")]
+    assert paths[0] == output
+    assert sorted(path.name for path in paths) == sorted(["all.md", "noise.csv", "a second.csv", *pictures])
+    assert sorted(output.parent.iterdir()) == sorted(paths)
+    for stem in stems:
+        assert (output.parent / f"{stem}.png").read_bytes().startswith(PNG)
+        assert (output.parent / f"{stem}.pdf").read_bytes().startswith(b"%PDF")
+    text = output.read_text(encoding="utf-8")
+    assert links(text) == [f"{stem}.png" for stem in stems]
+    assert [line for line in text.splitlines() if line.startswith("# ")] == [
+        *("# Digits with noise", "# Another one")
+    ]
+
+
+def test_the_tables_of_a_report_hold_what_was_measured_and_the_papers_values(results, tmp_path):
+    write_report(results, tmp_path / "report.md")
+    with (tmp_path / "noise.csv").open(encoding="utf-8", newline="") as file:
+        lines = {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+    assert set(lines) == {(row, column) for row in ("FedAvg", "Target Only") for column in ("little", "much")}
+    line = lines["FedAvg", "little"]
+    measured = cell(tmp_path / "first")["summary"]
+    assert float(line["last5"]) == pytest.approx(measured["last5"])
+    assert float(line["best"]) == pytest.approx(measured["best"])
+    assert (float(line["paper"]), line["seeds"], line["rounds"]) == (60.5, "1", "2")
+    assert float(line["difference"]) == pytest.approx(measured["last5"] - 60.5)
+    assert lines["Target Only", "little"]["paper"] == ""
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert f"{measured['last5']:.1f}" in text
+    assert "paper 60.5" in text
+    for one in results:
+        for cut in one.cuts:
+            assert cut in text
+    assert "2 rounds instead of 4" in results[0].cuts
+
+
+def test_a_report_can_be_written_again_in_place(results, tmp_path):
+    paths = write_report(results, tmp_path / "report.md")
+    before = (tmp_path / "report.md").read_bytes()
+    assert write_report(results, tmp_path / "report.md") == paths
+    assert (tmp_path / "report.md").read_bytes() == before
+
+
+def test_before_anything_is_measured_a_report_has_no_pictures(experiment, tmp_path, module, monkeypatch):
+    def fail(config, **where):
+        raise RunError("the reason")
+
+    monkeypatch.setattr(module, "run_config", fail)
+    run_experiment(experiment, tmp_path / "out", rounds=1)
+    results = load_results(tmp_path / "out")
+    assert results.cells == []
+    paths = write_report([results], tmp_path / "r" / "report.md")
+    assert [path.name for path in paths] == ["report.md", "noise.csv"]
+    assert links(paths[0].read_text(encoding="utf-8")) == []
+    assert "0 of 4 cells" in paths[0].read_text(encoding="utf-8")
+
+
+def test_a_report_that_cannot_be_written_is_refused(results, tmp_path):
+    (tmp_path / "file").touch()
+    path = Path(tmp_path / "file" / "report.md")
+    with pytest.raises(ConfigError, match=f"the report '{path}' cannot be written"):
+        write_report(results, path)
