@@ -35,7 +35,7 @@ def plot_best_rule(results: Results) -> Figure:
         "(b) Measured, β fixed": partial(find_best, results, fixed),
         "(c) Measured, β estimated": partial(find_best, results, auto),
     }
-    height = 0.5 + 0.2 * len(results.groups)
+    height = max(1.4, 0.5 + 0.2 * len(results.groups))
     figure, axes = panels(list(maps), results.axis, results.group_axis, height=height)
     names = list(RULES)
     for axis, best in zip(axes, maps.values(), strict=True):
@@ -53,7 +53,7 @@ def plot_best_rule(results: Results) -> Figure:
         set_categories(axis, results.columns)
         axis.set_yticks(range(len(results.groups)), results.groups)
     keys = zip(COLORS, names, LETTERS, strict=True)
-    add_legend(figure, axes, [Patch(facecolor=c, label=f"{name} ({letter})") for c, name, letter in keys])
+    add_legend(figure, axes, [], [Patch(facecolor=c, label=f"{name} ({letter})") for c, name, letter in keys])
     return figure
 
 

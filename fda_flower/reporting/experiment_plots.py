@@ -1,7 +1,7 @@
 """Figures of an experiment, to be printed in a paper."""
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import product
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ DASHES = ("-", "--", "-.", ":")
 @matplotlib.rc_context(PRINT)
 def plot_columns(results: Results) -> Figure:
     """Accuracy against the columns, a panel a group: solid as measured, dashed and hollow as in the paper."""
-    figure, axes = panels(_titles(results, results.groups), results.axis, ACCURACY)
+    figure, axes = panels(_titles(results, [(group,) for group in results.groups]), results.axis, ACCURACY)
     numeric = all(column in results.values for column in results.columns)
     positions = {c: results.values[c] if numeric else i for i, c in enumerate(results.columns)}
     for axis, group in zip(axes, results.groups, strict=True):
@@ -52,7 +52,7 @@ def plot_columns(results: Results) -> Figure:
     paper = Line2D(
         [], [], color="0.4", marker="o", markerfacecolor="none", linestyle="--", label="in the paper"
     )
-    add_legend(figure, axes, [paper] if results.paper else [])
+    add_legend(figure, axes, results.rows, [paper] if results.paper else [])
     return figure
 
 
@@ -63,7 +63,7 @@ def plot_rounds(results: Results) -> Figure:
     places = list(product(groups, results.columns))
     if not places:
         return blank("No round was run.")
-    figure, axes = panels(_titles(results, *zip(*places, strict=True)), "Round", ACCURACY, _per_line(results))
+    figure, axes = panels(_titles(results, places), "Round", ACCURACY, _per_line(results))
     for axis, (group, column) in zip(axes, places, strict=True):
         shown = []
         for i, row in enumerate(results.rows):
@@ -80,7 +80,7 @@ def plot_rounds(results: Results) -> Figure:
                 band(axis, values, row, _color("tab10", i), **style)
             shown += histories
         _finish_rounds(axis, shown)
-    add_legend(figure, axes)
+    add_legend(figure, axes, results.rows)
     return figure
 
 
@@ -92,7 +92,7 @@ def plot_betas(results: Results) -> Figure:
     places = [(group, row, column) for (group, row), column in product(pairs, results.columns)]
     if not places:
         return blank("No β was estimated.")
-    titles = _titles(results, *zip(*((g, c, r) for g, r, c in places), strict=True))
+    titles = _titles(results, [(group, column, row) for group, row, column in places])
     figure, axes = panels(titles, "Round", "β of the source", _per_line(results))
     sources = estimated_sources([cell.history for cell in results.cells])
     for axis, place in zip(axes, places, strict=True):
@@ -104,7 +104,7 @@ def plot_betas(results: Results) -> Figure:
     _scale_betas(axes)
     for axis, place in zip(axes, places, strict=True):
         _finish_rounds(axis, _histories(results, place))
-    add_legend(figure, axes)
+    add_legend(figure, axes, sources)
     return figure
 
 
@@ -136,9 +136,17 @@ def save_figures(results: Results, folder: Path) -> list[Path]:
     return paths
 
 
-def _titles(results: Results, *labels: Sequence[str]) -> list[str]:
-    """For each place its labels that are not empty."""
-    return [", ".join(label for label in each if label) for each in zip(*labels, strict=True)]
+def _titles(results: Results, places: Iterable[Sequence[str]]) -> list[str]:
+    """For each place its group and column with what they are, without units, then the rest; a line each."""
+    axes = [axis.split(" (")[0] for axis in (results.group_axis, results.axis)]
+    return [
+        "\n".join(
+            f"{axis}: {label}" if axis else label
+            for axis, label in zip_longest(axes[: len(place)], place, fillvalue="")
+            if label
+        )
+        for place in places
+    ]
 
 
 def _per_line(results: Results) -> int:
@@ -159,7 +167,7 @@ def _finish_rounds(axis: Axes, histories: Sequence[Sequence[Record]]) -> None:
     axis.grid(alpha=0.3, linewidth=0.5)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     for end in {sum(bool(record.get("initial")) for record in history) for history in histories} - {0}:
-        axis.axvline(end + 0.5, color="0.3", linewidth=0.8, linestyle=":", label="end of the initial rounds")
+        axis.axvline(end + 0.5, color="0.3", linewidth=0.8, linestyle=":", label="end of initial rounds")
 
 
 def _scale_betas(axes: Sequence[Axes]) -> None:

@@ -34,7 +34,7 @@ def to_markdown(results: Results) -> str:
     parts = [
         f"# {results.title}",
         f"{results.source}. {_describe(counts)}, {_number(results.rounds, 'round')}.",
-        results.note,
+        results.note.strip(),
         *(f"**Cut down:** {cut}" for cut in results.cuts),
     ]
     for group in results.groups:

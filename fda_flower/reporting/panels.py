@@ -1,6 +1,7 @@
 """What the figures of an experiment share: size, panels and legend, legible in print."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,13 +20,14 @@ PRINT: Any = {
 COLUMN, PAGE = 3.5, 7.0
 """Widths in print, in inches."""
 
-LEGEND_LINE = 0.18
+LETTER, LEGEND_LINE = 0.062, 0.18
+"""About the width of a letter and the height of a line in the legend, in inches."""
 
 
 def panels(
     titles: Sequence[str], xlabel: str, ylabel: str, per_line: int = 3, height: float = 1.7
 ) -> tuple[Figure, list[Axes]]:
-    """A panel for each title, with common axes that are labelled at the edges.
+    """A panel for each title, with common axes that are labelled once.
 
     Parameters
     ----------
@@ -38,33 +40,35 @@ def panels(
     height : float
         Of a panel, in inches; one that stands alone is higher.
     """
-    per_line = min(per_line, len(titles))
     lines = math.ceil(len(titles) / per_line)
-    size = (COLUMN, 1.4 * height) if per_line == 1 else (PAGE, height * lines + 0.4)
-    figure = Figure(figsize=size, layout="constrained")
+    per_line = math.ceil(len(titles) / lines)
+    width, tall = (COLUMN, 1.4 * height) if per_line == 1 else (PAGE, height * lines + 0.4)
+    figure = Figure(figsize=(width, tall), layout="constrained")
     FigureCanvasAgg(figure)
     every = list(figure.subplots(lines, per_line, sharex=True, sharey=True, squeeze=False).flat)
     axes = every[: len(titles)]
     for spare in every[len(titles) :]:
         spare.remove()
     for i, (axis, title) in enumerate(zip(axes, titles, strict=True)):
-        lowest = i + per_line >= len(titles)
-        axis.set_title(title)
-        axis.tick_params(labelsize=SIZE, labelbottom=lowest)
-        axis.set(xlabel=xlabel if lowest else "", ylabel=ylabel if i % per_line == 0 else "")
+        axis.set_title(_wrapped(title, 0.9 * width / per_line))
+        axis.tick_params(labelsize=SIZE, labelbottom=i + per_line >= len(titles))
+    figure.supxlabel(_wrapped(xlabel, 0.8 * width), fontsize=SIZE)
+    figure.supylabel(_wrapped(ylabel, tall - 0.6), fontsize=SIZE)
     return figure, axes
 
 
 def set_categories(axis: Axes, labels: Sequence[str]) -> None:
     """Put labels along the x axis, slanted where they would run into each other."""
     width = axis.get_figure().get_figwidth() / axis.get_subplotspec().get_gridspec().ncols  # type: ignore[union-attr]
-    slanted = max(map(len, labels)) * len(labels) * 0.075 > 0.8 * width
-    axis.set_xticks(range(len(labels)), labels)
-    axis.tick_params(axis="x", labelrotation=40 if slanted else 0)
+    slanted = (max(map(len, labels)) + 1) * len(labels) * LETTER > 0.8 * width
+    how: Any = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+    axis.set_xticks(range(len(labels)), labels, **how)
 
 
-def add_legend(figure: Figure, axes: Sequence[Axes], more: Sequence[Artist] = ()) -> None:
-    """One legend below all panels, in room of its own; each label once."""
+def add_legend(
+    figure: Figure, axes: Sequence[Axes], order: Sequence[str], more: Sequence[Artist] = ()
+) -> None:
+    """One legend above all panels, in room of its own: each label once, those of `order` first."""
     entries = {
         label: handle
         for axis in axes
@@ -73,18 +77,13 @@ def add_legend(figure: Figure, axes: Sequence[Axes], more: Sequence[Artist] = ()
     entries |= {str(handle.get_label()): handle for handle in more}
     if not entries:
         return
-    room = figure.get_figwidth() / (0.65 + 0.065 * max(map(len, entries)))
-    columns = min(len(entries), max(1, int(room)))
-    lines = math.ceil(len(entries) / columns)
-    figure.set_figheight(figure.get_figheight() + LEGEND_LINE * lines)
-    figure.legend(
-        entries.values(),
-        entries.keys(),
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=SIZE,
-    )
+    labels = [label for label in order if label in entries]
+    labels += [label for label in entries if label not in order]
+    room = (figure.get_figwidth() + 0.2) / (0.53 + LETTER * max(map(len, labels)))
+    columns = min(len(labels), max(1, int(room)))
+    figure.set_figheight(figure.get_figheight() + LEGEND_LINE * math.ceil(len(labels) / columns))
+    handles = [entries[label] for label in labels]
+    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=SIZE)
 
 
 def blank(message: str) -> Figure:
@@ -93,3 +92,7 @@ def blank(message: str) -> Figure:
     FigureCanvasAgg(figure)
     figure.text(0.5, 0.5, message, ha="center", va="center", fontsize=SIZE)
     return figure
+
+
+def _wrapped(text: str, width: float) -> str:
+    return "\n".join(textwrap.fill(line, int(width / LETTER)) for line in text.splitlines())
