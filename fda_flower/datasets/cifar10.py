@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fda_flower.datasets.mnist import CACHE
 from fda_flower.datasets.samples import Samples, Split
+from fda_flower.datasets.torchvision_files import CACHE, check_file, read_parts
 from fda_flower.errors import ConfigError
 
 CLASSES = 10
@@ -45,40 +45,25 @@ def load(data_dir: Path | None, seed: int, subset: Literal["full", "exact", "jpe
     if subset != "full":
         return _read_part(data_dir, f"cifar10_{subset}_subset.npz")
     from torchvision.datasets import CIFAR10
-    from torchvision.datasets.utils import check_integrity, extract_archive
+    from torchvision.datasets.utils import extract_archive
 
     if data_dir is None:
         return _read_whole(CACHE.expanduser(), download=True)
     root = data_dir.expanduser()
     if (root / CIFAR10.base_folder).is_dir():
-        return _read_whole(root, download=False)
+        return _read_whole(root)
     archive = root / CIFAR10.filename
-    if not archive.exists():
-        raise ConfigError(
-            f"the data file '{archive}' is missing: put it there, or leave --data-dir (FDA_DATA_DIR) out to "
-            "download the data set"
-        )
-    if not check_integrity(str(archive), CIFAR10.tgz_md5):
-        raise ConfigError(
-            f"the data file '{archive}' is damaged (its md5 is not {CIFAR10.tgz_md5}): get it again"
-        )
+    check_file(archive, CIFAR10.tgz_md5)
     with tempfile.TemporaryDirectory() as scratch:
         # The user's folder stays as it is: it may be read-only, or shared.
         extract_archive(str(archive), scratch)
-        return _read_whole(Path(scratch), download=False)
+        return _read_whole(Path(scratch))
 
 
-def _read_whole(root: Path, download: bool) -> Split:
+def _read_whole(root: Path, download: bool = False) -> Split:
     from torchvision.datasets import CIFAR10
 
-    try:
-        parts = [CIFAR10(root, train=train, download=download) for train in (True, False)]
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(
-            f"CIFAR-10 cannot be read from '{root}' ({reason}): get its files again, or name a folder that "
-            "has them by --data-dir (FDA_DATA_DIR)"
-        ) from error
+    parts = read_parts(CIFAR10, root, download)
     train, test = (_samples(part.data, np.array(part.targets)) for part in parts)
     return Split(train, test, CLASSES)
 

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.datasets.samples import Samples, Split
-from fda_flower.errors import ConfigError
-
-CACHE = Path("~/.cache/fda-flower")
+from fda_flower.datasets.torchvision_files import CACHE, check_file, read_parts
 
 
 def load(name: str, data_dir: Path | None, seed: int) -> Split:
@@ -36,41 +34,22 @@ def load(name: str, data_dir: Path | None, seed: int) -> Split:
         return _read(dataset, CACHE.expanduser(), download=True)
     raw = data_dir.expanduser() / name / "raw"
     if all((raw / file.removesuffix(".gz")).exists() for file, _ in dataset.resources):
-        return _read(dataset, raw.parent.parent, download=False)
+        return _read(dataset, raw.parent.parent)
     with tempfile.TemporaryDirectory() as scratch:
         # The user's folder stays as it is: it may be read-only, or shared.
         unpacked = Path(scratch) / name / "raw"
         unpacked.mkdir(parents=True)
         for file, md5 in dataset.resources:
-            _check(raw / file, md5)
+            check_file(raw / file, md5)
             datasets.utils.extract_archive(str(raw / file), str(unpacked))
-        return _read(dataset, Path(scratch), download=False)
+        return _read(dataset, Path(scratch))
 
 
 load_mnist = partial(load, "MNIST")
 load_fashion_mnist = partial(load, "FashionMNIST")
 
 
-def _check(path: Path, md5: str) -> None:
-    from torchvision.datasets.utils import check_integrity
-
-    if not path.exists():
-        raise ConfigError(
-            f"the data file '{path}' is missing: put it there, or leave --data-dir (FDA_DATA_DIR) out to "
-            "download the data set"
-        )
-    if not check_integrity(str(path), md5):
-        raise ConfigError(f"the data file '{path}' is damaged (its md5 is not {md5}): get it again")
-
-
-def _read(dataset: Any, root: Path, download: bool) -> Split:
-    try:
-        parts = [dataset(root, train=train, download=download) for train in (True, False)]
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(
-            f"{dataset.__name__} cannot be read from '{root}' ({reason}): get its files again, or name a "
-            "folder that has them by --data-dir (FDA_DATA_DIR)"
-        ) from error
+def _read(dataset: Any, root: Path, download: bool = False) -> Split:
+    parts = read_parts(dataset, root, download)
     train, test = (Samples(part.data[:, None].float() / 255, part.targets.long()) for part in parts)
     return Split(train, test, 10)

@@ -94,7 +94,7 @@ def test_a_damaged_archive_is_named(archive: Path) -> None:
 def test_a_damaged_unpacked_file_is_an_error_that_names_the_folder(archive: Path, tmp_path: Path) -> None:
     path = tmp_path / "made" / CIFAR10.base_folder / "data_batch_2"
     path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(ConfigError, match=f"CIFAR-10 cannot be read from '{tmp_path / 'made'}'"):
+    with pytest.raises(ConfigError, match=f"CIFAR10 cannot be read from '{tmp_path / 'made'}'"):
         load(tmp_path / "made", 0)
 
 
@@ -102,7 +102,7 @@ def test_without_a_folder_it_is_downloaded_or_told_why_not(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fda_flower.datasets.cifar10.CACHE", tmp_path / "cache")
-    with pytest.raises(ConfigError, match=r"CIFAR-10 cannot be read.*--data-dir"):
+    with pytest.raises(ConfigError, match=r"CIFAR10 cannot be read.*--data-dir"):
         load(None, 0)
 
 
