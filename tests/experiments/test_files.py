@@ -1,0 +1,182 @@
+"""The experiments' files: they read, their cells run, and the paper's values are as printed."""
+
+import math
+import random
+import struct
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import fda_flower
+from fda_flower.datasets import DATASETS
+from fda_flower.experiments.definition import read_experiment
+from fda_flower.experiments.run import run_config
+from fda_flower.strategies import METHODS
+
+FILES = sorted((Path(fda_flower.__file__).parents[1] / "experiments").glob("*.toml"))
+each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+
+read = cache(read_experiment)
+
+CUT = {"rounds": 1, "initial_rounds": 1, "device": "cpu"}
+FEW = {"target_samples": 8, "target_batch_size": 4}
+CUTS = {
+    "cifar-10": {**FEW, "dataset_options": {"subset": "exact"}},
+    "colored-mnist": FEW,
+    **{name: {**FEW, "dataset_options": {"image_size": 32}} for name in DATASETS if DATASETS[name].domains},
+    "heart": {},
+    "rbf": {"dataset_options": {"samples": 500}, "target_samples": 64},
+}
+"""What a data set's made sample is too small for."""
+
+FOLDERS = {
+    "PACS": "pacs",
+    "VLCS": "vlcs",
+    "office_home": "office-home",
+    "terra_incognita": "terra-incognita",
+    "domain_net": "domain-net",
+    "office_caltech_10": "office-caltech10",
+}
+
+
+@pytest.fixture(scope="session")
+def made_data(tmp_path_factory):
+    """Noise in the layouts of all data sets."""
+    root = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    make_digits(root / "FashionMNIST" / "raw", rng, 1000)
+    make_digits(root / "MNIST" / "raw", rng, 120)
+    make_cifar(root / "cifar10", rng)
+    make_heart(root / "heart_disease")
+    for folder, name in FOLDERS.items():
+        for domain in DATASETS[name].domains:
+            make_images(root / folder / domain, rng)
+    return root
+
+
+def make_digits(raw, rng, trained):
+    raw.mkdir(parents=True)
+    for part, count in (("train", trained), ("t10k", 40)):
+        images = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(
+            struct.pack(">4i", 2051, *images.shape) + images.tobytes()
+        )
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, count) + labels.tobytes())
+
+
+def make_cifar(folder, rng):
+    folder.mkdir()
+    arrays = {}
+    for part, count in (("train", 400), ("test", 40)):
+        arrays[f"x_{part}"] = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        arrays[f"y_{part}"] = (np.arange(count) % 10).astype(np.uint8)
+    np.savez(folder / "cifar10_exact_subset.npz", **arrays)
+
+
+def make_heart(folder):
+    folder.mkdir()
+    draw = random.Random(0)
+    for hospital in ("cleveland", "hungarian", "switzerland", "va"):
+        rows = [
+            [draw.randint(30, 70), draw.randint(0, 1), draw.randint(1, 4), 120, 200, 0, draw.randint(0, 2)]
+            + [draw.randint(90, 180), 0, draw.random(), "?", "?", "?", number % 3]
+            for number in range(80)
+        ]
+        text = "\n".join(",".join(map(str, row)) for row in rows)
+        (folder / f"processed.{hospital}.data").write_text(text)
+
+
+def make_images(domain, rng):
+    for name in ("bird", "dog"):
+        (domain / name).mkdir(parents=True)
+        for number in range(5):
+            pixels = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(domain / name / f"{number}.png")
+
+
+@each_file
+def test_all_cells_have_a_valid_configuration(path):
+    experiment = read(path)
+    for place in experiment.places:
+        for seed in experiment.seeds:
+            assert experiment.config(place, seed, {}).seed == seed
+    assert experiment.source
+    assert experiment.note
+
+
+@each_file
+def test_each_file_runs_on_a_made_sample_of_its_data(path, made_data):
+    experiment = read(path)
+    # The first row, which most often is Source Only, and the last one that estimates β.
+    auto = [row for row in experiment.rows if METHODS[row.settings["method"]].auto]
+    for row in dict.fromkeys(r.label for r in (experiment.rows[0], (auto or experiment.rows)[-1])):
+        place = experiment.groups[0].label, row, experiment.columns[0].label
+        whole = experiment.config(place, 0, {})
+        cut = {**CUT, **CUTS.get(whole.dataset, {}), "data_dir": str(made_data)}
+        if "weights" in dict(whole.model_options):
+            # Large networks with a client or two: it is their files that are tested, not they.
+            small = {"model": "resnet18", "model_options": {"weights": ""}, "initial_rounds": 0}
+            cut |= {**small, "only_sources": whole.data.source_names[:1]}
+        config = experiment.config(place, 0, cut)
+        history = run_config(config).history
+        assert len(history) == config.all_rounds
+        assert all(math.isfinite(value) for value in accuracies_of(history)), history
+
+
+def accuracies_of(history):
+    values = fda_flower.reporting.accuracies(history)
+    assert values
+    return values
+
+
+PRINTED = {
+    "fashion_mnist_noise": {
+        ("", "FedDA_0.5", "0"): 86.41,
+        ("", "FedGP_Auto", "0.8"): 62.93,
+    },
+    "cifar10_noise": {("", "Source Only", "0.2"): 20.48, ("", "Oracle", "0.8"): 68.50},
+    "fashion_mnist_label": {
+        ("", "Finetune_Offline", "0"): 33.25,
+        ("", "FedGP_0.5", "0.45"): 82.97,
+        ("", "Target Only", "0.1"): 88.02,
+    },
+    "source_labels": {("", "FedDA_0.5", "5"): 61.62, ("", "FedGP_1", "3"): 26.37},
+    "target_samples_fashion_mnist": {
+        ("100", "FedDA", "0.6"): 50.13,
+        ("500", "FedGP", "0.4"): 74.07,
+        ("1000", "FedAvg", "0.6"): 50.81,
+        ("200", "FedDA_Auto", "0.2"): 79.74,
+    },
+    "target_samples_cifar10": {("5%", "FedDA", "0.4"): 46.89, ("15%", "FedGP_Auto", "0.6"): 63.14},
+    "colored_mnist": {("", "FedGP", "-90%"): 89.76, ("", "FedAvg", "+80%"): 72.0},
+    "colored_mnist_small": {("", "FedGP", "-90%"): 89.76, ("", "Finetune_Offline", "+90%"): 66.58},
+    "vlcs": {("", "FedDA_Auto", "S"): 83.73, ("", "FedAvg", "L"): 68.0},
+    "terra_incognita": {("", "FedAvg", "L43"): 39.76, ("", "Oracle", "L100"): 96.41},
+    "domain_net": {("", "FedGP", "quick"): 51.1, ("", "Oracle", "sketch"): 60.7},
+    "pacs": {("", "FedGP_Auto", "C"): 93.7},
+    "office_home": {("", "Source Only", "R"): 76.2, ("", "FedDA_Auto", "A"): 67.4},
+    "beta_cifar10": {("", "FedGP", "1"): 38.48, ("", "FedDA", "0.8"): 29.80},
+    "beta_colored_mnist": {("-90%", "FedGP", "1"): 9.85, ("+80%", "FedDA", "0.2"): 75.12},
+    "beta_fashion_mnist": {("", "FedGP", "1"): 71.67},
+    "ablation_fashion_mnist": {("", "w proj", "0.6"): 65.46},
+    "ablation_cifar10": {("", "N/A", "0.8"): 47.08},
+    "fed_heart": {
+        ("", "FedDA", "cleveland"): 79.81,
+        ("", "FedGP_Auto", "va"): 69.78,
+        ("", "FedAvg", "hungary"): 76.40,
+        ("", "Source Only", "switzerland"): 62.50,
+    },
+    "single_colored_mnist": {("", "FedGP_Auto", "1->0"): 71.59, ("", "FedDA_Auto", "2->0"): 56.07},
+    "single_vlcs": {("", "FedGP", "1->2"): 75.30},
+    "single_terra_incognita": {("", "FedGP_Auto", "2->3"): 61.90},
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_the_papers_values_are_as_printed(name):
+    (path,) = [path for path in FILES if path.stem == name]
+    assert PRINTED[name].items() <= read(path).paper.items()
