@@ -23,7 +23,7 @@ def check_file(path: Path, md5: str) -> None:
 
 
 def read_parts(dataset: Any, root: Path, download: bool = False) -> tuple[Any, Any]:
-    """The part of a data set to train on and the part to train on and the part to test on.
+    """The part of a data set to train on, and the part to test on.
 
     Raises
     ------
