@@ -2,6 +2,8 @@
 
 import pytest
 
+from fda_flower.reporting import CellResult, Results
+
 
 @pytest.fixture
 def record():
@@ -33,5 +35,30 @@ def history(record):
 
     def make(*accuracies, **each):
         return [record(number, accuracy, **each) for number, accuracy in enumerate(accuracies, start=1)]
+
+    return make
+
+
+@pytest.fixture
+def results(history):
+    """A maker of results from the last accuracy of each seed, in percent, by place."""
+
+    def make(accuracies=None, **each):
+        given = {
+            "name": "shift",
+            "title": "Accuracy under shift",
+            "source": "Somebody et al., Table 1",
+            "note": "",
+            "axis": "Noise (standard deviation)",
+            "rows": ("FedAvg", "FedGP"),
+            "columns": ("0.2", "0.4"),
+            "rounds": 2,
+        }
+        cells = [
+            CellResult(place, seed, history(*[value / 100] * 2), 1000)
+            for place, values in (accuracies or {}).items()
+            for seed, value in enumerate(values)
+        ]
+        return Results(**(given | {"cells": cells} | each))
 
     return make

@@ -1,0 +1,226 @@
+import warnings
+
+import matplotlib.colors
+import matplotlib.image
+import numpy as np
+import pytest
+
+from fda_flower.errors import ConfigError
+from fda_flower.reporting import FIGURES, CellResult, check_figures, save_figures
+
+ACCURACIES = {
+    ("", "FedAvg", "0.2"): (50.0, 54.0),
+    ("", "FedAvg", "0.4"): (30.0,),
+    ("", "FedGP", "0.4"): (20.0, 30.0),
+}
+BETAS = {"mnist": 0.2, "usps": 0.4}
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_errors():
+    """What is not known is no reason to warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.fixture
+def auto(results, history):
+    """A maker of results of a row that estimates β, and one that does not."""
+
+    def make(betas=BETAS, **each):
+        cells = [
+            CellResult(("", row, column), seed, history(0.4, 0.5, 0.6, betas=betas, estimated=row != "FedGP"))
+            for row in ("FedGP", "FedGP_Auto")
+            for column in ("0.2", "0.4")
+            for seed in (0, 1)
+        ]
+        return results(**{"cells": cells, "rows": ("FedGP", "FedGP_Auto"), **each})
+
+    return make
+
+
+def lines_of(axis):
+    return {line.get_label(): line for line in axis.get_lines()}
+
+
+def points_of(line):
+    return dict(zip(map(float, line.get_xdata()), map(float, line.get_ydata()), strict=True))
+
+
+def bars_of(axis):
+    """The lines and the ends of the error bars by label."""
+    return {
+        bars.get_label(): (
+            points_of(bars.lines[0]),
+            [path.vertices[:, 1].tolist() for path in bars.lines[2][0].get_paths()],
+        )
+        for bars in axis.containers
+    }
+
+
+def legend_of(figure):
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def titles(figure):
+    return [axis.get_title() for axis in figure.axes]
+
+
+def test_columns_stand_at_their_values_with_a_deviation_over_seeds(results):
+    figure = FIGURES["columns"](results(ACCURACIES, values={"0.2": 0.2, "0.4": 0.4}))
+    (axis,) = figure.axes
+    bars = bars_of(axis)
+    assert bars["FedAvg"][0] == {0.2: pytest.approx(52.0), 0.4: pytest.approx(30.0)}
+    (low, high), alone = bars["FedAvg"][1]
+    assert (low, high) == pytest.approx((52 - 8**0.5, 52 + 8**0.5))
+    assert alone == pytest.approx([30.0, 30.0])
+    assert bars["FedGP"][0] == {0.4: pytest.approx(25.0)}
+    assert figure.get_supxlabel() == "Noise (standard deviation)"
+    assert figure.get_supylabel() == "Target test accuracy (%)"
+    assert legend_of(figure) == ["FedAvg", "FedGP"]
+
+
+def test_columns_without_values_are_categories_in_order(results):
+    (axis,) = FIGURES["columns"](results(ACCURACIES, values={"0.2": 0.2})).axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["0.2", "0.4"]
+    assert bars_of(axis)["FedGP"][0] == {1: pytest.approx(25.0)}
+
+
+def test_the_papers_values_are_dashed_and_hollow_in_the_rows_colour(results):
+    paper = {("", "FedGP", "0.2"): 71.0, ("", "FedGP", "0.4"): 60.0, ("", "FedAvg", "0.2"): 50.0}
+    figure = FIGURES["columns"](results(ACCURACIES, paper=paper))
+    (axis,) = figure.axes
+    dashed = [line for line in axis.get_lines() if line.get_linestyle() == "--"]
+    assert [points_of(line) for line in dashed] == [{0: 50.0}, {0: 71.0, 1: 60.0}]
+    assert {line.get_markerfacecolor() for line in dashed} == {"none"}
+    solid = [bars.lines[0] for bars in axis.containers]
+    assert [line.get_color() for line in dashed] == [line.get_color() for line in solid]
+    assert [line.get_marker() for line in dashed] == [line.get_marker() for line in solid]
+    assert legend_of(figure) == ["FedAvg", "FedGP", "in the paper"]
+
+
+def test_columns_have_a_panel_a_group(results):
+    made = results({("50", "FedGP", "0.2"): (20.0,)}, groups=("50", "100"), group_axis="Samples (number)")
+    figure = FIGURES["columns"](made)
+    assert titles(figure) == ["Samples: 50", "Samples: 100"]
+    assert [list(bars_of(axis)) for axis in figure.axes] == [["FedGP"], []]
+
+
+def test_rounds_have_a_panel_a_column_with_a_band_a_row(auto):
+    figure = FIGURES["rounds"](auto())
+    assert titles(figure) == ["Noise: 0.2", "Noise: 0.4"]
+    for axis in figure.axes:
+        lines = lines_of(axis)
+        assert list(lines) == ["FedGP", "FedGP_Auto"]
+        assert points_of(lines["FedGP"]) == pytest.approx({1: 40.0, 2: 50.0, 3: 60.0})
+        assert len(axis.collections) == 2
+    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("Round", "Target test accuracy (%)")
+    assert legend_of(figure) == ["FedGP", "FedGP_Auto"]
+
+
+def test_rounds_of_a_group_without_cells_are_left_out(results):
+    made = results({("50", "FedGP", "0.2"): (20.0,)}, groups=("50", "100"), group_axis="Samples")
+    assert titles(FIGURES["rounds"](made)) == ["Samples: 50\nNoise: 0.2", "Samples: 50\nNoise: 0.4"]
+
+
+def test_the_end_of_the_initial_rounds_is_marked(results, history):
+    records = history(0.1, 0.2, 0.3, 0.4)
+    for record in records[:2]:
+        record["initial"] = True
+    cells = [CellResult(("", "FedGP", "0.2"), seed, records) for seed in (0, 1)]
+    first, second = FIGURES["rounds"](results(cells=cells)).axes
+    marks = [line for line in first.get_lines() if line.get_label() == "end of initial rounds"]
+    assert [list(line.get_xdata()) for line in marks] == [[2.5, 2.5]]
+    assert not second.get_lines()
+
+
+def test_betas_have_a_panel_for_each_column_of_a_row_that_estimates_them(auto):
+    figure = FIGURES["betas"](auto())
+    assert titles(figure) == ["Noise: 0.2\nFedGP_Auto", "Noise: 0.4\nFedGP_Auto"]
+    for axis in figure.axes:
+        assert points_of(lines_of(axis)["usps"]) == pytest.approx({1: 0.4, 2: 0.4, 3: 0.4})
+        assert axis.get_ylim()[0] == 0
+    assert legend_of(figure) == ["mnist", "usps"]
+
+
+@pytest.mark.parametrize(("low", "scale"), [(0.05, "linear"), (0.03, "log"), (0.0, "linear")])
+def test_betas_are_logarithmic_where_they_span_more_than_a_decade(auto, low, scale):
+    figure = FIGURES["betas"](auto({"mnist": low, "usps": 0.4}))
+    assert {axis.get_yscale() for axis in figure.axes} == {scale}
+    figure.canvas.draw()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_can_be_drawn_of_nothing(results, history, name):
+    FIGURES[name](results()).canvas.draw()
+    empty = [
+        CellResult(("", "FedGP", "0.2"), 0, []),
+        CellResult(("", "FedGP", "0.4"), 0, history(None, None)),
+    ]
+    FIGURES[name](results(cells=empty)).canvas.draw()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_text_is_legible_in_print_and_within_the_picture(auto, name):
+    long = "Share of the samples of the target that have a label, of all that it has (percent)"
+    made = auto(groups=("", "5%", "10%"), group_axis=long, axis=long, columns=("0.2", "0.4", "a long label"))
+    figure = FIGURES[name](made)
+    figure.canvas.draw()
+    width, height = figure.canvas.get_width_height()
+    assert figure.get_figwidth() in (3.5, 7.0)
+    ticks = [text for axis in figure.axes for text in (*axis.get_xticklabels(), *axis.get_yticklabels())]
+    texts = [*figure.texts, *figure.legends[0].get_texts(), *(axis.title for axis in figure.axes)]
+    assert all(text.get_fontsize() >= 8 for text in (*ticks, *texts))
+    boxes = [text.get_window_extent() for text in texts if text.get_text()]
+    for box in (*boxes, *(axis.get_tightbbox() for axis in figure.axes)):
+        assert (box.x0 >= -1, box.x1 <= width + 1, box.y0 >= -1, box.y1 <= height + 1) == (True,) * 4, box
+
+
+def test_the_legend_does_not_cover_panels_or_labels(auto):
+    figure = FIGURES["rounds"](auto())
+    figure.canvas.draw()
+    legend = figure.legends[0].get_window_extent()
+    assert not any(legend.overlaps(axis.get_tightbbox()) for axis in figure.axes)
+    assert not any(legend.overlaps(text.get_window_extent()) for text in figure.texts)
+
+
+def test_rows_differ_in_marker_and_colour_and_keep_them_where_others_miss(results):
+    rows = ("A", "B", "C", "D", "E", "F", "G", "H", "I")
+    whole = {("", row, "0.2"): (float(i),) for i, row in enumerate(rows)}
+    (axis,) = FIGURES["columns"](results(whole, rows=rows)).axes
+    styles = {bars.get_label(): style_of(bars.lines[0]) for bars in axis.containers}
+    assert len(set(styles.values())) == len({marker for marker, _ in styles.values()}) == len(rows)
+    (axis,) = FIGURES["columns"](results({("", "C", "0.2"): (1.0,)}, rows=rows)).axes
+    assert style_of(axis.containers[0].lines[0]) == styles["C"]
+
+
+def style_of(line):
+    return line.get_marker(), matplotlib.colors.to_hex(line.get_color())
+
+
+def test_check_figures_names_the_valid_ones():
+    check_figures(FIGURES)
+    with pytest.raises(
+        ConfigError, match="unknown figure 'pie': choose one of best-rule, betas, columns, rounds"
+    ):
+        check_figures(["columns", "pie"])
+
+
+def test_save_figures_writes_each_as_png_and_pdf(auto, tmp_path):
+    paths = save_figures(auto(figures=("columns", "betas")), tmp_path / "new" / "folder")
+    names = ["shift-columns.png", "shift-columns.pdf", "shift-betas.png", "shift-betas.pdf"]
+    assert [path.name for path in paths] == names
+    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted(names)
+    for path in paths:
+        assert path.read_bytes().startswith({".png": b"\x89PNG", ".pdf": b"%PDF"}[path.suffix])
+    pixels = matplotlib.image.imread(paths[0])
+    assert pixels.shape[1] == 3.5 * 200
+    assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+
+
+def test_save_figures_writes_none_if_one_is_unknown(auto, tmp_path):
+    with pytest.raises(ConfigError, match="unknown figure 'pie'"):
+        save_figures(auto(figures=("columns", "pie")), tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,162 @@
+import csv
+import io
+
+import pytest
+
+from fda_flower.reporting import CellResult, experiment_csv, experiment_markdown
+
+ACCURACIES = {
+    ("", "FedAvg", "0.2"): (50.0, 54.0),
+    ("", "FedAvg", "0.4"): (30.0, 40.0),
+    ("", "FedGP", "0.2"): (70.0, 72.0),
+    ("", "FedGP", "0.4"): (20.0, 30.0),
+}
+PAPER = {("", "FedAvg", "0.2"): 52.5, ("", "FedGP", "0.2"): 70.0, ("", "FedGP", "0.4"): 26.0}
+
+
+def tables_of(text):
+    """The tables of a text: for each, its rows by label, header included."""
+    tables, table = [], {}
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("| "):
+            label, *cells = (cell.strip() for cell in line.strip("|").split(" | "))
+            table[label.strip()] = [cell.strip() for cell in cells]
+        elif table:
+            tables.append(table)
+            table = {}
+    return tables
+
+
+def lines_of(text):
+    return {tuple(line[:3]): dict(zip(header, line, strict=True)) for header, line in _pairs(text)}
+
+
+def _pairs(text):
+    header, *lines = csv.reader(io.StringIO(text))
+    return [(header, line) for line in lines]
+
+
+def test_markdown_is_as_written_here(results):
+    text = experiment_markdown(results(ACCURACIES, paper=PAPER, note="Real data.\n", cuts=("1 of 5 seeds.",)))
+    assert text == (
+        "# Accuracy under shift\n\n"
+        "Somebody et al., Table 1. 2 seeds, 2 rounds.\n\n"
+        "Real data.\n\n"
+        "**Cut down:** 1 of 5 seeds.\n\n"
+        "Target test accuracy (%) over the last 5 rounds: mean (standard deviation) over seeds, then the "
+        "paper's value and how far ours is from it.\n\n"
+        "| Noise (standard deviation) | 0.2 | 0.4 |\n"
+        "| --- | ---: | ---: |\n"
+        "| FedAvg | 52.0 (2.8)<br>paper 52.5, -0.5 | **35.0 (7.1)** |\n"
+        "| FedGP | **71.0 (1.4)**<br>paper 70.0, +1.0 | 25.0 (7.1)<br>paper 26.0, -1.0 |\n\n"
+        "The same for the best round on the test set, which is **optimistic**: the test labels chose it.\n\n"
+        "| Noise (standard deviation) | 0.2 | 0.4 |\n"
+        "| --- | ---: | ---: |\n"
+        "| FedAvg | 52.0 (2.8) | **35.0 (7.1)** |\n"
+        "| FedGP | **71.0 (1.4)** | 25.0 (7.1) |\n"
+    )
+
+
+def test_the_tables_differ_where_the_best_round_is_not_the_last(results, history):
+    cell = CellResult(("", "FedGP", "0.2"), 0, history(0.9, 0.5, 0.5, 0.5, 0.5, 0.5))
+    last5, best = tables_of(experiment_markdown(results(cells=[cell])))
+    assert last5["FedGP"] == ["**50.0**", "-"]
+    assert best["FedGP"] == ["**90.0**", "-"]
+
+
+def test_where_nothing_was_run_there_is_a_dash_beside_the_papers_value(results):
+    text = experiment_markdown(results({("", "FedAvg", "0.2"): (50.0, 54.0)}, paper=PAPER))
+    last5, best = tables_of(text)
+    assert last5["FedGP"] == ["-<br>paper 70.0", "-<br>paper 26.0"]
+    assert best["FedGP"] == ["-", "-"]
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_results_without_any_cell_make_a_table(results, average):
+    text = experiment_markdown(results(average=average))
+    assert "Nothing measured yet, 2 rounds." in text
+    assert tables_of(text)[0]["FedAvg"] == ["-"] * (3 if average else 2)
+
+
+def test_a_run_that_never_evaluated_is_no_seed(results, history):
+    cells = [
+        CellResult(("", "FedAvg", "0.2"), 0, history(None, None)),
+        CellResult(("", "FedAvg", "0.2"), 1, history(0.5, 0.5)),
+        CellResult(("", "FedAvg", "0.4"), 0, []),
+    ]
+    made = results(cells=cells, average=True)
+    assert tables_of(experiment_markdown(made))[0]["FedAvg"] == ["**50.0**", "-", "-"]
+    assert lines_of(experiment_csv(made))["", "FedAvg", "0.2"]["seeds"] == "1"
+
+
+def test_cells_with_fewer_seeds_than_others_say_so(results):
+    text = experiment_markdown(
+        results(
+            {
+                ("", "FedAvg", "0.2"): (50.0, 52.0, 54.0),
+                ("", "FedAvg", "0.4"): (50.0, 54.0),
+                ("", "FedGP", "0.2"): (60.0,),
+            }
+        )
+    )
+    assert "1 to 3 seeds (3 where a cell does not say), 2 rounds." in text
+    last5, _ = tables_of(text)
+    assert last5["FedAvg"] == ["52.0 (2.0)", "**52.0 (2.8, 2 seeds)**"]
+    assert last5["FedGP"] == ["**60.0 (1 seed)**", "-"]
+
+
+def test_the_average_is_of_each_seed_that_has_all_columns(results, history):
+    accuracies = {("", "FedAvg", "0.2"): {0: 0.5, 1: 0.7, 2: 0.9}, ("", "FedAvg", "0.4"): {1: 0.5, 2: 0.8}}
+    cells = [
+        CellResult(place, seed, history(value))
+        for place, values in accuracies.items()
+        for seed, value in values.items()
+    ]
+    last5, best = tables_of(experiment_markdown(results(cells=cells, average=True)))
+    assert last5["Noise (standard deviation)"] == ["0.2", "0.4", "Avg"]
+    # Seeds 1 and 2: (70 + 50) / 2 and (90 + 80) / 2.
+    assert last5["FedAvg"][2] == best["FedAvg"][2] == "**72.5 (17.7, 2 seeds)**"
+    assert last5["FedGP"][2] == "-"
+
+
+def test_the_papers_average_is_its_own_or_that_of_its_columns(results):
+    paper = {**PAPER, ("", "FedAvg", "0.4"): 30.0, ("", "FedAvg", "Avg"): 41.0}
+    last5, _ = tables_of(experiment_markdown(results(ACCURACIES, paper=paper, average=True)))
+    assert last5["FedAvg"][2].endswith("<br>paper 41.0, +2.5")
+    assert last5["FedGP"][2].endswith("<br>paper 48.0, +0.0")
+    del paper["", "FedAvg", "0.2"], paper["", "FedAvg", "Avg"]
+    last5, _ = tables_of(experiment_markdown(results(ACCURACIES, paper=paper, average=True)))
+    assert last5["FedAvg"][2] == "43.5 (4.9)"
+
+
+def test_each_group_has_tables_of_its_own_with_bold_cells_of_its_own(results):
+    text = experiment_markdown(
+        results(
+            {("50", "FedAvg", "0.2"): (50.0,), ("100", "FedGP", "0.2"): (20.0,)},
+            groups=("50", "100"),
+            group_axis="Samples",
+        )
+    )
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## Samples: 50",
+        "## Samples: 100",
+    ]
+    first, _, second, _ = tables_of(text)
+    assert (first["FedAvg"], first["FedGP"]) == (["**50.0**", "-"], ["-", "-"])
+    assert (second["FedAvg"], second["FedGP"]) == (["-", "-"], ["**20.0**", "-"])
+
+
+def test_csv_has_a_line_a_place_with_unrounded_numbers(results):
+    made = lines_of(experiment_csv(results(ACCURACIES, paper=PAPER)))
+    assert list(made) == [("", row, column) for row in ("FedAvg", "FedGP") for column in ("0.2", "0.4")]
+    line = made["", "FedAvg", "0.2"]
+    assert list(line)[:6] == ["group", "row", "column", "seeds", "rounds", "last5"]
+    assert list(line)[6:] == ["last5_std", "best", "best_std", "paper", "difference"]
+    numbers = [float(value) for value in list(line.values())[3:]]
+    assert numbers == pytest.approx([2, 2, 52.0, 8**0.5, 52.0, 8**0.5, 52.5, -0.5], abs=1e-12)
+
+
+def test_csv_leaves_empty_what_is_not_known(results):
+    made = lines_of(experiment_csv(results({("", "FedAvg", "0.4"): (50.0,)}, paper=PAPER)))
+    assert list(made["", "FedAvg", "0.4"].values())[3:] == ["1", "2", "50.0", "", "50.0", "", "", ""]
+    assert list(made["", "FedGP", "0.2"].values())[3:] == ["0", "", "", "", "", "", "70.0", ""]
