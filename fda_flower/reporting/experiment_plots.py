@@ -59,8 +59,8 @@ def plot_columns(results: Results) -> Figure:
 @matplotlib.rc_context(PRINT)
 def plot_rounds(results: Results) -> Figure:
     """Accuracy by round of each row, a panel a group and column; bands are over seeds."""
-    groups = [group for group in results.groups if any(cell.place[0] == group for cell in results.cells)]
-    places = list(product(groups, results.columns))
+    run = {(group, column) for group, _, column in (cell.place for cell in results.cells)}
+    places = [place for place in product(results.groups, results.columns) if place in run]
     if not places:
         return blank("No round was run.")
     figure, axes = panels(_titles(results, places), "Round", ACCURACY, _per_line(results))
@@ -87,9 +87,8 @@ def plot_rounds(results: Results) -> Figure:
 @matplotlib.rc_context(PRINT)
 def plot_betas(results: Results) -> Figure:
     """β of each source by round, a panel for each column of each row that estimates it."""
-    found = {cell.place[:2] for cell in results.cells if estimated_sources([cell.history])}
-    pairs = [pair for pair in product(results.groups, results.rows) if pair in found]
-    places = [(group, row, column) for (group, row), column in product(pairs, results.columns)]
+    found = {cell.place for cell in results.cells if estimated_sources([cell.history])}
+    places = [place for place in product(results.groups, results.rows, results.columns) if place in found]
     if not places:
         return blank("No β was estimated.")
     titles = _titles(results, [(group, column, row) for group, row, column in places])

@@ -120,9 +120,9 @@ def test_rounds_have_a_panel_a_column_with_a_band_a_row(auto):
     assert legend_of(figure) == ["FedGP", "FedGP_Auto"]
 
 
-def test_rounds_of_a_group_without_cells_are_left_out(results):
+def test_groups_and_columns_without_cells_have_no_panel(results):
     made = results({("50", "FedGP", "0.2"): (20.0,)}, groups=("50", "100"), group_axis="Samples")
-    assert titles(FIGURES["rounds"](made)) == ["Samples: 50\nNoise: 0.2", "Samples: 50\nNoise: 0.4"]
+    assert titles(FIGURES["rounds"](made)) == ["Samples: 50\nNoise: 0.2"]
 
 
 def test_the_end_of_the_initial_rounds_is_marked(results, history):
@@ -130,10 +130,9 @@ def test_the_end_of_the_initial_rounds_is_marked(results, history):
     for record in records[:2]:
         record["initial"] = True
     cells = [CellResult(("", "FedGP", "0.2"), seed, records) for seed in (0, 1)]
-    first, second = FIGURES["rounds"](results(cells=cells)).axes
-    marks = [line for line in first.get_lines() if line.get_label() == "end of initial rounds"]
+    (axis,) = FIGURES["rounds"](results(cells=cells)).axes
+    marks = [line for line in axis.get_lines() if line.get_label() == "end of initial rounds"]
     assert [list(line.get_xdata()) for line in marks] == [[2.5, 2.5]]
-    assert not second.get_lines()
 
 
 def test_betas_have_a_panel_for_each_column_of_a_row_that_estimates_them(auto):
