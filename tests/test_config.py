@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import fda_flower
-from fda_flower import ConfigError, RunConfig
+from fda_flower import ConfigError, RunConfig, run
 from fda_flower.clients.training import OPTIMIZERS
 from fda_flower.config import parse_beta
 from fda_flower.datasets import DATASETS, SHIFTS
-from fda_flower.models import MODELS
+from fda_flower.models import MODELS, Model
+from fda_flower.models.flat import mlp
 from fda_flower.strategies import METHODS
 
 NAN = float("nan")
@@ -60,6 +61,26 @@ FOUND = [
     ({"method_options": {"sketch-size": 0}}, ["sketch_size", "0", "at least 1"]),
     ({"method_options": {"form": "norms"}}, ["form", "'norms'", "sketch", "full"]),
     ({"method": "fedda", "method_options": {"updates": "odd"}}, ["'updates'", "'odd'", "raw, aligned"]),
+    # variants, rounds and rates
+    ({"variant": "mine"}, ["variant", "'mine'", "authors, definitions"]),
+    ({"variant": "mine", "method": "fedavg"}, ["variant", "'mine'", "authors, definitions"]),
+    ({"initial_rounds": -1}, ["initial_rounds", "-1", "must not be negative"]),
+    ({"rate_factor": 0}, ["rate_factor", "0", "above 0"]),
+    ({"rate_factor": NAN}, ["rate_factor", "nan", "above 0"]),
+    # the data
+    ({"partition": "striped"}, ["partition", "'striped'", "dirichlet, even, labels"]),
+    ({"partition": "labels", "shift": "color"}, ["'labels'", "'color'", "leave it out"]),
+    ({"partition": "labels", "partition_options": {"k": 0}}, ["'k'", "0", "at least 1"]),
+    ({"partition_options": {"k": 2}}, ["'k'", "partition 'even'", "none"]),
+    ({"dataset_options": {"size": 2}}, ["'size'", "data set 'digits'", "none"]),
+    ({"model_options": {"size": 2}}, ["'size'", "model 'cnn'", "none"]),
+    ({"source_samples": "0%"}, ["source-samples", "0%", "above 0%"]),
+    ({"target_samples": "120%"}, ["target-samples", "120%", "at most 100%"]),
+    ({"only_sources": ["attic"]}, ["source", "'attic'", "source-1, source-2, source-3"]),
+    ({"only_sources": "source-1, attic"}, ["source", "'attic'", "source-1, source-2, source-3"]),
+    ({"only_sources": []}, ["only-sources", "source-1, source-2, source-3"]),
+    ({"only_sources": 3}, ["only-sources", "3", "list"]),
+    ({"only_sources": ["source-1"], "beta": (0.5, 0.5, 0.5)}, ["beta", "3 values", "1 source"]),
     # an auto method needs two batches
     ({"target_samples": 7}, ["target", "7", "fedgp-auto", "two batches of 4", "fixed beta"]),
     ({"target_samples": 31, "target_batch_size": 16, "method": "fedda-auto"}, ["31", "two batches of 16"]),
@@ -199,6 +220,106 @@ def test_the_data_are_defined_by_the_settings_of_the_data() -> None:
     assert spec == RunConfig(**{**_as_settings(config), "method": "fedavg", "rounds": 1, "model": "mlp"}).data
 
 
+@pytest.mark.parametrize("text", ["source-3,source-1", " source-3 , source-1 "])
+def test_sources_may_be_named_in_a_list_or_in_text(text: str) -> None:
+    config = RunConfig(only_sources=text)
+    assert config == RunConfig(only_sources=["source-3", "source-1"])
+    assert config.only_sources == ("source-3", "source-1")
+    assert config.data.source_names == ["source-1", "source-3"]
+    assert RunConfig(only_sources=text, beta=(0.1, 0.2), method="fedgp").beta == (0.1, 0.2)
+    hash(config)
+
+
+def test_all_the_settings_of_the_data_reach_it() -> None:
+    config = RunConfig(
+        dataset="cifar-10",
+        dataset_options={"subset": "jpeg"},
+        partition="labels",
+        partition_options={"k": "2", "target": "true"},
+        only_sources=["source-1"],
+        source_samples="15%",
+    )
+    spec = config.data
+    assert (spec.dataset_options, spec.partition) == ((("subset", "jpeg"),), "labels")
+    assert spec.partition_options == (("k", 2), ("target", True))
+    assert (spec.only_sources, spec.source_samples, spec.shift) == (("source-1",), "15%", "noise")
+
+
+@pytest.mark.parametrize("samples", [50, "15%", 1, None])
+def test_the_oracle_trains_on_all_of_the_target_whatever_is_labelled(samples: Any) -> None:
+    config = RunConfig(method="oracle", target_samples=samples)
+    assert config.target_samples == samples
+    assert config.data.target_samples is None
+    assert RunConfig(method="target-only", target_samples=samples).data.target_samples == samples
+
+
+def test_a_share_that_is_too_small_for_an_estimate_is_refused_once_the_data_are_known() -> None:
+    config = RunConfig(method="fedgp-auto", target_samples="1%", model="mlp")
+    assert config.target_samples == "1%"
+    with pytest.raises(
+        ConfigError, match="the target has 3 labelled samples, but fedgp-auto needs two batches"
+    ):
+        run(method="fedgp-auto", target_samples="1%", model="mlp", rounds=1, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("settings", "rounds"),
+    [
+        ({}, 5),
+        ({"initial_rounds": 3}, 8),
+        ({"initial_rounds": 0}, 5),
+        ({"method": "finetune-offline"}, 55),
+        ({"method": "finetune-offline", "initial_rounds": 2}, 7),
+        ({"method": "fedavg", "initial_rounds": 2, "variant": "authors"}, 7),
+    ],
+    ids=str,
+)
+def test_all_rounds_are_the_initial_ones_and_the_others(settings: dict[str, Any], rounds: int) -> None:
+    assert RunConfig(rounds=5, **settings).all_rounds == rounds
+
+
+def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
+    config = RunConfig(method="fedgp", variant="authors", method_options={"granularity": "model"})
+    expected = {"granularity": "model", "magnitude": "cosine", "thresholded": True, "rate_factor": 1.0}
+    assert config.strategy_options() == expected
+    definitions = RunConfig(method="fedda-auto", variant="definitions", rate_factor=0.1, initial_rounds=2)
+    assert definitions.strategy_options() == {
+        "updates": "aligned",
+        "source_weights": "uniform",
+        "initial_rounds": 2,
+        "rate_factor": 0.1,
+    }
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("variant", ["authors", "definitions"])
+def test_every_method_has_both_variants(method: str, variant: str) -> None:
+    config = RunConfig(method=method, variant=variant)
+    assert METHODS[method].build(**config.strategy_options())
+    assert config.identity() != RunConfig(method=method).identity()
+
+
+def test_options_of_the_model_are_read_checked_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(shape: tuple[int, ...], classes: int, depth: int = 1, bias: bool = True) -> Any:
+        return mlp(shape, classes)
+
+    monkeypatch.setitem(MODELS, "deep", Model("made for a test", build))
+    config = RunConfig(model="deep", model_options={"depth": "3", "bias": "no"})
+    assert config.model_options == (("bias", False), ("depth", 3))
+    assert config.identity()["model_options"] == {"bias": False, "depth": 3}
+    assert config.to_flower()["model-options"] == "bias=False depth=3"
+    assert RunConfig.from_flower(config.to_flower()) == config
+    assert RunConfig.from_flower({"model": "deep", "model-options": "depth=3 bias=false"}) == config
+    for options, message in (
+        ({"width": 3}, "unknown option 'width' of model 'deep': choose one of depth, bias"),
+        ({"depth": "many"}, "option 'depth' of model 'deep' is 'many'"),
+        ({"classes": 3}, "unknown option 'classes' of model 'deep'"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            RunConfig(model="deep", model_options=options)
+        assert message in str(caught.value)
+
+
 def _as_settings(config: RunConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in config.__dataclass_fields__}
 
@@ -226,6 +347,18 @@ CONFIGS: list[dict[str, Any]] = [
     {"sources": 5, "target": "source-2", "target_samples": 9, "target_learning_rate": 0.0001},
     {"optimizer": "sgd", "learning_rate": 1e-5, "batch_size": 7, "target_batch_size": 3, "epochs": 2},
     {"model": "mlp", "device": "cpu", "threads": 3, "data_dir": "/some where/data", "rounds": 7},
+    {"variant": "authors"},
+    {"variant": "definitions", "method": "fedda", "method_options": {"updates": "raw"}},
+    {"initial_rounds": 0, "rate_factor": 0.1, "method": "finetune-offline"},
+    {"initial_rounds": 2, "rate_factor": 1e-3},
+    {"dataset": "cifar-10", "dataset_options": {"subset": "exact"}},
+    {"dataset": "rbf", "dataset_options": {"samples": "50", "shift": "0.25"}, "model": "mlp"},
+    {"dataset": "office-home", "target": "Art", "only_sources": ["Real World", "Product"]},
+    {"partition": "labels", "partition_options": {"k": "2", "target": "yes"}},
+    {"partition": "dirichlet", "partition_options": {"alpha": 0.3}, "shift": "label"},
+    {"only_sources": ("source-3", "source-1"), "beta": (0.1, 0.2), "method": "fedgp"},
+    {"only_sources": ["source-2"], "source_samples": 40, "target_samples": "15%"},
+    {"source_samples": "0.1%", "method": "oracle", "target_samples": 3},
 ]
 
 
@@ -247,6 +380,35 @@ def test_flower_gets_nothing_but_text_numbers_and_truth_values(settings: dict[st
 def test_a_config_comes_back_from_text_alone_as_on_a_command_line(settings: dict[str, Any]) -> None:
     config = RunConfig(**settings)
     assert RunConfig.from_flower({key: str(value) for key, value in config.to_flower().items()}) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "text"),
+    [
+        ({"variant": "authors"}, "variant", "authors"),
+        ({}, "variant", ""),
+        ({"initial_rounds": 2}, "initial-rounds", 2),
+        ({}, "initial-rounds", ""),
+        ({"rate_factor": 0.1}, "rate-factor", 0.1),
+        (
+            {"dataset": "cifar-10", "dataset_options": {"subset": "exact"}},
+            "dataset-options",
+            "subset=exact",
+        ),
+        (
+            {"partition": "labels", "partition_options": {"k": 2, "target": True}},
+            "partition-options",
+            "k=2 target=True",
+        ),
+        ({"only_sources": ["source-3", "source-1"]}, "only-sources", "source-3,source-1"),
+        ({}, "only-sources", ""),
+        ({"source_samples": "15%"}, "source-samples", "15%"),
+        ({"source_samples": "all"}, "source-samples", ""),
+    ],
+    ids=str,
+)
+def test_how_a_setting_is_written_for_flower(settings: dict[str, Any], key: str, text: Any) -> None:
+    assert RunConfig(**settings).to_flower()[key] == text
 
 
 def test_options_come_back_with_the_same_meaning() -> None:
