@@ -152,7 +152,7 @@ def test_what_may_be_left_out(read):
     assert [column.value for column in experiment.columns] == [None]
 
 
-def test_every_experiment_of_the_project_that_is_for_small_models_can_be_read():
+def test_an_experiment_of_the_project_has_a_paper_value_for_every_cell():
     path = Path(__file__).resolve().parents[2] / "experiments" / "fashion_mnist_noise.toml"
     experiment = read_experiment(path)
     assert experiment.name == "fashion_mnist_noise"
