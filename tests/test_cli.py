@@ -369,7 +369,7 @@ MISTAKES = [
     (["--method-option", "size=1"], "'size'", "choose one of granularity"),
     (["--method-option", "magnitude=long"], "'long'", "choose one of projection, cosine"),
     (["--method-option", "=1"], "'=1'", "NAME=VALUE"),
-    (["--model", "nope"], "'nope'", "choose one of cnn, lenet, mlp"),
+    (["--model", "nope"], "'nope'", "choose one of cnn, conv4, lenet"),
     (["--device", "nope"], "'nope'", "choose one of auto, cpu, cuda"),
     (["--engine", "spark"], "'spark'", "choose one of local, ray"),
     (["--device", "cuda"], "'cuda'", "use auto or cpu"),
