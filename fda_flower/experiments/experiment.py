@@ -226,7 +226,7 @@ def _cuts(
     cuts = []
     if rounds and min(rounds) < asked:
         shown = " to ".join(str(n) for n in sorted({min(rounds), max(rounds)}))
-        cuts.append(f"{shown} rounds instead of {asked}")
+        cuts.append(f"{shown} {'round' if shown == '1' else 'rounds'} instead of {asked}")
     places = len(experiment.places)
     run = len({cell.place for cell in cells})
     if run < places:

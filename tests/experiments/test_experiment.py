@@ -334,7 +334,7 @@ def test_settings_replace_those_of_the_experiment(experiment, tmp_path):
         assert (config["batch_size"], config["shift_options"]) == (100, {"std": 0.2})
     cuts = load_results(tmp_path / "out").cuts
     assert "batch-size is 100" in cuts
-    assert "1 rounds instead of 4" in cuts
+    assert "1 round instead of 4" in cuts
 
 
 def test_results_know_what_the_experiment_says(experiment, tmp_path):
