@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from fda_flower.errors import FdaError
 
 POLL_SECONDS = 0.3
+PRELOADED = ["fda_flower.experiments.run", "torch._dynamo"]
+"""What every process needs; the second is what torch's first optimizer imports, in 2 seconds."""
 LONGEST = 4000
 """Characters of a reason: a process that sends more than a pipe holds would never end."""
 Argument = TypeVar("Argument")
@@ -84,7 +86,7 @@ def _context() -> ForkServerContext | SpawnContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fda_flower.experiments.run"])
+    context.set_forkserver_preload(PRELOADED)
     return context
 
 
