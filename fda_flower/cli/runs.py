@@ -52,6 +52,9 @@ from fda_flower.experiments import run_config
 from fda_flower.strategies import METHODS
 from fda_flower.strategies.run_folder import Record
 
+COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto"
+"""Methods that train on the same samples for the same rounds."""
+
 
 def run(
     dataset: Dataset = "digits",
@@ -128,7 +131,7 @@ def run(
 def compare(
     methods: Annotated[
         str, typer.Option(help="Methods, separated by commas; `fda list` shows them.")
-    ] = ",".join(METHODS),
+    ] = COMPARED,
     seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, ...")] = 3,
     dataset: Dataset = "digits",
     shift: Shift = None,

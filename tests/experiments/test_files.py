@@ -62,10 +62,11 @@ def make_digits(raw, rng, trained):
     for part, count in (("train", trained), ("t10k", 40)):
         images = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
         labels = (np.arange(count) % 10).astype(np.uint8)
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(
-            struct.pack(">4i", 2051, *images.shape) + images.tobytes()
-        )
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, count) + labels.tobytes())
+        for kind, header, array in (
+            ("images-idx3", struct.pack(">4i", 2051, *images.shape), images),
+            ("labels-idx1", struct.pack(">2i", 2049, count), labels),
+        ):
+            (raw / f"{part}-{kind}-ubyte").write_bytes(header + array.tobytes())
 
 
 def make_cifar(folder, rng):
@@ -82,8 +83,18 @@ def make_heart(folder):
     draw = random.Random(0)
     for hospital in ("cleveland", "hungarian", "switzerland", "va"):
         rows = [
-            [draw.randint(30, 70), draw.randint(0, 1), draw.randint(1, 4), 120, 200, 0, draw.randint(0, 2)]
-            + [draw.randint(90, 180), 0, draw.random(), "?", "?", "?", number % 3]
+            [
+                *(
+                    draw.randint(30, 70),
+                    draw.randint(0, 1),
+                    draw.randint(1, 4),
+                    120,
+                    200,
+                    0,
+                    draw.randint(0, 2),
+                ),
+                *(draw.randint(90, 180), 0, draw.random(), "?", "?", "?", number % 3),
+            ]
             for number in range(80)
         ]
         text = "\n".join(",".join(map(str, row)) for row in rows)
@@ -122,15 +133,10 @@ def test_each_file_runs_on_a_made_sample_of_its_data(path, made_data):
             small = {"model": "resnet18", "model_options": {"weights": ""}, "initial_rounds": 0}
             cut |= {**small, "only_sources": whole.data.source_names[:1]}
         config = experiment.config(place, 0, cut)
-        history = run_config(config).history
-        assert len(history) == config.all_rounds
-        assert all(math.isfinite(value) for value in accuracies_of(history)), history
-
-
-def accuracies_of(history):
-    values = fda_flower.reporting.accuracies(history)
-    assert values
-    return values
+        result = run_config(config)
+        assert len(result.history) == config.all_rounds
+        assert len(result.accuracies) == config.all_rounds
+        assert all(math.isfinite(value) for value in result.accuracies)
 
 
 PRINTED = {
