@@ -152,7 +152,7 @@ def test_a_cut_down_run_is_marked_in_its_report(fda):
     assert fda("experiment", "noise.toml", *ONE, "--rounds", "1", "--output", "out")[0] == 0
     assert not Path("runs").exists()
     text = Path("out/report.md").read_text(encoding="utf-8")
-    assert "1 rounds instead of 2" in text
+    assert "1 round instead of 2" in text
     assert "1 of 4 cells" in text
 
 

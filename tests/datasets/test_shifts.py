@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fda_flower.datasets import DATASETS, SHIFTS, Dataset, DataSpec, Samples, Split, load_federation
-from fda_flower.datasets.shifts import Color, Label, Noise, Rotate, deal
+from fda_flower.datasets.partitions import Even
+from fda_flower.datasets.shifts import Color, Label, Noise, Rotate
 from fda_flower.errors import ConfigError
 
 Register = Callable[[str, Split], None]
@@ -276,7 +277,7 @@ def test_rotate_refuses_an_angle_that_is_no_number(angle: str) -> None:
 
 
 def test_more_target_samples_than_there_are_is_refused() -> None:
-    with pytest.raises(ConfigError, match="target-samples is 1000, but the target has 336"):
+    with pytest.raises(ConfigError, match="target-samples is 1000, but there are 336"):
         load_federation(DataSpec("digits", "rotate", target_samples=1000))
 
 
@@ -287,7 +288,7 @@ def test_more_sources_than_samples_are_refused(shift: str) -> None:
 
 
 def test_as_many_parts_as_samples_have_one_each() -> None:
-    parts = deal(images(6, 1, 2, 2), 6, torch.Generator().manual_seed(0))
+    parts = Even().deal(images(6, 1, 2, 2), 6, torch.Generator().manual_seed(0))
     assert [len(part) for part in parts] == [1] * 6
 
 
