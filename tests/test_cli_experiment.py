@@ -66,10 +66,10 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def module(monkeypatch):
-    """The module of `run_experiment`, whose cells run here, one after the other."""
-    module = importlib.import_module("fda_flower.experiments.experiment")
-    monkeypatch.setattr(module, "run_all", run_all)
-    return module
+    """The module of cells, which run here, one after the other."""
+    experiment = importlib.import_module("fda_flower.experiments.experiment")
+    monkeypatch.setattr(experiment, "run_all", run_all)
+    return importlib.import_module("fda_flower.experiments.cell")
 
 
 @pytest.fixture

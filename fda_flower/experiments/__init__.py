@@ -2,7 +2,8 @@
 
 from fda_flower.experiments.compare import Comparison, compare
 from fda_flower.experiments.definition import Experiment, read_experiment
-from fda_flower.experiments.experiment import load_results, run_experiment
+from fda_flower.experiments.experiment import run_experiment
+from fda_flower.experiments.folder import load_results
 from fda_flower.experiments.report import write_report
 from fda_flower.experiments.run import RunResult, run, run_config
 

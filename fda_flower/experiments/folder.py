@@ -1,0 +1,112 @@
+"""The folder of an experiment's results: whose it is, and what it holds."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fda_flower.errors import ConfigError
+from fda_flower.experiments.cell import read_cell
+from fda_flower.experiments.definition import Experiment, read_experiment
+from fda_flower.reporting.results import CellResult, Place, Results
+from fda_flower.strategies.run_folder import write_atomically
+
+DEFINITION, MARK = "experiment.toml", "experiment.json"
+
+
+def check_free(folder: Path, mark: Mapping[str, Any]) -> None:
+    """Raise a `ConfigError` if the folder is of another experiment, or of this with other settings."""
+    found = _read_mark(folder)
+    if found is not None and found != mark:
+        raise ConfigError(
+            f"'{folder}' holds the experiment '{found['experiment']}' with the settings {found['settings']}, "
+            f"not '{mark['experiment']}' with {mark['settings']}: choose another --output"
+        )
+
+
+def _read_mark(folder: Path) -> dict[str, Any] | None:
+    """What experiment a folder is of, if any."""
+    path = folder / MARK
+    try:
+        if not path.exists():
+            return None
+        mark: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return {"experiment": mark["experiment"], "settings": dict(mark["settings"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"'{path}' cannot be read ({error!r}): choose another --output") from error
+
+
+def claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None:
+    """Make the folder this experiment's."""
+    try:
+        for name in ("cells", "runs"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / DEFINITION, experiment.text.encode())
+        write_atomically(folder / MARK, (json.dumps(mark, indent=2) + "\n").encode())
+    except OSError as error:
+        raise ConfigError(f"cannot use the output folder '{folder}': {error}") from error
+
+
+def load_results(folder: str | Path) -> Results:
+    """What an experiment's folder holds so far.
+
+    Raises
+    ------
+    ConfigError
+        If it is not the folder of an experiment, or a result is damaged.
+    """
+    folder = Path(folder)
+    mark = _read_mark(folder)
+    if mark is None:
+        raise ConfigError(
+            f"'{folder}' holds no results of an experiment: name the --output of `fda experiment`"
+        )
+    experiment = read_experiment(folder / DEFINITION)
+    cells, rounds, wanted = [], set(), set()
+    for path in sorted((folder / "cells").glob("*.json")):
+        found = read_cell(path)
+        place: Place = (found["group"], found["row"], found["column"])
+        if place in experiment.places:
+            cells.append(CellResult(place, found["seed"], found["history"], found["parameters"]))
+            rounds.add(found["rounds"])
+            wanted.add(experiment.config(place, found["seed"], {}).rounds)
+    asked = max(wanted, default=0)
+    return Results(
+        name=mark["experiment"],
+        title=experiment.title,
+        source=experiment.source,
+        note=experiment.note,
+        axis=experiment.axis,
+        rows=[row.label for row in experiment.rows],
+        columns=[column.label for column in experiment.columns],
+        cells=cells,
+        rounds=max(rounds, default=0),
+        groups=[group.label for group in experiment.groups],
+        group_axis=experiment.group_axis,
+        values={c.label: c.value for c in experiment.columns if c.value is not None},
+        group_values={g.label: g.value for g in experiment.groups if g.value is not None},
+        paper=experiment.paper,
+        figures=experiment.figures,
+        average=experiment.average,
+        cuts=[*_cuts(experiment, cells, rounds, asked), *_changes(mark["settings"])],
+    )
+
+
+def _cuts(
+    experiment: Experiment, cells: Sequence[CellResult], rounds: Collection[int], asked: int
+) -> list[str]:
+    cuts = []
+    if rounds and min(rounds) < asked:
+        shown = " to ".join(str(n) for n in sorted({min(rounds), max(rounds)}))
+        cuts.append(f"{shown} {'round' if shown == '1' else 'rounds'} instead of {asked}")
+    places = len(experiment.places)
+    run = len({cell.place for cell in cells})
+    if run < places:
+        cuts.append(f"{run} of {places} cells")
+    if len(cells) < run * len(experiment.seeds):
+        cuts.append(f"{len(cells)} of {run * len(experiment.seeds)} runs over {len(experiment.seeds)} seeds")
+    return cuts
+
+
+def _changes(settings: Mapping[str, Any]) -> list[str]:
+    return [f"{key.replace('_', '-')} is {value}" for key, value in settings.items()]
