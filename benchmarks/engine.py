@@ -23,8 +23,7 @@ from torch.nn.functional import cross_entropy
 
 from fda_flower.clients import DomainClient
 from fda_flower.config import RunConfig
-from fda_flower.datasets import Domain, Samples, load_federation
-from fda_flower.datasets.federation import DATASETS, Dataset
+from fda_flower.datasets import DATASETS, Dataset, Domain, Samples, load_federation
 from fda_flower.datasets.samples import Split
 from fda_flower.experiments.run import run_config
 from fda_flower.models import build_model
@@ -67,7 +66,7 @@ class BareLoop:
         test = self._target.test
         model.eval()
         with torch.no_grad():
-            for x, y in zip(torch.split(test.x, 1024), torch.split(test.y, 1024), strict=True):
+            for x, y in zip(torch.split(test.x, 256), torch.split(test.y, 256), strict=True):
                 (model(x).argmax(dim=1) == y).float().mean().item()
 
 
