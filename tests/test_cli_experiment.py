@@ -201,6 +201,16 @@ def test_the_folder_of_data_sets_and_the_device_go_to_the_runs(fda, module, monk
     assert seen == [("here", "cpu"), ("there", "cpu")]
 
 
+def test_an_interrupt_says_how_to_go_on(fda, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib.import_module("fda_flower.experiments.experiment"), "run_all", interrupt)
+    code, out, err = fda("experiment", "noise.toml", *ONE)
+    assert (code, err) == (130, "")
+    assert "Interrupted. What is done is in runs/noise: call it again to go on." in out
+
+
 def test_a_cell_that_fails_is_told_with_its_reason_and_the_exit_code_is_1(fda, module, monkeypatch):
     run_config = module.run_config
 

@@ -59,18 +59,23 @@ def experiment(
                 shown += f", {state.failed} failed"
             bar.update(task, completed=state.rounds_done, total=state.rounds, shown=shown)
 
-        failures = run_experiment(
-            definition,
-            folder,
-            only=only,
-            seeds=None if seeds is None else range(seeds),
-            rounds=rounds,
-            settings=_changes(change),
-            machine={"data_dir": None if data_dir is None else str(data_dir), "device": device},
-            jobs=jobs or os.cpu_count() or 1,
-            tensorboard=tensorboard,
-            on_progress=on_progress,
-        )
+        try:
+            failures = run_experiment(
+                definition,
+                folder,
+                only=only,
+                seeds=None if seeds is None else range(seeds),
+                rounds=rounds,
+                settings=_changes(change),
+                machine={"data_dir": None if data_dir is None else str(data_dir), "device": device},
+                jobs=jobs or os.cpu_count() or 1,
+                tensorboard=tensorboard,
+                on_progress=on_progress,
+            )
+        except KeyboardInterrupt:
+            bar.stop()
+            console.print(f"Interrupted. What is done is in {escape(str(folder))}: call it again to go on.")
+            raise typer.Exit(130) from None
     _report([folder], folder / "report.md")
     for cell, reason in failures.items():
         console.print(f"[red]Failed:[/red] {cell}: {escape(reason)}", soft_wrap=True)

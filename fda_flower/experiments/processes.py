@@ -93,7 +93,10 @@ def _context() -> ForkServerContext | SpawnContext:
 def _call(function: Callable[[Any], None], argument: Any, sender: Connection) -> None:
     """A user's mistake goes back as text, since it is not to be a traceback."""
     import logging
+    import signal
 
+    # An interrupt is the parent's affair, which terminates its children.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.getLogger("flwr").setLevel(logging.WARNING)
     try:
         function(argument)

@@ -31,9 +31,10 @@ def to_markdown(results: Results) -> str:
     """
     counts = sorted({len(known_scores(results, place, "last5")) for place in _places(results)} - {0})
     usual = max(counts, default=0)
+    measured = f"{_describe(counts)}, {_number(results.rounds, 'round')}."
     parts = [
         f"# {results.title}",
-        f"{results.source}. {_describe(counts)}, {_number(results.rounds, 'round')}.",
+        f"{results.source}. {measured}" if results.source else measured,
         results.note.strip(),
         *(f"**Cut down:** {cut}" for cut in results.cuts),
     ]

@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import io
 
 import pytest
@@ -55,6 +56,11 @@ def test_markdown_is_as_written_here(results):
         "| FedAvg | 52.0 (2.8) | **35.0 (7.1)** |\n"
         "| FedGP | **71.0 (1.4)** | 25.0 (7.1) |\n"
     )
+
+
+def test_without_a_source_the_line_begins_with_what_was_measured(results):
+    made = dataclasses.replace(results(ACCURACIES), source="")
+    assert experiment_markdown(made).splitlines()[2] == "2 seeds, 2 rounds."
 
 
 def test_the_tables_differ_where_the_best_round_is_not_the_last(results, history):
