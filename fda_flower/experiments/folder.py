@@ -62,15 +62,16 @@ def load_results(folder: str | Path) -> Results:
             f"'{folder}' holds no results of an experiment: name the --output of `fda experiment`"
         )
     experiment = read_experiment(folder / DEFINITION)
-    cells, rounds, wanted = [], set(), set()
+    cells, rounds, short = [], [], []
     for path in sorted((folder / "cells").glob("*.json")):
         found = read_cell(path)
         place: Place = (found["group"], found["row"], found["column"])
         if place in experiment.places:
             cells.append(CellResult(place, found["seed"], found["history"], found["parameters"]))
-            rounds.add(found["rounds"])
-            wanted.add(experiment.config(place, found["seed"], {}).rounds)
-    asked = max(wanted, default=0)
+            rounds.append(found["rounds"])
+            asked = experiment.config(place, found["seed"], {}).rounds
+            if found["rounds"] < asked:
+                short.append((found["rounds"], asked))
     return Results(
         name=mark["experiment"],
         title=experiment.title,
@@ -88,23 +89,24 @@ def load_results(folder: str | Path) -> Results:
         paper=experiment.paper,
         figures=experiment.figures,
         average=experiment.average,
-        cuts=[*_cuts(experiment, cells, rounds, asked), *_changes(mark["settings"])],
+        cuts=[*_cuts(experiment, cells, short), *_changes(mark["settings"])],
     )
 
 
 def _cuts(
-    experiment: Experiment, cells: Sequence[CellResult], rounds: Collection[int], asked: int
+    experiment: Experiment, cells: Sequence[CellResult], short: Collection[tuple[int, int]]
 ) -> list[str]:
+    """What is missing: `short` has the rounds of each cell with too few, and those asked for."""
     cuts = []
-    if rounds and min(rounds) < asked:
-        shown = " to ".join(str(n) for n in sorted({min(rounds), max(rounds)}))
-        cuts.append(f"{shown} {'round' if shown == '1' else 'rounds'} instead of {asked}")
-    places = len(experiment.places)
-    run = len({cell.place for cell in cells})
-    if run < places:
-        cuts.append(f"{run} of {places} cells")
-    if len(cells) < run * len(experiment.seeds):
-        cuts.append(f"{len(cells)} of {run * len(experiment.seeds)} runs over {len(experiment.seeds)} seeds")
+    if short:
+        run, asked = (sorted(set(numbers)) for numbers in zip(*short, strict=True))
+        shown = " to ".join(map(str, sorted({run[0], run[-1]})))
+        cuts.append(f"{shown} {'round' if shown == '1' else 'rounds'} instead of {asked[-1]}")
+    places, seeds = len({cell.place for cell in cells}), len(experiment.seeds)
+    if places < len(experiment.places):
+        cuts.append(f"{places} of {len(experiment.places)} cells")
+    if len(cells) < places * seeds:
+        cuts.append(f"{len(cells)} of {places * seeds} runs over {seeds} seeds")
     return cuts
 
 

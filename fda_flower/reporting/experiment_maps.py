@@ -17,6 +17,8 @@ from fda_flower.reporting.results import CellResult, Results
 from fda_flower.strategies import METHODS
 
 BETA = 0.5
+INITIAL = "At initialisation"
+"""A row with this label is what the prediction is made from, if there is one."""
 ESTIMATES = ("sigma2", "d2", "tau2-d2")
 
 RULES = {METHODS[name].label: name for name in ("source-only", "target-only", "fedda", "fedgp")}
@@ -63,8 +65,12 @@ def rule_of(row: str) -> str | None:
 
 
 def predict(results: Results, group: str, column: str) -> str | None:
-    """The rule with the smallest Delta error, by the mean estimates of the first round that has any."""
+    """The rule with the smallest Delta error, by the mean estimates of the first round that has any.
+
+    They are those of the row `INITIAL`; without it, of all rows.
+    """
     cells = [cell for cell in results.cells if (cell.place[0], cell.place[2]) == (group, column)]
+    cells = [cell for cell in cells if cell.place[1] == INITIAL] or cells
     found = [(cell, entry) for cell in cells if cell.parameters for entry in first_estimates(cell)]
     if not found:
         return None

@@ -56,6 +56,14 @@ def test_the_prediction_has_the_smallest_delta_error(results, estimated, estimat
     assert predict(results(cells=[cell]), "50", "0.2") == rule
 
 
+def test_the_prediction_is_of_the_row_at_initialisation_if_there_is_one(results, estimated):
+    cells = [
+        CellResult(("50", "FedDA_Auto", "0.2"), 0, [estimated(1, 0.5, 8.0, 8.0)], 1000),
+        CellResult(("50", "At initialisation", "0.2"), 0, [estimated(1, 4.0, 0.5, 0.5)], 1000),
+    ]
+    assert predict(results(cells=cells), "50", "0.2") == "Source Only"
+
+
 def test_the_prediction_is_of_the_first_round_that_has_estimates(results, estimated, record):
     first = record(1, 0.5) | {"initial": True}
     history = [first, estimated(2, 0.5, 8.0, 8.0), estimated(3, 4.0, 0.5, 0.5)]
