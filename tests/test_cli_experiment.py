@@ -128,8 +128,8 @@ def test_an_experiment_ends_with_a_report(fda):
     folder = Path("runs/noise")
     names = [
         "report.md",
-        "noise.csv",
-        *(f"noise-{f}.{e}" for f in ("columns", "rounds") for e in ("png", "pdf")),
+        "report/noise.csv",
+        *(f"report/noise-{f}.{e}" for f in ("columns", "rounds") for e in ("png", "pdf")),
     ]
     assert out.splitlines()[-1] == f"Written: {', '.join(str(folder / name) for name in names)}"
     assert all((folder / name).stat().st_size for name in names)
@@ -251,7 +251,7 @@ def test_a_report_of_several_folders_is_one_file(fda):
     text = Path("reports/all.md").read_text(encoding="utf-8")
     assert text.index("# Digits with noise") < text.index("# Another one")
     assert "reports/all.md" in out
-    assert {"noise.csv", "other.csv"} <= {path.name for path in Path("reports").iterdir()}
+    assert {"noise.csv", "other.csv"} <= {path.name for path in Path("reports/all").iterdir()}
 
 
 def test_a_report_is_written_into_the_first_folder_unless_told_otherwise(fda):

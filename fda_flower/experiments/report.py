@@ -17,7 +17,8 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
     results : sequence of Results
         From `load_results`, in the order of the report.
     output : str or Path
-        The Markdown file. Beside it are a CSV file for each experiment, and its pictures as PNG and PDF.
+        The Markdown file. A folder of its name, without the ending, gets a CSV file for each experiment,
+        and its pictures as PNG and PDF.
 
     Returns
     -------
@@ -30,14 +31,19 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
         If the files cannot be written.
     """
     output = Path(output)
+    beside = output.with_suffix("")
     paths, sections = [], []
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
+        beside.mkdir(parents=True, exist_ok=True)
         for one in results:
-            table = output.parent / f"{one.name}.csv"
+            table = beside / f"{one.name}.csv"
             write_atomically(table, experiment_csv(one).encode())
-            figures = save_figures(one, output.parent) if one.cells else []
-            pictures = [f"![{one.title}]({quote(path.name)})" for path in figures if path.suffix == ".png"]
+            figures = save_figures(one, beside) if one.cells else []
+            pictures = [
+                f"![{one.title}]({quote(f'{beside.name}/{path.name}')})"
+                for path in figures
+                if path.suffix == ".png"
+            ]
             sections.append("\n\n".join([experiment_markdown(one).strip(), *pictures]))
             paths += [table, *figures]
         write_atomically(output, ("\n\n".join(sections) + "\n").encode())

@@ -563,12 +563,14 @@ def test_a_report_is_tables_and_pictures_of_each_experiment(results, tmp_path):
     pictures = [f"{stem}.{ending}" for stem in stems for ending in ("png", "pdf")]
     assert paths[0] == output
     assert sorted(path.name for path in paths) == sorted(["all.md", "noise.csv", "a second.csv", *pictures])
-    assert sorted(output.parent.iterdir()) == sorted(paths)
+    folder = output.parent / "all"
+    assert sorted(output.parent.iterdir()) == [folder, output]
+    assert sorted(folder.iterdir()) == sorted(paths[1:])
     for stem in stems:
-        assert (output.parent / f"{stem}.png").read_bytes().startswith(PNG)
-        assert (output.parent / f"{stem}.pdf").read_bytes().startswith(b"%PDF")
+        assert (folder / f"{stem}.png").read_bytes().startswith(PNG)
+        assert (folder / f"{stem}.pdf").read_bytes().startswith(b"%PDF")
     text = output.read_text(encoding="utf-8")
-    assert links(text) == [f"{stem}.png" for stem in stems]
+    assert links(text) == [f"all/{stem}.png" for stem in stems]
     assert [line for line in text.splitlines() if line.startswith("# ")] == [
         *("# Digits with noise", "# Another one")
     ]
@@ -576,7 +578,7 @@ def test_a_report_is_tables_and_pictures_of_each_experiment(results, tmp_path):
 
 def test_the_tables_of_a_report_hold_what_was_measured_and_the_papers_values(results, tmp_path):
     write_report(results, tmp_path / "report.md")
-    with (tmp_path / "noise.csv").open(encoding="utf-8", newline="") as file:
+    with (tmp_path / "report" / "noise.csv").open(encoding="utf-8", newline="") as file:
         lines = {(line["row"], line["column"]): line for line in csv.DictReader(file)}
     assert set(lines) == {(row, column) for row in ("FedAvg", "Target Only") for column in ("little", "much")}
     line = lines["FedAvg", "little"]
