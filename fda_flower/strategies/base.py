@@ -44,7 +44,8 @@ class DomainAdaptationStrategy(Strategy):
     rate_factor : float
         Clients multiply their learning rate by it after the initial rounds (Section C.4).
     buffers : Collection[str], optional
-        Names of the arrays that are no parameters. Default: `fda_flower.aggregation.find_buffers`.
+        Names of the arrays that are no parameters. Default: `fda_flower.aggregation.find_buffers`. It may
+        be set later, where the model is made after `connect`.
     output : RunFolder, optional
         Where to write a line a round and a checkpoint, and to resume from.
     on_round : callable, optional
@@ -90,7 +91,7 @@ class DomainAdaptationStrategy(Strategy):
         self.history: list[Record] = []
         self.roster = Roster(target)
         self._waiting = (wait_for or min_sources + 1, wait_seconds)
-        self._buffers = buffers
+        self.buffers = buffers
         self._output = output
         self._on_round = on_round
         self._timeout = 3600.0
@@ -140,6 +141,18 @@ class DomainAdaptationStrategy(Strategy):
 
     # The run
 
+    def connect(self, grid: Grid, timeout: float = 3600) -> None:
+        """Wait for the nodes and ask who they are (`Node.info`); `start` does it, unless it is done.
+
+        Raises
+        ------
+        ConfigError, RunError
+            If the method cannot work with these nodes; if roles are missing or claimed twice.
+        """
+        self.roster.refresh(grid, *self._waiting, timeout)
+        self.roster.require(self.min_sources)
+        self.check_roster()
+
     def start(
         self,
         grid: Grid,
@@ -174,9 +187,8 @@ class DomainAdaptationStrategy(Strategy):
             raise ConfigError(f"the run has done {done} rounds, only {num_rounds} were asked for")
         self._check_model(result.arrays, initial_arrays)
         self._timeout = timeout
-        self.roster.refresh(grid, *self._waiting, timeout)
-        self.roster.require(self.min_sources)
-        self.check_roster()
+        if not self.roster.nodes:
+            self.connect(grid, timeout)
         if self._output is not None:
             self._output.begin(done)
         self.summary()
@@ -233,7 +245,7 @@ class DomainAdaptationStrategy(Strategy):
         self._asked = [
             ask(node, "train", arrays, config, about, self.extra_config(server_round, node))
             for node in self.roster.nodes
-            if self._role(node) in self._training_now()
+            if node.role in self._training_now()
         ]
         return [each.message for each in self._asked]
 
@@ -318,10 +330,6 @@ class DomainAdaptationStrategy(Strategy):
                     f"the checkpoint is of another model: '{name}' differs; choose another --output"
                 )
 
-    @staticmethod
-    def _role(node: Node) -> str:
-        return "target" if node.is_target else "source"
-
     def _read(self, node: Node, reply: Message | None) -> Update:
         if reply is None:
             raise BadReplyError("no reply within the timeout")
@@ -329,8 +337,8 @@ class DomainAdaptationStrategy(Strategy):
         self._record["bytes-received"] += sum(
             records.count_bytes() for records in content.array_records.values()
         )
-        buffers = find_buffers(self._model) if self._buffers is None else self._buffers
-        update = read_update(reply, self._model, buffers, self._role(node))
+        buffers = find_buffers(self._model) if self.buffers is None else self.buffers
+        update = read_update(reply, self._model, buffers, node.role)
         entry: Record = {
             "domain": node.domain,
             "examples": update.examples,

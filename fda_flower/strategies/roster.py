@@ -22,6 +22,11 @@ class Node:
     domain: str
     is_target: bool
 
+    @property
+    def role(self) -> str:
+        """``"target"`` or ``"source"``."""
+        return "target" if self.is_target else "source"
+
 
 class Roster:
     """The nodes by role, sorted by domain, so that nothing depends on Flower's random node ids.
