@@ -1,0 +1,208 @@
+"""What a federation over a network needs to trust one another: certificates and keys."""
+
+import datetime
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fda_flower.errors import ConfigError
+
+CA_DAYS = 3650
+SERVER_DAYS = 365
+CLOCKS_DIFFER = datetime.timedelta(hours=1)
+"""A certificate is valid from so long ago, since sites' clocks differ."""
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """The files of a server: the CA's certificate, which every site gets, and what stays with the server."""
+
+    ca: Path
+    ca_key: Path
+    server: Path
+    server_key: Path
+
+
+def make_certificates(folder: Path, hosts: Sequence[str], days: int = SERVER_DAYS) -> Certificates:
+    """Make a server's certificate and key, and the CA that signs it if the folder has none.
+
+    Parameters
+    ----------
+    folder : Path
+        Gets ``ca.crt``, ``ca.key``, ``server.crt`` and ``server.key``. A CA that is there is used, so
+        that a new server certificate is trusted by sites that have the CA's.
+    hosts : sequence of str
+        DNS names and IP addresses by which sites reach the server.
+    days : int
+        How long the server's certificate is valid; a new CA is for ten years.
+
+    Raises
+    ------
+    ConfigError
+        If there is no host, the days are not in [1, 3650], or a file is there already.
+    """
+    if not hosts or not all(hosts):
+        raise ConfigError(
+            "no host is given: name the DNS names and IP addresses by which sites reach the server"
+        )
+    if not 1 <= days <= CA_DAYS:
+        raise ConfigError(f"days is {days}, it must be in [1, {CA_DAYS}]")
+    folder = folder.absolute()
+    files = Certificates(*(folder / name for name in ("ca.crt", "ca.key", "server.crt", "server.key")))
+    _refuse(files.server, files.server_key)
+    has_ca = files.ca.exists() and files.ca_key.exists()
+    if not has_ca:
+        _refuse(files.ca, files.ca_key)
+        ca_key = ec.generate_private_key(ec.SECP384R1())
+        ca = _sign("fda-flower CA", ca_key, None, ca_key, CA_DAYS, [])
+        _write(files.ca_key, _private(ca_key), 0o600)
+        _write(files.ca, ca.public_bytes(Encoding.PEM), 0o644)
+    else:
+        ca, ca_key = _load_ca(files)
+    key = ec.generate_private_key(ec.SECP384R1())
+    server = _sign(hosts[0], key, ca, ca_key, days, hosts)
+    _write(files.server_key, _private(key), 0o600)
+    _write(files.server, server.public_bytes(Encoding.PEM), 0o644)
+    return files
+
+
+def make_key(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make the key pair of a node, as ``ssh-keygen -t ecdsa -b 384`` does.
+
+    Parameters
+    ----------
+    folder : Path
+        Gets the private key ``NAME``, which stays with the node, and ``NAME.pub``, which is registered.
+    name : str
+        The node.
+
+    Returns
+    -------
+    tuple[Path, Path]
+        The private and the public file.
+
+    Raises
+    ------
+    ConfigError
+        If the name cannot be a file's, or a file is there already.
+    """
+    if not name or name != Path(name).name or name.startswith("."):
+        raise ConfigError(f"the name of the key is '{name}': give a plain file name, such as source-1")
+    private, public = folder.absolute() / name, folder.absolute() / f"{name}.pub"
+    _refuse(private, public)
+    key = ec.generate_private_key(ec.SECP384R1())
+    text = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    _write(private, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
+    _write(public, text + f" {name}\n".encode(), 0o644)
+    return private, public
+
+
+def _sign(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    ca: x509.Certificate | None,
+    ca_key: ec.EllipticCurvePrivateKey,
+    days: int,
+    hosts: Sequence[str],
+) -> x509.Certificate:
+    """A certificate signed by a CA, or by itself where it is the CA's own."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+    now = datetime.datetime.now(datetime.UTC)
+    is_ca = ca is None
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if ca is None else ca.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCKS_DIFFER)
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True)
+        .add_extension(_usage(is_ca), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
+        )
+    )
+    if not is_ca:
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False
+        ).add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    return builder.sign(ca_key, hashes.SHA384())
+
+
+def _usage(is_ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not is_ca,
+        key_cert_sign=is_ca,
+        crl_sign=is_ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(host)
+    except ValueError:
+        raise ConfigError(f"host is '{host}': give a DNS name in ASCII or an IP address") from None
+
+
+def _load_ca(files: Certificates) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    try:
+        ca = x509.load_pem_x509_certificate(files.ca.read_bytes())
+        key = load_pem_private_key(files.ca_key.read_bytes(), None)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"'{files.ca}' and '{files.ca_key}' cannot be read as a CA ({error}): choose another folder"
+        ) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or ca.public_key() != key.public_key():
+        raise ConfigError(f"'{files.ca_key}' is not the key of '{files.ca}': choose another folder")
+    return ca, key
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _refuse(*paths: Path) -> None:
+    for path in paths:
+        if path.exists():
+            raise ConfigError(f"'{path}' is there already: move it away, or choose another folder")
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """Write a whole file or none; it is never readable by others before it has its mode."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(name, mode)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

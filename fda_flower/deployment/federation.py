@@ -1,0 +1,209 @@
+"""A federation of real processes on this machine."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fda_flower.deployment.certificates import Certificates, make_certificates, make_key
+from fda_flower.deployment.processes import Service, end, free_ports
+from fda_flower.errors import RunError, unknown
+
+HOST = "127.0.0.1"
+START_SECONDS = 120.0
+NodeConfig = Mapping[str, str | int | float]
+
+
+class Federation:
+    """A SuperLink and SuperNodes on the loopback interface, from ``with`` until its end.
+
+    Parameters
+    ----------
+    folder : Path
+        Gets certificates, keys, node configurations, the database, the Flower configuration and, in
+        ``logs``, what each process says. It is not deleted.
+    nodes : Mapping[str, Mapping]
+        The node configuration of each SuperNode, by a name of its own.
+    secure : bool
+        With TLS and node authentication, as over a network.
+
+    Attributes
+    ----------
+    connection : str
+        The name of the SuperLink in the Flower configuration.
+    environment : dict[str, str]
+        Variables for ``flwr`` commands, ``FLWR_HOME`` among them.
+
+    Raises
+    ------
+    RunError
+        If a process does not start within 2 minutes.
+
+    Examples
+    --------
+    >>> nodes = {"a": {"role": "source", "domain": "a"}, "b": {"role": "target", "domain": "b"}}
+    >>> with Federation(Path("rehearsal"), nodes) as federation:  # doctest: +SKIP
+    ...     subprocess.run(["flwr", "run", "app", federation.connection], env=federation.environment)
+    """
+
+    connection = "rehearsal"
+
+    def __init__(self, folder: Path, nodes: Mapping[str, NodeConfig], secure: bool = True) -> None:
+        self.folder = folder.absolute()
+        self.secure = secure
+        self._first_nodes = dict(nodes)
+        self._nodes: set[str] = set()
+        self._services: dict[str, Service] = {}
+        self._certificates: Certificates | None = None
+        (self._port,) = free_ports(1)
+        bin_dir = Path(sys.executable).parent
+        self.environment = {
+            **os.environ,
+            "FLWR_HOME": str(self.folder / "flwr-home"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "PATH": f"{bin_dir}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        }
+
+    def __enter__(self) -> Self:
+        """Start the SuperLink and the first nodes, and wait until they are connected."""
+        try:
+            if self.secure:
+                self._certificates = make_certificates(self.folder / "certificates", ["localhost", HOST])
+            self._write_connection()
+            self.start_superlink()
+            for name, config in self._first_nodes.items():
+                self.add_node(name, config)
+            for name in self._first_nodes:
+                self.wait_for_node(name)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    @property
+    def address(self) -> str:
+        """Host and port of the SuperLink."""
+        return f"{HOST}:{self._port}"
+
+    def add_node(self, name: str, config: NodeConfig, registered: bool = True) -> None:
+        """Make a node's key, register it, and start its SuperNode.
+
+        Parameters
+        ----------
+        name : str
+            Of its key and log.
+        config : Mapping
+            Its node configuration.
+        registered : bool
+            Whether the SuperLink is to know its key; if not, it will turn the node away.
+        """
+        text = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in config.items())
+        self._config_path(name).parent.mkdir(parents=True, exist_ok=True)
+        self._config_path(name).write_text(text, encoding="utf-8")
+        if self.secure:
+            _, public = make_key(self.folder / "keys", name)
+            if registered:
+                self.flwr("supernode", "register", str(public), self.connection, "--name", name)
+        self._nodes.add(name)
+        self.start_node(name)
+
+    def start_node(self, name: str) -> None:
+        """Start a node's SuperNode, again if it was stopped, without waiting until it is connected."""
+        self._check(name)
+        end([self._services[name]] if name in self._services else [])
+        (port,) = free_ports(1)
+        command = ["flower-supernode", "--superlink", self.address, "--host", HOST, "--port", str(port)]
+        command += ["--node-config", str(self._config_path(name))]
+        if self._certificates is None:
+            command += ["--insecure"]
+        else:
+            command += ["--root-certificates", str(self._certificates.ca)]
+            command += ["--auth-supernode-private-key", str(self.folder / "keys" / name)]
+        self._start(name, command)
+
+    def wait_for_node(self, name: str, timeout: float = START_SECONDS) -> None:
+        """Wait until a node is connected; raise a `RunError` if it ends or the seconds are over."""
+        self._check(name)
+        self._services[name].wait_until_it_says("SuperNode ID:", timeout)
+
+    def stop_node(self, name: str, kill: bool = False) -> None:
+        """Stop a node's SuperNode and its running task; by `kill` as a machine that loses its power."""
+        self._check(name)
+        end([self._services[name]], kill)
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink, again if it was stopped, and wait until it answers."""
+        command = ["flower-superlink", "--host", HOST, "--port", str(self._port)]
+        command += ["--database", str(self.folder / "state.db"), "--disable-runtime-dependency-installation"]
+        if self._certificates is None:
+            command += ["--insecure"]
+        else:
+            command += ["--ssl-ca-certfile", str(self._certificates.ca)]
+            command += ["--ssl-certfile", str(self._certificates.server)]
+            command += ["--ssl-keyfile", str(self._certificates.server_key), "--enable-supernode-auth"]
+        self._start("superlink", command)
+        self._services["superlink"].wait_until_it_says("Uvicorn running on", START_SECONDS)
+
+    def stop_superlink(self, kill: bool = False) -> None:
+        """Stop the SuperLink and the server's running task."""
+        end([self._services["superlink"]], kill)
+
+    def logs(self, name: str) -> str:
+        """What the processes of a node have said, or ``"superlink"``'s."""
+        return self._log_path(name).read_text(encoding="utf-8", errors="replace")
+
+    def flwr(self, *arguments: str) -> str:
+        """Run a ``flwr`` command in this federation, and return what it says.
+
+        Raises
+        ------
+        RunError
+            If it fails.
+        """
+        done = subprocess.run(
+            ["flwr", *arguments], env=self.environment, cwd=self.folder, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise RunError(
+                f"'flwr {' '.join(arguments)}' failed with exit code {done.returncode}: "
+                f"{done.stdout}{done.stderr}".strip()
+            )
+        return done.stdout
+
+    def _start(self, name: str, command: list[str]) -> None:
+        command[0] = str(Path(sys.executable).parent / command[0])
+        self._services[name] = Service(name, command, self._log_path(name), self.environment)
+
+    def _end(self) -> None:
+        end(self._services.values())
+
+    def _check(self, name: str) -> None:
+        if name not in self._nodes:
+            raise unknown("node", name, self._nodes)
+
+    def _config_path(self, name: str) -> Path:
+        return self.folder / "nodes" / f"{name}.toml"
+
+    def _log_path(self, name: str) -> Path:
+        return self.folder / "logs" / f"{name}.log"
+
+    def _write_connection(self) -> None:
+        lines = ["[superlink]", f'default = "{self.connection}"', "", f"[superlink.{self.connection}]"]
+        lines += [f'address = "{self.address}"']
+        if self._certificates is None:
+            lines += ["insecure = true"]
+        else:
+            lines += [f"root-certificates = {json.dumps(str(self._certificates.ca), ensure_ascii=False)}"]
+        home = Path(self.environment["FLWR_HOME"])
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")

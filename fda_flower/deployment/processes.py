@@ -1,0 +1,130 @@
+"""Processes that start others of their own, and are ended with all of them."""
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from fda_flower.errors import RunError
+
+POLL_SECONDS = 0.1
+GRACE_SECONDS = 10.0
+TAIL = 2000
+"""Characters of a log that an error shows."""
+
+
+class Service:
+    """A process that runs until it is ended, and what it says.
+
+    Parameters
+    ----------
+    name : str
+        What errors call it.
+    command : sequence of str
+        What to run.
+    log : Path
+        Gets what it says, behind what an earlier process of this name said.
+    environment : Mapping
+        All its variables.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            self._said_before = file.tell()
+            # A session of its own, so that an interrupt from the keyboard reaches this process alone.
+            self.process = psutil.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                cwd=log.parent,
+                start_new_session=True,
+            )
+
+    def wait_until_it_says(self, text: str, timeout: float) -> None:
+        """Wait for a text in the log; raise a `RunError` if the process ends or the seconds are over."""
+        deadline = time.monotonic() + timeout
+        while text not in (said := self.said()):
+            code = self.process.poll()
+            if code is not None and text not in self.said():
+                raise RunError(
+                    f"{self.name} ended with exit code {code}; its log says:\n{self.said()[-TAIL:]}"
+                )
+            if time.monotonic() > deadline:
+                raise RunError(f"{self.name} is not ready after {timeout:g} s; its log says:\n{said[-TAIL:]}")
+            time.sleep(POLL_SECONDS)
+
+    def said(self) -> str:
+        """What this process has said so far."""
+        with self.log.open("rb") as file:
+            file.seek(self._said_before)
+            return file.read().decode(errors="replace")
+
+
+def end(services: Iterable[Service], kill: bool = False) -> None:
+    """End services and all processes that they started; those that do not end in 10 s are killed.
+
+    Parameters
+    ----------
+    services : iterable of Service
+        Ended at the same time; those that have ended already are left out.
+    kill : bool
+        Kill them at once, as a machine that loses its power does.
+    """
+    roots = [service.process for service in services]
+    tree = list({process for root in roots for process in _tree(root)})
+    try:
+        if not kill:
+            _signal(tree, psutil.Process.terminate)
+            tree = _wait(tree, GRACE_SECONDS)
+    finally:
+        _signal(tree, psutil.Process.kill)
+        _wait(tree, GRACE_SECONDS)
+        for root in roots:
+            root.wait()
+
+
+def free_ports(number: int) -> list[int]:
+    """So many different ports of the loopback interface that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+def _tree(root: psutil.Popen) -> list[psutil.Process]:
+    try:
+        return [*root.children(recursive=True), psutil.Process(root.pid)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _signal(processes: Iterable[psutil.Process], send: Callable[[psutil.Process], None]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            send(process)
+
+
+def _wait(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Wait for processes to end, and return those that have not."""
+    deadline = time.monotonic() + seconds
+    while (alive := [process for process in processes if _is_alive(process)]) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    return alive
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """Whether a process runs; one that has ended and was not yet waited for does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
