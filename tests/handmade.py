@@ -27,17 +27,22 @@ def _array(value):
 
 
 class HandMade:
-    """A client app whose nodes are given: role, domain and how to answer a train message."""
+    """A client app whose nodes are given: role, domain and how to answer a train message.
 
-    def __init__(self, nodes, accuracy=0.5):
+    What else a node tells of itself is in `info`, by domain.
+    """
+
+    def __init__(self, nodes, accuracy=0.5, info=()):
         self.nodes = nodes
+        self.info = dict(info)
         self.configs = []
         self.app = ClientApp()
 
         @self.app.query("role")
         def role(message, context):
             role, domain, _ = self.nodes[context.node_config["partition-id"]]
-            info = ConfigRecord({"domain": domain} | ({"role": role} if role else {}))
+            told = {"domain": domain} | ({"role": role} if role else {}) | self.info.get(domain, {})
+            info = ConfigRecord(told)
             return Message(RecordDict({"info": info}), reply_to=message)
 
         @self.app.train()

@@ -11,6 +11,7 @@ full     ``norms`` and ``full``: ``δ_j``, ``(B, m)``, float32    FedGP, exactly
 ======== ===================================================== ==============================
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,11 +19,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation.layers import Layers, Vector, blocks
+from fda_flower.aggregation.layers import Layers, Vector, blocks, inner_products
 from fda_flower.aggregation.sketch import CountSketch
 
 Form = Literal["norms", "sketch", "full"]
 FORMS: tuple[Form, ...] = ("norms", "sketch", "full")
+
+TOLERANCE = 1e-3
+"""Relative rounding error, in float32, that a sum of steps may have."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,41 @@ class BatchUpdates:
             return cls(norms, sketches=arrays["sketch"].astype(np.float64), sketch=sketch)
         return cls(norms, full=arrays.get("full") if form == "full" else None)
 
+    def check_sum(self, update: Layers) -> None:
+        """Check that the steps can be those of an update: ``Σ_j δ_j = Δ``.
+
+        Norms tell that ``Σ_j ‖δ_j‖ ≥ ‖Δ‖``. Sketches, which are linear, and whole steps have to sum up to
+        the update, and to have the norms that were sent (sketches within 10 standard deviations).
+
+        Parameters
+        ----------
+        update : Layers
+            ``Δ``, the target's update.
+
+        Raises
+        ------
+        ValueError
+            If they cannot.
+        """
+        lengths = np.sqrt(self.squared_norms)
+        slack = TOLERANCE * lengths.sum()
+        length = math.sqrt(sum(inner_products(layer, [])[0] for layer in update.values()))
+        if length > lengths.sum() + slack:
+            raise ValueError("batch-updates do not fit the target's update: Σ‖δ_j‖ < ‖Δ_T‖")
+        if self.full is not None:
+            squared, gap = _full_gap(self.full, update)
+            self._check_rows(squared, TOLERANCE, gap, slack)
+        elif self.sketches is not None and self.sketch is not None:
+            squared = np.einsum("jk,jk->j", self.sketches, self.sketches)
+            gap = float(np.linalg.norm(self.sketches.sum(axis=0) - self.sketch(update)))
+            self._check_rows(squared, 10 * math.sqrt(2 / self.sketch.size), gap, slack)
+
+    def _check_rows(self, squared: Vector, tolerance: float, gap: float, slack: float) -> None:
+        if (np.abs(squared - self.squared_norms) > tolerance * self.squared_norms).any():
+            raise ValueError("batch-updates do not have the norms that were sent with them")
+        if not gap <= slack:
+            raise ValueError("batch-updates do not fit the target's update: they do not sum up to it")
+
     @property
     def steps(self) -> int:
         """``B``, the number of local steps."""
@@ -118,6 +157,20 @@ class BatchUpdates:
             products: Vector = np.einsum("jk,k->j", self.sketches, self.sketch(update))
             return products
         return None
+
+
+def _full_gap(rows: NDArray[Any], update: Layers) -> tuple[Vector, float]:
+    """Squared norms of rows of shape ``(B, m)``, and ``‖Σ_j row_j − update‖``, a block at a time."""
+    squared, gap, start = np.zeros(len(rows)), 0.0, 0
+    for layer in update.values():
+        flat = layer.reshape(-1)
+        for s in blocks(flat.size):
+            part = rows[:, start + s.start : start + s.stop].astype(np.float64)
+            squared += np.einsum("jm,jm->j", part, part)
+            difference = part.sum(axis=0) - flat[s]
+            gap += float(difference @ difference)
+        start += flat.size
+    return squared, math.sqrt(gap)
 
 
 def _rows_times(rows: NDArray[Any], update: Layers) -> Vector:

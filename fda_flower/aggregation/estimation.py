@@ -67,38 +67,44 @@ def estimate(
     Raises
     ------
     ValueError
-        If ``B < 2``, a client did not report its steps or its learning rate, or the steps' norms are
-        too small to sum up to the target's update.
+        If ``B < 2``, the target did not report its steps or its learning rate, or the steps' norms are
+        too small to sum up to the target's update. For a source that did not, the estimates are NaN.
     """
     B = batches.steps
     if B < 2:
         raise ValueError(f"the estimators need at least 2 local steps of the target, got {B}")
-    if min(client.scale for client in (target, *sources)) <= 0:
-        raise ValueError("the estimators need num-steps and learning-rate from every client")
+    if target.scale <= 0:
+        raise ValueError("the estimators need num-steps and learning-rate of the target")
     if target.steps != B:
         raise ValueError(f"{B} batch updates do not fit the target's {target.steps} steps")
-    rate, mean_scale = target.learning_rate, target.scale
-    target2 = float(geometry.target_squared.sum()) / mean_scale**2
-    scatter = _scatter(float(batches.squared_norms.sum()) / rate**2, B * target2)
-    sigma2 = scatter / (B * (B - 1))
-    results = []
-    for i, source in enumerate(sources):
-        norm2 = float(geometry.source_squared[i].sum()) / source.scale**2
-        product = float(geometry.products[i].sum()) / (mean_scale * source.scale)
-        distance2 = max(norm2 - 2 * product + target2, 0.0)
-        along = batches.products(source.parameters)
-        tau2_d2 = delta = math.nan
-        if along is not None and norm2 > 0:
-            norm = math.sqrt(norm2)
-            mean_along = product / norm
-            deviations = _deviations(along / (rate * source.scale * norm))
-            spread = _unbiased(deviations, scatter, batches.noise)
-            residual2 = max(target2 - mean_along**2, 0.0)
-            tau2_d2 = residual2 - (scatter - spread) / (B * (B - 1))
-            # Exact products keep their own sign; sketched ones gain from the mean, which is exact.
-            signs = along if batches.noise == 0 else deviations + mean_along
-            delta = float(np.mean(signs > 0))
-        results.append(Estimates(sigma2, distance2 - sigma2, target2, tau2_d2, delta))
+    rate, mean_scale = np.float64(target.learning_rate), np.float64(target.scale)
+    # What is out of range becomes NaN or infinity, and no β is made of it.
+    with np.errstate(all="ignore"):
+        target2 = float(geometry.target_squared.sum() / mean_scale**2)
+        scatter = _scatter(float(batches.squared_norms.sum() / rate**2), B * target2)
+        sigma2 = scatter / (B * (B - 1))
+        results = []
+        for i, source in enumerate(sources):
+            if source.scale <= 0:
+                results.append(Estimates(sigma2, math.nan, target2))
+                continue
+            scale = np.float64(source.scale)
+            norm2 = float(geometry.source_squared[i].sum() / scale**2)
+            product = float(geometry.products[i].sum() / (mean_scale * scale))
+            distance2 = max(norm2 - 2 * product + target2, 0.0)
+            along = batches.products(source.parameters)
+            tau2_d2 = delta = math.nan
+            if along is not None and norm2 > 0:
+                norm = math.sqrt(norm2)
+                mean_along = np.float64(product / norm)
+                deviations = _deviations(along / (rate * scale * norm))
+                spread = _unbiased(deviations, scatter, batches.noise)
+                residual2 = max(target2 - float(mean_along**2), 0.0)
+                tau2_d2 = residual2 - (scatter - spread) / (B * (B - 1))
+                # Exact products keep their own sign; sketched ones gain from the mean, which is exact.
+                signs = along if batches.noise == 0 else deviations + mean_along
+                delta = float(np.mean(signs > 0))
+            results.append(Estimates(sigma2, distance2 - sigma2, target2, tau2_d2, delta))
     return results
 
 

@@ -1,12 +1,13 @@
 """What one client did in one round, split into parameters (an update) and buffers (values)."""
 
+import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from fda_flower.aggregation.layers import Layers, Vector
+from fda_flower.aggregation.layers import Layers, Vector, inner_products
 
 _BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -58,6 +59,18 @@ class Update:
     def scale(self) -> float:
         """``K η``: the update divided by it is the client's gradient estimate, sign aside."""
         return self.steps * self.learning_rate
+
+    @property
+    def norm(self) -> float:
+        """``‖Δ‖`` of all parameters."""
+        return math.sqrt(sum(inner_products(layer, [])[0] for layer in self.parameters.values()))
+
+    def scaled(self, factor: float) -> "Update":
+        """The same update with its parameters multiplied by `factor`."""
+        parameters = {
+            name: np.multiply(layer, factor, dtype=layer.dtype) for name, layer in self.parameters.items()
+        }
+        return replace(self, parameters=parameters)
 
     @classmethod
     def between(

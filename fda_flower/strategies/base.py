@@ -16,8 +16,9 @@ from flwr.serverapp.strategy import Result, Strategy
 from fda_flower.aggregation import Layers, Update, find_buffers, mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies.exchange import Asked, answers, ask
+from fda_flower.strategies.node import Node
 from fda_flower.strategies.replies import BadReplyError, content_of, read_number, read_update
-from fda_flower.strategies.roster import Node, Roster
+from fda_flower.strategies.roster import Roster
 from fda_flower.strategies.run_folder import Record, RunFolder, finite
 
 
@@ -44,8 +45,7 @@ class DomainAdaptationStrategy(Strategy):
     rate_factor : float
         Clients multiply their learning rate by it after the initial rounds (Section C.4).
     buffers : Collection[str], optional
-        Names of the arrays that are no parameters. Default: `fda_flower.aggregation.find_buffers`. It may
-        be set later, where the model is made after `connect`.
+        Names of the arrays that are no parameters; may be set later. Default: `aggregation.find_buffers`.
     output : RunFolder, optional
         Where to write a line a round and a checkpoint, and to resume from.
     on_round : callable, optional
@@ -255,7 +255,7 @@ class DomainAdaptationStrategy(Strategy):
         """Check the replies, combine the good ones; no arrays if the model has to stay as it is."""
         record = self._record
         record.update({"held": None, "target": None, "sources": {}, "dropped": []})
-        record["bytes-received"] = 0
+        record |= {"missing": self.roster.missing, "bytes-received": 0}
         target: Update | None = None
         sources: dict[str, Update] = {}
         for node, reply in answers(self._asked, replies):

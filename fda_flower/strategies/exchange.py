@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fda_flower.strategies.roster import Node
+from fda_flower.strategies.node import Node
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,32 @@
-"""Who takes part: each node's role and domain, asked of the nodes themselves."""
+"""Who takes part: each node's role, domain and data, asked of the nodes themselves."""
 
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from logging import WARNING
+from typing import Any
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fda_flower.errors import RunError
+from fda_flower.strategies.exchange import Asked, answers
+from fda_flower.strategies.node import Node, conflict
 
 ROLE_QUERY = "query.role"
 
+ASK_AGAIN_SECONDS = 60.0
+"""A node that cannot take part is asked again after so long: deployed, a message takes seconds."""
+
 
 @dataclass(frozen=True)
-class Node:
-    """A client of the federation: Flower's id of its node, its domain, and whether it is the target."""
+class Missing:
+    """A node that cannot take part, why, and when it was asked."""
 
-    id: int
-    domain: str
-    is_target: bool
-
-    @property
-    def role(self) -> str:
-        """``"target"`` or ``"source"``."""
-        return "target" if self.is_target else "source"
+    node: Node
+    reason: str
+    asked: float
 
 
 class Roster:
@@ -41,11 +42,14 @@ class Roster:
     def __init__(self, target: str | None = None) -> None:
         self._target = target
         self._nodes: dict[int, Node] = {}
+        self._missing: dict[int, Missing] = {}
 
     def refresh(
         self, grid: Grid, expected: int = 1, patience: float = 0.0, timeout: float | None = None
     ) -> None:
-        """Ask the nodes that are new for their role, and forget those that have left.
+        """Ask the nodes that are new who they are, and forget those that have left.
+
+        A node that cannot take part, such as one whose data are missing, becomes one of `missing`.
 
         Parameters
         ----------
@@ -61,17 +65,32 @@ class Roster:
         Raises
         ------
         RunError
-            If two nodes claim to be the target or have the same domain.
+            If two of the first nodes claim to be the target, have the same domain, or data that do not fit
+            each other. Of nodes that come later, the last one does not take part.
         """
         connected = _wait_for(grid, expected, patience)
+        begun = bool(self._nodes)
         self._nodes = {i: node for i, node in self._nodes.items() if i in connected}
-        for node in self._ask(grid, sorted(connected - self._nodes.keys()), timeout):
-            self._nodes[node.id] = node
-        self._check()
+        now = time.monotonic()
+        self._missing = {
+            i: each
+            for i, each in self._missing.items()
+            if i in connected and now < each.asked + ASK_AGAIN_SECONDS
+        }
+        new = sorted(connected - self._nodes.keys() - self._missing.keys())
+        for node, problem in sorted(self._ask(grid, new, timeout), key=lambda told: told[0].domain):
+            clash = next(filter(None, (conflict(other, node) for other in self.nodes)), None)
+            if clash and not problem and not begun:
+                raise RunError(clash)
+            if reason := problem or clash:
+                log(WARNING, "%s does not take part: %s", node.domain, reason)
+                self._missing[node.id] = Missing(node, reason, now)
+            else:
+                self._nodes[node.id] = node
 
     @property
     def nodes(self) -> list[Node]:
-        """All nodes, sorted by domain."""
+        """All nodes that take part, sorted by domain."""
         return sorted(self._nodes.values(), key=lambda node: node.domain)
 
     @property
@@ -84,52 +103,55 @@ class Roster:
         """The target, if it is connected."""
         return next((node for node in self.nodes if node.is_target), None)
 
-    def get(self, node_id: int) -> Node | None:
-        """The node with this id of Flower's."""
-        return self._nodes.get(node_id)
+    @property
+    def missing(self) -> list[dict[str, str]]:
+        """The ``domain`` of each connected node that cannot take part, and the ``reason``."""
+        told = [{"domain": each.node.domain, "reason": each.reason} for each in self._missing.values()]
+        return sorted(told, key=lambda each: each["domain"])
 
     def require(self, min_sources: int) -> None:
-        """Raise a `RunError` unless there are one target and enough sources."""
+        """Raise a `RunError` that says what keeps nodes out, unless there are a target and enough sources."""
+        for each in self._missing.values():
+            if each.node.is_target:
+                raise RunError(f"the target '{each.node.domain}' cannot take part: {each.reason}")
         claims = ", ".join(node.domain for node in self.nodes) or "none"
+        reasons = "; ".join(f"{each['domain']}: {each['reason']}" for each in self.missing)
+        mend = f"mend what keeps nodes out ({reasons})" if reasons else ""
         if self.target is None:
             wanted = "with role 'target'" if self._target is None else f"of domain '{self._target}'"
-            raise RunError(
-                f"no node {wanted} among the connected ones ({claims}): give exactly one client the "
-                'role, by node configuration (role="target") or by the strategy\'s target argument'
+            remedy = mend or (
+                'give exactly one client the role, by node configuration (role="target") or by the '
+                "strategy's target argument"
             )
+            raise RunError(f"no node {wanted} among the connected ones ({claims}): {remedy}")
         if len(self.sources) < min_sources:
+            remedy = mend or "start more clients with role 'source'"
             raise RunError(
                 f"{len(self.sources)} sources are connected ({claims}), at least {min_sources} are "
-                "needed: start more clients with role 'source'"
+                f"needed: {remedy}"
             )
 
-    def _ask(self, grid: Grid, node_ids: list[int], timeout: float | None) -> Iterable[Node]:
-        if not node_ids:
-            return
-        messages = [Message(RecordDict(), node_id, ROLE_QUERY) for node_id in node_ids]
-        for reply in grid.send_and_receive(messages, timeout=timeout):
-            if reply.has_error() or "info" not in reply.content.config_records:
-                reason = reply.error.reason if reply.has_error() else "its reply has no 'info'"
-                log(WARNING, "Node %s does not tell its role: %s", reply.metadata.src_node_id, reason)
-                continue
-            yield self._node(reply.metadata.src_node_id, reply.content.config_records["info"])
+    def _ask(
+        self, grid: Grid, node_ids: list[int], timeout: float | None
+    ) -> Iterable[tuple[Node, str | None]]:
+        """Each node, and why it cannot take part if it cannot."""
+        asked = [Asked(self._node(i, {}), Message(RecordDict(), i, ROLE_QUERY)) for i in node_ids]
+        replies = grid.send_and_receive([each.message for each in asked], timeout=timeout) if asked else []
+        for node, reply in answers(asked, replies):
+            if reply is None:
+                yield node, "it does not answer"
+            elif reply.has_error():
+                yield node, (reply.error.reason or "an error").splitlines()[0]
+            elif "info" not in reply.content.config_records:
+                yield node, "its answer has no record 'info'"
+            else:
+                info = dict(reply.content.config_records["info"])
+                yield self._node(node.id, info), str(info["problem"]) if "problem" in info else None
 
-    def _node(self, node_id: int, info: ConfigRecord) -> Node:
-        domain, role = str(info.get("domain", node_id)), info.get("role")
-        is_target = role == "target" if self._target is None else domain == self._target
-        return Node(node_id, domain, is_target)
-
-    def _check(self) -> None:
-        targets = [node for node in self.nodes if node.is_target]
-        if len(targets) > 1:
-            claims = ", ".join(f"'{node.domain}' (node {node.id})" for node in targets)
-            raise RunError(f"{len(targets)} nodes claim to be the target, exactly one may: {claims}")
-        domains = [node.domain for node in self.nodes]
-        for domain in domains:
-            if domains.count(domain) > 1:
-                raise RunError(
-                    f"{domains.count(domain)} nodes serve the domain '{domain}': give each client its own"
-                )
+    def _node(self, node_id: int, info: dict[str, Any]) -> Node:
+        domain = str(info.get("domain", f"node {node_id}"))
+        is_target = info.get("role") == "target" if self._target is None else domain == self._target
+        return Node(node_id, domain, is_target, info)
 
 
 def _wait_for(grid: Grid, expected: int, patience: float) -> set[int]:

@@ -29,8 +29,8 @@ from fda_flower.aggregation import (
 from fda_flower.errors import ConfigError
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.strategies.node import Node
 from fda_flower.strategies.replies import BadReplyError, read_arrays
-from fda_flower.strategies.roster import Node
 from fda_flower.strategies.run_folder import Record
 
 Beta = float | Sequence[float] | Mapping[str, float]

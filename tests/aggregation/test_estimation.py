@@ -299,18 +299,43 @@ def test_fewer_than_two_steps_are_an_error(make_target, make_update, rows, form)
         estimate_one(target, make_update([1, 2, 3], steps=1, rate=1), batches)
 
 
-@pytest.mark.parametrize("silent", ["target", "first source", "last source"])
-@pytest.mark.parametrize("told", [{"steps": 0}, {"learning_rate": 0.0}], ids=["no steps", "no rate"])
-def test_steps_and_learning_rate_of_every_client_are_needed(make_target, make_update, silent, told):
+TOLD = pytest.mark.parametrize("told", [{"steps": 0}, {"learning_rate": 0.0}], ids=["no steps", "no rate"])
+
+
+@TOLD
+def test_steps_and_learning_rate_of_the_target_are_needed(make_target, make_update, told):
     target, batches = make_target(STEPS, RATE)
-    sources = [make_update([1, 2, 3], steps=1, rate=1) for _ in range(3)]
-    if silent == "target":
-        target = replace(target, **told)
-    else:
-        place = 0 if silent == "first source" else -1
-        sources[place] = replace(sources[place], **told)
+    target, source = replace(target, **told), make_update([1, 2, 3], steps=1, rate=1)
     with pytest.raises(ValueError, match="num-steps and learning-rate"):
-        estimate(target, sources, Geometry.of(target, sources), batches)
+        estimate(target, [source], Geometry.of(target, [source]), batches)
+
+
+@TOLD
+@pytest.mark.parametrize("silent", [0, 2])
+def test_a_source_that_does_not_tell_them_has_no_estimates_and_the_others_keep_theirs(
+    make_target, make_update, silent, told
+):
+    target, batches = make_target(STEPS, RATE, form="full")
+    sources = [make_update([1, 2, 3], steps=1, rate=1) for _ in range(3)]
+    before = estimate(target, sources, Geometry.of(target, sources), batches)
+    sources[silent] = replace(sources[silent], **told)
+    after = estimate(target, sources, Geometry.of(target, sources), batches)
+    for i, (then, now) in enumerate(zip(before, after, strict=True)):
+        if i == silent:
+            assert np.isnan([now.d2, now.tau2_d2, now.delta]).all()
+        else:
+            assert now == then
+
+
+@pytest.mark.parametrize("value", [1e-300, 1e300])
+def test_a_learning_rate_out_of_range_makes_no_error(make_target, make_update, value):
+    target, batches = make_target(STEPS, RATE, form="full")
+    sources = [make_update([1, 2, 3], steps=1, rate=value), make_update([1, 2, 3], steps=1, rate=1)]
+    _, second = estimate(target, sources, Geometry.of(target, sources), batches)
+    assert second == estimate(target, sources[1:], Geometry.of(target, sources[1:]), batches)[0]
+    target = replace(target, learning_rate=value)
+    for each in estimate(target, sources, Geometry.of(target, sources), batches):
+        assert np.isnan(beta_fedgp(each)) or 0 <= beta_fedgp(each) <= 1
 
 
 @pytest.mark.parametrize("form", ["norms", "full"])

@@ -1,3 +1,6 @@
+import logging
+import re
+
 import pytest
 from flwr.app import Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -6,11 +9,31 @@ from handmade import HandMade, initial, moves
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
 from fda_flower.strategies import FedAvg, FedGP
-from fda_flower.strategies.roster import Roster
+from fda_flower.strategies.roster import ASK_AGAIN_SECONDS, Roster
 
 
-def federation(*nodes):
-    return HandMade([(role, domain, moves(0.1, role or "source", domain)) for role, domain in nodes])
+def federation(*nodes, **info):
+    made = [(role, domain, moves(0.1, role or "source", domain)) for role, domain in nodes]
+    return HandMade(made, info=info)
+
+
+class Changing(LocalGrid):
+    """A grid of which only some nodes are present; it counts what they are asked."""
+
+    def __init__(self, app, present):
+        super().__init__(app.app, len(app.nodes))
+        self.present = present
+        self.asked = []
+
+    def get_node_ids(self):
+        ids = list(super().get_node_ids())
+        return [ids[i] for i in self.present]
+
+    def push_messages(self, messages):
+        messages = list(messages)
+        kept = [m for m in messages if m.metadata.message_type == "query.role"]
+        self.asked += [m.metadata.dst_node_id - 2 for m in kept]
+        return super().push_messages(messages)
 
 
 def test_nodes_are_sorted_by_domain_whatever_their_ids():
@@ -50,29 +73,17 @@ def test_a_target_that_is_not_there_is_named():
 
 
 def test_nodes_are_asked_once():
-    asked = []
-
-    class Counting(LocalGrid):
-        def push_messages(self, messages):
-            messages = list(messages)
-            asked.extend(m for m in messages if m.metadata.message_type == "query.role")
-            return super().push_messages(messages)
-
     app = federation(("target", "t"), ("source", "a"))
-    FedAvg().start(Counting(app.app, 2), initial(), 3)
-    assert len(asked) == 2
+    grid = Changing(app, (0, 1))
+    strategy = FedAvg()
+    strategy.connect(grid)
+    strategy.start(grid, initial(), 3)
+    assert sorted(grid.asked) == [0, 1]
 
 
 def test_a_source_that_comes_late_takes_part_and_one_that_leaves_does_not():
-    class Changing(LocalGrid):
-        present = (0, 1)
-
-        def get_node_ids(self):
-            ids = list(super().get_node_ids())
-            return [ids[i] for i in self.present]
-
     app = federation(("target", "t"), ("source", "a"), ("source", "b"))
-    grid = Changing(app.app, 3)
+    grid = Changing(app, (0, 1))
     seen = []
 
     def on_round(record):
@@ -84,16 +95,9 @@ def test_a_source_that_comes_late_takes_part_and_one_that_leaves_does_not():
 
 
 def test_without_the_target_the_model_holds():
-    class Leaving(LocalGrid):
-        gone = False
-
-        def get_node_ids(self):
-            ids = list(super().get_node_ids())
-            return ids[1:] if self.gone else ids
-
     app = federation(("target", "t"), ("source", "a"))
-    grid = Leaving(app.app, 2)
-    strategy = FedGP(on_round=lambda record: setattr(grid, "gone", True))
+    grid = Changing(app, (0, 1))
+    strategy = FedGP(on_round=lambda record: setattr(grid, "present", (1,)))
     strategy.start(grid, initial(), 2)
     assert strategy.history[0]["held"] is None
     assert strategy.history[1]["held"] == "no usable reply of the target"
@@ -117,3 +121,140 @@ def test_waiting_for_nodes_has_a_deadline():
     roster = Roster()
     roster.refresh(app.grid(), expected=5, patience=0.05)
     assert len(roster.nodes) == 2
+
+
+# What nodes tell of their data
+
+
+def test_a_node_keeps_what_it_tells():
+    roster = Roster()
+    roster.refresh(federation(("target", "t"), t={"shape": [1, 8, 8], "examples": 50}).grid())
+    assert roster.target.info == {"domain": "t", "role": "target", "shape": [1, 8, 8], "examples": 50}
+
+
+@pytest.mark.parametrize(
+    ("a", "t", "says"),
+    [
+        (
+            {"shape": [3]},
+            {"shape": [4]},
+            r"'a' and 't' do not have the same shape: \[3\] and \[4\]; give all",
+        ),
+        ({"classes": 2}, {"classes": 3}, "the same classes: 2 and 3; .* by the data set's option 'classes'"),
+        (
+            {"classes": 2, "class-names": ["ant", "bee"]},
+            {"classes": 2, "class-names": ["bee", "cat"]},
+            "the same class names: only 'a' has ant; only 't' has cat; give all sites the same",
+        ),
+        (
+            {"class-names": ["ant", "bee"]},
+            {"class-names": ["bee", "ant"]},
+            "the same class names: ant, bee and bee, ant",
+        ),
+        ({"features": ["age"], "shape": [1]}, {"features": ["age", "sex"], "shape": [2]}, "only 't' has sex"),
+        ({"shape": "big"}, {"shape": [4]}, r"the same shape: big and \[4\]"),
+    ],
+)
+def test_nodes_whose_data_do_not_fit_each_other_are_an_error(a, t, says):
+    app = federation(("source", "a"), ("target", "t"), ("source", "z"), a=a, t=t)
+    with pytest.raises(RunError, match=says):
+        FedAvg(wait_seconds=0).start(app.grid(), initial(), 1)
+    assert app.configs == []
+
+
+def test_nodes_that_tell_nothing_of_their_data_fit_all_others():
+    roster = Roster()
+    roster.refresh(federation(("source", "a"), ("target", "t"), t={"shape": [3], "classes": 2}).grid())
+    assert len(roster.nodes) == 2
+
+
+@pytest.mark.parametrize(
+    ("late", "info", "says"),
+    [
+        (("target", "b"), {}, "2 nodes claim to be the target"),
+        (("source", "a"), {}, "2 nodes serve the domain 'a'"),
+        (("source", "b"), {"shape": [4]}, r"'a' and 'b' do not have the same shape: \[3\] and \[4\]"),
+    ],
+)
+def test_a_node_that_comes_late_and_does_not_fit_is_left_out_with_the_reason(late, info, says):
+    data = {"t": {"shape": [3]}, "a": {"shape": [3]}, "b": info}
+    grid = Changing(federation(("target", "t"), ("source", "a"), late, **data), (0, 1))
+    strategy = FedGP(on_round=lambda record: setattr(grid, "present", (0, 1, 2)))
+    strategy.start(grid, initial(), 3)
+    assert [record["held"] for record in strategy.history] == [None] * 3
+    assert [list(record["sources"]) for record in strategy.history] == [["a"]] * 3
+    assert strategy.history[0]["missing"] == []
+    for record in strategy.history[1:]:
+        (left_out,) = record["missing"]
+        assert left_out["domain"] == late[1]
+        assert re.search(says, left_out["reason"])
+
+
+# Nodes that cannot take part
+
+
+PROBLEM = {"problem": "the data file 'b.csv' is missing"}
+
+
+def test_a_source_without_its_data_is_missing_in_the_records_and_the_run_goes_on(caplog):
+    app = federation(("target", "t"), ("source", "a"), ("source", "b"), b=PROBLEM)
+    strategy = FedGP(wait_seconds=0)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        strategy.start(app.grid(), initial(), 2)
+    assert [list(record["sources"]) for record in strategy.history] == [["a"]] * 2
+    for record in strategy.history:
+        assert record["missing"] == [{"domain": "b", "reason": "the data file 'b.csv' is missing"}]
+    assert "b does not take part: the data file 'b.csv' is missing" in caplog.text
+
+
+def test_too_few_sources_are_an_error_with_what_keeps_the_others_out():
+    app = federation(("target", "t"), ("source", "a"), ("source", "b"), b=PROBLEM)
+    with pytest.raises(
+        RunError, match=r"1 sources .*at least 2 .*keeps nodes out \(b: the data file 'b.csv' is missing\)"
+    ):
+        FedGP(min_sources=2, wait_seconds=0).start(app.grid(), initial(), 2)
+
+
+@pytest.mark.parametrize("other", ["source", "target"])
+def test_a_target_without_its_data_is_an_error_with_the_reason(other):
+    app = federation(("source", "a"), ("target", "b"), (other, "c"), b=PROBLEM)
+    with pytest.raises(RunError, match=r"the target 'b' cannot take part: the data file 'b.csv' is missing"):
+        FedGP(wait_seconds=0).start(app.grid(), initial(), 2)
+    assert app.configs == []
+
+
+def test_a_target_that_cannot_tell_its_role_is_an_error_with_the_reason():
+    app = federation(("source", "a"), (None, "2"), **{"2": PROBLEM})
+    with pytest.raises(
+        RunError, match=r"no node with role 'target' .*\(2: the data file 'b.csv' is missing\)"
+    ):
+        FedGP(wait_seconds=0).start(app.grid(), initial(), 2)
+
+
+def test_an_error_reply_tells_its_reason_in_one_line():
+    failing = ClientApp()
+
+    @failing.query("role")
+    def role(message, context):
+        raise ValueError("no disk")
+
+    roster = Roster()
+    roster.refresh(LocalGrid(failing, 1))
+    assert roster.missing == [{"domain": "node 2", "reason": "ValueError('no disk')"}]
+
+
+def test_a_node_is_asked_again_after_a_while_and_takes_part_when_it_is_mended(monkeypatch):
+    app = federation(("target", "t"), ("source", "a"), ("source", "b"), b=PROBLEM)
+    grid = Changing(app, (0, 1, 2))
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    def on_round(record):
+        now[0] += 0.4 * ASK_AGAIN_SECONDS
+        app.info = {}
+
+    strategy = FedGP(wait_seconds=0, on_round=on_round)
+    strategy.start(grid, initial(), 5)
+    assert [list(record["sources"]) for record in strategy.history] == [["a"]] * 3 + [["a", "b"]] * 2
+    assert [len(record["missing"]) for record in strategy.history] == [1, 1, 1, 0, 0]
+    assert grid.asked.count(2) == 2
