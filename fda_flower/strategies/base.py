@@ -3,10 +3,11 @@
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from logging import INFO, WARNING
 from typing import Any, ClassVar
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
 from flwr.common.logger import log
@@ -15,9 +16,10 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fda_flower.aggregation import Layers, Update, find_buffers, mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.strategies.collect import Collector, NormLimit, Oversized
 from fda_flower.strategies.exchange import Asked, answers, ask
 from fda_flower.strategies.node import Node
-from fda_flower.strategies.replies import BadReplyError, content_of, read_number, read_update
+from fda_flower.strategies.replies import BadReplyError, content_of, read_number
 from fda_flower.strategies.roster import Roster
 from fda_flower.strategies.run_folder import Record, RunFolder, finite
 
@@ -37,8 +39,13 @@ class DomainAdaptationStrategy(Strategy):
         Nodes to wait for before the first round. Default: the target and `min_sources`.
     wait_seconds : float
         How long to wait for them.
-    max_held_rounds : int
-        After so many rounds in a row that could not change the model, the run ends with an error.
+    max_target_misses : int
+        After so many rounds in a row that could not change the model, since the target's reply (or
+        `min_sources` of sources) was missing or of no use, the run ends with an error and a checkpoint.
+    max_update_norm : float, optional
+        A limit for the norm of each client's update. Default: none.
+    oversized : {"clip", "drop"}
+        What happens to a longer one.
     initial_rounds : int
         Rounds in which the sources alone train and are averaged, before the method begins (Jiang et al.,
         ICLR 2024, Section C.2). They are the first of the rounds asked for.
@@ -57,7 +64,7 @@ class DomainAdaptationStrategy(Strategy):
         The record of each round, as in ``rounds.jsonl``.
     """
 
-    trains: ClassVar[frozenset[str]] = frozenset({"source", "target"})
+    trains: frozenset[str] = frozenset({"source", "target"})
     """The roles that train; the others are not asked to."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"authors": {}, "definitions": {}}
     """Settings that make the method what the authors' code does, or what the paper defines."""
@@ -69,7 +76,9 @@ class DomainAdaptationStrategy(Strategy):
         min_sources: int = 1,
         wait_for: int | None = None,
         wait_seconds: float = 60.0,
-        max_held_rounds: int = 3,
+        max_target_misses: int = 3,
+        max_update_norm: float | None = None,
+        oversized: Oversized = "clip",
         initial_rounds: int = 0,
         rate_factor: float = 1.0,
         buffers: Collection[str] | None = None,
@@ -78,8 +87,8 @@ class DomainAdaptationStrategy(Strategy):
     ) -> None:
         if min_sources < 1:
             raise ConfigError(f"min_sources is {min_sources}, it must be at least 1")
-        if max_held_rounds < 1:
-            raise ConfigError(f"max_held_rounds is {max_held_rounds}, it must be at least 1")
+        if max_target_misses < 1:
+            raise ConfigError(f"max_target_misses is {max_target_misses}, it must be at least 1")
         if initial_rounds < 0:
             raise ConfigError(f"initial_rounds is {initial_rounds}, it must not be negative")
         if not 0 < rate_factor < math.inf:
@@ -87,7 +96,8 @@ class DomainAdaptationStrategy(Strategy):
         self.min_sources = min_sources
         self.initial_rounds = initial_rounds
         self.rate_factor = rate_factor
-        self.max_held_rounds = max_held_rounds
+        self.max_target_misses = max_target_misses
+        self._limit = NormLimit(max_update_norm, oversized)
         self.history: list[Record] = []
         self.roster = Roster(target)
         self._waiting = (wait_for or min_sources + 1, wait_seconds)
@@ -127,6 +137,7 @@ class DomainAdaptationStrategy(Strategy):
             "min-sources": self.min_sources,
             "initial-rounds": self.initial_rounds,
             "rate-factor": self.rate_factor,
+            **({} if self._limit.max_norm is None else {"limit": str(self._limit)}),
         }
 
     def extra_config(self, server_round: int, node: Node) -> ConfigRecord:
@@ -134,7 +145,7 @@ class DomainAdaptationStrategy(Strategy):
         return ConfigRecord()
 
     def read_extra(self, reply: RecordDict, node: Node, update: Update, record: Record) -> None:
-        """Read what a method asked for; called for each reply that was accepted."""
+        """Read what a method asked for, of each good reply; a `BadReplyError` refuses it."""
 
     def check_roster(self) -> None:
         """Raise an error if the method cannot work with these nodes; called before training."""
@@ -173,7 +184,7 @@ class DomainAdaptationStrategy(Strategy):
         ConfigError
             If a setting cannot work, before any training.
         RunError
-            If roles are missing or claimed twice, or the model was held for `max_held_rounds` rounds.
+            If roles are missing or claimed twice, or the model was held for `max_target_misses` rounds.
         """
         if num_rounds <= self.initial_rounds:
             raise ConfigError(
@@ -199,8 +210,7 @@ class DomainAdaptationStrategy(Strategy):
             messages = self.configure_train(server_round, result.arrays, train_config or ConfigRecord(), grid)
             replies = list(grid.send_and_receive(messages, timeout=timeout))
             trained = time.perf_counter()
-            arrays, train_metrics = self.aggregate_train(server_round, replies)
-            del replies
+            arrays, train_metrics = self.aggregate_train(server_round, _taken_from(replies))
             result.arrays = arrays or result.arrays
             aggregated = time.perf_counter()
             messages = self.configure_evaluate(
@@ -256,27 +266,14 @@ class DomainAdaptationStrategy(Strategy):
         record = self._record
         record.update({"held": None, "target": None, "sources": {}, "dropped": []})
         record |= {"missing": self.roster.missing, "bytes-received": 0}
-        target: Update | None = None
-        sources: dict[str, Update] = {}
-        for node, reply in answers(self._asked, replies):
-            try:
-                update = self._read(node, reply)
-            except BadReplyError as error:
-                record["dropped"].append({"domain": node.domain, "reason": str(error)})
-                log(WARNING, "Round %d: dropped the reply of %s: %s", server_round, node.domain, error)
-                continue
-            if node.is_target:
-                target = update
-            else:
-                sources[node.domain] = update
-        record["held"] = self._why_held(target, sources)
         new = None
-        if record["held"] is None:
-            combined = self._combine_now(target, sources, record)
+        try:
+            combined = self._combine_now(*self.collect(self._asked, replies), record)
             new = ArrayRecord({name: Array(array) for name, array in combined.items()})
             self._model = combined
-        else:
-            log(WARNING, "Round %d: the model stays as it is: %s", server_round, record["held"])
+        except BadReplyError as error:
+            record["held"] = str(error)
+            log(WARNING, "Round %d: the model stays as it is: %s", server_round, error)
         self._held_rounds = 0 if new is not None else self._held_rounds + 1
         return new, self._train_metrics()
 
@@ -330,44 +327,36 @@ class DomainAdaptationStrategy(Strategy):
                     f"the checkpoint is of another model: '{name}' differs; choose another --output"
                 )
 
-    def _read(self, node: Node, reply: Message | None) -> Update:
-        if reply is None:
-            raise BadReplyError("no reply within the timeout")
-        content = content_of(reply)
-        self._record["bytes-received"] += sum(
-            records.count_bytes() for records in content.array_records.values()
-        )
-        buffers = find_buffers(self._model) if self.buffers is None else self.buffers
-        update = read_update(reply, self._model, buffers, node.role)
-        entry: Record = {
-            "domain": node.domain,
-            "examples": update.examples,
-            "steps": update.steps,
-            "train-loss": read_number(content, "train-loss", 0) or None,
-        }
-        if node.is_target:
-            self._record["target"] = entry
-        else:
-            self._record["sources"][node.domain] = entry
-        self.read_extra(content, node, update, entry)
-        return update
-
     def _training_now(self) -> frozenset[str]:
         return frozenset({"source"}) if self._record["initial"] else self.trains
 
-    def _combine_now(self, target: Update | None, sources: Mapping[str, Update], record: Record) -> Layers:
-        if record["initial"]:
-            updates = list(sources.values())
-            return mean_update(self._model, updates, source_weights(updates))
-        return self.combine(self._model, target, sources, record)
+    def collect(
+        self, asked: Sequence[Asked], replies: Iterable[Message]
+    ) -> tuple[Update | None, dict[str, Update]]:
+        """The usable updates among the replies: the target's, and the sources' by domain."""
+        buffers = find_buffers(self._model) if self.buffers is None else self.buffers
+        return Collector(self._model, buffers, self._limit, self._record, self.read_extra)(asked, replies)
 
-    def _why_held(self, target: Update | None, sources: Mapping[str, Update]) -> str | None:
+    def _combine_now(self, target: Update | None, sources: Mapping[str, Update], record: Record) -> Layers:
         training = self._training_now()
         if "target" in training and target is None:
-            return "no usable reply of the target"
+            raise BadReplyError("no usable reply of the target")
         if "source" in training and len(sources) < self.min_sources:
-            return f"{len(sources)} usable replies of sources, at least {self.min_sources} needed"
-        return None
+            raise BadReplyError(
+                f"{len(sources)} usable replies of sources, at least {self.min_sources} needed"
+            )
+        if record["initial"]:
+            updates = list(sources.values())
+            combined: Layers = mean_update(self._model, updates, source_weights(updates))
+        else:
+            combined = self.combine(self._model, target, sources, record)
+        for name, array in combined.items():
+            if not np.isfinite(array).all():
+                raise BadReplyError(
+                    f"array '{name}' of the new model would hold NaN or infinity: a client's update, steps "
+                    "or learning rate are out of range; max_update_norm limits updates"
+                )
+        return combined
 
     def _train_metrics(self) -> MetricRecord:
         metrics: dict[str, MetricRecordValues] = {"dropped": len(self._record["dropped"])}
@@ -392,8 +381,14 @@ class DomainAdaptationStrategy(Strategy):
             num_rounds,
             "unknown" if accuracy is None else f"{100 * accuracy:.1f}%",
         )
-        if self._held_rounds >= self.max_held_rounds:
+        if self._held_rounds >= self.max_target_misses:
             raise RunError(
                 f"the model could not be updated for {self._held_rounds} rounds in a row "
                 f"({record['held']}): mend the clients, then resume"
             )
+
+
+def _taken_from(replies: list[Message]) -> Iterator[Message]:
+    """The replies, each given away: its arrays are freed as soon as its update is made of them."""
+    while replies:
+        yield replies.pop()

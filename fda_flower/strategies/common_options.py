@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import TypedDict
 
+from fda_flower.strategies.collect import Oversized
 from fda_flower.strategies.run_folder import Record, RunFolder
 
 
@@ -13,7 +14,9 @@ class CommonOptions(TypedDict, total=False):
     min_sources: int
     wait_for: int | None
     wait_seconds: float
-    max_held_rounds: int
+    max_target_misses: int
+    max_update_norm: float | None
+    oversized: Oversized
     initial_rounds: int
     rate_factor: float
     buffers: Collection[str] | None

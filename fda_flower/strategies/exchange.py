@@ -44,4 +44,4 @@ def answers(asked: Sequence[Asked], replies: Iterable[Message]) -> Iterator[tupl
         metadata = reply.metadata
         answered[origins.get(metadata.reply_to_message_id, metadata.src_node_id)] = reply
     for each in asked:
-        yield each.node, answered.get(each.node.id)
+        yield each.node, answered.pop(each.node.id, None)

@@ -1,7 +1,7 @@
 """Source Only: the sources' FedAvg, evaluated on the target."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 from fda_flower.aggregation import Layers, Update, Weighting, mean_update, source_weights
 from fda_flower.strategies.base import DomainAdaptationStrategy
@@ -20,7 +20,7 @@ class SourceOnly(DomainAdaptationStrategy):
         See `DomainAdaptationStrategy`.
     """
 
-    trains: ClassVar[frozenset[str]] = frozenset({"source"})
+    trains: frozenset[str] = frozenset({"source"})
 
     def __init__(self, *, source_weights: Weighting = "examples", **common: Unpack[CommonOptions]) -> None:
         super().__init__(**common)

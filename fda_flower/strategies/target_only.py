@@ -1,7 +1,6 @@
 """Target Only: what the target achieves alone."""
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +18,7 @@ class TargetOnly(DomainAdaptationStrategy):
         See `DomainAdaptationStrategy`.
     """
 
-    trains: ClassVar[frozenset[str]] = frozenset({"target"})
+    trains: frozenset[str] = frozenset({"target"})
 
     def combine(
         self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record

@@ -163,7 +163,7 @@ def test_too_many_held_rounds_end_the_run_with_an_error(method):
 
     federation = [(role, name, fails) for role, name, _ in nodes()]
     with pytest.raises(RuntimeError, match="could not be updated for 2 rounds in a row"):
-        run(method, federation, rounds=5, max_held_rounds=2)
+        run(method, federation, rounds=5, max_target_misses=2)
 
 
 def test_state_survives_a_checkpoint(method, tmp_path):

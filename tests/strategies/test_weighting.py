@@ -153,7 +153,7 @@ def test_the_cosine_magnitude_needs_steps_and_rates():
         (lambda: FedGP(sketch_size=0), "sketch_size is 0"),
         (lambda: FedDA(source_weights="size"), "choose examples or uniform"),
         (lambda: FedDA(min_sources=0), "min_sources is 0"),
-        (lambda: FedDA(max_held_rounds=0), "max_held_rounds is 0"),
+        (lambda: FedDA(max_target_misses=0), "max_target_misses is 0"),
         (lambda: FedDA().start(None, initial(), 0), "num_rounds is 0"),
     ],
 )
