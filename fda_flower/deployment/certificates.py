@@ -62,20 +62,20 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = SERVER_DAY
         )
     if not 1 <= days <= CA_DAYS:
         raise ConfigError(f"days is {days}, it must be in [1, {CA_DAYS}]")
+    names = [_general_name(host) for host in hosts]
     folder = folder.absolute()
     files = Certificates(*(folder / name for name in ("ca.crt", "ca.key", "server.crt", "server.key")))
     _refuse(files.server, files.server_key)
-    has_ca = files.ca.exists() and files.ca_key.exists()
-    if not has_ca:
+    if files.ca.exists() and files.ca_key.exists():
+        ca, ca_key = _load_ca(files)
+    else:
         _refuse(files.ca, files.ca_key)
         ca_key = ec.generate_private_key(ec.SECP384R1())
         ca = _sign("fda-flower CA", ca_key, None, ca_key, CA_DAYS, [])
         _write(files.ca_key, _private(ca_key), 0o600)
         _write(files.ca, ca.public_bytes(Encoding.PEM), 0o644)
-    else:
-        ca, ca_key = _load_ca(files)
     key = ec.generate_private_key(ec.SECP384R1())
-    server = _sign(hosts[0], key, ca, ca_key, days, hosts)
+    server = _sign(hosts[0], key, ca, ca_key, days, names)
     _write(files.server_key, _private(key), 0o600)
     _write(files.server, server.public_bytes(Encoding.PEM), 0o644)
     return files
@@ -118,7 +118,7 @@ def _sign(
     ca: x509.Certificate | None,
     ca_key: ec.EllipticCurvePrivateKey,
     days: int,
-    hosts: Sequence[str],
+    hosts: Sequence[x509.GeneralName],
 ) -> x509.Certificate:
     """A certificate signed by a CA, or by itself where it is the CA's own."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
@@ -140,9 +140,9 @@ def _sign(
         )
     )
     if not is_ca:
-        builder = builder.add_extension(
-            x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False
-        ).add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False).add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
+        )
     return builder.sign(ca_key, hashes.SHA384())
 
 

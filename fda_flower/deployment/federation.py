@@ -160,7 +160,9 @@ class Federation:
 
     def logs(self, name: str) -> str:
         """What the processes of a node have said, or ``"superlink"``'s."""
-        return self._log_path(name).read_text(encoding="utf-8", errors="replace")
+        if name not in self._services:
+            raise unknown("node", name, self._services)
+        return self._services[name].log.read_text(encoding="utf-8", errors="replace")
 
     def flwr(self, *arguments: str) -> str:
         """Run a ``flwr`` command in this federation, and return what it says.
@@ -182,7 +184,7 @@ class Federation:
 
     def _start(self, name: str, command: list[str]) -> None:
         command[0] = str(Path(sys.executable).parent / command[0])
-        self._services[name] = Service(name, command, self._log_path(name), self.environment)
+        self._services[name] = Service(name, command, self.folder, self.environment)
 
     def _end(self) -> None:
         end(self._services.values())
@@ -193,9 +195,6 @@ class Federation:
 
     def _config_path(self, name: str) -> Path:
         return self.folder / "nodes" / f"{name}.toml"
-
-    def _log_path(self, name: str) -> Path:
-        return self.folder / "logs" / f"{name}.log"
 
     def _write_connection(self) -> None:
         lines = ["[superlink]", f'default = "{self.connection}"', "", f"[superlink.{self.connection}]"]

@@ -26,17 +26,19 @@ class Service:
         What errors call it.
     command : sequence of str
         What to run.
-    log : Path
-        Gets what it says, behind what an earlier process of this name said.
+    folder : Path
+        Where it runs; ``logs/NAME.log`` gets what it says, behind what an earlier process said.
     environment : Mapping
         All its variables.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]
+    ) -> None:
         self.name = name
-        self.log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as file:
+        self.log = folder / "logs" / f"{name}.log"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as file:
             self._said_before = file.tell()
             # A session of its own, so that an interrupt from the keyboard reaches this process alone.
             self.process = psutil.Popen(
@@ -45,7 +47,7 @@ class Service:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
-                cwd=log.parent,
+                cwd=folder,
                 start_new_session=True,
             )
 

@@ -1,0 +1,158 @@
+"""Certificates and keys: what they hold, and that none is ever overwritten."""
+
+import datetime
+import ipaddress
+import stat
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+
+from fda_flower.deployment.certificates import make_certificates, make_key
+from fda_flower.errors import ConfigError
+
+HOSTS = ["fl.example.org", "localhost", "127.0.0.1", "::1"]
+
+
+def load(path):
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def verify(ca, server, name):
+    PolicyBuilder().store(Store([load(ca)])).build_server_verifier(name).verify(load(server), [])
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def files_below(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make_certificates(tmp_path_factory.mktemp("certificates") / "new", HOSTS, days=30)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_server_is_trusted_by_the_ca_under_each_of_its_hosts(made, host):
+    try:
+        name = x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        name = x509.DNSName(host)
+    verify(made.ca, made.server, name)
+
+
+def test_the_server_is_not_trusted_under_another_host(made):
+    with pytest.raises(VerificationError):
+        verify(made.ca, made.server, x509.DNSName("example.org"))
+
+
+def test_the_server_is_not_trusted_by_another_ca(made, tmp_path):
+    other = make_certificates(tmp_path, HOSTS)
+    with pytest.raises(VerificationError):
+        verify(other.ca, made.server, x509.DNSName("localhost"))
+
+
+def test_a_certificate_is_valid_for_the_days_that_were_asked_for(made):
+    left = load(made.server).not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+    assert datetime.timedelta(days=29) < left <= datetime.timedelta(days=30)
+
+
+def test_only_the_owner_reads_private_keys_and_nothing_else_is_written(made):
+    assert {path.name: mode(path) for path in made.ca.parent.iterdir()} == {
+        "ca.crt": 0o644,
+        "ca.key": 0o600,
+        "server.crt": 0o644,
+        "server.key": 0o600,
+    }
+
+
+def test_nothing_is_overwritten(made):
+    before = files_below(made.ca.parent)
+    with pytest.raises(ConfigError, match=f"'{made.server}' is there already: move it away"):
+        make_certificates(made.ca.parent, HOSTS)
+    assert files_below(made.ca.parent) == before
+
+
+def test_a_new_server_certificate_is_signed_by_the_ca_that_is_there(tmp_path):
+    first = make_certificates(tmp_path, ["old.example.org"])
+    ca = first.ca.read_bytes()
+    first.server.unlink()
+    first.server_key.unlink()
+    second = make_certificates(tmp_path, ["new.example.org"])
+    assert second.ca.read_bytes() == ca
+    verify(second.ca, second.server, x509.DNSName("new.example.org"))
+
+
+def test_half_a_ca_is_neither_used_nor_overwritten(tmp_path):
+    files = make_certificates(tmp_path, HOSTS)
+    for path in (files.ca_key, files.server, files.server_key):
+        path.unlink()
+    before = files_below(tmp_path)
+    with pytest.raises(ConfigError, match=f"'{files.ca}' is there already"):
+        make_certificates(tmp_path, HOSTS)
+    assert files_below(tmp_path) == before
+
+
+@pytest.mark.parametrize("damage", ["not a certificate", "the key of another CA"])
+def test_a_ca_that_is_damaged_is_named(tmp_path, damage):
+    files = make_certificates(tmp_path / "a", HOSTS)
+    files.server.unlink()
+    files.server_key.unlink()
+    if damage == "not a certificate":
+        files.ca.write_text("nothing", encoding="utf-8")
+    else:
+        other = make_certificates(tmp_path / "b", HOSTS)
+        files.ca_key.write_bytes(other.ca_key.read_bytes())
+    with pytest.raises(ConfigError, match=f"'{files.ca}'.*choose another folder"):
+        make_certificates(tmp_path / "a", HOSTS)
+    assert not files.server.exists()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "days", "message"),
+    [
+        ([], 1, "no host is given"),
+        ([""], 1, "no host is given"),
+        (["käse"], 1, "'käse'.*DNS name in ASCII"),
+        (HOSTS, 0, r"days is 0, it must be in \[1, 3650\]"),
+        (HOSTS, 4000, "days is 4000"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_a_file_is_written(tmp_path, hosts, days, message):
+    with pytest.raises(ConfigError, match=message):
+        make_certificates(tmp_path, hosts, days)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_pair_is_one_that_flower_takes(tmp_path):
+    private, public = make_key(tmp_path / "keys", "source-1")
+    key = load_ssh_private_key(private.read_bytes(), None)
+    assert isinstance(key.curve, ec.SECP384R1)
+    assert load_ssh_public_key(public.read_bytes()) == key.public_key()
+    assert public.read_text(encoding="utf-8").startswith("ecdsa-sha2-nistp384 ")
+    assert (private.name, public.name) == ("source-1", "source-1.pub")
+    assert (mode(private), mode(public)) == (0o600, 0o644)
+
+
+@pytest.mark.parametrize("left", ["source-1", "source-1.pub"])
+def test_no_half_of_a_key_pair_is_overwritten(tmp_path, left):
+    make_key(tmp_path, "source-1")
+    for path in list(tmp_path.iterdir()):
+        if path.name != left:
+            path.unlink()
+    before = files_below(tmp_path)
+    with pytest.raises(ConfigError, match=f"{left}' is there already"):
+        make_key(tmp_path, "source-1")
+    assert files_below(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden"])
+def test_the_name_of_a_key_is_a_plain_file_name(tmp_path, name):
+    with pytest.raises(ConfigError, match="give a plain file name"):
+        make_key(tmp_path, name)
+    assert list(tmp_path.iterdir()) == []

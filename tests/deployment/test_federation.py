@@ -1,0 +1,229 @@
+"""A federation of real processes: what is started, with which arguments, and that nothing stays."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tomllib
+
+import psutil
+import pytest
+
+from fda_flower.deployment import Federation, federation
+from fda_flower.errors import ConfigError, RunError
+
+NODES = {
+    "source-1": {"role": "source", "domain": "source-1", "data-dir": 'a "quoted" folder'},
+    "target": {"role": "target", "domain": "target", "share": 0.5, "number": 3},
+}
+
+
+class FakeService:
+    """Records what would be started."""
+
+    def __init__(self, name, command, folder, environment):
+        self.name, self.command, self.environment = name, command, environment
+
+    def wait_until_it_says(self, text, timeout):
+        pass
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """A federation's services by name, without processes, and the `flwr` commands that it ran."""
+    commands, ended = [], []
+
+    def run(command, **kwargs):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(federation, "Service", FakeService)
+    monkeypatch.setattr(federation, "end", lambda services, kill=False: ended.extend(services))
+    monkeypatch.setattr(federation.subprocess, "run", run)
+    return commands, ended
+
+
+def command_of(running, name):
+    program, *arguments = running._services[name].command
+    return os.path.basename(program), " ".join(arguments).replace(str(running.folder), "F")
+
+
+def test_with_security_there_are_certificates_keys_and_registered_nodes(started, tmp_path):
+    commands, ended = started
+    with Federation(tmp_path, NODES) as running:
+        assert command_of(running, "superlink") == (
+            "flower-superlink",
+            f"--host 127.0.0.1 --port {running.address.split(':')[1]} --database F/state.db "
+            "--disable-runtime-dependency-installation --ssl-ca-certfile F/certificates/ca.crt "
+            "--ssl-certfile F/certificates/server.crt --ssl-keyfile F/certificates/server.key "
+            "--enable-supernode-auth",
+        )
+        program, arguments = command_of(running, "target")
+        assert program == "flower-supernode"
+        assert arguments.startswith(f"--superlink {running.address} --host 127.0.0.1 --port ")
+        assert arguments.endswith(
+            "--node-config F/nodes/target.toml --root-certificates F/certificates/ca.crt "
+            "--auth-supernode-private-key F/keys/target"
+        )
+        assert commands == [
+            shlex.split(f"flwr supernode register {tmp_path}/keys/{name}.pub rehearsal --name {name}")
+            for name in NODES
+        ]
+    assert {service.name for service in ended} >= {"superlink", "source-1", "target"}
+
+
+def test_without_security_there_are_none(started, tmp_path):
+    commands, _ = started
+    with Federation(tmp_path, NODES, secure=False) as running:
+        for name in ("superlink", "source-1", "target"):
+            assert command_of(running, name)[1].endswith("--insecure")
+        assert commands == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["flwr-home", "nodes"]
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_the_flower_configuration_names_the_connection(started, tmp_path, secure):
+    with Federation(tmp_path, {}, secure=secure) as running:
+        assert running.environment["FLWR_HOME"] == str(tmp_path / "flwr-home")
+        config = tomllib.loads((tmp_path / "flwr-home" / "config.toml").read_text(encoding="utf-8"))
+    trust = {"root-certificates": str(tmp_path / "certificates" / "ca.crt")} if secure else {"insecure": True}
+    assert config == {
+        "superlink": {"default": "rehearsal", "rehearsal": {"address": running.address, **trust}}
+    }
+
+
+def test_a_node_configuration_reaches_its_node_as_it_is(started, tmp_path):
+    with Federation(tmp_path, NODES, secure=False):
+        for name, config in NODES.items():
+            text = (tmp_path / "nodes" / f"{name}.toml").read_text(encoding="utf-8")
+            assert tomllib.loads(text) == config
+
+
+def test_a_node_that_is_not_there_is_an_error_that_names_those_that_are(started, tmp_path):
+    with Federation(tmp_path, NODES, secure=False) as running:
+        for call in (running.start_node, running.stop_node, running.wait_for_node):
+            with pytest.raises(ConfigError, match="unknown node 'nobody': choose one of source-1, target"):
+                call("nobody")
+
+
+def test_a_flwr_command_that_fails_is_an_error_with_what_it_said(started, tmp_path, monkeypatch):
+    with Federation(tmp_path, {}, secure=False) as running:
+        failed = subprocess.CompletedProcess([], 1, "out", "err")
+        monkeypatch.setattr(federation.subprocess, "run", lambda *args, **kwargs: failed)
+        with pytest.raises(RunError, match="'flwr ls' failed with exit code 1: outerr"):
+            running.flwr("ls")
+
+
+def test_what_was_started_is_ended_if_a_later_start_fails(started, tmp_path, monkeypatch):
+    _, ended = started
+    monkeypatch.setattr(Federation, "wait_for_node", lambda self, name: 1 / 0)
+    with pytest.raises(ZeroDivisionError), Federation(tmp_path, NODES, secure=False):
+        pass
+    assert {service.name for service in ended} == {"superlink", "source-1", "target"}
+
+
+APP = {
+    "pyproject.toml": """
+[project]
+name = "thin"
+version = "0.0.0"
+dependencies = []
+[tool.flwr.app]
+publisher = "test"
+[tool.flwr.app.components]
+serverapp = "thin.app:server"
+clientapp = "thin.app:client"
+[tool.flwr.app.config]
+output = ""
+""",
+    "thin/__init__.py": "",
+    "thin/app.py": """
+import json, time
+from pathlib import Path
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+server = ServerApp()
+client = ClientApp()
+
+@client.query("node")
+def node(message, context):
+    return Message(RecordDict({"node": ConfigRecord(dict(context.node_config))}), reply_to=message)
+
+@server.main()
+def main(grid, context):
+    asked = [Message(RecordDict(), node_id, "query.node") for node_id in grid.get_node_ids()]
+    replies = [dict(reply.content["node"]) for reply in grid.send_and_receive(asked)]
+    Path(context.run_config["output"]).write_text(json.dumps(replies))
+""",
+}
+
+
+def write_app(folder):
+    for name, text in APP.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def statuses(running):
+    listed = json.loads(running.flwr("supernode", "list", running.connection, "--format", "json"))
+    return sorted(node["status"] for node in listed["nodes"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("secure", [True, False])
+def test_a_flower_app_runs_on_it_and_nothing_stays(tmp_path, secure):
+    output = tmp_path / "replies.json"
+    before = set(psutil.pids())
+    with Federation(tmp_path / "f", NODES, secure) as running:
+        app = str(write_app(tmp_path / "app"))
+        running.flwr("run", app, running.connection, "--stream", "--run-config", f"output='{output}'")
+        replies = json.loads(output.read_text(encoding="utf-8"))
+        assert sorted(replies, key=lambda reply: reply["domain"]) == list(NODES.values())
+        assert "SuperNode ID" in running.logs("target")
+        tree = [psutil.Process(p) for p in set(psutil.pids()) - before if is_ours(p, running)]
+        assert len(tree) >= 6, "SuperLink, two SuperNodes, and what each starts tasks with"
+    assert [p for p in tree if p.is_running() and p.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def is_ours(pid, running):
+    try:
+        return any(str(running.folder) in part for part in psutil.Process(pid).cmdline()) or any(
+            p.pid == service.process.pid
+            for p in psutil.Process(pid).parents()
+            for service in running._services.values()
+        )
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.slow
+def test_a_superlink_that_is_killed_and_started_again_has_its_nodes_back(tmp_path):
+    with Federation(tmp_path, NODES) as running:
+        running.stop_superlink(kill=True)
+        running.start_superlink()
+        assert statuses(running) == ["online", "online"]
+        running.stop_node("source-1")
+        assert statuses(running) == ["offline", "online"]
+        running.start_node("source-1")
+        running.wait_for_node("source-1")
+        assert statuses(running) == ["online", "online"]
+
+
+@pytest.mark.slow
+def test_a_node_whose_key_is_not_registered_is_turned_away(tmp_path):
+    with Federation(tmp_path, {"target": NODES["target"]}) as running:
+        running.add_node("stranger", {"role": "source", "domain": "stranger"}, registered=False)
+        with pytest.raises(RunError, match=r"stranger ended with exit code 1(.|\n)*Exit Code: 305"):
+            running.wait_for_node("stranger")
+        assert statuses(running) == ["online"]
+
+
+def test_its_programs_are_those_of_this_interpreter(started, tmp_path):
+    with Federation(tmp_path, {}, secure=False) as running:
+        assert running._services["superlink"].command[0].startswith(os.path.dirname(sys.executable))
+        assert running.environment["PATH"].split(os.pathsep)[0] == os.path.dirname(sys.executable)

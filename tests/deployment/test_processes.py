@@ -1,0 +1,89 @@
+"""Processes are ended with all that they started."""
+
+import os
+import sys
+import time
+
+import psutil
+import pytest
+
+from fda_flower.deployment import processes
+from fda_flower.deployment.processes import Service, end, free_ports
+from fda_flower.errors import RunError
+
+CHILD = (
+    "import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session={new})\n"
+)
+SLEEP = "import time; print('ready', flush=True); time.sleep(60)"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def start(code, name="service"):
+        service = Service(name, [sys.executable, "-c", code], tmp_path, os.environ)
+        started.append(service)
+        return service
+
+    yield start
+    end(started, kill=True)
+
+
+def alive(tree):
+    return [p for p in tree if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_to_end_a_service_ends_its_children_in_sessions_of_their_own_too(start, kill):
+    service = start(CHILD.format(child=SLEEP, new=True) + SLEEP)
+    while service.said().count("ready") < 2:
+        time.sleep(0.05)
+    tree = [psutil.Process(service.process.pid), *service.process.children(recursive=True)]
+    assert len(tree) == 2
+    end([service], kill)
+    assert alive(tree) == []
+
+
+def test_what_does_not_listen_is_killed(start, monkeypatch):
+    monkeypatch.setattr(processes, "GRACE_SECONDS", 0.3)
+    service = start(DEAF + CHILD.format(child=DEAF + SLEEP, new=False) + SLEEP)
+    while service.said().count("ready") < 2:
+        time.sleep(0.05)
+    tree = [psutil.Process(service.process.pid), *service.process.children(recursive=True)]
+    end([service])
+    assert alive(tree) == []
+
+
+def test_to_end_what_has_ended_does_nothing(start):
+    service = start("pass")
+    service.process.wait()
+    end([service])
+    end([service], kill=True)
+
+
+def test_a_service_that_ends_early_is_an_error_with_its_exit_code_and_log(start):
+    service = start("print('out of luck'); raise SystemExit(3)", "superlink")
+    with pytest.raises(RunError, match=r"superlink ended with exit code 3; its log says:\nout of luck"):
+        service.wait_until_it_says("ready", 30)
+
+
+def test_a_service_that_is_not_ready_in_time_is_an_error_with_its_log(start):
+    service = start(SLEEP)
+    service.wait_until_it_says("ready", 30)
+    with pytest.raises(RunError, match=r"service is not ready after 0.2 s; its log says:\nready"):
+        service.wait_until_it_says("more", 0.2)
+
+
+def test_what_a_service_says_is_behind_what_it_said_before(start, tmp_path):
+    start("print('first')").process.wait()
+    second = start("print('second')")
+    second.process.wait()
+    assert second.said() == "second\n"
+    assert second.log == tmp_path / "logs" / "service.log"
+    assert second.log.read_text(encoding="utf-8") == "first\nsecond\n"
+
+
+def test_free_ports_differ():
+    assert len(set(free_ports(5))) == 5
