@@ -2,7 +2,9 @@
 
 import platform
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, Context
@@ -11,6 +13,7 @@ from flwr.serverapp.strategy import Result
 
 from fda_flower.config import RunConfig
 from fda_flower.datasets import load_federation
+from fda_flower.deployment.results import sending
 from fda_flower.models import build_model
 from fda_flower.reporting.summary import write_summary
 from fda_flower.seeds import derive_seed
@@ -71,9 +74,10 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run what ``[tool.flwr.app.config]`` says."""
     settings: dict[str, Any] = dict(context.run_config)
-    config = RunConfig.from_flower(settings)
     path = str(settings.get("output", ""))
-    folder = make_folder(path, config, bool(settings.get("resume", False))) if path else None
-    _, history = run_server(grid, config, folder)
+    with sending(grid, Path(path)) if settings.get("send-results") else nullcontext() as on_round:
+        config = RunConfig.from_flower(settings)
+        folder = make_folder(path, config, bool(settings.get("resume", False))) if path else None
+        _, history = run_server(grid, config, folder, on_round)
     if folder is not None:
-        write_summary(folder, config, history)
+        write_summary(folder.path, config, history)

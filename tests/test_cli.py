@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from fda_flower import RunConfig, cli
 from fda_flower.cli import runs
 from fda_flower.datasets import DATASETS, SHIFTS
-from fda_flower.engines import ENGINES
+from fda_flower.experiments import RUNNERS
 from fda_flower.models import MODELS
 from fda_flower.strategies import METHODS
 
@@ -148,7 +148,7 @@ def test_list_names_every_entry_of_every_registry(fda):
     code, out, err = fda("list")
     assert code == 0
     assert err == ""
-    for registry in (METHODS, DATASETS, SHIFTS, MODELS, ENGINES):
+    for registry in (METHODS, DATASETS, SHIFTS, MODELS, RUNNERS):
         for name in registry:
             (line,) = [line for line in out.splitlines() if line.split() and line.split()[0] == name]
             assert len(line.split()) > 2, f"{name} has no description"
@@ -241,13 +241,17 @@ def test_run_passes_on_where_it_is_to_run(caught):
     _, where = caught("run", *options)
     assert (where["engine"], where["workers"], where["gpus_per_client"]) == ("ray", 2, 0.5)
     assert (where["resume"], where["output"]) == (True, Path("x"))
+    _, where = caught("run", "--engine", "deploy", "--connection", "prod")
+    assert (where["engine"], where["connection"]) == ("deploy", "prod")
 
 
 @pytest.mark.parametrize(("device", "share"), [("cpu", 0.0), ("cuda", 0.25)])
 def test_clients_share_a_gpu_evenly_if_there_is_one(caught, monkeypatch, device, share):
     monkeypatch.setattr(runs, "find_device", lambda name: torch.device(device))
-    _, where = caught("run")
+    _, where = caught("run", "--engine", "ray")
     assert where["gpus_per_client"] == share
+    _, where = caught("run", "--engine", "deploy")
+    assert where["gpus_per_client"] == 0
 
 
 def test_the_folder_of_data_sets_can_come_from_the_environment(caught, monkeypatch):
@@ -371,7 +375,15 @@ MISTAKES = [
     (["--method-option", "=1"], "'=1'", "NAME=VALUE"),
     (["--model", "nope"], "'nope'", "choose one of cnn, conv4, lenet"),
     (["--device", "nope"], "'nope'", "choose one of auto, cpu, cuda"),
-    (["--engine", "spark"], "'spark'", "choose one of local, ray"),
+    (["--engine", "spark"], "'spark'", "choose one of deploy, local, ray"),
+    (["--connection", "prod"], "'prod'", "choose --engine deploy"),
+    (["--engine", "deploy"], "connection", "give --connection NAME"),
+    (["--engine", "deploy", "--connection", "prod", "--workers", "2"], "workers is 2", "leave it out"),
+    (
+        ["--engine", "deploy", "--connection", "prod", "--gpus-per-client", "1"],
+        "gpus-per-client is 1.0",
+        "leave",
+    ),
     (["--device", "cuda"], "'cuda'", "use auto or cpu"),
     (["--optimizer", "nope"], "'nope'", "choose one of adam, sgd"),
     (["--beta", "2"], "2", "it must be in [0, 1]"),

@@ -10,9 +10,9 @@ from fda_flower.cli.console import console
 from fda_flower.cli.runs import compare, run
 from fda_flower.cli.tables import experiment, report
 from fda_flower.datasets import DATASETS, PARTITIONS, SHIFTS, summary
-from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, FdaError
 from fda_flower.models import MODELS
+from fda_flower.experiments import RUNNERS
 from fda_flower.strategies import METHODS
 
 app = typer.Typer(
@@ -44,7 +44,7 @@ def list_names() -> None:
         "Shifts": {name: summary(shift) for name, shift in SHIFTS.items()},
         "Partitions": {name: summary(partition) for name, partition in PARTITIONS.items()},
         "Models": {name: model.summary for name, model in MODELS.items()},
-        "Engines": {name: (engine.__doc__ or "").splitlines()[0] for name, engine in ENGINES.items()},
+        "Engines": {name: (engine.__doc__ or "").splitlines()[0] for name, engine in RUNNERS.items()},
     }
     for kind, names in kinds.items():
         console.print(f"[bold]{kind}[/bold]")

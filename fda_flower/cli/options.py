@@ -76,7 +76,20 @@ DataDir = Annotated[
     Path | None,
     typer.Option(envvar="FDA_DATA_DIR", help="Folder of data sets; without it they are downloaded."),
 ]
-Engine = Annotated[str, typer.Option(help="local: in this process; ray: Flower's Ray simulation.")]
+Engine = Annotated[
+    str,
+    typer.Option(
+        help="local: in this process; ray: Flower's Ray simulation; deploy, for `fda run`: over a SuperLink."
+    ),
+]
+Connection = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The SuperLink of --engine deploy, as Flower's config.toml names it.",
+        show_default="none",
+    ),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's log.")]
 

@@ -2,8 +2,9 @@
 
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -13,6 +14,7 @@ from fda_flower.cli.console import console, progress_bar
 from fda_flower.cli.options import (
     BatchSize,
     Beta,
+    Connection,
     Cpus,
     DataDir,
     Dataset,
@@ -97,6 +99,7 @@ def run(
     data_dir: DataDir = None,
     output: Annotated[
         Path | None,
+    connection: Connection = None,
         typer.Option(help="Folder to write to.", show_default="runs/DATASET-SHIFT-METHOD-seedSEED"),
     ] = None,
     resume: Resume = False,
@@ -120,7 +123,7 @@ def run(
             engine=engine,
             output=folder,
             resume=resume,
-            gpus_per_client=_gpu_share(config, gpus_per_client),
+            gpus_per_client=_gpu_share(config, engine, gpus_per_client),
             workers=workers,
             on_round=on_round,
         )
@@ -134,10 +137,13 @@ def compare(
     ] = COMPARED,
     seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, ...")] = 3,
     dataset: Dataset = "digits",
+            connection=connection,
     shift: Shift = None,
     rounds: Rounds = 30,
     beta: Beta = None,
     dataset_option: DatasetOption = [],  # noqa: B006
+    if faults := _faults(result.summary):
+        console.print(f"[yellow]Not complete:[/yellow] {faults}; rounds.jsonl says why")
     shift_option: ShiftOption = [],  # noqa: B006
     partition: Partition = "even",
     partition_option: PartitionOption = [],  # noqa: B006
@@ -210,9 +216,15 @@ def _percent(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.1f}%"
 
 
-def _gpu_share(config: RunConfig, share: float | None) -> float:
+def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:
     """An even share of one GPU for each client, unless another is asked for or none is used."""
     if share is not None:
         return share
-    uses_gpu = find_device(config.device).type == "cuda"
+    uses_gpu = engine == "ray" and find_device(config.device).type == "cuda"
     return 1 / len(config.data.domain_names) if uses_gpu else 0.0
+def _faults(summary: Mapping[str, Any]) -> str:
+    """What was missing in a run; empty if nothing was."""
+    counts = {"rounds without a new model": summary["held-rounds"], "dropped replies": summary["dropped"]}
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+
+

@@ -6,8 +6,10 @@ from fda_flower.experiments.experiment import run_experiment
 from fda_flower.experiments.folder import load_results
 from fda_flower.experiments.report import write_report
 from fda_flower.experiments.run import RunResult, run, run_config
+from fda_flower.experiments.runners import RUNNERS
 
 __all__ = [
+    "RUNNERS",
     "Comparison",
     "Experiment",
     "RunResult",

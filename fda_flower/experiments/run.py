@@ -6,16 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
-from fda_flower.client_app import make_client_app
 from fda_flower.config import RunConfig
-from fda_flower.engines import ENGINES, Resources
 from fda_flower.errors import unknown
+from fda_flower.experiments.runners import RUNNERS, Order
 from fda_flower.reporting import accuracies, summarise, write_summary
-from fda_flower.server_app import make_folder, run_server
 from fda_flower.strategies.run_folder import Record
 
 
@@ -56,6 +52,7 @@ def run(
     resume: bool = False,
     gpus_per_client: float = 0.0,
     workers: int | None = None,
+    connection: str | None = None,
     on_round: Callable[[Record], None] | None = None,
     **settings: Any,
 ) -> RunResult:
@@ -63,14 +60,17 @@ def run(
 
     Parameters
     ----------
-    engine : {"local", "ray"}
-        In this process, or through Flower's Ray simulation; the results have the same bits.
+    engine : {"local", "ray", "deploy"}
+        In this process, through Flower's Ray simulation, or over a SuperLink with real SuperNodes; the
+        results have the same bits.
     output : str or Path, optional
-        Folder to write to. Default: none is written.
+        Folder to write to. Default: none is written; "deploy" needs one.
     resume : bool
         Go on with the run that `output` holds, if any.
     gpus_per_client, workers
-        See `Resources`.
+        See `Resources`; for the simulations.
+    connection : str, optional
+        The SuperLink of "deploy", by its name in Flower's ``config.toml``.
     on_round : callable, optional
         Called with each round's record.
     **settings
@@ -97,6 +97,7 @@ def run(
         resume=resume,
         gpus_per_client=gpus_per_client,
         workers=workers,
+        connection=connection,
         on_round=on_round,
     )
 
@@ -109,26 +110,15 @@ def run_config(
     resume: bool = False,
     gpus_per_client: float = 0.0,
     workers: int | None = None,
+    connection: str | None = None,
     on_round: Callable[[Record], None] | None = None,
 ) -> RunResult:
     """As `run`, from a configuration."""
-    if engine not in ENGINES:
-        raise unknown("engine", engine, ENGINES)
-    resources = Resources(config.threads, gpus_per_client, workers)
-    folder = None if output is None else make_folder(str(Path(output).absolute()), config, resume)
-    results: list[tuple[Result, list[Record]]] = []
-
-    def server(grid: Grid) -> None:
-        results.append(run_server(grid, config, folder, on_round))
-
-    ENGINES[engine](server, make_client_app(config), len(config.data.domain_names), resources)
-    ((result, history),) = results
-    if folder is not None:
-        write_summary(folder, config, history)
-    return RunResult(
-        config,
-        history,
-        summarise(history),
-        {name: array.numpy() for name, array in result.arrays.items()},
-        None if folder is None else folder.path,
-    )
+    if engine not in RUNNERS:
+        raise unknown("engine", engine, RUNNERS)
+    path = None if output is None else Path(output).absolute()
+    order = Order(config, path, resume, gpus_per_client, workers, connection, on_round)
+    history, model = RUNNERS[engine](order)
+    if path is not None:
+        write_summary(path, config, history)
+    return RunResult(config, history, summarise(history), model, path)

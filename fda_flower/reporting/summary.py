@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from fda_flower.config import RunConfig
 from fda_flower.errors import RunError
 from fda_flower.reporting.plots import plot_runs, save_figure
-from fda_flower.strategies import METHODS, RunFolder
+from fda_flower.strategies import METHODS
 from fda_flower.strategies.run_folder import Record, finite, write_atomically
 
 LAST = 5
@@ -44,7 +45,7 @@ def summarise(history: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def write_summary(folder: RunFolder, config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
+def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
     """Write ``summary.json`` and ``accuracy.png`` into a run's folder; return the summary."""
     numbers = {
         "method": config.method,
@@ -56,10 +57,10 @@ def write_summary(folder: RunFolder, config: RunConfig, history: Sequence[Record
     }
     text = json.dumps(finite(numbers), indent=2) + "\n"
     try:
-        save_figure(folder.path / "accuracy.png", plot_runs({str(numbers["label"]): [history]}))
-        write_atomically(folder.path / "summary.json", text.encode())
+        save_figure(folder / "accuracy.png", plot_runs({str(numbers["label"]): [history]}))
+        write_atomically(folder / "summary.json", text.encode())
     except OSError as error:
         raise RunError(
-            f"the summary cannot be written to '{folder.path}' ({error}): make room, and resume"
+            f"the summary cannot be written to '{folder}' ({error}): make room, and resume"
         ) from error
     return numbers

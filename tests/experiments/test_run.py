@@ -475,7 +475,7 @@ def test_a_damaged_checkpoint_that_is_deleted_lets_the_run_start_again(small, th
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"engine": "spark"}, "unknown engine 'spark': choose one of local, ray"),
+        ({"engine": "spark"}, "unknown engine 'spark': choose one of deploy, local, ray"),
         ({"gpus_per_client": -1}, "gpus-per-client is -1"),
         ({"workers": 0}, "workers is 0"),
         ({"dataset": "nope"}, "unknown data set 'nope': choose one of"),

@@ -5,7 +5,6 @@ import pytest
 
 from fda_flower import RunConfig
 from fda_flower.reporting import accuracies, summarise, write_summary
-from fda_flower.strategies import RunFolder
 
 
 def test_accuracies_are_in_percent_and_nan_where_the_target_did_not_evaluate(history):
@@ -69,7 +68,7 @@ def test_the_numbers_are_plain_so_that_they_are_json(history):
 )
 def test_write_summary_writes_the_numbers_and_a_picture(history, tmp_path, values, last5):
     config = RunConfig(method="fedavg", seed=7)
-    numbers = write_summary(RunFolder(tmp_path), config, history(*values))
+    numbers = write_summary(tmp_path, config, history(*values))
     text = (tmp_path / "summary.json").read_text(encoding="utf-8")
     assert json.loads(text) == numbers
     assert "NaN" not in text

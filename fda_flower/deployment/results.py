@@ -1,0 +1,193 @@
+"""A run's results on their way back: marked lines in the run's log on the SuperLink.
+
+Flower has no download of results (``flwr pull`` is for its enterprise edition), so they take the way that
+every caller has: the log, over the same connection that submits runs.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flwr.proto.log_pb2 import PushLogsRequest
+from flwr.proto.node_pb2 import Node
+from flwr.serverapp import Grid
+
+from fda_flower.errors import FdaError, RunError
+from fda_flower.strategies.run_folder import Record
+
+FILES = ("config.json", "rounds.jsonl", "checkpoint")
+"""Of a run's folder, in the order in which they may be replaced one by one."""
+MARK = "FDA-RESULT "
+PIECE = 768 * 1024
+"""Bytes of a file in one line, before base64."""
+LIMIT = 64 * 1024 * 1024
+"""Bytes of a file that is sent at all: the SuperLink keeps its log in its database."""
+
+
+class Sender:
+    """Writes a run's results into its log.
+
+    Parameters
+    ----------
+    push : callable
+        Takes text for the log.
+    """
+
+    def __init__(self, push: Callable[[str], None]) -> None:
+        self._push = push
+        self.rounds = 0
+
+    def record(self, record: Record) -> None:
+        """Send a round's record."""
+        self._send({"record": record})
+        self.rounds += 1
+
+    def error(self, message: str) -> None:
+        """Send why the run cannot go on."""
+        self._send({"error": message})
+
+    def files(self, folder: Path) -> None:
+        """Send the files of a run's folder, and at last their checksums; too large ones are only named."""
+        sums, kept = {}, {}
+        for name in FILES:
+            path = folder / name
+            if not path.exists():
+                continue
+            if path.stat().st_size > LIMIT:
+                kept[name] = str(path.absolute())
+                continue
+            data = path.read_bytes()
+            for piece, start in enumerate(range(0, len(data), PIECE)):
+                text = base64.b64encode(data[start : start + PIECE]).decode()
+                self._send({"file": name, "piece": piece, "data": text})
+            sums[name] = hashlib.sha256(data).hexdigest()
+        self._send({"sha256": sums, "kept": kept})
+
+    def _send(self, value: Record) -> None:
+        # What others print may not end with its line.
+        self._push(f"\n{MARK}{json.dumps(value)}\n")
+
+
+@contextmanager
+def sending(grid: Grid, folder: Path) -> Iterator[Callable[[Record], None]]:
+    """Send a run's results to who submitted it: each round's record, an error, and the files at the end.
+
+    Parameters
+    ----------
+    grid : Grid
+        That of a run on a SuperLink.
+    folder : Path
+        The run's folder on the server.
+
+    Yields
+    ------
+    callable
+        To be called with each round's record.
+
+    Raises
+    ------
+    RunError
+        If the grid is that of a simulation.
+    """
+    # Flower uploads what a server app prints too, but late, cut off at the end, and on the SuperLink's
+    # console. Its client for that is private.
+    client: Any = getattr(grid, "_runtime_client", None)
+    if client is None:
+        raise RunError("this SuperLink simulates its nodes: choose the engine ray, or another connection")
+
+    def push(text: str) -> None:
+        client.PushLogs(PushLogsRequest(node=Node(node_id=0), run_id=grid.run.run_id, logs=[text]))
+
+    sender = Sender(push)
+    try:
+        yield sender.record
+    except Exception as error:
+        if isinstance(error, FdaError):
+            sender.error(str(error))
+        # A folder that was refused is another run's.
+        if sender.rounds:
+            sender.files(folder)
+        raise
+    sender.files(folder)
+
+
+class Receiver:
+    """Reads a run's results out of the lines of its log.
+
+    Parameters
+    ----------
+    on_record : callable
+        Called once with each round's record.
+
+    Attributes
+    ----------
+    error : str or None
+        Why the run could not go on.
+    kept : dict[str, str]
+        Files that stayed on the server, by name: their path there.
+    """
+
+    def __init__(self, on_record: Callable[[Record], None]) -> None:
+        self.error: str | None = None
+        self.kept: dict[str, str] = {}
+        self._on_record = on_record
+        self._records: dict[int, Record] = {}
+        self._pieces: dict[str, dict[int, str]] = {}
+        self._sums: dict[str, str] | None = None
+
+    def read(self, line: str) -> None:
+        """Take in a line of the log; those of others, damaged ones and repetitions are left out.
+
+        Raises
+        ------
+        RunError
+            If a line contradicts one before.
+        """
+        if not line.startswith(MARK):
+            return
+        try:
+            value = json.loads(line.removeprefix(MARK))
+        except ValueError:
+            return
+        if "record" in value:
+            record = value["record"]
+            if self._records.get(record["round"]) is None:
+                self._records[record["round"]] = record
+                self._on_record(record)
+            elif self._records[record["round"]] != record:
+                raise _contradiction(f"round {record['round']}")
+        elif "file" in value:
+            pieces = self._pieces.setdefault(value["file"], {})
+            if pieces.setdefault(value["piece"], value["data"]) != value["data"]:
+                raise _contradiction(f"'{value['file']}'")
+        elif "sha256" in value:
+            self._sums, self.kept = value["sha256"], value["kept"]
+        elif "error" in value:
+            self.error = value["error"]
+
+    @property
+    def files(self) -> dict[str, bytes] | None:
+        """The files, by name; None as long as one is not complete, with its checksum."""
+        if self._sums is None:
+            return None
+        found = {}
+        for name in FILES:
+            if name not in self._sums:
+                continue
+            pieces = self._pieces.get(name, {})
+            data = b"".join(base64.b64decode(pieces[piece]) for piece in sorted(pieces))
+            if hashlib.sha256(data).hexdigest() != self._sums[name]:
+                return None
+            found[name] = data
+        return found
+
+
+def _contradiction(what: str) -> RunError:
+    return RunError(
+        f"the run's log holds two results for {what}: a node may have forged one; look at `flwr log`, and at "
+        "the run's folder on the server"
+    )

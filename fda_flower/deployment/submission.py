@@ -1,0 +1,173 @@
+"""A run on a SuperLink, with its results in the caller's folder as if it had been run there."""
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from logging import WARNING
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from flwr.common.logger import log
+from numpy.typing import NDArray
+
+from fda_flower.config import RunConfig
+from fda_flower.deployment.app import write_app
+from fda_flower.deployment.connection import Connection
+from fda_flower.deployment.results import Receiver
+from fda_flower.errors import RunError
+from fda_flower.strategies import METHODS, RunFolder
+from fda_flower.strategies.run_folder import Record, write_atomically
+
+SUBMITTED = "submitted.json"
+"""In the caller's folder: the run's id on the SuperLink, and its folder there."""
+PATIENCE = 60.0
+"""Seconds that a SuperLink may be out of reach, such as while it is started again."""
+
+
+def run_deployed(
+    config: RunConfig,
+    connection: str,
+    output: Path,
+    *,
+    resume: bool = False,
+    on_round: Callable[[Record], None] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[list[Record], dict[str, NDArray[np.generic]]]:
+    """Submit a run to a SuperLink, follow it to its end, and bring its results back.
+
+    An interrupt (Ctrl-C) stops the run. If only this process ends, the run goes on; `resume` follows it
+    again.
+
+    Parameters
+    ----------
+    config : RunConfig
+        What to run; `data_dir` is a folder of the server and of sites that have none of their own.
+    connection : str
+        The SuperLink, by its name in Flower's ``config.toml``.
+    output : Path
+        The caller's folder; the server keeps one of its own, ``fda-runs/...`` in the SuperLink's.
+    resume : bool
+        Go on with the run that `output` and the server hold, if any.
+    on_round : callable, optional
+        Called with each round's record as the round ends.
+    environment : Mapping, optional
+        Environment variables for Flower's command, such as ``FLWR_HOME``. Default: those of this process.
+
+    Returns
+    -------
+    tuple
+        The record of each round, and the last model by the names of its state dictionary; no model if it
+        was too large to be sent, which the log says.
+
+    Raises
+    ------
+    ConfigError
+        If the folder is not free for this run.
+    RunError
+        If the SuperLink cannot be reached, or the run could not go on; what came back stays valid.
+    """
+    flower = Connection(connection, environment)
+    folder = RunFolder(
+        output,
+        config.identity(),
+        {"rounds": config.rounds, "device": config.device, "connection": connection},
+        resume,
+    )
+    strategy = METHODS[config.method].build(**config.strategy_options())
+    checkpoint = folder.open({"name": type(strategy).__name__, **strategy.settings()})
+    done = 0 if checkpoint is None else checkpoint[1]
+    rounds = {record["round"]: record for record in folder.read_rounds()}
+    run_id = _still_running(flower, output) if resume else None
+    if run_id is None:
+        run_id = _submit(flower, config, output, resume)
+    folder.begin(done)
+
+    def on_record(record: Record) -> None:
+        rounds[record["round"]] = record
+        known = [rounds.get(number) for number in range(1, record["round"] + 1)]
+        # A resumed run sends the rounds before only at its end.
+        if record["round"] > done and None not in known:
+            text = "".join(json.dumps(each) + "\n" for each in known)
+            write_atomically(output / "rounds.jsonl", text.encode())
+        if on_round is not None:
+            on_round(record)
+
+    receiver = Receiver(on_record)
+    try:
+        status, details = _follow(flower, run_id, receiver)
+    except KeyboardInterrupt:
+        log(WARNING, "Stopping run %s on '%s'; --resume goes on with it", run_id, connection)
+        flower.stop(run_id)
+        raise
+    for name, data in (receiver.files or {}).items():
+        write_atomically(output / name, data)
+    if status != "finished:completed":
+        raise RunError(
+            receiver.error
+            or f"run {run_id} on '{connection}' ended as {status} ({details}): see `flwr log {run_id} "
+            f"{connection}`, and go on with --resume"
+        )
+    if receiver.files is None:
+        raise RunError(f"the results of run {run_id} did not arrive whole: fetch them again with --resume")
+    for name, path in receiver.kept.items():
+        log(WARNING, "The %s is too large to be sent: it stays on the server in '%s'", name, path)
+    return folder.read_rounds(), {} if receiver.kept else folder.load_checkpoint()[0]
+
+
+def server_folder(config: RunConfig, output: Path) -> str:
+    """The run's folder on the server, in that of the SuperLink: the same for the same run and output."""
+    identity = json.dumps(config.identity(), sort_keys=True)
+    name = re.sub(r"[^\w.-]", "_", output.name)
+    return f"fda-runs/{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
+
+
+def _submit(flower: Connection, config: RunConfig, output: Path, resume: bool) -> str:
+    path = server_folder(config, output)
+    settings: dict[str, Any] = config.to_flower() | {"output": path, "resume": resume, "send-results": True}
+    with TemporaryDirectory(prefix="fda-flower-") as app:
+        write_app(Path(app), settings)
+        run_id = flower.submit(Path(app))
+    about = {"connection": flower.name, "run-id": run_id, "server-folder": path}
+    write_atomically(output / SUBMITTED, (json.dumps(about, indent=2) + "\n").encode())
+    return run_id
+
+
+def _still_running(flower: Connection, output: Path) -> str | None:
+    """The run that was submitted from this folder, if it has not ended."""
+    try:
+        about = json.loads((output / SUBMITTED).read_text(encoding="utf-8"))
+        if about["connection"] != flower.name:
+            return None
+        run_id = str(about["run-id"])
+        return None if flower.status(run_id)[0].startswith("finished") else run_id
+    except (OSError, ValueError, KeyError, TypeError, RunError):
+        return None
+
+
+def _follow(flower: Connection, run_id: str, receiver: Receiver) -> tuple[str, str]:
+    """Read a run's log to its end; its status then."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        for line in flower.log(run_id):
+            receiver.read(line)
+            deadline = time.monotonic() + PATIENCE
+        try:
+            status, details = flower.status(run_id)
+            if status == "finished:completed" and receiver.files is None:
+                # The stream may miss what was written while it ended.
+                for line in flower.log(run_id):
+                    receiver.read(line)
+            if status.startswith("finished"):
+                return status, details
+            deadline = time.monotonic() + PATIENCE
+        except RunError as error:
+            if time.monotonic() > deadline:
+                raise RunError(
+                    f"the SuperLink of '{flower.name}' was lost in run {run_id} ({error}): once it is back, "
+                    "--resume goes on"
+                ) from error
+        time.sleep(1)

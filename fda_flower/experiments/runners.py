@@ -1,0 +1,84 @@
+"""What each engine does with a run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+
+from fda_flower.client_app import make_client_app
+from fda_flower.config import RunConfig
+from fda_flower.deployment import run_deployed
+from fda_flower.engines import ENGINES, Engine, Resources
+from fda_flower.errors import ConfigError
+from fda_flower.server_app import make_folder, run_server
+from fda_flower.strategies.run_folder import Record
+
+Outcome = tuple[list[Record], dict[str, Any]]
+"""The record of each round, and the last model's arrays."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A run that is asked for; the fields are those of `run`."""
+
+    config: RunConfig
+    output: Path | None = None
+    resume: bool = False
+    gpus_per_client: float = 0.0
+    workers: int | None = None
+    connection: str | None = None
+    on_round: Callable[[Record], None] | None = None
+
+
+Runner = Callable[[Order], Outcome]
+
+
+def _on_this_machine(engine: Engine) -> Runner:
+    def run_here(order: Order) -> Outcome:
+        config = order.config
+        if order.connection is not None:
+            raise ConfigError(
+                f"connection is '{order.connection}', but only the engine deploy has one: leave it out, or "
+                "choose --engine deploy"
+            )
+        resources = Resources(config.threads, order.gpus_per_client, order.workers)
+        folder = None if order.output is None else make_folder(str(order.output), config, order.resume)
+        results: list[tuple[Result, list[Record]]] = []
+
+        def server(grid: Grid) -> None:
+            results.append(run_server(grid, config, folder, order.on_round))
+
+        engine(server, make_client_app(config), len(config.data.domain_names), resources)
+        ((result, history),) = results
+        return history, {name: array.numpy() for name, array in result.arrays.items()}
+
+    run_here.__doc__ = engine.__doc__
+    return run_here
+
+
+def _on_a_superlink(order: Order) -> Outcome:
+    """On the SuperLink of a connection, with real SuperNodes."""
+    if order.connection is None:
+        raise ConfigError(
+            "engine deploy needs a connection: give --connection NAME, as in Flower's config.toml"
+        )
+    if order.output is None:
+        raise ConfigError("engine deploy needs an output folder: give --output FOLDER")
+    for name, given in (("workers", order.workers), ("gpus-per-client", order.gpus_per_client or None)):
+        if given is not None:
+            raise ConfigError(
+                f"{name} is {given}, but with engine deploy a site has its machine: leave it out"
+            )
+    return run_deployed(
+        order.config, order.connection, order.output, resume=order.resume, on_round=order.on_round
+    )
+
+
+RUNNERS: dict[str, Runner] = {
+    **{name: _on_this_machine(engine) for name, engine in ENGINES.items()},
+    "deploy": _on_a_superlink,
+}
+"""By the name of the engine."""

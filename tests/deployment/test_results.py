@@ -1,0 +1,171 @@
+import base64
+import json
+import random
+
+import pytest
+
+from fda_flower.deployment import results
+from fda_flower.deployment.results import MARK, Receiver, Sender, sending
+from fda_flower.engines import LocalGrid
+from fda_flower.errors import ConfigError, RunError
+
+RECORD = {"round": 1, "accuracy": 0.5, "held": None}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run's folder with files of some pieces, of one, and an empty one."""
+    (tmp_path / "config.json").write_bytes(b"")
+    (tmp_path / "rounds.jsonl").write_bytes(b'{"round": 1}\n')
+    (tmp_path / "checkpoint").write_bytes(random.Random(0).randbytes(1000))
+    (tmp_path / "summary.json").write_bytes(b"not sent")
+    return tmp_path
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(results, "PIECE", 300)
+
+
+def content(folder):
+    return {name: (folder / name).read_bytes() for name in results.FILES}
+
+
+def log_of(send):
+    """The lines of the log that a function of a sender makes."""
+    chunks = []
+    send(Sender(chunks.append))
+    return "".join(chunks).splitlines(keepends=True)
+
+
+def received(lines, on_record=lambda record: None):
+    receiver = Receiver(on_record)
+    for line in lines:
+        receiver.read(line)
+    return receiver
+
+
+def test_records_come_out_as_they_went_in():
+    seen = []
+    received(log_of(lambda sender: [sender.record(RECORD), sender.record({"round": 2})]), seen.append)
+    assert seen == [RECORD, {"round": 2}]
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_files_come_out_as_they_went_in(folder):
+    lines = log_of(lambda sender: sender.files(folder))
+    assert max(map(len, lines)) < 600
+    assert received(lines).files == content(folder)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_lines_of_others_and_half_lines_between_them_do_not_matter(folder):
+    lines = log_of(lambda sender: sender.files(folder))
+    noise = ["INFO : Round 1\n", "a bar without an end", f"{MARK}{{half", f"{MARK}[]\n"[:-3], "\n"]
+    mixed = [each for line in lines for each in ("".join(noise[:1]), *noise, "\n", line)]
+    assert received("".join(mixed).splitlines(keepends=True)).files == content(folder)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_log_that_was_cut_off_gives_no_files_until_it_is_read_again(folder):
+    lines = log_of(lambda sender: sender.files(folder))
+    for end in range(len(lines)):
+        receiver = received(lines[:end])
+        assert receiver.files is None
+        for line in lines:
+            receiver.read(line)
+        assert receiver.files == content(folder)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_missing_or_damaged_piece_gives_no_files(folder):
+    lines = [line for line in log_of(lambda sender: sender.files(folder)) if line.startswith(MARK)]
+    for at, line in enumerate(lines):
+        assert received(lines[:at] + lines[at + 1 :]).files is None
+        value = json.loads(line.removeprefix(MARK))
+        if value.get("data"):
+            value["data"] = base64.b64encode(b"other").decode()
+            assert received([*lines[:at], MARK + json.dumps(value), *lines[at + 1 :]]).files is None
+
+
+def test_a_log_that_is_read_again_gives_each_record_once():
+    seen = []
+    lines = log_of(lambda sender: sender.record(RECORD))
+    received(lines + lines, seen.append)
+    assert seen == [RECORD]
+
+
+@pytest.mark.parametrize(
+    "forged", [{"record": {"round": 1, "accuracy": 1.0}}, {"file": "checkpoint", "piece": 0, "data": ""}]
+)
+def test_a_line_that_contradicts_one_before_is_an_error(folder, forged):
+    lines = log_of(lambda sender: [sender.record(RECORD), sender.files(folder)])
+    with pytest.raises(RunError, match="two results for"):
+        received([*lines, f"{MARK}{json.dumps(forged)}\n"])
+
+
+def test_a_file_that_was_not_asked_for_is_not_taken(folder):
+    (folder / "config.json").unlink()
+    lines = log_of(lambda sender: sender.files(folder))
+    lines.insert(0, f'{MARK}{{"file": "../../evil", "piece": 0, "data": ""}}\n')
+    assert set(received(lines).files) == {"rounds.jsonl", "checkpoint"}
+
+
+def test_a_file_that_is_too_large_stays_where_it_is_and_is_named(folder, monkeypatch):
+    monkeypatch.setattr(results, "LIMIT", 999)
+    receiver = received(log_of(lambda sender: sender.files(folder)))
+    assert set(receiver.files) == {"config.json", "rounds.jsonl"}
+    assert receiver.kept == {"checkpoint": str(folder / "checkpoint")}
+
+
+# On the server
+
+
+class Grid:
+    """A grid of a run on a SuperLink, as far as it is used."""
+
+    def __init__(self):
+        self.log = []
+        self.run = type("Run", (), {"run_id": 7})
+        self._runtime_client = self
+
+    def PushLogs(self, request):  # noqa: N802
+        assert request.run_id == 7
+        self.log += request.logs
+
+
+def test_a_run_sends_its_records_and_then_its_files(folder):
+    grid, seen = Grid(), []
+    with sending(grid, folder) as on_round:
+        on_round(RECORD)
+        assert received(grid.log[0].splitlines(), seen.append).files is None
+    assert seen == [RECORD]
+    assert received("".join(grid.log).splitlines()).files == content(folder)
+
+
+def test_a_run_that_fails_sends_why_and_what_there_is(folder):
+    grid = Grid()
+
+    def run():
+        with sending(grid, folder) as on_round:
+            on_round(RECORD)
+            raise RunError("no target\nsince Monday")
+
+    with pytest.raises(RunError):
+        run()
+    receiver = received("".join(grid.log).splitlines())
+    assert receiver.error == "no target\nsince Monday"
+    assert receiver.files == content(folder)
+
+
+def test_a_run_that_was_refused_sends_no_files_of_another(folder):
+    grid = Grid()
+    with pytest.raises(ConfigError), sending(grid, folder):
+        raise ConfigError("the folder is of another run")
+    assert len(grid.log) == 1
+    assert received("".join(grid.log).splitlines()).error == "the folder is of another run"
+
+
+def test_a_simulation_is_refused(folder):
+    with pytest.raises(RunError, match="choose the engine ray"), sending(LocalGrid(None, 0), folder):
+        raise AssertionError

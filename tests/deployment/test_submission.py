@@ -1,0 +1,289 @@
+import json
+import os
+import tomllib
+from dataclasses import replace
+
+import pytest
+from flwr.app import Context, RecordDict
+
+from fda_flower import RunConfig, run
+from fda_flower.client_app import make_client_app
+from fda_flower.deployment import results, run_deployed, submission
+from fda_flower.engines import LocalGrid, task_identity
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.server_app import app
+
+SETTINGS = {"model": "mlp", "sources": 2, "target_samples": 16, "device": "cpu"}
+CONFIG = RunConfig(**SETTINGS, rounds=2)
+
+
+class CrashError(Exception):
+    """A fault that nobody foresaw."""
+
+
+class SuperLink:
+    """Takes the place of `Connection`: runs the server app in this process when its log is read."""
+
+    name = "prod"
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.submitted = []
+        self.stopped = []
+        self.logs = {}
+        self.states = {}
+        self.cut_after = None
+        self.on_round = None
+
+    def submit(self, app_folder):
+        text = (app_folder / "pyproject.toml").read_text(encoding="utf-8")
+        self.submitted.append(tomllib.loads(text)["tool"]["flwr"]["app"]["config"])
+        run_id = str(len(self.submitted))
+        self.states[run_id] = ("pending", "")
+        return run_id
+
+    def status(self, run_id):
+        if run_id not in self.states:
+            raise RunError("unknown run")
+        return self.states[run_id]
+
+    def log(self, run_id):
+        if run_id not in self.logs:
+            self.logs[run_id] = self._run(run_id)
+        lines = self.logs[run_id].splitlines(keepends=True)
+        end, self.cut_after = self.cut_after, None
+        yield from lines[:end]
+
+    def stop(self, run_id):
+        self.stopped.append(run_id)
+
+    def _run(self, run_id):
+        config = RunConfig.from_flower(self.submitted[int(run_id) - 1])
+        grid = LocalGrid(make_client_app(config), 3)
+        chunks = []
+        grid._runtime_client = grid
+        grid.PushLogs = lambda request: chunks.extend(["INFO : a line\n", *request.logs])
+        context = Context(1, 1, {}, RecordDict(), self.submitted[int(run_id) - 1])
+        before = os.getcwd()
+        os.chdir(self.folder)
+        try:
+            with task_identity():
+                app(grid, context)
+            self.states[run_id] = ("finished:completed", "")
+        except Exception as error:
+            self.states[run_id] = ("finished:failed", f"ServerApp failed with exception: {error}")
+        finally:
+            os.chdir(before)
+        return "".join(chunks)
+
+
+@pytest.fixture
+def superlink(tmp_path, monkeypatch):
+    (tmp_path / "server").mkdir()
+    superlink = SuperLink(tmp_path / "server")
+    monkeypatch.setattr(submission, "Connection", lambda name, environment: superlink)
+    monkeypatch.setattr(submission.time, "sleep", lambda seconds: None)
+    return superlink
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "caller" / "first"
+
+
+@pytest.fixture(scope="module")
+def local():
+    return run(**SETTINGS, rounds=2)
+
+
+def same_bits(a, b):
+    return list(a) == list(b) and all(a[name].tobytes() == b[name].tobytes() for name in a)
+
+
+def untimed(records):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+
+
+def lines_of(folder):
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_history_model_and_folder_are_those_of_a_local_run(superlink, output, local):
+    seen = []
+    history, model = run_deployed(CONFIG, "prod", output, on_round=seen.append)
+    assert untimed(history) == untimed(local.history)
+    assert seen == history == lines_of(output)
+    assert same_bits(model, local.model)
+    assert sorted(path.name for path in output.iterdir()) == [
+        "checkpoint",
+        "config.json",
+        "rounds.jsonl",
+        "submitted.json",
+    ]
+
+
+def test_run_has_an_engine_of_this_name(superlink, output, local):
+    result = run(**SETTINGS, rounds=2, engine="deploy", connection="prod", output=output)
+    assert same_bits(result.model, local.model)
+    assert {key: value for key, value in result.summary.items() if key != "seconds"} == {
+        key: value for key, value in local.summary.items() if key != "seconds"
+    }
+    assert (output / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"connection": None}, "needs a connection"),
+        ({"output": None}, "needs an output folder"),
+        ({"workers": 2}, "workers is 2"),
+        ({"gpus_per_client": 0.5}, "gpus-per-client is 0.5"),
+        ({"engine": "local"}, "connection is 'prod'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_submitted(superlink, output, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        run(**{**SETTINGS, "engine": "deploy", "connection": "prod", "output": output, **settings}, rounds=1)
+    assert superlink.submitted == []
+    assert not output.exists()
+
+
+def test_the_server_keeps_a_folder_that_only_this_run_has(superlink, output):
+    run_deployed(CONFIG, "prod", output)
+    about = json.loads((output / "submitted.json").read_text(encoding="utf-8"))
+    assert about["run-id"] == "1"
+    folder = superlink.folder / about["server-folder"]
+    assert folder.parent.name == "fda-runs"
+    assert folder.name.startswith("first-")
+    assert (folder / "checkpoint").read_bytes() == (output / "checkpoint").read_bytes()
+    other = replace(CONFIG, seed=1)
+    assert submission.server_folder(other, output) != about["server-folder"]
+    assert submission.server_folder(replace(CONFIG, rounds=9), output) == about["server-folder"]
+
+
+# A folder that is not free
+
+
+def test_the_callers_folder_has_the_rules_of_a_local_run(superlink, output):
+    run_deployed(CONFIG, "prod", output)
+    with pytest.raises(ConfigError, match="go on with --resume"):
+        run_deployed(CONFIG, "prod", output)
+    with pytest.raises(ConfigError, match="of another run"):
+        run_deployed(replace(CONFIG, seed=1), "prod", output, resume=True)
+    assert len(superlink.submitted) == 1
+
+
+def test_a_folder_that_the_server_has_already_is_an_error_and_none_of_its_files_are_sent(
+    superlink, output, tmp_path
+):
+    run_deployed(CONFIG, "prod", output)
+    with pytest.raises(RunError, match="already holds this run: go on with --resume"):
+        run_deployed(CONFIG, "prod", tmp_path / "again" / "first")
+    assert not (tmp_path / "again" / "first" / "checkpoint").exists()
+
+
+# Going on
+
+
+def test_a_resumed_run_is_that_of_an_uninterrupted_one(superlink, output, local):
+    run_deployed(replace(CONFIG, rounds=1), "prod", output)
+    seen = []
+    history, model = run_deployed(CONFIG, "prod", output, resume=True, on_round=seen.append)
+    assert [record["round"] for record in seen] == [2]
+    assert untimed(history) == untimed(local.history)
+    assert same_bits(model, local.model)
+
+
+def test_a_resume_elsewhere_fetches_all_rounds_of_a_finished_run(superlink, output, tmp_path, local):
+    run_deployed(CONFIG, "prod", output)
+    history, model = run_deployed(CONFIG, "prod", tmp_path / "other" / "first", resume=True)
+    assert untimed(history) == untimed(local.history)
+    assert same_bits(model, local.model)
+
+
+def test_a_resume_follows_a_run_that_still_goes_on(superlink, output, monkeypatch):
+    def gone(*arguments):
+        raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(submission, "_follow", gone)
+        with pytest.raises(CrashError):
+            run_deployed(CONFIG, "prod", output)
+    assert superlink.states == {"1": ("pending", "")}
+    history, _ = run_deployed(CONFIG, "prod", output, resume=True)
+    assert len(superlink.submitted) == 1
+    assert len(history) == 2
+
+
+# Faults
+
+
+def test_an_error_of_the_server_comes_with_its_own_message_and_what_there_is(superlink, output, monkeypatch):
+    from fda_flower.strategies import base
+
+    aggregate = base.DomainAdaptationStrategy.aggregate_train
+
+    def fails(self, server_round, replies):
+        if server_round == 2:
+            raise RunError("no target any more: mend it, then resume")
+        return aggregate(self, server_round, replies)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(base.DomainAdaptationStrategy, "aggregate_train", fails)
+        with pytest.raises(RunError) as caught:
+            run_deployed(CONFIG, "prod", output)
+    assert str(caught.value) == "no target any more: mend it, then resume"
+    assert [record["round"] for record in lines_of(output)] == [1]
+    assert (output / "checkpoint").exists()
+    history, _ = run_deployed(CONFIG, "prod", output, resume=True)
+    assert len(history) == 2
+
+
+def test_an_unforeseen_error_of_the_server_is_told_with_how_to_look_into_it(superlink, output, monkeypatch):
+    from fda_flower import server_app
+
+    def fails(*arguments):
+        raise CrashError("out of memory")
+
+    monkeypatch.setattr(server_app, "run_server", fails)
+    with pytest.raises(RunError, match=r"finished:failed .*out of memory.*flwr log 1 prod"):
+        run_deployed(CONFIG, "prod", output)
+
+
+def test_a_stream_that_is_cut_off_is_read_again(superlink, output, local):
+    superlink.cut_after = 5
+    seen = []
+    history, model = run_deployed(CONFIG, "prod", output, on_round=seen.append)
+    assert [record["round"] for record in seen] == [1, 2]
+    assert same_bits(model, local.model)
+    assert len(history) == 2
+
+
+def test_a_superlink_that_stays_away_is_an_error_that_names_it(superlink, output, monkeypatch):
+    monkeypatch.setattr(submission, "PATIENCE", -1)
+    monkeypatch.setattr(superlink, "log", lambda run_id: iter(()))
+    superlink.states = {}
+    monkeypatch.setattr(superlink, "submit", lambda app_folder: "5")
+    with pytest.raises(RunError, match="'prod' was lost in run 5"):
+        run_deployed(CONFIG, "prod", output)
+
+
+def test_an_interrupt_stops_the_run(superlink, output):
+    def interrupt(record):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_deployed(CONFIG, "prod", output, on_round=interrupt)
+    assert superlink.stopped == ["1"]
+    assert [record["round"] for record in lines_of(output)] == [1]
+
+
+def test_a_model_that_is_too_large_stays_on_the_server_and_the_log_says_where(superlink, output, monkeypatch):
+    said = []
+    monkeypatch.setattr(submission, "log", lambda level, text, *values: said.append(text % values))
+    monkeypatch.setattr(results, "LIMIT", 5000)
+    history, model = run_deployed(CONFIG, "prod", output)
+    assert model == {}
+    assert len(history) == 2
+    assert not (output / "checkpoint").exists()
+    assert f"stays on the server in '{superlink.folder / 'fda-runs'}" in said[-1]
