@@ -87,6 +87,7 @@ def run(
     target_batch_size: TargetBatchSize = 4,
     epochs: Epochs = 1,
     engine: Engine = "local",
+    connection: Connection = None,
     device: Device = "auto",
     cpus_per_client: Cpus = 1,
     gpus_per_client: Annotated[
@@ -99,7 +100,6 @@ def run(
     data_dir: DataDir = None,
     output: Annotated[
         Path | None,
-    connection: Connection = None,
         typer.Option(help="Folder to write to.", show_default="runs/DATASET-SHIFT-METHOD-seedSEED"),
     ] = None,
     resume: Resume = False,
@@ -125,10 +125,13 @@ def run(
             resume=resume,
             gpus_per_client=_gpu_share(config, engine, gpus_per_client),
             workers=workers,
+            connection=connection,
             on_round=on_round,
         )
     last5, best = (_percent(result.summary[key]) for key in ("last5", "best"))
     console.print(f"{METHODS[method].label}: last5 {last5}, best {best}. Written to {escape(str(folder))}")
+    if faults := _faults(result.summary):
+        console.print(f"[yellow]Not complete:[/yellow] {faults}; rounds.jsonl says why")
 
 
 def compare(
@@ -137,13 +140,10 @@ def compare(
     ] = COMPARED,
     seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, ...")] = 3,
     dataset: Dataset = "digits",
-            connection=connection,
     shift: Shift = None,
     rounds: Rounds = 30,
     beta: Beta = None,
     dataset_option: DatasetOption = [],  # noqa: B006
-    if faults := _faults(result.summary):
-        console.print(f"[yellow]Not complete:[/yellow] {faults}; rounds.jsonl says why")
     shift_option: ShiftOption = [],  # noqa: B006
     partition: Partition = "even",
     partition_option: PartitionOption = [],  # noqa: B006
@@ -212,6 +212,12 @@ def _set_log(verbose: bool) -> None:
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
 
 
+def _faults(summary: Mapping[str, Any]) -> str:
+    """What was missing in a run; empty if nothing was."""
+    counts = {"rounds without a new model": summary["held-rounds"], "dropped replies": summary["dropped"]}
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+
+
 def _percent(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.1f}%"
 
@@ -222,9 +228,3 @@ def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:
         return share
     uses_gpu = engine == "ray" and find_device(config.device).type == "cuda"
     return 1 / len(config.data.domain_names) if uses_gpu else 0.0
-def _faults(summary: Mapping[str, Any]) -> str:
-    """What was missing in a run; empty if nothing was."""
-    counts = {"rounds without a new model": summary["held-rounds"], "dropped replies": summary["dropped"]}
-    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-
-
