@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fda_flower.cli.console import console
+from fda_flower.cli.deploy import app as deploy_app
 from fda_flower.cli.runs import compare, run
 from fda_flower.cli.tables import experiment, report
 from fda_flower.datasets import DATASETS, PARTITIONS, SHIFTS, summary
@@ -33,6 +34,7 @@ app.command(epilog="Example: `fda experiment experiments/fashion_mnist_noise.tom
     experiment
 )
 app.command(epilog="Example: `fda report runs/fashion_mnist_noise`")(report)
+app.add_typer(deploy_app, name="deploy")
 
 
 @app.command("list", epilog="Example: `fda list`")

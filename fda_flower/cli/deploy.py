@@ -1,0 +1,147 @@
+"""The commands for a federation on separate machines, and its rehearsal on this one."""
+
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from fda_flower.cli.console import console
+from fda_flower.cli.options import (
+    Beta,
+    Cpus,
+    DataDir,
+    Dataset,
+    DatasetOption,
+    Device,
+    MethodOption,
+    Model,
+    ModelOption,
+    OnlySources,
+    Partition,
+    PartitionOption,
+    Shift,
+    ShiftOption,
+    SourceSamples,
+    Target,
+    TargetSamples,
+    settings_of,
+)
+from fda_flower.config import RunConfig
+from fda_flower.datasets import DATASETS
+from fda_flower.deployment import make_certificates, make_key
+from fda_flower.deployment import rehearse as run_rehearsal
+from fda_flower.strategies import METHODS
+from fda_flower.strategies.run_folder import Record
+
+app = typer.Typer(no_args_is_help=True, help="Certificates and keys for a federation, and its rehearsal.")
+
+
+@app.command(
+    epilog="Example: `fda deploy certificates --host fl.example.org --host 192.0.2.7 --output certificates`"
+)
+def certificates(
+    host: Annotated[
+        list[str], typer.Option(help="DNS name or IP address by which sites reach the server; repeatable.")
+    ],
+    output: Annotated[Path, typer.Option(help="Folder to write to.")],
+    days: Annotated[int, typer.Option(help="Days that the server's certificate is valid.")] = 365,
+) -> None:
+    """Make the certificate and key of a server, and a CA if the folder has none.
+
+    Every site gets `ca.crt`; the other files stay on the server, and `ca.key` is best kept off it.
+    """
+    files = make_certificates(output, host, days)
+    for path in (files.ca, files.ca_key, files.server, files.server_key):
+        _say(path)
+
+
+@app.command(epilog="Example: `fda deploy key source-1 --output keys`")
+def key(
+    name: Annotated[str, typer.Argument(help="The node's name.")],
+    output: Annotated[Path, typer.Option(help="Folder to write to.")],
+) -> None:
+    """Make a node's key pair: NAME stays on the node, NAME.pub is registered with the SuperLink."""
+    for path in make_key(output, name):
+        _say(path)
+
+
+@app.command(epilog="Example: `fda deploy rehearse --output runs/rehearsal`")
+def rehearse(
+    output: Annotated[Path, typer.Option(help="Folder to write to.")],
+    dataset: Dataset = "digits",
+    shift: Shift = None,
+    method: Annotated[str, typer.Option(help="Method; `fda list` shows them.")] = "fedgp-auto",
+    rounds: Annotated[int, typer.Option(help="Rounds; each takes a few seconds a node.")] = 2,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    beta: Beta = None,
+    dataset_option: DatasetOption = [],  # noqa: B006
+    shift_option: ShiftOption = [],  # noqa: B006
+    partition: Partition = "even",
+    partition_option: PartitionOption = [],  # noqa: B006
+    method_option: MethodOption = [],  # noqa: B006
+    sources: Annotated[
+        int | None, typer.Option(help="Number of sources.", show_default="2, or those of the data set")
+    ] = None,
+    target: Target = None,
+    only_sources: OnlySources = None,
+    target_samples: TargetSamples = "50",
+    source_samples: SourceSamples = "all",
+    model: Model = "cnn",
+    model_option: ModelOption = [],  # noqa: B006
+    device: Device = "auto",
+    cpus_per_client: Cpus = 1,
+    data_dir: DataDir = None,
+) -> None:
+    """Rehearse a federation on this machine: a SuperLink with TLS and authentication, a SuperNode a domain.
+
+    Everything is taken down again at the end, also after an error; OUTPUT holds the run and each
+    process's log.
+    """
+    if sources is None and dataset in DATASETS and DATASETS[dataset].domains == ():
+        sources = 2
+    config = RunConfig(**settings_of(locals()))
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    with console.status("") as status:
+
+        def on_step(step: str) -> None:
+            console.print(step, highlight=False)
+            status.update(step)
+
+        def on_round(record: Record) -> None:
+            accuracy = record.get("accuracy")
+            shown = "" if accuracy is None else f": target accuracy {100 * accuracy:.1f}%"
+            on_step(f"Round {record['round']} of {config.all_rounds} is done{shown}")
+
+        history = run_rehearsal(config, output, on_step=on_step, on_round=on_round)
+    console.print(_table(config, history))
+    console.print(f"Written to {escape(str(output))}", soft_wrap=True)
+
+
+def _table(config: RunConfig, history: list[Record]) -> Table:
+    """A line a round."""
+    names = config.data.source_names
+    table = Table(title=f"{METHODS[config.method].label} on {config.dataset}, over SuperLink and SuperNodes")
+    for column in ("Round", "Accuracy (%)", *(f"β of {name}" for name in names), "Trouble"):
+        table.add_column(column, justify="left" if column == "Trouble" else "right")
+    for record in history:
+        accuracy = record.get("accuracy")
+        betas = [record["sources"].get(name, {}).get("beta") for name in names]
+        trouble = [record["held"], *(f"{drop['domain']}: {drop['reason']}" for drop in record["dropped"])]
+        table.add_row(
+            str(record["round"]),
+            "-" if accuracy is None else f"{100 * accuracy:.1f}",
+            *("-" if beta is None else f"{beta:.2f}" for beta in betas),
+            escape("; ".join(filter(None, trouble))),
+        )
+    return table
+
+
+def _say(path: Path) -> None:
+    console.print(escape(str(path)), soft_wrap=True, highlight=False)

@@ -1,0 +1,85 @@
+"""A whole federation rehearsed on this machine: real processes, one run, and everything taken down again."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fda_flower.config import RunConfig
+from fda_flower.deployment.federation import Federation, NodeConfig
+from fda_flower.deployment.submission import run_deployed
+from fda_flower.errors import ConfigError
+from fda_flower.reporting import write_summary
+from fda_flower.strategies.run_folder import Record
+
+
+def rehearse(
+    config: RunConfig,
+    output: Path,
+    *,
+    on_step: Callable[[str], None] = lambda step: None,
+    on_round: Callable[[Record], None] | None = None,
+) -> list[Record]:
+    """Run over a SuperLink with TLS and node authentication and a SuperNode for each domain, on loopback.
+
+    Certificates, keys, the database and all processes are gone afterwards, also after an error or an
+    interrupt; `output` holds the run, as a local one, and ``logs`` with what each process said.
+
+    Parameters
+    ----------
+    config : RunConfig
+        What to run.
+    output : Path
+        A folder that is empty or not there yet.
+    on_step : callable, optional
+        Called with what is done next, in words.
+    on_round : callable, optional
+        Called with each round's record as the round ends.
+
+    Returns
+    -------
+    list[Record]
+        The record of each round.
+
+    Raises
+    ------
+    ConfigError
+        If the folder is not empty.
+    RunError
+        If a process does not start, or the run could not go on.
+    """
+    output = output.absolute()
+    if output.is_file() or (output.is_dir() and any(output.iterdir())):
+        raise ConfigError(f"'{output}' is there already: choose another --output")
+    if config.data_dir is not None:
+        # Processes run in folders of their own.
+        config = replace(config, data_dir=str(Path(config.data_dir).absolute()))
+    nodes = node_configs(config)
+    with TemporaryDirectory(prefix="fda-rehearsal-") as folder:
+        try:
+            on_step(f"Starting a SuperLink and {len(nodes)} SuperNodes: {', '.join(nodes)}")
+            with Federation(Path(folder), nodes) as federation:
+                on_step(f"Running {config.all_rounds} rounds")
+                history, _ = run_deployed(
+                    config,
+                    federation.connection,
+                    output,
+                    on_round=on_round,
+                    environment=federation.environment,
+                )
+                on_step("Taking everything down")
+        finally:
+            if (logs := Path(folder) / "logs").is_dir():
+                shutil.copytree(logs, output / "logs", dirs_exist_ok=True)
+    write_summary(output, config, history)
+    return history
+
+
+def node_configs(config: RunConfig) -> dict[str, NodeConfig]:
+    """The node configuration of each domain of a run, by the domain."""
+    target = config.data.target_name
+    return {
+        domain: {"domain": domain, "role": "target" if domain == target else "source"}
+        for domain in config.data.domain_names
+    }

@@ -1,0 +1,164 @@
+"""The rehearsal: a node a domain, one run, and nothing left but the output folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from fda_flower import RunConfig, run
+from fda_flower.deployment import rehearsal, rehearse
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.strategies import RunFolder
+
+HISTORY = [{"round": 1, "accuracy": 0.5, "held": None, "dropped": [], "sources": {}, "seconds": {}}]
+
+
+@pytest.fixture
+def faked(monkeypatch):
+    """What was asked of the federation and of the run, without processes."""
+    seen = {}
+
+    class FakeFederation:
+        connection, environment = "there", {"FLWR_HOME": "home"}
+
+        def __init__(self, folder, nodes):
+            seen.update(folder=folder, nodes=nodes)
+
+        def __enter__(self):
+            (seen["folder"] / "logs").mkdir()
+            (seen["folder"] / "logs" / "superlink.log").write_text("said", encoding="utf-8")
+            return self
+
+        def __exit__(self, *error):
+            seen["ended"] = True
+
+    def run_deployed(config, connection, output, *, on_round, environment):
+        seen.update(config=config, connection=connection, environment=environment)
+        output.mkdir()
+        if "fails" in seen:
+            raise RunError("no luck")
+        on_round(HISTORY[0])
+        return HISTORY, {}
+
+    monkeypatch.setattr(rehearsal, "Federation", FakeFederation)
+    monkeypatch.setattr(rehearsal, "run_deployed", run_deployed)
+    return seen
+
+
+def test_there_is_a_node_for_each_domain_with_its_role(faked, tmp_path):
+    rehearse(RunConfig(sources=2, rounds=1), tmp_path / "out", on_round=lambda record: None)
+    assert faked["nodes"] == {
+        "source-1": {"domain": "source-1", "role": "source"},
+        "source-2": {"domain": "source-2", "role": "source"},
+        "target": {"domain": "target", "role": "target"},
+    }
+    assert (faked["connection"], faked["environment"]) == ("there", {"FLWR_HOME": "home"})
+
+
+def test_the_output_is_the_run_and_the_logs_and_the_rest_is_gone(faked, tmp_path):
+    steps, rounds = [], []
+    history = rehearse(RunConfig(rounds=1), tmp_path / "out", on_step=steps.append, on_round=rounds.append)
+    assert history == rounds == HISTORY
+    assert len(steps) == 3
+    assert (tmp_path / "out" / "logs" / "superlink.log").read_text(encoding="utf-8") == "said"
+    assert json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))["last5"] == 50
+    assert not faked["folder"].exists()
+
+
+def test_a_run_that_fails_leaves_its_logs_and_nothing_else(faked, tmp_path):
+    faked["fails"] = True
+    with pytest.raises(RunError, match="no luck"):
+        rehearse(RunConfig(rounds=1), tmp_path / "out", on_round=lambda record: None)
+    assert faked["ended"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["logs"]
+    assert not faked["folder"].exists()
+
+
+def test_a_folder_of_data_is_found_from_everywhere(faked, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rehearse(RunConfig(rounds=1, data_dir="data"), tmp_path / "out", on_round=lambda record: None)
+    assert faked["config"].data_dir == str(tmp_path / "data")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_an_output_that_is_there_is_refused_before_anything_starts(faked, tmp_path, kind):
+    output = tmp_path / "out"
+    if kind == "folder":
+        output.mkdir()
+        (output / "config.json").touch()
+    else:
+        output.touch()
+    with pytest.raises(ConfigError, match=r"out' is there already: choose another --output"):
+        rehearse(RunConfig(rounds=1), output)
+    assert faked == {}
+
+
+# The real thing
+
+
+def start(tmp_path, *options):
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "home").mkdir()
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-c", "from fda_flower.cli import main; main()"),
+            *("deploy", "rehearse", "--output", "out", "--device", "cpu", *options),
+        ],
+        cwd=tmp_path,
+        env=os.environ
+        | {"TMPDIR": str(tmp_path / "tmp"), "HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def left_over(tmp_path):
+    """Processes of the rehearsal, by the folder that they run in, and files that are not its output."""
+    processes = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and process.cwd().startswith(str(tmp_path)):
+                processes.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    files = [p for p in tmp_path.rglob("*") if p.is_file() and tmp_path / "out" not in p.parents]
+    return processes, files
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(tmp_path):
+    done = start(tmp_path, "--seed", "3")
+    said, _ = done.communicate(timeout=540)
+    assert done.returncode == 0, said
+    assert "Round 2 of 2 is done" in said
+    assert "β of source-2" in said
+    local = run(sources=2, rounds=2, seed=3, device="cpu")
+    model, rounds, _ = RunFolder(tmp_path / "out").load_checkpoint()
+    assert rounds == 2
+    for name, array in local.model.items():
+        assert model[name].tobytes() == array.tobytes()
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"rounds.jsonl", "summary.json", "logs"}
+    assert left_over(tmp_path) == ([], [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_takes_everything_down(tmp_path, number):
+    command = start(tmp_path, "--rounds", "50")
+    said = ""
+    while "Running 50 rounds" not in said:
+        said += command.stdout.readline()
+    time.sleep(3)
+    processes, _ = left_over(tmp_path)
+    assert len(processes) >= 8
+    command.send_signal(number)
+    command.communicate(timeout=120)
+    assert command.returncode != 0
+    assert left_over(tmp_path) == ([], [])

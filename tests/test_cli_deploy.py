@@ -1,0 +1,120 @@
+"""`fda deploy`: what the options become, what is printed, and the exit codes."""
+
+import signal
+import sys
+
+import pytest
+
+from fda_flower import RunConfig, cli
+from fda_flower.cli import deploy
+from fda_flower.errors import RunError
+
+RECORD = {
+    "round": 1,
+    "accuracy": 0.5,
+    "held": None,
+    "dropped": [{"domain": "source-2", "reason": "its node is [offline]"}],
+    "sources": {"source-1": {"beta": 0.25}},
+    "seconds": {},
+}
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    for name, value in {"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("FDA_DATA_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def fda(monkeypatch, capsys):
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["fda", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        captured = capsys.readouterr()
+        return exit_.value.code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def rehearsed(monkeypatch):
+    """What `fda deploy rehearse` asks for, without processes."""
+    calls = []
+
+    def rehearse(config, output, *, on_step, on_round):
+        calls.append((config, str(output)))
+        on_step("Starting")
+        on_round(RECORD)
+        return [RECORD]
+
+    monkeypatch.setattr(deploy, "run_rehearsal", rehearse)
+    return calls
+
+
+def test_certificates_are_made_and_named(fda, tmp_path):
+    hosts = ("--host", "localhost", "--host", "127.0.0.1")
+    code, out, err = fda("deploy", "certificates", *hosts, "--output", "c")
+    assert (code, err) == (0, "")
+    assert out.split() == [
+        str(tmp_path / "c" / name) for name in ("ca.crt", "ca.key", "server.crt", "server.key")
+    ]
+    code, _, err = fda("deploy", "certificates", *hosts, "--output", "c")
+    assert code == 2
+    assert "server.crt' is there already" in err
+
+
+def test_a_key_is_made_and_named(fda, tmp_path):
+    code, out, err = fda("deploy", "key", "target", "--output", "k")
+    assert (code, err) == (0, "")
+    assert out.split() == [str(tmp_path / "k" / "target"), str(tmp_path / "k" / "target.pub")]
+    assert fda("deploy", "key", "target", "--output", "k")[0] == 2
+
+
+def test_a_rehearsal_ends_with_its_table(fda, rehearsed):
+    code, out, err = fda("deploy", "rehearse", "--output", "out")
+    assert (code, err) == (0, "")
+    assert "Round 1 of 2 is done: target accuracy 50.0%" in out
+    (row,) = [line for line in out.splitlines() if "50.0 " in line]
+    assert [cell.strip() for cell in row.strip("│").split("│")] == [
+        *("1", "50.0", "0.25", "-", "source-2: its node is [offline]")
+    ]
+    assert out.endswith("Written to out\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ([], {"sources": 2}),
+        (["--sources", "3", "--rounds", "5"], {"sources": 3, "rounds": 5}),
+        (["--method", "fedda", "--beta", "0.3", "--seed", "4"], {"method": "fedda", "beta": 0.3, "seed": 4}),
+        (["--dataset", "pacs", "--model", "resnet18"], {"dataset": "pacs", "model": "resnet18"}),
+        (["--shift", "noise", "--shift-option", "std=0.2"], {"shift": "noise", "shift_options": "std=0.2"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_the_options_become_settings(fda, rehearsed, options, settings):
+    assert fda("deploy", "rehearse", "--output", "out", *options)[0] == 0
+    sources = {} if "dataset" in settings else {"sources": 2}
+    assert rehearsed == [(RunConfig(**{"rounds": 2, **sources, **settings}), "out")]
+
+
+def test_a_rehearsal_that_fails_is_one_line_and_exit_code_1(fda, monkeypatch):
+    def fails(*args, **kwargs):
+        raise RunError("no luck")
+
+    monkeypatch.setattr(deploy, "run_rehearsal", fails)
+    assert fda("deploy", "rehearse", "--output", "out") == (1, "", "Error: no luck\n")
+
+
+def test_a_wrong_setting_is_one_line_and_exit_code_2_before_anything_starts(fda, rehearsed):
+    code, _, err = fda("deploy", "rehearse", "--output", "out", "--method", "nope")
+    assert code == 2
+    assert err.startswith("Error: unknown method 'nope'")
+    assert rehearsed == []
