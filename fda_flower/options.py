@@ -1,6 +1,7 @@
 """Named options given as text: checked against a signature before anything runs."""
 
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -57,14 +58,22 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
 
 
 def split_options(text: str) -> dict[str, str]:
-    """``"angle=90 invert=false"`` as a dictionary; a `ConfigError` if a part is not NAME=VALUE."""
+    """``"angle=90 domains=a,New York"`` as a dictionary; a `ConfigError` if a part has no name or value."""
     options = {}
-    for part in text.split():
+    for part in re.split(r"\s+(?=\S*=)", text.strip()) if text.strip() else ():
         name, equals, value = part.partition("=")
         if not (name and equals and value):
             raise ConfigError(f"option '{part}' is not of the form NAME=VALUE")
         options[name] = value
     return options
+
+
+def split_names(what: str, text: str) -> tuple[str, ...]:
+    """``"a, b"`` as names; a `ConfigError` that calls them `what` if one is empty or there twice."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise ConfigError(f"{what} is '{text}': give names separated by commas, each of them once")
+    return names
 
 
 def _annotated(build: Callable[..., Any]) -> Any:

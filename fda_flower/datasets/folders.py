@@ -1,25 +1,22 @@
 """Data sets of image folders, as DomainBed lays them out: ``<folder>/<domain>/<class>/<image>``."""
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import cast
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
-from fda_flower.datasets.samples import Samples, Split
+from fda_flower.datasets.image_files import CHANNELS, ImageFiles
+from fda_flower.datasets.own import own_folder, warn_of_one
+from fda_flower.datasets.samples import Samples, Split, Splits
 from fda_flower.errors import ConfigError
+from fda_flower.options import split_names
 from fda_flower.seeds import derive_seed
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
-CHANNELS = 3
 TEST_SHARE = 0.2
-CPU = torch.device("cpu")
 
 MEMORY_LIMIT = 4 * 2**30
 """Bytes that a data set's decoded images may take; those of a larger one are read batch by batch."""
@@ -40,7 +37,8 @@ def load(
     data_dir: Path | None,
     seed: int,
     image_size: int = 224,
-) -> dict[str, Split]:
+    classes: str = "",
+) -> Splits:
     """The domains, each with four fifths of every class to train on and a fifth to test on.
 
     Parameters
@@ -48,7 +46,7 @@ def load(
     folder : str
         The data set's folder in `data_dir`; it is only read.
     domains : tuple of str
-        The folders of its domains. The classes are the folders with images in any of them, by name.
+        The folders of its domains. One has to be there only when it is asked for.
     source : str
         Where to get the data set, for errors.
     data_dir : Path, optional
@@ -57,98 +55,78 @@ def load(
         Decides, for each domain by itself, which images are tested on.
     image_size : int
         Height and width in pixels that images are resized to; they are RGB.
+    classes : str
+        The classes, separated by commas, in the order of their numbers. Default: the folders with images in
+        any of the domains that are there, by name.
 
     Returns
     -------
-    dict[str, Split]
+    Splits
         By domain; images are uint8, ``(n, 3, image_size, image_size)``, or `ImageFiles` of this shape
         where all would take more than `MEMORY_LIMIT`.
 
     Raises
     ------
     ConfigError
-        If a folder is missing or has no image, an image is damaged, or `image_size` is below 1.
+        If a folder is missing or has no image, an image is damaged, or an option cannot work.
     """
-    if image_size < 1:
-        raise ConfigError(f"option 'image_size' of {folder} is {image_size}, it must be at least 1")
     root = _root(folder, source, data_dir)
-    files = {domain: _files(root / domain, source) for domain in domains}
-    classes = sorted({name for found in files.values() for name in found})
-    _log_missing_classes(folder, files, classes)
-    total = sum(len(paths) for found in files.values() for paths in found.values())
-    in_memory = total * CHANNELS * image_size**2 <= MEMORY_LIMIT
-
-    def samples(pairs: Labelled) -> Samples:
-        images = ImageFiles(tuple(path for path, _ in pairs), image_size)
-        x = images[torch.arange(len(pairs))] if in_memory else cast(Tensor, images)
-        return Samples(x, torch.tensor([label for _, label in pairs], dtype=torch.int64))
-
-    splits = {}
-    for domain, found in files.items():
-        train, test = _divide(found, classes, derive_seed(seed, domain))
-        splits[domain] = Split(samples(train), samples(test), len(classes))
-    return splits
+    remedy = f"get it from {source}, and put it there"
+    return _splits(folder, root, domains, remedy, seed, image_size, classes)
 
 
-@dataclass(frozen=True)
-class ImageFiles:
-    """Image files in the place of a tensor in `Samples`: chosen as files, decoded when indexed.
+def load_own(
+    data_dir: Path | None, seed: int, domains: str, image_size: int = 224, classes: str = ""
+) -> Splits:
+    """A consortium's own images: the domains are folders of `data_dir`; see `load`.
 
-    Attributes
+    Parameters
     ----------
-    paths : tuple of Path
-        The files.
-    size : int
-        Height and width in pixels that images are resized to.
-    device : torch.device
-        Where decoded images go.
+    domains : str
+        The domains, separated by commas.
     """
+    names = split_names("option 'domains'", domains)
+    remedy = "put the domain's images there, in a folder for each class"
+    return _splits("images", own_folder("images", data_dir), names, remedy, seed, image_size, classes)
 
-    paths: tuple[Path, ...]
-    size: int
-    device: torch.device = CPU
-    dtype: ClassVar[torch.dtype] = torch.uint8
 
-    def __len__(self) -> int:
-        return len(self.paths)
+def _splits(
+    name: str,
+    root: Path,
+    domains: tuple[str, ...],
+    remedy: str,
+    seed: int,
+    image_size: int,
+    classes: str,
+) -> Splits:
+    if image_size < 1:
+        raise ConfigError(f"option 'image_size' of {name} is {image_size}, it must be at least 1")
+    named = list(split_names("option 'classes'", classes)) if classes else []
 
-    @property
-    def shape(self) -> torch.Size:
-        """``(n, 3, size, size)``."""
-        return torch.Size([len(self), CHANNELS, self.size, self.size])
+    @cache
+    def files_there() -> dict[str, Files]:
+        return {domain: _files(root / domain) for domain in domains if (root / domain).is_dir()}
 
-    def to(self, device: torch.device) -> "ImageFiles":
-        """The same files, decoded for another device."""
-        return replace(self, device=device)
+    def read(domain: str) -> Split:
+        there = files_there()
+        _check_domain(root / domain, there.get(domain), named, remedy)
+        labels = named or sorted({label for files in there.values() for label in files})
+        if missing := [label for label in labels if label not in there[domain]]:
+            logger.warning("%s: classes without an image: %s has no %s", name, domain, ", ".join(missing))
+        if not named and len(there) == 1 < len(domains):
+            warn_of_one(name, domain, len(labels))
+        total = sum(len(paths) for files in there.values() for paths in files.values())
+        in_memory = total * CHANNELS * image_size**2 <= MEMORY_LIMIT
 
-    def index_select(self, dim: int, index: Tensor) -> "ImageFiles":
-        """The files at these positions, not yet decoded; `dim` is 0."""
-        return replace(self, paths=tuple(self.paths[i] for i in index.tolist()))
+        def samples(pairs: Labelled) -> Samples:
+            images = ImageFiles(tuple(path for path, _ in pairs), image_size)
+            x = images[torch.arange(len(pairs))] if in_memory else cast(Tensor, images)
+            return Samples(x, torch.tensor([label for _, label in pairs], dtype=torch.int64))
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        """The images at these positions, uint8, shape ``(len(indices), 3, size, size)``.
+        train, test = _divide(there[domain], labels, derive_seed(seed, domain))
+        return Split(samples(train), samples(test), len(labels), tuple(labels))
 
-        Raises
-        ------
-        ConfigError
-            If one cannot be decoded; it names the file.
-        """
-        images = np.empty((len(indices), *self.shape[1:]), dtype=np.uint8)
-        with ThreadPoolExecutor() as pool:
-            decoded = pool.map(self._decode, (self.paths[i] for i in indices.tolist()))
-            for i, image in enumerate(decoded):
-                images[i] = image
-        return torch.from_numpy(images).to(self.device)
-
-    def _decode(self, path: Path) -> NDArray[np.uint8]:
-        try:
-            with Image.open(path) as image:
-                # 16 bits of grey are scaled to 8: Pillow's conversion would cut them off at white.
-                eight_bits = image.point(lambda grey: grey / 256) if image.mode[0] == "I" else image
-                rgb = eight_bits.convert("RGB").resize((self.size, self.size), Image.Resampling.BILINEAR)
-        except Exception as error:  # Pillow's decoders raise errors of many kinds.
-            raise ConfigError(f"the image '{path}' is damaged ({error}): get it again") from error
-        return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+    return Splits(domains, read)
 
 
 def _root(folder: str, source: str, data_dir: Path | None) -> Path:
@@ -163,36 +141,34 @@ def _root(folder: str, source: str, data_dir: Path | None) -> Path:
     return root
 
 
-def _files(place: Path, source: str) -> Files:
-    if not place.is_dir():
-        found = ", ".join(path.name for path in _visible(place.parent) if path.is_dir()) or "nothing"
-        raise ConfigError(
-            f"the domain folder '{place}' is missing (there is {found}): get it from {source}, "
-            "and put it there"
-        )
+def _files(place: Path) -> Files:
     files = {
         path.name: [file for file in _visible(path) if file.suffix.lower() in SUFFIXES]
         for path in _visible(place)
         if path.is_dir()
     }
-    files = {name: paths for name, paths in files.items() if paths}
+    return {name: paths for name, paths in files.items() if paths}
+
+
+def _check_domain(place: Path, files: Files | None, classes: list[str], remedy: str) -> None:
+    if files is None:
+        siblings = _visible(place.parent) if place.parent.is_dir() else []
+        found = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
+        raise ConfigError(f"the domain folder '{place}' is missing (there is {found}): {remedy}")
     if not files:
         raise ConfigError(
             f"the domain folder '{place}' has no image ({', '.join(SUFFIXES)}) in a folder of a class: "
-            f"get it from {source}"
+            f"{remedy}"
         )
-    return files
+    if classes and (others := [name for name in files if name not in classes]):
+        raise ConfigError(
+            f"the domain folder '{place}' has images of {', '.join(others)}, which the option 'classes' "
+            f"does not name ({', '.join(classes)}): name them all, or take these away"
+        )
 
 
 def _visible(place: Path) -> list[Path]:
     return sorted(path for path in place.iterdir() if not path.name.startswith("."))
-
-
-def _log_missing_classes(folder: str, files: dict[str, Files], classes: list[str]) -> None:
-    missing = {domain: [name for name in classes if name not in found] for domain, found in files.items()}
-    told = [f"{domain} has no {', '.join(names)}" for domain, names in missing.items() if names]
-    if told:
-        logger.warning("%s: classes without an image: %s", folder, "; ".join(told))
 
 
 def _divide(files: Files, classes: list[str], seed: int) -> tuple[Labelled, Labelled]:

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fda_flower.datasets.samples import Samples, Split
+from fda_flower.datasets.features import balanced, standardised
+from fda_flower.datasets.samples import Samples, Split, Splits
 from fda_flower.errors import ConfigError
 
 FILES = {"cleveland": "cleveland", "hungary": "hungarian", "switzerland": "switzerland", "va": "va"}
@@ -24,7 +25,7 @@ TRAIN_SHARE = 0.66
 FEWEST = 4
 
 
-def load(data_dir: Path | None, seed: int) -> dict[str, Split]:
+def load(data_dir: Path | None, seed: int) -> Splits:
     """The patients of each hospital, 66 % to train on, as ill (1) or not (0).
 
     As in Fed-Heart-Disease, the columns slope, ca and thal, which most hospitals lack, are left out, and so
@@ -38,13 +39,14 @@ def load(data_dir: Path | None, seed: int) -> dict[str, Split]:
     Parameters
     ----------
     data_dir : Path
-        A folder that holds ``heart_disease/`` with the four files ``processed.*.data``; it is only read.
+        A folder that holds ``heart_disease/`` with the files ``processed.*.data``; they are only read, each
+        when its hospital is asked for.
     seed : int
         Decides who is trained on.
 
     Returns
     -------
-    dict[str, Split]
+    Splits
         By hospital, with `x` of shape ``(n, 13)``.
 
     Raises
@@ -64,7 +66,7 @@ def load(data_dir: Path | None, seed: int) -> dict[str, Split]:
             "processed.*.data of the UCI Machine Learning Repository's 'Heart Disease' in DIR/heart_disease/"
         )
     folder = data_dir.expanduser() / "heart_disease"
-    return {name: _split(folder / f"processed.{part}.data", seed) for name, part in FILES.items()}
+    return Splits(tuple(FILES), lambda name: _split(folder / f"processed.{FILES[name]}.data", seed))
 
 
 def _split(path: Path, seed: int) -> Split:
@@ -75,18 +77,9 @@ def _split(path: Path, seed: int) -> Split:
             "needed: get it again"
         )
     labels = (rows[:, LABEL] > 0).long()
-    train, test = _balanced(labels, int(TRAIN_SHARE * len(rows)), torch.Generator().manual_seed(seed))
-    samples = Samples(_standardised(_features(rows), train), labels)
+    train, test = balanced(labels, int(TRAIN_SHARE * len(rows)), torch.Generator().manual_seed(seed))
+    samples = Samples(standardised(_features(rows), train), labels)
     return Split(samples.take(train), samples.take(test), 2)
-
-
-def _balanced(labels: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Positions of `count` samples, evenly spread over the samples in order of label, and of the others."""
-    order = torch.randperm(len(labels), generator=generator)
-    order = order[labels[order].argsort(stable=True)]
-    due = (torch.arange(len(labels) + 1) * count + len(labels) - 1) // len(labels)
-    chosen = due.diff() > 0
-    return order[chosen], order[~chosen]
 
 
 def _read(path: Path) -> list[list[float]]:
@@ -123,9 +116,3 @@ def _row(path: Path, number: int, line: str) -> list[float]:
 def _features(rows: Tensor) -> Tensor:
     indicators = [rows[:, column] == level for column, levels in LEVELS.items() for level in levels[1:]]
     return torch.cat([rows[:, NUMBERS], torch.stack(indicators, dim=1)], dim=1)
-
-
-def _standardised(x: Tensor, train: Tensor) -> Tensor:
-    deviation, mean = torch.std_mean(x[train], dim=0, correction=0)
-    constant = x[train].amax(dim=0) == x[train].amin(dim=0)
-    return ((x - mean) / deviation.where(~constant, 1.0)).float()

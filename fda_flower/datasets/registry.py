@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from fda_flower.datasets import cifar10, digits, folders, heart, mnist, rbf
+from fda_flower.datasets import cifar10, digits, folders, heart, mnist, rbf, table
 from fda_flower.datasets.samples import Split
+from fda_flower.errors import ConfigError
+from fda_flower.options import split_names
 
 Loaded = Split | Mapping[str, Split]
 """The samples of one data set, or of each of its domains."""
@@ -24,16 +26,31 @@ class Dataset:
         One line for ``fda list``.
     load : callable
         From the folder of data and a seed to its samples; further keyword arguments are its options.
-    domains : tuple of str
-        Its own domains, if it has any; `load` then returns a `Split` for each of them, in this order.
+    domains : tuple of str, optional
+        Its own domains, if it has any; `load` then returns a `Split` for each of them, in this order. None
+        where its option ``domains`` names them.
     shift : str
         The shift that makes domains of it where none is named, unless it has its own.
     """
 
     summary: str
     load: Callable[..., Loaded]
-    domains: tuple[str, ...] = ()
+    domains: tuple[str, ...] | None = ()
     shift: str = "rotate"
+
+    def own_domains(self, options: Mapping[str, str | int | float | bool]) -> tuple[str, ...]:
+        """The domains of its own, as they are or as its options name them.
+
+        Raises
+        ------
+        ConfigError
+            If its options have to name them and do not.
+        """
+        if self.domains is not None:
+            return self.domains
+        if "domains" not in options:
+            raise ConfigError("option 'domains' is missing: name the domains, separated by commas")
+        return split_names("option 'domains'", str(options["domains"]))
 
 
 def _folders(summary: str, folder: str, domains: str, source: str = DOMAINBED) -> Dataset:
@@ -66,5 +83,7 @@ DATASETS: dict[str, Dataset] = {
         "office things, 10 classes", "office_caltech_10", "amazon, caltech, dslr, webcam", OFFICE_CALTECH
     ),
     "heart": Dataset("740 patients of four hospitals, 2 classes", heart.load, tuple(heart.FILES)),
+    "images": Dataset("your own images, in folders DOMAIN/CLASS/", folders.load_own, None),
+    "table": Dataset("your own tables of numbers, in files DOMAIN.csv", table.load, None),
     "rbf": Dataset("a synthetic regression with a shift to choose", rbf.load, ("source", "target")),
 }

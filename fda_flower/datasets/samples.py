@@ -1,7 +1,8 @@
 """Labelled samples as tensors in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ class Samples:
     x : Tensor
         Images in [0, 1], float32, shape ``(n, channels, height, width)``, or uint8 in [0, 255]; or
         features, float32, shape ``(n, features)``. It may be anything that can be indexed by a tensor,
-        moved by ``to``, and, to take samples, cut by ``index_select``: `folders.ImageFiles`.
+        moved by ``to``, and, to take samples, cut by ``index_select``: `ImageFiles`.
     y : Tensor
         Classes, int64, shape ``(n,)``; or, where the task is a regression, float32, ``(n, outputs)``.
     noise : float
@@ -67,11 +68,50 @@ class Samples:
 
 @dataclass(frozen=True)
 class Split:
-    """A data set before it is shifted: samples to train on, samples to test on."""
+    """A data set before it is shifted, or one of its own domains.
+
+    Attributes
+    ----------
+    train, test : Samples
+        Samples to train on, and to test on.
+    classes : int
+        Number of classes; of outputs where the task is a regression.
+    class_names, features : tuple of str
+        Names of the classes and of the features, in order; empty where they have none.
+    """
 
     train: Samples
     test: Samples
     classes: int
+    class_names: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+
+
+class Splits(Mapping[str, Split]):
+    """The domains of a data set, each read once, when it is asked for: a site has no files but its own.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The domains.
+    read : callable
+        From a domain's name to its samples.
+    """
+
+    def __init__(self, names: tuple[str, ...], read: Callable[[str], Split]) -> None:
+        self._names = names
+        self._read = cache(read)
+
+    def __getitem__(self, name: str) -> Split:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,9 @@ from fda_flower.datasets import (
     Split,
     federation,
     folders,
+    load_domain,
     load_federation,
+    table,
 )
 from fda_flower.datasets.shifts import summary
 
@@ -53,6 +55,9 @@ OPTIONS = {"cifar-10": {"subset": "exact"}}
 MADE_CLASSES, FOLDER_IMAGES, IMAGE_SIZE = ("ant", "bee", "cat"), 14, 8
 """Image folders are read in part, or made where nothing is in `FILES`: so many images of each class."""
 
+MADE_DOMAINS, TABLE_ROWS = ("north", "south", "west"), 60
+"""Of a consortium's own data, which are made."""
+
 
 def there(name: str) -> bool:
     return name not in FILES or (DATA_DIR is not None and (Path(DATA_DIR) / FILES[name]).is_dir())
@@ -64,8 +69,8 @@ def case(dataset: str, *shift: str | None) -> Any:
     return pytest.param(dataset, *shift, marks=pytest.mark.skipif(not there(dataset), reason=reason))
 
 
-SHIFTED = [name for name, dataset in DATASETS.items() if not dataset.domains]
-OWN = [case(name, None) for name, dataset in DATASETS.items() if dataset.domains]
+SHIFTED = [name for name, dataset in DATASETS.items() if dataset.domains == ()]
+OWN = [case(name, None) for name, dataset in DATASETS.items() if dataset.domains != ()]
 SPY_CASES = [case(SPY, shift) for shift in SHIFTS]
 
 every_case = pytest.mark.parametrize(
@@ -112,23 +117,48 @@ def part_of_folders(name: str, root: Path) -> Callable[[Path | None, int], Any]:
     """The first images of each class of image folders, linked to in a folder of the test's, or made there."""
     load = DATASETS[name].load
     assert isinstance(load, partial)
-    generator = torch.Generator().manual_seed(0)
-    for domain in DATASETS[name].domains:
+    for domain in DATASETS[name].domains or ():
         real = Path(DATA_DIR or "") / FILES[name] / domain if name in FILES else None
         for label in sorted(path.name for path in real.iterdir()) if real else MADE_CLASSES:
             place = root / load.args[0] / domain / label
             place.mkdir(parents=True)
             for image in sorted((real / label).iterdir())[:FOLDER_IMAGES] if real else ():
                 (place / image.name).symlink_to(image)
-            for i in range(0 if real else FOLDER_IMAGES):
-                pixels = torch.randint(256, (9, 7, 3), generator=generator, dtype=torch.uint8)
-                Image.fromarray(pixels.numpy()).save(place / f"{i}.png")
+            if not real:
+                make_images(place)
     return lambda data_dir, seed: load(root, seed, image_size=IMAGE_SIZE)
+
+
+def make_images(place: Path) -> None:
+    generator = torch.Generator().manual_seed(len(list(place.parents[1].rglob("*.png"))))
+    for i in range(FOLDER_IMAGES):
+        pixels = torch.randint(256, (9, 7, 3), generator=generator, dtype=torch.uint8)
+        Image.fromarray(pixels.numpy()).save(place / f"{i}.png")
+
+
+def own_images(root: Path) -> Callable[[Path | None, int], Any]:
+    """A consortium's images, made."""
+    for domain, label in product(MADE_DOMAINS, MADE_CLASSES):
+        (root / domain / label).mkdir(parents=True)
+        make_images(root / domain / label)
+    domains = ",".join(MADE_DOMAINS)
+    return lambda data_dir, seed: folders.load_own(root, seed, domains, IMAGE_SIZE)
+
+
+def own_tables(root: Path) -> Callable[[Path | None, int], Any]:
+    """A consortium's tables, made."""
+    root.mkdir()
+    generator = torch.Generator().manual_seed(0)
+    for domain in MADE_DOMAINS:
+        x = torch.randn(TABLE_ROWS, 2, generator=generator)
+        rows = [f"{a},{i % 3},{b}" for i, (a, b) in enumerate(x.tolist())]
+        (root / f"{domain}.csv").write_text("\n".join(["age,ill,height", *rows]))
+    return lambda data_dir, seed: table.load(root, seed, ",".join(MADE_DOMAINS), label="ill")
 
 
 def forget() -> None:
     """Load afresh what is asked for next."""
-    for cached in (load_federation, federation._load):
+    for cached in (load_federation, load_domain, federation._load):
         cached.cache_clear()
 
 
@@ -138,11 +168,13 @@ def _parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     forget()
     with pytest.MonkeyPatch.context() as patch:
         for name, dataset in list(DATASETS.items()):
-            if name in FILES and not dataset.domains:
+            if name in FILES and name in SHIFTED:
                 load: Callable[..., Any] = part_of(dataset, **OPTIONS.get(name, {}))
                 patch.setitem(DATASETS, name, replace(dataset, load=load))
             elif getattr(dataset.load, "func", None) is folders.load and there(name):
                 patch.setitem(DATASETS, name, replace(dataset, load=part_of_folders(name, root)))
+        for name, made in (("images", own_images(root / "own")), ("table", own_tables(root / "tables"))):
+            patch.setitem(DATASETS, name, replace(DATASETS[name], load=made, domains=MADE_DOMAINS))
         patch.setitem(DATASETS, SPY, Dataset("made for a test", lambda data_dir, seed: spy_split()))
         yield
     forget()
@@ -183,7 +215,7 @@ def test_the_target_is_one_of_the_domains_and_the_others_are_the_sources(
 ) -> None:
     spec = spec_of(dataset, shift)
     federation = load_federation(spec)
-    own = DATASETS[dataset].domains
+    own = DATASETS[dataset].domains or ()
     assert federation.target == spec.target_name == (SHIFTS[shift].default_target if shift else own[-1])
     assert federation.target in federation.domains
     assert spec.source_names == sorted(set(federation.domains) - {federation.target})
@@ -267,6 +299,20 @@ def test_the_same_spec_gives_the_same_bits_when_loaded_afresh(dataset: str, shif
     assert second is not first
     for (name, *ours), (_, *others) in zip(sets_of(first), sets_of(second), strict=True):
         assert all(map(torch.equal, ours, others)), name
+
+
+@every_case
+def test_a_site_alone_has_the_same_bits(dataset: str, shift: str | None) -> None:
+    spec = spec_of(dataset, shift, source_samples="50%")
+    whole = load_federation(spec)
+    for name in whole.domains:
+        forget()
+        site = load_domain(spec, name)
+        assert list(site.domains) == [name]
+        assert replace(site, domains={}) == replace(whole, domains={})
+        alone = replace(whole, domains={name: whole.domains[name]})
+        for (_, *ours), (_, *others) in zip(sets_of(site), sets_of(alone), strict=True):
+            assert all(map(torch.equal, ours, others)), name
 
 
 @every_case

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from fda_flower.datasets import DATASETS, Dataset, DataSpec, Federation, Samples, Split, load_federation
+from fda_flower.datasets import (
+    DATASETS,
+    Dataset,
+    DataSpec,
+    Federation,
+    Samples,
+    Split,
+    load_domain,
+    load_federation,
+)
 from fda_flower.datasets import federation as module
 from fda_flower.errors import ConfigError
 
@@ -44,10 +53,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
     monkeypatch.setitem(DATASETS, "materials", Dataset("made for a test", load, OWN))
     monkeypatch.setitem(DATASETS, "incomplete", Dataset("made for a test", load_incomplete, OWN))
-    for cached in (load_federation, module._load):
+    for cached in (load_federation, load_domain, module._load):
         cached.cache_clear()
     yield seen
-    for cached in (load_federation, module._load):
+    for cached in (load_federation, load_domain, module._load):
         cached.cache_clear()
 
 

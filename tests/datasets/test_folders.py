@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from fda_flower.datasets import DATASETS, Dataset, DataSpec, folders, load_federation
-from fda_flower.datasets.folders import ImageFiles
+from fda_flower.datasets.image_files import ImageFiles
 from fda_flower.errors import ConfigError
 
 DATA_DIR = os.environ.get("FDA_DATA_DIR")
@@ -108,7 +108,7 @@ def test_a_class_may_be_missing_in_a_domain(made: Path, caplog: pytest.LogCaptur
 
 
 def test_a_complete_data_set_is_not_logged_about(made: Path, caplog: pytest.LogCaptureFixture) -> None:
-    load(made, 0, image_size=4)
+    dict(load(made, 0, image_size=4))
     assert caplog.messages == []
 
 
@@ -175,15 +175,19 @@ def test_a_missing_folder_is_named_with_where_to_get_it(tmp_path: Path) -> None:
 
 def test_a_missing_domain_is_named_with_those_found(made: Path) -> None:
     (made / "made/two").rename(made / "made/Two")
-    with pytest.raises(ConfigError, match=r"made/two' is missing \(there is Two, one\)"):
-        load(made, 0)
+    splits = load(made, 0)
+    assert splits["one"].classes == 3
+    with pytest.raises(
+        ConfigError, match=r"made/two' is missing \(there is Two, one\): get it .* put it there"
+    ):
+        _ = splits["two"]
 
 
 def test_a_domain_without_images_is_named(tmp_path: Path) -> None:
     (tmp_path / "made/one/ant").mkdir(parents=True)
     (tmp_path / "made/one/ant/notes.txt").write_text("no image")
     with pytest.raises(ConfigError, match=r"made/one' has no image \(\.bmp.*get it from its authors"):
-        load(tmp_path, 0)
+        _ = load(tmp_path, 0)["one"]
 
 
 def test_a_damaged_image_is_named(made: Path) -> None:
@@ -191,10 +195,10 @@ def test_a_damaged_image_is_named(made: Path) -> None:
     make(path, 1)
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(ConfigError, match=r"the image '.*made/two/cat/cut\.png' is damaged .*: get it again"):
-        load(made, 0, image_size=4)
+        _ = load(made, 0, image_size=4)["two"]
     path.write_text("no image")
     with pytest.raises(ConfigError, match=r"cut\.png' is damaged"):
-        load(made, 0, image_size=4)
+        _ = load(made, 0, image_size=4)["two"]
 
 
 @pytest.mark.parametrize("size", [0, -3])
@@ -203,10 +207,16 @@ def test_an_image_has_at_least_one_pixel(made: Path, size: int) -> None:
         load(made, 0, image_size=size)
 
 
-def test_the_size_is_the_only_option() -> None:
-    assert DataSpec("pacs", dataset_options=(("image-size", "64"),)).dataset_options == (("image_size", 64),)
+def test_the_options_are_the_size_and_the_classes() -> None:
+    given = (("image-size", "64"), ("classes", "dog,cat"))
+    assert DataSpec("pacs", dataset_options=given).dataset_options == (
+        ("classes", "dog,cat"),
+        ("image_size", 64),
+    )
     for name in ("folder", "seed", "data_dir"):
-        with pytest.raises(ConfigError, match=f"unknown option '{name}' of data set 'pacs': .* image_size"):
+        with pytest.raises(
+            ConfigError, match=f"unknown option '{name}' of data set 'pacs': .* image_size, classes"
+        ):
             DataSpec("pacs", dataset_options=((name, "1"),))
 
 

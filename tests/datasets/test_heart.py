@@ -74,10 +74,19 @@ def test_without_a_folder_it_is_told_what_to_get():
         load(None, 0)
 
 
+def test_a_hospital_alone_needs_its_own_file_only(folder):
+    whole = load(folder.parent, 0)["va"]
+    for name in ("cleveland", "hungarian", "switzerland"):
+        (folder / f"processed.{name}.data").unlink()
+    alone = load(folder.parent, 0)["va"]
+    assert torch.equal(alone.train.x, whole.train.x)
+    assert torch.equal(alone.test.x, whole.test.x)
+
+
 def test_a_missing_file_is_named(folder):
     (folder / "processed.va.data").unlink()
     with pytest.raises(ConfigError, match=r"heart_disease/processed\.va\.data' cannot be read.*put"):
-        load(folder.parent, 0)
+        _ = load(folder.parent, 0)["va"]
 
 
 @pytest.mark.parametrize(
@@ -98,14 +107,14 @@ def test_a_damaged_file_is_named_with_its_line(folder, line, words):
     path = folder / "processed.hungarian.data"
     path.write_text("\n".join([*ROWS.splitlines()[:2], line, ""]))
     with pytest.raises(ConfigError) as caught:
-        load(folder.parent, 0)
+        _ = load(folder.parent, 0)["hungary"]
     assert f"the data file '{path}' is damaged: {words}" in str(caught.value)
 
 
 def test_a_file_with_too_few_patients_is_refused(folder):
     (folder / "processed.va.data").write_text("")
     with pytest.raises(ConfigError, match=r"processed\.va\.data' has 0 patients"):
-        load(folder.parent, 0)
+        _ = load(folder.parent, 0)["va"]
 
 
 @real

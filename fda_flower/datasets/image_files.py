@@ -1,0 +1,78 @@
+"""Images that stay in their files until they are needed."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from fda_flower.errors import ConfigError
+
+CHANNELS = 3
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Image files in the place of a tensor in `Samples`: chosen as files, decoded when indexed.
+
+    Attributes
+    ----------
+    paths : tuple of Path
+        The files.
+    size : int
+        Height and width in pixels that images are resized to.
+    device : torch.device
+        Where decoded images go.
+    """
+
+    paths: tuple[Path, ...]
+    size: int
+    device: torch.device = CPU
+    dtype: ClassVar[torch.dtype] = torch.uint8
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def shape(self) -> torch.Size:
+        """``(n, 3, size, size)``."""
+        return torch.Size([len(self), CHANNELS, self.size, self.size])
+
+    def to(self, device: torch.device) -> "ImageFiles":
+        """The same files, decoded for another device."""
+        return replace(self, device=device)
+
+    def index_select(self, dim: int, index: Tensor) -> "ImageFiles":
+        """The files at these positions, not yet decoded; `dim` is 0."""
+        return replace(self, paths=tuple(self.paths[i] for i in index.tolist()))
+
+    def __getitem__(self, indices: Tensor) -> Tensor:
+        """The images at these positions, uint8, shape ``(len(indices), 3, size, size)``.
+
+        Raises
+        ------
+        ConfigError
+            If one cannot be decoded; it names the file.
+        """
+        images = np.empty((len(indices), *self.shape[1:]), dtype=np.uint8)
+        with ThreadPoolExecutor() as pool:
+            decoded = pool.map(self._decode, (self.paths[i] for i in indices.tolist()))
+            for i, image in enumerate(decoded):
+                images[i] = image
+        return torch.from_numpy(images).to(self.device)
+
+    def _decode(self, path: Path) -> NDArray[np.uint8]:
+        try:
+            with Image.open(path) as image:
+                # 16 bits of grey are scaled to 8: Pillow's conversion would cut them off at white.
+                eight_bits = image.point(lambda grey: grey / 256) if image.mode[0] == "I" else image
+                rgb = eight_bits.convert("RGB").resize((self.size, self.size), Image.Resampling.BILINEAR)
+        except Exception as error:  # Pillow's decoders raise errors of many kinds.
+            raise ConfigError(f"the image '{path}' is damaged ({error}): get it again") from error
+        return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))

@@ -1,0 +1,165 @@
+"""What defines a federation's data: names and numbers, checked before anything is loaded."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fda_flower.datasets.amounts import Amount, read_amount
+from fda_flower.datasets.partitions import PARTITIONS
+from fda_flower.datasets.registry import DATASETS
+from fda_flower.datasets.shifts import SHIFTS, Shift
+from fda_flower.errors import ConfigError, unknown
+from fda_flower.options import read_options
+
+Pairs = tuple[tuple[str, str | int | float | bool], ...]
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """What defines a federation's data.
+
+    Attributes
+    ----------
+    dataset : str
+        A name in the registry.
+    shift : str, optional
+        A name in the registry. Default: the data set's; None where its domains are its own.
+    shift_options, dataset_options, partition_options : tuple
+        Options as sorted pairs.
+    num_sources : int, optional
+        Default: the shift's.
+    target : str, optional
+        The target's domain. Default: the shift's, or the last of the data set's own.
+    target_samples : Amount, optional
+        Labelled samples of the target. Default: all it has to train on.
+    source_samples : Amount, optional
+        Samples of each source. Default: all it has.
+    partition : str
+        How training samples are dealt to the clients of a data set without domains of its own.
+    only_sources : tuple of str, optional
+        The sources that take part. Default: all.
+    seed : int
+        Decides who gets which samples.
+    data_dir : str, optional
+        The folder of data sets.
+
+    Raises
+    ------
+    ConfigError
+        If a name or number cannot work.
+    """
+
+    dataset: str
+    shift: str | None = None
+    shift_options: Pairs = ()
+    num_sources: int | None = None
+    target: str | None = None
+    target_samples: Amount | None = None
+    seed: int = 0
+    data_dir: str | None = None
+    dataset_options: Pairs = ()
+    partition: str = "even"
+    partition_options: Pairs = ()
+    source_samples: Amount | None = None
+    only_sources: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.dataset not in DATASETS:
+            raise unknown("data set", self.dataset, DATASETS)
+        load = DATASETS[self.dataset].load
+        self._read("dataset_options", f"data set '{self.dataset}'", load, "data_dir", "seed")
+        if self.partition not in PARTITIONS:
+            raise unknown("partition", self.partition, PARTITIONS)
+        self._read("partition_options", f"partition '{self.partition}'", PARTITIONS[self.partition])
+        PARTITIONS[self.partition](**dict(self.partition_options))
+        self._check_shift()
+        if self.num_sources is not None and self.num_sources < 1:
+            raise ConfigError(f"sources is {self.num_sources}, at least 1 is needed")
+        for name in ("target_samples", "source_samples"):
+            called = name.replace("_", "-")
+            object.__setattr__(self, name, read_amount(called, getattr(self, name)))
+        if self.target_name not in self.all_names:
+            raise unknown("target domain", self.target_name, self.all_names)
+        sources = [name for name in self.all_names if name != self.target_name]
+        if self.only_sources is not None and not self.only_sources:
+            raise ConfigError(f"only-sources names no source: choose some of {', '.join(sorted(sources))}")
+        for name in self.only_sources or ():
+            if name not in sources:
+                raise unknown("source", name, sources)
+
+    def _check_shift(self) -> None:
+        own = self._own_domains
+        if own:
+            for name, given, without in (
+                ("shift", self.shift, None),
+                ("sources", self.num_sources, None),
+                ("partition", self.partition, "even"),
+            ):
+                if given != without:
+                    raise ConfigError(
+                        f"{name} is {given!r}, but data set '{self.dataset}' has domains of its own "
+                        f"({', '.join(own)}): leave it out"
+                    )
+            if self.shift_options:
+                raise ConfigError(f"data set '{self.dataset}' takes no shift, and no options of one")
+            return
+        shift = DATASETS[self.dataset].shift if self.shift is None else self.shift
+        if shift not in SHIFTS:
+            raise unknown("shift", shift, SHIFTS)
+        object.__setattr__(self, "shift", shift)
+        self._read("shift_options", f"shift '{shift}'", SHIFTS[shift])
+        if self.partition != "even" and not SHIFTS[shift].takes_partition:
+            raise ConfigError(
+                f"partition is '{self.partition}', but shift '{shift}' deals evenly: leave it out"
+            )
+
+    def _read(self, name: str, what: str, build: Callable[..., Any], *hidden: str) -> None:
+        options = read_options(what, build, dict(getattr(self, name)), set(hidden))
+        object.__setattr__(self, name, tuple(sorted(options.items())))
+
+    @property
+    def shift_object(self) -> Shift:
+        """The shift with its options.
+
+        Raises
+        ------
+        ConfigError
+            If the data set's domains are its own.
+        """
+        if self.shift is None:
+            raise ConfigError(f"data set '{self.dataset}' has no shift")
+        return SHIFTS[self.shift](**dict(self.shift_options))
+
+    @property
+    def _own_domains(self) -> tuple[str, ...]:
+        return DATASETS[self.dataset].own_domains(dict(self.dataset_options))
+
+    @property
+    def all_names(self) -> list[str]:
+        """All domains, also those that do not take part."""
+        if self.shift is None:
+            return list(self._own_domains)
+        shift = self.shift_object
+        return shift.names(self.num_sources or shift.default_sources)
+
+    @property
+    def domain_names(self) -> list[str]:
+        """The domains that take part, in the order of Flower's partition ids."""
+        return [
+            name
+            for name in self.all_names
+            if self.only_sources is None or name == self.target_name or name in self.only_sources
+        ]
+
+    @property
+    def target_name(self) -> str:
+        """The target's domain."""
+        if self.target is not None:
+            return self.target
+        own = self._own_domains
+        return own[-1] if own else SHIFTS[str(self.shift)].default_target
+
+    @property
+    def source_names(self) -> list[str]:
+        """The sources' domains, in alphabetical order, as strategies have them."""
+        return sorted(set(self.domain_names) - {self.target_name})
