@@ -1,6 +1,9 @@
 """The Flower client app: what every node runs, simulated or deployed."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import torch
 from flwr.app import Context
@@ -9,8 +12,8 @@ from torch import nn
 
 from fda_flower.clients import DomainClient, SourceClient, TargetClient, serve
 from fda_flower.config import RunConfig
-from fda_flower.datasets import Domain, load_federation
-from fda_flower.errors import unknown
+from fda_flower.datasets import Domain, load_domain
+from fda_flower.errors import ConfigError
 from fda_flower.models import build_model
 
 
@@ -25,28 +28,66 @@ def make_client_app(config: RunConfig | None = None) -> ClientApp:
 
     def client_fn(context: Context) -> DomainClient:
         run = RunConfig.from_flower(context.run_config) if config is None else config
-        node = context.node_config
-        if "domain" in node:
-            return make_client(run, str(node["domain"]))
-        return make_client(run, run.data.domain_names[int(node["partition-id"])])
+        return make_client(*at_node(run, context.node_config))
 
     return serve(client_fn)
 
 
+def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]:
+    """The run as a node has it, and the node's domain.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run; the node's ``data-dir`` takes the place of its own.
+    node : Mapping
+        The node configuration: ``domain``, ``role``, ``data-dir``; in a simulation ``partition-id``.
+
+    Raises
+    ------
+    ConfigError
+        If it names no domain, or a role that is not the one that the domain has in the run.
+    """
+    data = config.data
+    if "data-dir" in node:
+        config = replace(config, data_dir=str(node["data-dir"]))
+    names = data.domain_names
+    if "domain" not in node and ("role" in node or "partition-id" not in node):
+        raise ConfigError(
+            f'the node configuration has no domain: give it one, domain="...", of {", ".join(names)}'
+        )
+    if "domain" not in node and int(node["partition-id"]) >= len(names):
+        raise ConfigError(
+            f"the simulation has more nodes than the run has domains ({', '.join(names)}): give it "
+            f"{len(names)}"
+        )
+    name = str(node["domain"]) if "domain" in node else names[int(node["partition-id"])]
+    role = "target" if name == data.target_name else "source"
+    if node.get("role", role) != role:
+        raise ConfigError(
+            f"the node of domain '{name}' has role '{node['role']}', but the run's target is "
+            f"'{data.target_name}': change the node configuration, or the run's target"
+        )
+    return config, name
+
+
 def make_client(config: RunConfig, name: str) -> DomainClient:
     """The client of one domain, with what is expensive to make cached per process."""
-    federation = load_federation(config.data)
-    if name not in federation.domains:
-        raise unknown("domain", name, federation.domains)
+    site = load_domain(config.data, name)
     device = find_device(config.device)
-    model = _model(config, federation.shape, federation.classes, device)
-    is_target = name == federation.target
+    model = _model(config, site.shape, site.classes, device)
+    is_target = name == site.target
+    about: dict[str, Any] = {"shape": list(site.shape), "classes": site.classes}
+    for key, names in (("class-names", site.class_names), ("features", site.features)):
+        if names:
+            about[key] = list(names)
     return (TargetClient if is_target else SourceClient)(
         _domain(config, name, device),
         model,
         config.target_training if is_target else config.source_training,
         config.seed,
         config.threads,
+        about,
     )
 
 
@@ -57,7 +98,7 @@ def find_device(name: str) -> torch.device:
 
 @lru_cache(maxsize=64)
 def _domain(config: RunConfig, name: str, device: torch.device) -> Domain:
-    domain = load_federation(config.data).domains[name]
+    domain = load_domain(config.data, name).domains[name]
     return Domain(name, domain.train.to(device), domain.test.to(device))
 
 

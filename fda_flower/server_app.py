@@ -1,7 +1,7 @@
 """The Flower server app: what ``flwr run`` starts, simulated or deployed."""
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
@@ -10,14 +10,17 @@ from typing import Any
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result
+from torch import nn
 
 from fda_flower.config import RunConfig
 from fda_flower.datasets import load_federation
 from fda_flower.deployment.results import sending
+from fda_flower.errors import RunError
 from fda_flower.models import build_model
 from fda_flower.reporting.summary import write_summary
 from fda_flower.seeds import derive_seed
 from fda_flower.strategies import METHODS, RunFolder
+from fda_flower.strategies.node import Node
 from fda_flower.strategies.run_folder import Record
 
 PACKAGES = ("fda-flower", "flwr", "torch", "numpy")
@@ -29,27 +32,57 @@ def run_server(
     output: RunFolder | None = None,
     on_round: Callable[[Record], None] | None = None,
 ) -> tuple[Result, list[Record]]:
-    """Run a method over a grid.
+    """Run a method over a grid; the server has no data, the nodes tell what theirs are like.
 
     Returns
     -------
     tuple[Result, list[Record]]
         Flower's result, and the record of each round.
+
+    Raises
+    ------
+    ConfigError, RunError
+        If a setting cannot work with the nodes' data, or nodes are missing or do not fit each other.
     """
-    federation = load_federation(config.data)
-    config.check_target_samples(len(federation.domains[federation.target].train))
-    seed = derive_seed(config.seed, "model")
-    model = build_model(config.model, federation.shape, federation.classes, seed, dict(config.model_options))
-    state = model.state_dict()
     strategy = METHODS[config.method].build(
         **config.strategy_options(),
-        wait_for=len(federation.domains),
-        buffers=state.keys() - dict(model.named_parameters(remove_duplicate=False)).keys(),
+        wait_for=len(config.data.domain_names),
         output=output,
         on_round=on_round,
     )
+    strategy.connect(grid)
+    if strategy.roster.target is not None and "examples" in strategy.roster.target.info:
+        config.check_target_samples(int(strategy.roster.target.info["examples"]))
+    model = make_model(config, *_form_of_data(strategy.roster.nodes))
+    state = model.state_dict()
+    strategy.buffers = state.keys() - dict(model.named_parameters(remove_duplicate=False)).keys()
     result = strategy.start(grid, ArrayRecord(state), config.all_rounds)
     return result, strategy.history
+
+
+def check_data(config: RunConfig) -> None:
+    """Load all data where all are there: a `ConfigError`, before anything runs, if they cannot work."""
+    federation = load_federation(config.data)
+    config.check_target_samples(len(federation.domains[federation.target].train))
+    make_model(config, federation.shape, federation.classes)
+
+
+def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The first global model."""
+    seed = derive_seed(config.seed, "model")
+    return build_model(config.model, shape, classes, seed, dict(config.model_options))
+
+
+def _form_of_data(nodes: Iterable[Node]) -> tuple[tuple[int, ...], int]:
+    """The shape of a sample and the number of classes: of the first that tells, since all are the same."""
+    for node in nodes:
+        shape, classes = node.info.get("shape"), node.info.get("classes")
+        if isinstance(shape, list) and isinstance(classes, int):
+            return tuple(map(int, shape)), classes
+    raise RunError(
+        "no node tells the shape of its samples and the number of classes, so that there is no model: run "
+        "this package's client app, or a client whose properties are 'shape' and 'classes'"
+    )
 
 
 def versions() -> dict[str, str]:

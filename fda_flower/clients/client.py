@@ -1,6 +1,7 @@
 """What source and target clients share: one domain, one model, one training loop."""
 
 import io
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -33,6 +34,8 @@ class DomainClient(NumPyClient):
         With the round and the domain it decides the order of samples, whichever process runs it.
     threads : int
         Torch's threads while it trains.
+    about : Mapping, optional
+        What else the server is told of the data when it asks for the role, such as their ``shape``.
     """
 
     role: ClassVar[str]
@@ -44,12 +47,18 @@ class DomainClient(NumPyClient):
         training: LocalTraining,
         seed: int = 0,
         threads: int = 1,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         self.domain = domain
         self.model = model
         self.training = training
         self._seed = seed
         self._threads = threads
+        self._about = dict(about or {})
+
+    def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
+        """The labelled samples to train on, ``examples``, and what the client was given as `about`."""
+        return {"examples": len(self.domain.train), **self._about}
 
     def get_parameters(self, config: dict[str, Any]) -> NDArrays:
         """Copies of the model's arrays, in the order of its state dictionary."""

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from logging import ERROR
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ from flwr.app.typing import MetricRecordValues
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
+from flwr.common.logger import log
 from numpy.typing import NDArray
+
+from fda_flower.errors import FdaError
 
 _BATCH_UPDATES = "batch-updates."
 
@@ -73,20 +77,29 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
 
     They come from the node configuration (``--node-config 'role="target" domain="a"'``). In a
     simulation, where it holds only ``partition-id``, that is the domain, and the strategy's ``target``
-    says which one is the target.
+    says which one is the target. A node whose client cannot be made, since its data are missing for
+    example, tells why in ``problem``, and is left out.
 
     Parameters
     ----------
     app : ClientApp
         With a train function of its own.
     client_fn : callable, optional
-        Makes a client whose attributes ``role`` and ``domain`` are told instead.
+        Makes a client whose attributes ``role`` and ``domain`` are told instead, and the properties of a
+        `NumPyClient` beside them.
     """
 
     @app.query("role")
     def role(message: Message, context: Context) -> Message:
-        client = None if client_fn is None else client_fn(context)
-        return Message(RecordDict({"info": _info(client, context)}), reply_to=message)
+        try:
+            client = None if client_fn is None else client_fn(context)
+            properties = client.get_properties({}) if isinstance(client, NumPyClient) else {}
+            info = ConfigRecord({**properties, **_info(client, context)})
+        except Exception as error:  # Whatever keeps a site out, the server's operator has to read.
+            log(ERROR, "This node cannot take part", exc_info=error)
+            info = _info(None, context)
+            info["problem"] = str(error) if isinstance(error, FdaError) else repr(error)
+        return Message(RecordDict({"info": info}), reply_to=message)
 
 
 def _info(client: Any, context: Context) -> ConfigRecord:

@@ -13,7 +13,7 @@ from fda_flower.config import RunConfig
 from fda_flower.deployment import run_deployed
 from fda_flower.engines import ENGINES, Engine, Resources
 from fda_flower.errors import ConfigError
-from fda_flower.server_app import make_folder, run_server
+from fda_flower.server_app import check_data, make_folder, run_server
 from fda_flower.strategies.run_folder import Record
 
 Outcome = tuple[list[Record], dict[str, Any]]
@@ -44,6 +44,7 @@ def _on_this_machine(engine: Engine) -> Runner:
                 f"connection is '{order.connection}', but only the engine deploy has one: leave it out, or "
                 "choose --engine deploy"
             )
+        check_data(config)
         resources = Resources(config.threads, order.gpus_per_client, order.workers)
         folder = None if order.output is None else make_folder(str(order.output), config, order.resume)
         results: list[tuple[Result, list[Record]]] = []

@@ -1,5 +1,6 @@
 """Clients served through Flower's messages: what a strategy gets to see."""
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -148,6 +149,9 @@ def test_every_node_tells_its_role_and_domain(grid: LocalGrid, node: int) -> Non
     assert dict(reply.content.config_records["info"]) == {
         "role": "target" if node == TARGET else "source",
         "domain": DOMAINS[node],
+        "examples": len(load_federation(CONFIG.data).domains[DOMAINS[node]].train),
+        "shape": [1, 8, 8],
+        "classes": 10,
     }
 
 
@@ -168,14 +172,42 @@ def test_a_message_without_a_config_is_served(grid: LocalGrid) -> None:
 
 def test_a_node_may_be_given_its_domain_in_place_of_a_partition() -> None:
     info = answer(make_client_app(CONFIG), "query.role", {"domain": "target"})["info"]
-    assert dict(info) == {"role": "target", "domain": "target"}
+    assert (info["role"], info["domain"]) == ("target", "target")
     info = answer(make_client_app(CONFIG), "query.role", {"domain": "source-2", "partition-id": 0})["info"]
-    assert dict(info) == {"role": "source", "domain": "source-2"}
+    assert (info["role"], info["domain"]) == ("source", "source-2")
 
 
-def test_an_unknown_domain_of_a_node_is_refused_with_the_valid_ones() -> None:
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_an_unknown_domain_of_a_node_is_refused_with_the_valid_ones(kind: str) -> None:
     with pytest.raises(ConfigError, match=r"unknown domain 'attic': choose one of .*source-1.*target"):
-        answer(make_client_app(CONFIG), "query.role", {"domain": "attic"})
+        answer(make_client_app(CONFIG), kind, {"domain": "attic"}, two_numbers())
+
+
+def test_a_node_that_cannot_take_part_tells_the_server_why_and_logs_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.ERROR, "flwr"):
+        info = answer(make_client_app(CONFIG), "query.role", {"domain": "attic", "role": "source"})["info"]
+    assert (info["domain"], info["role"]) == ("attic", "source")
+    assert str(info["problem"]).startswith("unknown domain 'attic': choose one of source-1")
+    assert "This node cannot take part" in caplog.text
+
+
+def test_an_error_that_is_no_message_for_people_is_told_with_its_kind() -> None:
+    def client_fn(context: Context) -> NumPyClient:
+        raise ZeroDivisionError("by a bug")
+
+    info = answer(serve(client_fn), "query.role", {"domain": "a"})["info"]
+    assert dict(info) == {"domain": "a", "problem": "ZeroDivisionError('by a bug')"}
+
+
+def test_the_properties_of_a_users_client_are_told() -> None:
+    class Knowing(NumPyClient):
+        def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
+            return {"shape": [3], "classes": 2, "domain": "is the node's"}
+
+    info = answer(serve(lambda context: Knowing()), "query.role", {"domain": "a", "role": "target"})["info"]
+    assert dict(info) == {"domain": "a", "role": "target", "shape": [3], "classes": 2}
 
 
 @pytest.mark.parametrize(("name", "kind"), [("source-2", SourceClient), ("target", TargetClient)])
@@ -213,7 +245,8 @@ def test_a_clients_settings_are_read_from_the_run_if_none_are_given() -> None:
     message = Message(RecordDict(), 2, "query.role")
     message.metadata.__dict__["_message_id"] = "1"
     info = make_client_app()(message, context).content["info"]
-    assert dict(info) == {"role": "target", "domain": "-90%"}
+    assert (info["role"], info["domain"]) == ("target", "-90%")
+    assert (info["shape"], info["classes"], info["examples"]) == ([2, 8, 8], 2, 9)
 
 
 def test_the_device_is_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,4 +421,5 @@ def test_a_handmade_app_answers_the_role_query_from_its_client(client: type, dom
     assert dict(answer(app, "query.role", {"role": "other"})["info"]) == {
         "role": client.role,
         "domain": domain,
+        "examples": len(data.train),
     }

@@ -1,0 +1,44 @@
+"""Sites of a consortium in one process, each with a node configuration and a folder of its own."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from fda_flower import RunConfig
+from fda_flower.client_app import make_client_app
+from fda_flower.engines import LocalGrid, task_identity
+from fda_flower.server_app import run_server
+from fda_flower.strategies.run_folder import Record
+
+Site = Mapping[str, str | int | float]
+
+
+def run_sites(config: RunConfig, nodes: Sequence[Site]) -> tuple[dict[str, Any], list[Record]]:
+    """The last model and the records of a run over nodes of these configurations."""
+    with task_identity():
+        grid = LocalGrid(make_client_app(config), len(nodes))
+        for context, node in zip(grid._contexts.values(), nodes, strict=True):
+            context.node_config = dict(node)
+        result, history = run_server(grid, config)
+    return {name: array.numpy() for name, array in result.arrays.items()}, history
+
+
+def write_table(path: Path, seed: int, rows: int = 40, columns: Sequence[str] = ("age", "height")) -> None:
+    """A table whose label is whether the columns' sum is positive."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    x = np.random.default_rng(seed).normal(size=(rows, len(columns)))
+    lines = [",".join([*map(str, row), str(int(row.sum() > 0))]) for row in x]
+    path.write_text("\n".join([",".join([*columns, "label"]), *lines]))
+
+
+def write_images(folder: Path, seed: int, classes: Sequence[str] = ("ant", "bee"), count: int = 10) -> None:
+    """A domain's images of noise, in a folder for each class."""
+    generator = np.random.default_rng(seed)
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")

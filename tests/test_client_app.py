@@ -1,0 +1,50 @@
+"""What a node's configuration makes of a run."""
+
+from typing import Any
+
+import pytest
+
+from fda_flower import RunConfig
+from fda_flower.client_app import at_node
+from fda_flower.errors import ConfigError
+
+CONFIG = RunConfig(dataset="heart", model="logistic", target="va", data_dir="/of/the/run")
+
+
+@pytest.mark.parametrize(
+    ("node", "domain"),
+    [
+        ({"domain": "hungary"}, "hungary"),
+        ({"domain": "hungary", "role": "source"}, "hungary"),
+        ({"domain": "va", "role": "target"}, "va"),
+        ({"partition-id": 3, "num-partitions": 4}, "va"),
+        ({"partition-id": 3, "domain": "hungary", "role": "source"}, "hungary"),
+    ],
+)
+def test_a_node_has_its_domain(node: dict[str, Any], domain: str) -> None:
+    assert at_node(CONFIG, node) == (CONFIG, domain)
+
+
+def test_a_nodes_folder_of_data_wins_over_the_runs() -> None:
+    config, _ = at_node(CONFIG, {"domain": "va", "data-dir": "/of/the/site"})
+    assert config.data.data_dir == "/of/the/site"
+    assert config.identity() == CONFIG.identity()
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        ({"role": "source"}, 'no domain: give it one, domain="...", of cleveland, hungary, switzerland, va'),
+        ({"role": "target", "partition-id": 3}, "the node configuration has no domain"),
+        ({}, "the node configuration has no domain"),
+        ({"domain": "va", "role": "source"}, "domain 'va' has role 'source', but the run's target is 'va'"),
+        (
+            {"domain": "hungary", "role": "target"},
+            "'hungary' has role 'target', but the run's target is 'va'",
+        ),
+        ({"partition-id": 4}, r"more nodes than the run has domains \(cleveland, .*\): give it 4"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_the_run_is_refused(node: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        at_node(CONFIG, node)

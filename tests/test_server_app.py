@@ -1,0 +1,151 @@
+"""A server without data, and sites that have their own alone."""
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites import Site, run_sites, write_images, write_table
+
+from fda_flower import RunConfig, run
+from fda_flower.errors import ConfigError, RunError
+
+DOMAINS = ("north", "south", "west")
+TARGET = "west"
+COMMON: dict[str, Any] = {"rounds": 2, "target": TARGET, "target_samples": 12, "device": "cpu", "threads": 1}
+
+
+def table_config(**settings: Any) -> RunConfig:
+    options = {"domains": ",".join(DOMAINS), **settings.pop("options", {})}
+    return RunConfig(dataset="table", dataset_options=options, model="logistic", **{**COMMON, **settings})
+
+
+def image_config(**options: str) -> RunConfig:
+    given = {"domains": ",".join(DOMAINS), "image_size": 8, **options}
+    return RunConfig(dataset="images", dataset_options=given, model="mlp", **COMMON)
+
+
+def nodes(root: Path) -> list[Site]:
+    """Each site's folder is its own; they are not in the order of their domains."""
+    return [
+        {"domain": name, "role": "target" if name == TARGET else "source", "data-dir": str(root / name)}
+        for name in ("west", "north", "south")
+    ]
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    for i, name in enumerate(DOMAINS):
+        write_table(tmp_path / name / f"{name}.csv", i)
+    return tmp_path
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    for i, name in enumerate(DOMAINS):
+        write_images(tmp_path / name / name, i)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["tables", "images"])
+def test_sites_with_their_own_data_alone_give_the_bits_of_one_machine_with_all(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    root: Path = request.getfixturevalue(kind)
+    config = table_config() if kind == "tables" else image_config()
+    model, history = run_sites(config, nodes(root))
+
+    together = tmp_path / "together"
+    for name in DOMAINS:
+        shutil.copytree(root / name, together, dirs_exist_ok=True)
+    options = dict(config.dataset_options)
+    whole = run(
+        dataset=config.dataset,
+        dataset_options=options,
+        model=config.model,
+        data_dir=str(together),
+        **COMMON,
+    )
+    assert [record["accuracy"] for record in history] == [record["accuracy"] for record in whole.history]
+    assert history[-1]["missing"] == []
+    for name, array in whole.model.items():
+        assert model[name].tobytes() == array.tobytes()
+
+
+def test_the_server_reads_no_data(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any) -> None:
+        raise AssertionError("the server has read data")
+
+    monkeypatch.setattr("fda_flower.server_app.load_federation", refuse)
+    _, history = run_sites(table_config(), nodes(tables))
+    assert len(history) == 2
+
+
+def test_a_source_without_its_data_is_left_out_and_the_records_say_why(
+    tables: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tables / "south/south.csv").unlink()
+    with caplog.at_level(logging.WARNING, "flwr"):
+        _, history = run_sites(table_config(), nodes(tables))
+    for record in history:
+        assert list(record["sources"]) == ["north"]
+        ((left_out),) = record["missing"]
+        assert left_out["domain"] == "south"
+        assert "south/south.csv' is missing: put the domain's table there" in left_out["reason"]
+    assert "south does not take part: the data file" in caplog.text
+
+
+def test_damaged_data_of_the_target_end_the_run_with_the_reason(tables: Path) -> None:
+    (tables / "west/west.csv").write_text("age,height,label\n1,2,0\n1,,0\n" + "1,2,0\n" * 5)
+    with pytest.raises(
+        RunError, match=r"the target 'west' cannot take part: .*no value in line 3, column 'height'"
+    ):
+        run_sites(table_config(), nodes(tables))
+
+
+def test_sites_with_other_columns_are_named(tables: Path) -> None:
+    write_table(tables / "south/south.csv", 7, columns=("age", "weight"))
+    with pytest.raises(
+        RunError,
+        match="'north' and 'south' do not have the same features: only 'north' has height; only 'south' has",
+    ):
+        run_sites(table_config(), nodes(tables))
+
+
+def test_sites_with_other_classes_are_named_and_the_option_mends_it(images: Path) -> None:
+    shutil.move(images / "south/south/bee", images / "south/south/cat")
+    with pytest.raises(
+        RunError, match=r"the same class names: only 'north' has bee; only 'south' has cat; .* 'classes'"
+    ):
+        run_sites(image_config(), nodes(images))
+    _, history = run_sites(image_config(classes="ant,bee,cat"), nodes(images))
+    assert sorted(history[-1]["sources"]) == ["north", "south"]
+
+
+def test_too_few_labelled_samples_for_an_auto_method_are_told_by_the_target(tables: Path) -> None:
+    config = table_config(target_samples=None, target_batch_size=30, method="fedgp-auto")
+    with pytest.raises(ConfigError, match="the target has 32 labelled samples, but fedgp-auto needs two"):
+        run_sites(config, nodes(tables))
+
+
+def test_a_role_that_is_not_the_runs_is_an_error_at_the_server(tables: Path) -> None:
+    sites = [{**site, "role": "target"} if site["domain"] == "south" else site for site in nodes(tables)]
+    with pytest.raises(RunError, match="domain 'south' has role 'target', but the run's target is 'west'"):
+        run_sites(table_config(), sites)
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_on_one_machine_missing_data_are_an_error_before_anything_runs(
+    engine: str, tables: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"north\.csv' is missing"):
+        run(
+            dataset="table",
+            dataset_options={"domains": "north,south,west"},
+            model="logistic",
+            data_dir=str(tables),
+            engine=engine,
+            output=tmp_path / "run",
+        )
+    assert not (tmp_path / "run").exists()
