@@ -22,7 +22,7 @@ OPTION_FIELDS = tuple(f"{kind}_options" for kind in ("dataset", "shift", "partit
 
 OPTIONAL = (
     *("shift", "sources", "target", "only_sources", "target_samples", "source_samples", "data_dir"),
-    *("beta", "variant", "initial_rounds", "target_learning_rate"),
+    *("beta", "variant", "initial_rounds", "target_learning_rate", "max_update_norm"),
 )
 """Fields that may be None; in Flower's configuration that is empty text."""
 
@@ -64,6 +64,19 @@ class RunConfig:
         Of the target. Default of the rate: the sources'.
     epochs : int
         Passes over a client's samples in a round.
+    min_sources : int
+        With fewer usable replies of sources the model stays as it is in that round.
+    max_target_misses : int
+        The run ends with an error after so many rounds in a row without the target's reply, or without
+        `min_sources` of the sources.
+    max_update_norm : float, optional
+        A limit for the norm of each client's update.
+    oversized : {"clip", "drop"}
+        What happens to a longer one.
+    wait_seconds : float
+        How long to wait for the clients before the first round.
+    round_timeout : float
+        Seconds that a client has for its reply.
     device : {"auto", "cpu", "cuda"}
         Where clients train; ``auto`` takes a GPU if there is one.
     threads : int
@@ -104,6 +117,12 @@ class RunConfig:
     target_learning_rate: float | None = None
     target_batch_size: int = 4
     epochs: int = 1
+    min_sources: int = 1
+    max_target_misses: int = 3
+    max_update_norm: float | None = None
+    oversized: str = "clip"
+    wait_seconds: float = 60.0
+    round_timeout: float = 3600.0
     device: str = "auto"
     threads: int = 1
     data_dir: str | None = None
@@ -118,6 +137,10 @@ class RunConfig:
             raise unknown("device", self.device, ("auto", "cpu", "cuda"))
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("device is 'cuda', but torch sees no GPU here: use auto or cpu")
+        for name in ("wait_seconds", "round_timeout"):
+            if not getattr(self, name) > 0:
+                called = name.replace("_", "-")
+                raise ConfigError(f"{called} is {getattr(self, name):g} seconds, it must be above 0")
         for name in ("rounds", "threads"):
             if getattr(self, name) < 1:
                 called = "threads or cpus-per-client" if name == "threads" else name
@@ -193,11 +216,21 @@ class RunConfig:
         method = METHODS[self.method]
         options = dict(method.variants[self.variant]) if self.variant else {}
         options |= dict(self.method_options)
-        if self.beta is not None:
+        if isinstance(self.beta, tuple):
+            options["beta"] = dict(zip(self.data.source_names, self.beta, strict=True))
+        elif self.beta is not None:
             options["beta"] = self.beta
         if self.initial_rounds is not None:
             options["initial_rounds"] = self.initial_rounds
-        return {**options, "rate_factor": self.rate_factor}
+        same = (
+            "rate_factor",
+            "min_sources",
+            "max_target_misses",
+            "max_update_norm",
+            "oversized",
+            "wait_seconds",
+        )
+        return {**options, **{name: getattr(self, name) for name in same}}
 
     @property
     def all_rounds(self) -> int:
@@ -236,7 +269,7 @@ class RunConfig:
 
     def identity(self) -> dict[str, Any]:
         """What makes two runs the same, as JSON: everything but how long and where they run."""
-        free = {"rounds", "device", "data_dir"}
+        free = {"rounds", "device", "data_dir", "max_target_misses", "wait_seconds", "round_timeout"}
         return {
             field.name: dict(value) if field.name in OPTION_FIELDS else value
             for field in fields(self)

@@ -32,11 +32,11 @@ class HandMade:
     What else a node tells of itself is in `info`, by domain.
     """
 
-    def __init__(self, nodes, accuracy=0.5, info=()):
+    def __init__(self, nodes, accuracy=0.5, info=(), mods=None):
         self.nodes = nodes
         self.info = dict(info)
         self.configs = []
-        self.app = ClientApp()
+        self.app = ClientApp(mods=mods)
 
         @self.app.query("role")
         def role(message, context):

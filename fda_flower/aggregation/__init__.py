@@ -29,6 +29,7 @@ from fda_flower.aggregation.theory import (
     predicted_best_rule,
 )
 from fda_flower.aggregation.update import Update, Weighting, find_buffers, source_weights
+from fda_flower.aggregation.weighing import Weighed, Weighing
 
 __all__ = [
     "FORMS",
@@ -43,6 +44,8 @@ __all__ = [
     "Geometry",
     "Layers",
     "Update",
+    "Weighed",
+    "Weighing",
     "Weighting",
     "alignment",
     "beta_fedda",

@@ -54,6 +54,11 @@ class FedDA:
 
     updates: Literal["raw", "aligned"] = "raw"
 
+    @property
+    def needs_scale(self) -> bool:
+        """Whether it needs every client's steps and learning rate."""
+        return self.updates == "aligned"
+
     def coefficients(
         self,
         target: Update,
@@ -89,6 +94,11 @@ class FedGP:
     granularity: Literal["layer", "model"] = "layer"
     filter: bool = True
     magnitude: Literal["projection", "cosine"] = "projection"
+
+    @property
+    def needs_scale(self) -> bool:
+        """Whether it needs every client's steps and learning rate."""
+        return self.magnitude == "cosine"
 
     def coefficients(
         self,

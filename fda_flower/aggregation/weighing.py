@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation.batches import BatchUpdates
@@ -107,8 +106,9 @@ class Weighing:
         used = betas.copy()
         if isinstance(batches, BatchUpdates):
             try:
+                estimated = estimate(target, sources, geometry, batches)
                 batches.check_sum(target.parameters)
-                estimates = estimate(target, sources, geometry, batches)
+                estimates = estimated
             except ValueError as error:
                 fallbacks = [str(error)] * len(sources)
         for i, estimates_i in enumerate(estimates or []):

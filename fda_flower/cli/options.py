@@ -70,6 +70,17 @@ TargetRate = Annotated[
 BatchSize = Annotated[int, typer.Option(help="Batch size of the sources.")]
 TargetBatchSize = Annotated[int, typer.Option(help="Batch size of the target.")]
 Epochs = Annotated[int, typer.Option(help="Passes over a client's samples in a round.")]
+MinSources = Annotated[int, typer.Option(help="With fewer replies of sources the model stays as it is.")]
+MaxTargetMisses = Annotated[
+    int,
+    typer.Option(help="Rounds in a row without the target, or too few sources, until the run ends."),
+]
+MaxUpdateNorm = Annotated[
+    float | None, typer.Option(help="Limit for the norm of each client's update.", show_default="none")
+]
+Oversized = Annotated[str, typer.Option(help="What happens to a longer update: clip or drop.")]
+WaitSeconds = Annotated[float, typer.Option(help="Seconds to wait for the clients at the start.")]
+RoundTimeout = Annotated[float, typer.Option(help="Seconds that a client has for its reply.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")]
 Cpus = Annotated[int, typer.Option(help="Cores of a client, which are torch's threads.")]
 DataDir = Annotated[

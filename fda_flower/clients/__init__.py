@@ -1,5 +1,6 @@
 """Flower clients for federated domain adaptation; they know no strategy."""
 
+from fda_flower.clients.aggregation import aggregate_on_target
 from fda_flower.clients.client import DomainClient
 from fda_flower.clients.recorder import Recorder, make_recorder
 from fda_flower.clients.serve import answer_role_query, serve
@@ -13,6 +14,7 @@ __all__ = [
     "Recorder",
     "SourceClient",
     "TargetClient",
+    "aggregate_on_target",
     "answer_role_query",
     "evaluate",
     "make_recorder",

@@ -14,6 +14,7 @@ from flwr.clientapp.typing import Mod
 from flwr.common.logger import log
 from numpy.typing import NDArray
 
+from fda_flower.clients.aggregation import aggregate_on_target
 from fda_flower.errors import FdaError
 
 _BATCH_UPDATES = "batch-updates."
@@ -28,16 +29,18 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
         Makes the client of a node. Its role and domain are the client's attributes ``role`` and
         ``domain`` (or ``domain.name``) if it has them, else the node configuration's.
     mods : list, optional
-        Flower's mods.
+        Flower's mods around training, such as ``LocalDpMod``: they see what the client sends, before it
+        is combined with ``aggregate_on="target"``, and neither evaluation nor the role query, which
+        they would refuse.
 
     Examples
     --------
     >>> from flwr.client import NumPyClient
     >>> app = serve(lambda context: NumPyClient())
     """
-    app = ClientApp(mods=mods)
+    app = ClientApp(mods=[aggregate_on_target])
 
-    @app.train()
+    @app.train(mods=mods)
     def train(message: Message, context: Context) -> Message:
         client = client_fn(context)
         arrays = message.content.array_records["arrays"]

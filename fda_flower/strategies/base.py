@@ -3,7 +3,7 @@
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from typing import Any, ClassVar
 
@@ -17,11 +17,11 @@ from flwr.serverapp.strategy import Result, Strategy
 from fda_flower.aggregation import Layers, Update, find_buffers, mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies.collect import Collector, NormLimit, Oversized
-from fda_flower.strategies.exchange import Asked, answers, ask
+from fda_flower.strategies.exchange import Asked, answers, ask, taken_from
 from fda_flower.strategies.node import Node
 from fda_flower.strategies.replies import BadReplyError, content_of, read_number
 from fda_flower.strategies.roster import Roster
-from fda_flower.strategies.run_folder import Record, RunFolder, finite
+from fda_flower.strategies.run_folder import Record, RunFolder, check_same_model, finite
 
 
 class DomainAdaptationStrategy(Strategy):
@@ -106,7 +106,7 @@ class DomainAdaptationStrategy(Strategy):
         self._on_round = on_round
         self._timeout = 3600.0
         self._held_rounds = 0
-        self._model: Layers = {}
+        self.model: Layers = {}
         self._asked: list[Asked] = []
         self._record: Record = {}
 
@@ -196,7 +196,7 @@ class DomainAdaptationStrategy(Strategy):
             done = self._resume(self._output, result)
         if done > num_rounds:
             raise ConfigError(f"the run has done {done} rounds, only {num_rounds} were asked for")
-        self._check_model(result.arrays, initial_arrays)
+        check_same_model(result.arrays, initial_arrays)
         self._timeout = timeout
         if not self.roster.nodes:
             self.connect(grid, timeout)
@@ -210,7 +210,7 @@ class DomainAdaptationStrategy(Strategy):
             messages = self.configure_train(server_round, result.arrays, train_config or ConfigRecord(), grid)
             replies = list(grid.send_and_receive(messages, timeout=timeout))
             trained = time.perf_counter()
-            arrays, train_metrics = self.aggregate_train(server_round, _taken_from(replies))
+            arrays, train_metrics = self.aggregate_train(server_round, taken_from(replies))
             result.arrays = arrays or result.arrays
             aggregated = time.perf_counter()
             messages = self.configure_evaluate(
@@ -247,16 +247,18 @@ class DomainAdaptationStrategy(Strategy):
         """A train message for each client whose role trains, each with records of its own."""
         self.roster.refresh(grid, timeout=self._timeout)
         self.check_roster()
-        self._model = {name: array.numpy() for name, array in arrays.items()}
+        self._grid = grid
+        self.model = {name: array.numpy() for name, array in arrays.items()}
         self._record = {"round": server_round, "initial": server_round <= self.initial_rounds}
         about = ConfigRecord({"server-round": server_round})
         if self.rate_factor != 1 and not self._record["initial"]:
             about["rate-factor"] = self.rate_factor
-        self._asked = [
-            ask(node, "train", arrays, config, about, self.extra_config(server_round, node))
-            for node in self.roster.nodes
-            if node.role in self._training_now()
-        ]
+
+        def ask_to_train(node: Node) -> Asked:
+            return ask(node, "train", arrays, config, about, self.extra_config(server_round, node))
+
+        self.ask_to_train = ask_to_train
+        self._asked = [ask_to_train(node) for node in self.roster.nodes if node.role in self._training_now()]
         return [each.message for each in self._asked]
 
     def aggregate_train(
@@ -270,7 +272,7 @@ class DomainAdaptationStrategy(Strategy):
         try:
             combined = self._combine_now(*self.collect(self._asked, replies), record)
             new = ArrayRecord({name: Array(array) for name, array in combined.items()})
-            self._model = combined
+            self.model = combined
         except BadReplyError as error:
             record["held"] = str(error)
             log(WARNING, "Round %d: the model stays as it is: %s", server_round, error)
@@ -318,15 +320,6 @@ class DomainAdaptationStrategy(Strategy):
         log(INFO, "Resumed after round %d from %s", done, folder.path)
         return done
 
-    @staticmethod
-    def _check_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
-        for name in {*arrays, *initial}:
-            ours, other = arrays.get(name), initial.get(name)
-            if ours is None or other is None or (ours.shape, ours.dtype) != (other.shape, other.dtype):
-                raise ConfigError(
-                    f"the checkpoint is of another model: '{name}' differs; choose another --output"
-                )
-
     def _training_now(self) -> frozenset[str]:
         return frozenset({"source"}) if self._record["initial"] else self.trains
 
@@ -334,8 +327,14 @@ class DomainAdaptationStrategy(Strategy):
         self, asked: Sequence[Asked], replies: Iterable[Message]
     ) -> tuple[Update | None, dict[str, Update]]:
         """The usable updates among the replies: the target's, and the sources' by domain."""
-        buffers = find_buffers(self._model) if self.buffers is None else self.buffers
-        return Collector(self._model, buffers, self._limit, self._record, self.read_extra)(asked, replies)
+        buffers = find_buffers(self.model) if self.buffers is None else self.buffers
+        return Collector(self.model, buffers, self._limit, self._record, self.read_extra)(asked, replies)
+
+    def send_and_collect(self, asked: Sequence[Asked]) -> tuple[Update | None, dict[str, Update]]:
+        """Send messages, and `collect` the replies: for a method that asks more than once in a round."""
+        return self.collect(
+            asked, self._grid.send_and_receive([a.message for a in asked], timeout=self._timeout)
+        )
 
     def _combine_now(self, target: Update | None, sources: Mapping[str, Update], record: Record) -> Layers:
         training = self._training_now()
@@ -345,11 +344,13 @@ class DomainAdaptationStrategy(Strategy):
             raise BadReplyError(
                 f"{len(sources)} usable replies of sources, at least {self.min_sources} needed"
             )
-        if record["initial"]:
-            updates = list(sources.values())
-            combined: Layers = mean_update(self._model, updates, source_weights(updates))
-        else:
-            combined = self.combine(self._model, target, sources, record)
+        # A hostile update may overflow; what comes of it is checked below.
+        with np.errstate(all="ignore"):
+            if record["initial"]:
+                updates = list(sources.values())
+                combined: Layers = mean_update(self.model, updates, source_weights(updates))
+            else:
+                combined = self.combine(self.model, target, sources, record)
         for name, array in combined.items():
             if not np.isfinite(array).all():
                 raise BadReplyError(
@@ -370,7 +371,7 @@ class DomainAdaptationStrategy(Strategy):
         record: dict[str, Any] = finite(self._record)
         self.history.append(record)
         if self._output is not None:
-            self._output.save_round(record, self._model, {"held-rounds": self._held_rounds})
+            self._output.save_round(record, self.model, {"held-rounds": self._held_rounds})
         if self._on_round is not None:
             self._on_round(record)
         accuracy = record.get("accuracy")
@@ -386,9 +387,3 @@ class DomainAdaptationStrategy(Strategy):
                 f"the model could not be updated for {self._held_rounds} rounds in a row "
                 f"({record['held']}): mend the clients, then resume"
             )
-
-
-def _taken_from(replies: list[Message]) -> Iterator[Message]:
-    """The replies, each given away: its arrays are freed as soon as its update is made of them."""
-    while replies:
-        yield replies.pop()

@@ -45,3 +45,9 @@ def answers(asked: Sequence[Asked], replies: Iterable[Message]) -> Iterator[tupl
         answered[origins.get(metadata.reply_to_message_id, metadata.src_node_id)] = reply
     for each in asked:
         yield each.node, answered.pop(each.node.id, None)
+
+
+def taken_from(replies: list[Message]) -> Iterator[Message]:
+    """The replies, each given away: its arrays are freed as soon as its update is made of them."""
+    while replies:
+        yield replies.pop()

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
 
 from fda_flower import aggregation
-from fda_flower.aggregation import Form, Weighting, beta_fedda
+from fda_flower.aggregation import Form, Weighing, Weighting
 from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.weighting import Beta, WeightedStrategy
+from fda_flower.strategies.weighting import Beta, Place, WeightedStrategy
 
 
 class FedDA(WeightedStrategy):
@@ -14,11 +14,13 @@ class FedDA(WeightedStrategy):
 
     Parameters
     ----------
-    beta, auto, source_weights, **common
+    beta, auto, aggregate_on, **common
         See `WeightedStrategy`. With `auto` this is FedDA_Auto; the target sends one number a batch.
     updates : {"raw", "aligned"}
         Combine the sources' updates as they are (the authors' code), or rescaled to the target's steps
         and learning rate.
+    source_weights : {"examples", "uniform"}
+        α, the weights among the sources.
 
     Examples
     --------
@@ -39,15 +41,15 @@ class FedDA(WeightedStrategy):
         auto: bool = False,
         updates: Literal["raw", "aligned"] = "raw",
         source_weights: Weighting = "examples",
+        aggregate_on: Place = "server",
         **common: Unpack[CommonOptions],
     ) -> None:
         super().__init__(
-            aggregation.FedDA(updates),
-            beta_fedda,
+            Weighing(aggregation.FedDA(updates), "beta_fedda", source_weights),
             beta=beta,
             auto=auto,
             form="norms",
             sketch_size=1,
-            source_weights=source_weights,
+            aggregate_on=aggregate_on,
             **common,
         )

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
 
 from fda_flower import aggregation
-from fda_flower.aggregation import Form, Weighting, beta_fedgp, beta_fedgp_thresholded
+from fda_flower.aggregation import Form, Weighing, Weighting
 from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.weighting import Beta, WeightedStrategy
+from fda_flower.strategies.weighting import Beta, Place, WeightedStrategy
 
 
 class FedGP(WeightedStrategy):
@@ -14,7 +14,7 @@ class FedGP(WeightedStrategy):
 
     Parameters
     ----------
-    beta, auto, source_weights, **common
+    beta, auto, aggregate_on, **common
         See `WeightedStrategy`. With `auto` this is FedGP_Auto.
     granularity, filter, magnitude
         See `fda_flower.aggregation.FedGP`.
@@ -24,6 +24,8 @@ class FedGP(WeightedStrategy):
         What the target sends with `auto`: a sketch of each batch update, or the updates themselves.
     sketch_size : int
         Numbers in a sketch.
+    source_weights : {"examples", "uniform"}
+        α, the weights among the sources.
 
     Examples
     --------
@@ -49,16 +51,17 @@ class FedGP(WeightedStrategy):
         form: Form = "sketch",
         sketch_size: int = 1024,
         source_weights: Weighting = "examples",
+        aggregate_on: Place = "server",
         **common: Unpack[CommonOptions],
     ) -> None:
+        beta_rule = "beta_fedgp_thresholded" if thresholded else "beta_fedgp"
         super().__init__(
-            aggregation.FedGP(granularity, filter, magnitude),
-            beta_fedgp_thresholded if thresholded else beta_fedgp,
+            Weighing(aggregation.FedGP(granularity, filter, magnitude), beta_rule, source_weights),
             beta=beta,
             auto=auto,
             form=form,
             sketch_size=sketch_size,
-            source_weights=source_weights,
+            aggregate_on=aggregate_on,
             **common,
         )
         self._thresholded = thresholded

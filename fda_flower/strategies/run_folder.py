@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
@@ -218,6 +219,16 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
+    """Raise a `ConfigError` unless a checkpoint's arrays are like those of the model to go on with."""
+    for name in {*arrays, *initial}:
+        ours, other = arrays.get(name), initial.get(name)
+        if ours is None or other is None or (ours.shape, ours.dtype) != (other.shape, other.dtype):
+            raise ConfigError(
+                f"the checkpoint is of another model: '{name}' differs; choose another --output"
+            )
 
 
 def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:

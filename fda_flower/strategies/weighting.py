@@ -1,9 +1,8 @@
 """The base of FedDA and FedGP: β of each source, fixed or estimated every round."""
 
-import math
 from collections.abc import Mapping, Sequence
 from logging import WARNING
-from typing import ClassVar, Protocol, Unpack
+from typing import ClassVar, Literal, Unpack
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -13,22 +12,18 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import (
     FORMS,
     BatchUpdates,
-    BetaRule,
-    Coefficients,
     CountSketch,
-    Estimates,
     Form,
-    Geometry,
     Layers,
     Update,
-    Weighting,
-    combine,
-    estimate,
-    source_weights,
+    Weighed,
+    Weighing,
+    mean_update,
 )
 from fda_flower.errors import ConfigError
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.strategies.forwarding import Forwarded, forward
 from fda_flower.strategies.node import Node
 from fda_flower.strategies.replies import BadReplyError, read_arrays
 from fda_flower.strategies.run_folder import Record
@@ -36,20 +31,7 @@ from fda_flower.strategies.run_folder import Record
 Beta = float | Sequence[float] | Mapping[str, float]
 """β for all sources, or one for each: in the order of their domains' names, or by domain."""
 
-
-class Rule(Protocol):
-    """A rule of `fda_flower.aggregation` that weighs each source against the target."""
-
-    def coefficients(
-        self,
-        target: Update,
-        sources: Sequence[Update],
-        geometry: Geometry,
-        alphas: NDArray[np.float64],
-        betas: NDArray[np.float64],
-    ) -> Coefficients:
-        """The rule's coefficients for one round."""
-        ...
+Place = Literal["server", "target"]
 
 
 class WeightedStrategy(DomainAdaptationStrategy):
@@ -57,10 +39,8 @@ class WeightedStrategy(DomainAdaptationStrategy):
 
     Parameters
     ----------
-    rule : Rule
-        What to make of the updates.
-    beta_rule : callable
-        β from one source's estimates.
+    weighing : Weighing
+        What to make of the updates, and of the estimates.
     beta : float, sequence or mapping
         β in [0, 1], the weight of a source against the target (0 is Target Only). With `auto` it is the
         fallback where an estimate is not possible.
@@ -70,8 +50,11 @@ class WeightedStrategy(DomainAdaptationStrategy):
         What the target sends for it.
     sketch_size : int
         Buckets of a sketch, with form ``"sketch"``.
-    source_weights : {"examples", "uniform"}
-        α, the weights among the sources.
+    aggregate_on : {"server", "target"}
+        Who combines the updates. With ``"target"`` the server forwards the sources' updates to the target,
+        which trains, combines, and returns the new model: the server sees neither β nor the target's update
+        or batch updates (Section C.1). The target's app needs the mod
+        `fda_flower.clients.aggregate_on_target`, which `fda_flower.clients.serve` has.
     **common
         See `DomainAdaptationStrategy`.
 
@@ -86,14 +69,13 @@ class WeightedStrategy(DomainAdaptationStrategy):
 
     def __init__(
         self,
-        rule: Rule,
-        beta_rule: BetaRule,
+        weighing: Weighing,
         *,
         beta: Beta,
         auto: bool,
         form: Form,
         sketch_size: int,
-        source_weights: Weighting,
+        aggregate_on: Place,
         **common: Unpack[CommonOptions],
     ) -> None:
         super().__init__(**common)
@@ -104,30 +86,39 @@ class WeightedStrategy(DomainAdaptationStrategy):
             )
         if sketch_size < 1:
             raise ConfigError(f"sketch_size is {sketch_size}, it must be at least 1")
-        if source_weights not in ("examples", "uniform"):
-            raise ConfigError(f"source_weights is '{source_weights}': choose examples or uniform")
+        if weighing.weighting not in ("examples", "uniform"):
+            raise ConfigError(f"source_weights is '{weighing.weighting}': choose examples or uniform")
+        if aggregate_on not in ("server", "target"):
+            raise ConfigError(f"aggregate_on is '{aggregate_on}': choose server or target")
         self.beta = check_beta(beta)
         self.auto = auto
-        self._rule, self._beta_rule = rule, beta_rule
+        self._weighing = weighing
         self._form, self._sketch_size = form, sketch_size
-        self._source_weights = source_weights
         self._batches: BatchUpdates | str = "not asked for"
+        self._betas: dict[str, float] = {}
+        self._replies: dict[str, RecordDict] = {}
+        self._on_target = aggregate_on == "target"
+        if self._on_target:
+            self.trains = frozenset({"source"})
 
     def settings(self) -> Record:
         """What defines the strategy."""
         asked = {"form": self._form, "sketch-size": self._sketch_size} if self.auto else {}
         return {
             **super().settings(),
-            "rule": str(self._rule),
+            "rule": str(self._weighing.rule),
             "beta": self.beta if isinstance(self.beta, float | dict) else list(self.beta),
             "auto": self.auto,
-            "source-weights": self._source_weights,
+            "source-weights": self._weighing.weighting,
             **asked,
+            **({"aggregate-on": "target"} if self._on_target else {}),
         }
 
     def check_roster(self) -> None:
-        """Raise a `ConfigError` unless there is a β for each source."""
-        betas_of(self.beta, [node.domain for node in self.roster.sources])
+        """Raise a `ConfigError` unless there is a β for each of the first sources."""
+        if not self._betas:
+            domains = [node.domain for node in self.roster.sources]
+            self._betas = dict(zip(domains, betas_of(self.beta, domains).tolist(), strict=True))
 
     def extra_config(self, server_round: int, node: Node) -> ConfigRecord:
         """With `auto`, ask the target for its batch updates."""
@@ -141,10 +132,23 @@ class WeightedStrategy(DomainAdaptationStrategy):
 
     def read_extra(self, reply: RecordDict, node: Node, update: Update, record: Record) -> None:
         """Read the target's batch updates; if they cannot be used, say why."""
-        if not (self.auto and node.is_target):
-            return
+        if self._weighing.rule.needs_scale and update.scale <= 0:
+            raise BadReplyError(
+                f"its metrics lack num-steps or learning-rate, which {self._weighing.rule} needs"
+            )
+        if self._on_target:
+            info = reply.config_records.get("info", ConfigRecord())
+            if node.is_target and info.get("aggregated-on") != "target":
+                raise BadReplyError("it did not aggregate: its app lacks the mod aggregate_on_target")
+            self._replies[node.domain] = reply
+        elif self.auto and node.is_target:
+            self._batches = self._read_batches(reply, update, record)
+
+    def _read_batches(self, reply: RecordDict, update: Update, record: Record) -> BatchUpdates | str:
+        if "clipped" in record:
+            return "the target's update was clipped, its batch updates do not fit it"
         try:
-            self._batches = BatchUpdates.from_arrays(
+            return BatchUpdates.from_arrays(
                 read_arrays(reply, "batch-updates"),
                 self._form,
                 update.steps,
@@ -152,64 +156,67 @@ class WeightedStrategy(DomainAdaptationStrategy):
                 CountSketch(self._sketch_size, self._record["round"]),
             )
         except (BadReplyError, ValueError) as error:
-            self._batches = str(error)
+            return str(error)
 
     def combine(
         self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record
     ) -> Layers:
         """Weigh the sources, apply the rule."""
+        betas = np.array([self._beta_of(domain) for domain in sources])
+        if self._on_target:
+            return self._combine_on_target(sources, betas, record)
         assert target is not None, "the base class holds the model without the target"
-        updates = list(sources.values())
-        geometry = Geometry.of(target, updates)
-        betas = betas_of(self.beta, list(sources))
-        if self.auto:
-            betas = self._estimate(target, sources, geometry, betas, record)
-        alphas = source_weights(updates, self._source_weights)
-        try:
-            coefficients = self._rule.coefficients(target, updates, geometry, alphas, betas)
-        except ValueError as error:
-            raise ConfigError(f"{type(self).__name__} cannot be computed: {error}") from error
+        batches = self._batches if self.auto else None
+        weighed = self._weighing(model, target, list(sources.values()), betas, batches)
+        geometry = weighed.geometry
         record["target"]["norm"] = float(np.sqrt(geometry.target_squared.sum()))
         for i, domain in enumerate(sources):
             record["sources"][domain] |= {
-                "beta": float(betas[i]),
+                "beta": float(weighed.betas[i]),
                 "cosine": float(geometry.cosines[i]),
                 "kept": float((geometry.products[i] > 0).mean()),
                 "norm": float(np.sqrt(geometry.source_squared[i].sum())),
             }
-        return combine(model, target, updates, coefficients)
+            if self.auto:
+                self._record_estimate(record["sources"][domain], weighed, i)
+        return weighed.model
 
-    def _estimate(
-        self,
-        target: Update,
-        sources: Mapping[str, Update],
-        geometry: Geometry,
-        fallback: NDArray[np.float64],
-        record: Record,
-    ) -> NDArray[np.float64]:
-        """Estimated β; the fixed one, with the reason in the record, where there is no estimate."""
-        estimates: list[Estimates] | None = None
-        reason = "the estimate is not defined"
-        if isinstance(self._batches, str):
-            reason = self._batches
-        else:
-            try:
-                estimates = estimate(target, list(sources.values()), geometry, self._batches)
-            except ValueError as error:
-                reason = str(error)
-        betas = fallback.copy()
-        for i, domain in enumerate(sources):
-            entry = record["sources"][domain]
-            entry["fallback"] = reason
-            if estimates is not None:
-                e = estimates[i]
-                entry |= {"sigma2": e.sigma2, "d2": e.d2, "tau2-d2": e.tau2_d2, "delta": e.delta}
-                beta = self._beta_rule(e)
-                if not math.isnan(beta):
-                    betas[i], entry["fallback"] = beta, None
-            if entry["fallback"]:
-                log(WARNING, "β of %s is the fixed %g: %s", domain, betas[i], entry["fallback"])
-        return betas
+    def _beta_of(self, domain: str) -> float:
+        """The fixed β of a source; of one that came later, and has none, 0."""
+        return self.beta if isinstance(self.beta, float) else self._betas.get(domain, 0.0)
+
+    def _record_estimate(self, entry: Record, weighed: Weighed, i: int) -> None:
+        if weighed.estimates is not None:
+            e = weighed.estimates[i]
+            entry |= {"sigma2": e.sigma2, "d2": e.d2, "tau2-d2": e.tau2_d2, "delta": e.delta}
+        entry["fallback"] = weighed.fallbacks[i]
+        if entry["fallback"]:
+            log(WARNING, "β of %s is the fixed %g: %s", entry["domain"], weighed.betas[i], entry["fallback"])
+
+    def _combine_on_target(
+        self, sources: Mapping[str, Update], betas: NDArray[np.float64], record: Record
+    ) -> Layers:
+        """Have the target train and combine; the new model is its reply."""
+        if self.roster.target is None:
+            raise BadReplyError("the target is not connected")
+        asked = self.ask_to_train(self.roster.target)
+        buffers = next(iter(sources.values())).buffers
+        forward(
+            asked.message.content,
+            self._weighing,
+            list(buffers),
+            [
+                Forwarded(self._replies.pop(domain), source, beta, record["sources"][domain])
+                for (domain, source), beta in zip(sources.items(), betas.tolist(), strict=True)
+            ],
+        )
+        target, _ = self.send_and_collect([asked])
+        if target is None:
+            raise BadReplyError("no usable reply of the target")
+        if "clipped" in record["target"]:
+            return mean_update(self.model, [target], np.ones(1))
+        new = read_arrays(self._replies.pop(asked.node.domain), "arrays")
+        return {name: new[name] for name in self.model}
 
 
 def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:

@@ -92,7 +92,7 @@ def test_only_sources_train_in_the_initial_rounds_and_are_averaged_by_examples(m
     stopped = []
 
     def stop(record):
-        stopped.append(initial_part._model["w"].copy())
+        stopped.append(initial_part.model["w"].copy())
 
     initial_part._on_round = stop
     initial_part.start(HandMade(nodes()).grid(), initial(), 3)

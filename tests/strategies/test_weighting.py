@@ -141,9 +141,28 @@ def test_a_source_that_did_not_move_gets_no_estimate_from_fedgp():
     assert record["sources"]["a"]["beta"] == 0.5
 
 
-def test_the_cosine_magnitude_needs_steps_and_rates():
-    with pytest.raises(ConfigError, match=r"FedGP cannot be computed.*num-steps"):
-        run(FedGP(magnitude="cosine"), target(rate=0.0), source("a"))
+@pytest.mark.parametrize("strategy", [FedGP(magnitude="cosine"), FedDA(updates="aligned")])
+def test_a_reply_without_steps_and_rate_is_dropped_where_the_rule_needs_them(strategy):
+    _, record, _ = run(strategy, target(), source("a", rate=0.0), source("b"))
+    (dropped,) = record["dropped"]
+    assert dropped["domain"] == "a"
+    assert "num-steps or learning-rate" in dropped["reason"]
+    assert list(record["sources"]) == ["b"]
+    assert record["held"] is None
+
+
+def test_a_source_without_steps_and_rate_keeps_the_fixed_beta_and_the_others_are_estimated():
+    _, record, _ = run(FedDA(0.25, auto=True), target(), source("a", rate=0.0), source("b"))
+    assert record["sources"]["a"]["beta"] == 0.25
+    assert record["sources"]["a"]["fallback"] == "no num-steps or learning-rate"
+    assert record["sources"]["b"]["fallback"] is None
+
+
+def test_a_dropped_reply_does_not_move_the_betas_of_the_others():
+    nodes = target(), source("a", (np.nan, 0.0)), source("b", (0.0, 1.0))
+    result, record, _ = run(FedDA([0.3, 1.0]), *nodes)
+    assert record["sources"]["b"]["beta"] == 1.0
+    np.testing.assert_allclose(weights(result), [1.0, 3.0])
 
 
 @pytest.mark.parametrize(
