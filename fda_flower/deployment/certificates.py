@@ -22,6 +22,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fda_flower.errors import ConfigError
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""A SuperLink's own tasks reach it here."""
 CA_DAYS = 3650
 SERVER_DAYS = 365
 CLOCKS_DIFFER = datetime.timedelta(hours=1)
@@ -47,7 +49,7 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = SERVER_DAY
         Gets ``ca.crt``, ``ca.key``, ``server.crt`` and ``server.key``. A CA that is there is used, so
         that a new server certificate is trusted by sites that have the CA's.
     hosts : sequence of str
-        DNS names and IP addresses by which sites reach the server.
+        DNS names and IP addresses by which sites reach the server; those of loopback are added.
     days : int
         How long the server's certificate is valid; a new CA is for ten years.
 
@@ -62,7 +64,7 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = SERVER_DAY
         )
     if not 1 <= days <= CA_DAYS:
         raise ConfigError(f"days is {days}, it must be in [1, {CA_DAYS}]")
-    names = [_general_name(host) for host in hosts]
+    names = [_general_name(host) for host in dict.fromkeys([*hosts, *LOOPBACK])]
     folder = folder.absolute()
     files = Certificates(*(folder / name for name in ("ca.crt", "ca.key", "server.crt", "server.key")))
     _refuse(files.server, files.server_key)

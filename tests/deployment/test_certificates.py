@@ -13,7 +13,8 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from fda_flower.deployment.certificates import make_certificates, make_key
 from fda_flower.errors import ConfigError
 
-HOSTS = ["fl.example.org", "localhost", "127.0.0.1", "::1"]
+HOSTS = ["fl.example.org", "192.0.2.7"]
+LOOPBACK = ["localhost", "127.0.0.1", "::1"]
 
 
 def load(path):
@@ -37,13 +38,19 @@ def made(tmp_path_factory):
     return make_certificates(tmp_path_factory.mktemp("certificates") / "new", HOSTS, days=30)
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_the_server_is_trusted_by_the_ca_under_each_of_its_hosts(made, host):
+@pytest.mark.parametrize("host", HOSTS + LOOPBACK)
+def test_the_server_is_trusted_by_the_ca_under_each_of_its_hosts_and_to_itself(made, host):
     try:
         name = x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         name = x509.DNSName(host)
     verify(made.ca, made.server, name)
+
+
+def test_a_host_that_is_named_twice_is_in_the_certificate_once(tmp_path):
+    server = load(make_certificates(tmp_path, ["localhost", "localhost"]).server)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in names] == LOOPBACK
 
 
 def test_the_server_is_not_trusted_under_another_host(made):
