@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from flwr.app import Context
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 from torch import nn
 
 from fda_flower.clients import DomainClient, SourceClient, TargetClient, serve
@@ -17,20 +18,22 @@ from fda_flower.errors import ConfigError
 from fda_flower.models import build_model
 
 
-def make_client_app(config: RunConfig | None = None) -> ClientApp:
+def make_client_app(config: RunConfig | None = None, mods: list[Mod] | None = None) -> ClientApp:
     """A client app for a run.
 
     Parameters
     ----------
     config : RunConfig, optional
         Default: read from each message's context, as ``flwr run`` gives it.
+    mods : list, optional
+        Flower's mods around training; see `fda_flower.clients.serve`.
     """
 
     def client_fn(context: Context) -> DomainClient:
         run = RunConfig.from_flower(context.run_config) if config is None else config
         return make_client(*at_node(run, context.node_config))
 
-    return serve(client_fn)
+    return serve(client_fn, mods)
 
 
 def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]:
