@@ -175,7 +175,11 @@ def test_beta_is_kept_as_plain_numbers(beta: Any) -> None:
     config = RunConfig(beta=beta, method="fedgp")
     expected = float(beta) if isinstance(beta, int | float) else tuple(map(float, beta))
     assert config.beta == expected
-    assert config.strategy_options()["beta"] == expected
+    if isinstance(expected, tuple):
+        # By name, so that a source that is missing moves no other's.
+        assert config.strategy_options()["beta"] == dict(zip(config.data.source_names, expected, strict=True))
+    else:
+        assert config.strategy_options()["beta"] == expected
     hash(config)
 
 
@@ -280,7 +284,20 @@ def test_all_rounds_are_the_initial_ones_and_the_others(settings: dict[str, Any]
 
 def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     config = RunConfig(method="fedgp", variant="authors", method_options={"granularity": "model"})
-    expected = {"granularity": "model", "magnitude": "cosine", "thresholded": True, "rate_factor": 1.0}
+    limits = {
+        "min_sources": 1,
+        "max_target_misses": 3,
+        "max_update_norm": None,
+        "oversized": "clip",
+        "wait_seconds": 60.0,
+    }
+    expected = {
+        "granularity": "model",
+        "magnitude": "cosine",
+        "thresholded": True,
+        "rate_factor": 1.0,
+        **limits,
+    }
     assert config.strategy_options() == expected
     definitions = RunConfig(method="fedda-auto", variant="definitions", rate_factor=0.1, initial_rounds=2)
     assert definitions.strategy_options() == {
@@ -288,7 +305,24 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
         "source_weights": "uniform",
         "initial_rounds": 2,
         "rate_factor": 0.1,
+        **limits,
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"min_sources": 0}, "min_sources is 0"),
+        ({"max_target_misses": 0}, "max_target_misses is 0"),
+        ({"max_update_norm": -1.0}, "max_update_norm is -1.0"),
+        ({"max_update_norm": 1.0, "oversized": "ignore"}, "choose clip or drop"),
+        ({"wait_seconds": 0}, "wait-seconds is 0 seconds"),
+        ({"round_timeout": -5}, "round-timeout is -5 seconds"),
+    ],
+)
+def test_limits_that_cannot_work_are_refused(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        RunConfig(**settings)
 
 
 @pytest.mark.parametrize("method", list(METHODS))
@@ -328,8 +362,10 @@ def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
     config = RunConfig(beta=(0.1, 0.2, 0.3), shift_options={"angle": 45}, data_dir="/data")
     identity = config.identity()
     assert json.loads(json.dumps(identity))["shift_options"] == {"angle": 45}
-    assert set(identity) == set(config.__dataclass_fields__) - {"rounds", "device", "data_dir"}
     elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None}
+    patience = {"max_target_misses": 1, "wait_seconds": 5.0, "round_timeout": 7.0}
+    elsewhere |= patience
+    assert set(identity) == set(config.__dataclass_fields__) - set(elsewhere)
     assert RunConfig(**{**_as_settings(config), **elsewhere}).identity() == identity
     assert RunConfig(**{**_as_settings(config), "seed": 1}).identity() != identity
 
