@@ -48,3 +48,11 @@ def test_a_nodes_folder_of_data_wins_over_the_runs() -> None:
 def test_a_configuration_that_does_not_fit_the_run_is_refused(node: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         at_node(CONFIG, node)
+
+
+def test_domains_and_classes_with_spaces_reach_a_node() -> None:
+    options = {"domains": "Rome,New York", "classes": "big cat,dog"}
+    config = RunConfig(dataset="images", dataset_options=options, model="mlp")
+    sent = RunConfig.from_flower(config.to_flower())
+    assert sent == config
+    assert at_node(sent, {"domain": "New York", "role": "target"})[1] == "New York"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from fda_flower.errors import ConfigError, FdaError
-from fda_flower.options import read_options, split_options
+from fda_flower.options import read_options, split_names, split_options
 
 
 def build(
@@ -152,6 +152,7 @@ def test_the_options_given_are_not_changed() -> None:
         (" angle=90   invert=false\n", {"angle": "90", "invert": "false"}),
         ("expression=a=b", {"expression": "a=b"}),
         ("angle=1 angle=2", {"angle": "2"}),
+        ("domains=Rome,New York size=8", {"domains": "Rome,New York", "size": "8"}),
     ],
 )
 def test_text_is_split_into_names_and_values(text: str, options: dict[str, str]) -> None:
@@ -162,6 +163,16 @@ def test_text_is_split_into_names_and_values(text: str, options: dict[str, str])
 def test_a_part_that_is_no_name_and_value_is_refused(text: str, part: str) -> None:
     with pytest.raises(ConfigError, match=f"option '{part}' is not of the form NAME=VALUE"):
         split_options(text)
+
+
+def test_names_are_separated_by_commas() -> None:
+    assert split_names("domains", "Rome, New York,x") == ("Rome", "New York", "x")
+
+
+@pytest.mark.parametrize("text", ["", "a,", "a,,b", "a, a"])
+def test_names_that_are_empty_or_there_twice_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"domains is '{text}': give names separated by commas"):
+        split_names("domains", text)
 
 
 def test_the_errors_can_be_caught_as_what_they_are() -> None:

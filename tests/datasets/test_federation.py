@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from sites import write_table
 
 from fda_flower.datasets import (
     DATASETS,
@@ -297,3 +298,55 @@ def test_without_a_shift_the_data_sets_own_is_taken(
 def test_another_shift_may_be_named() -> None:
     assert DataSpec("colored-mnist", "noise").shift == "noise"
     assert DataSpec("colored-mnist") == DataSpec("colored-mnist", "color")
+
+
+# A site's own domain
+
+
+def test_a_site_has_its_domain_alone() -> None:
+    spec = DataSpec("materials", target_samples=5, source_samples=7)
+    site = load_domain(spec, "wood")
+    assert sizes(site) == {"wood": 5}
+    assert (site.target, site.classes, site.shape) == ("wood", 2, (1, 4, 4))
+    assert load_domain(spec, "wood") is site
+
+
+def test_a_domain_that_takes_no_part_has_no_site() -> None:
+    spec = DataSpec("materials", only_sources=("brick",))
+    with pytest.raises(ConfigError, match="unknown domain 'glass': choose one of brick, wood"):
+        load_domain(spec, "glass")
+
+
+def test_data_that_have_been_mended_are_read_afresh(tmp_path: Path) -> None:
+    spec = DataSpec("table", dataset_options=(("domains", "a,b"),), data_dir=str(tmp_path))
+    with pytest.raises(ConfigError, match=r"b\.csv' is missing"):
+        load_domain(spec, "b")
+    write_table(tmp_path / "b.csv", 0)
+    assert sizes(load_domain(spec, "b")) == {"b": 32}
+
+
+# Domains that an option names
+
+
+def test_the_option_domains_names_them_and_the_last_is_the_target() -> None:
+    spec = DataSpec("table", dataset_options=(("domains", "rome, paris,oslo"),))
+    assert (spec.domain_names, spec.target_name) == (["rome", "paris", "oslo"], "oslo")
+    other = DataSpec("images", target="rome", dataset_options=(("domains", "rome,New York"),))
+    assert (other.source_names, other.target_name) == (["New York"], "rome")
+
+
+@pytest.mark.parametrize("dataset", ["images", "table"])
+@pytest.mark.parametrize(
+    ("options", "settings", "says"),
+    [
+        ((), {}, "option 'domains' is missing: name the domains, separated by commas"),
+        ((("domains", "a,,b"),), {}, "option 'domains' is 'a,,b': give names separated by commas"),
+        ((("domains", "a,b"),), {"shift": "noise"}, "has domains of its own .a, b.: leave it out"),
+        ((("domains", "a,b"),), {"target": "c"}, "unknown target domain 'c': choose one of a, b"),
+    ],
+)
+def test_domains_that_cannot_work_are_refused(
+    dataset: str, options: tuple[tuple[str, str], ...], settings: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        DataSpec(dataset, dataset_options=options, **settings)

@@ -1,15 +1,17 @@
 """Image folders: on made images of mixed sizes and modes, and on the real ones where they are."""
 
 import os
+import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from fda_flower.datasets import DATASETS, Dataset, DataSpec, folders, load_federation
+from fda_flower.datasets import DATASETS, Dataset, DataSpec, Splits, folders, load_federation
 from fda_flower.datasets.image_files import ImageFiles
 from fda_flower.errors import ConfigError
 
@@ -83,21 +85,6 @@ def test_the_split_is_the_seeds_and_the_domains_alone(made: Path) -> None:
         assert rows(split.test.x) != rows(splits[name].test.x)
 
 
-def test_pixels_are_rgb_in_rows_from_the_top_left(tmp_path: Path) -> None:
-    pixels = np.zeros((2, 2, 3), dtype=np.uint8)
-    pixels[0, 1] = (255, 128, 0)
-    Image.fromarray(pixels).save(tmp_path / "image.png")
-    [x] = ImageFiles((tmp_path / "image.png",), 2)[torch.tensor([0])]
-    assert x[:, 0, 1].tolist() == [255, 128, 0]
-    assert int(x.sum()) == 383
-
-
-def test_16_bits_of_grey_are_scaled_to_8(tmp_path: Path) -> None:
-    Image.fromarray(np.array([[0, 0x4000], [0x8000, 0xFFFF]], dtype=np.uint16)).save(tmp_path / "image.png")
-    [x] = ImageFiles((tmp_path / "image.png",), 2)[torch.tensor([0])]
-    assert x.tolist() == [[[0, 0x40], [0x80, 0xFF]]] * 3
-
-
 def test_a_class_may_be_missing_in_a_domain(made: Path, caplog: pytest.LogCaptureFixture) -> None:
     for path in (made / "made/two/bee").iterdir():
         path.unlink()
@@ -149,18 +136,6 @@ def test_a_large_data_set_is_read_batch_by_batch_with_the_same_bits(
     assert all(map(torch.equal, in_memory, from_files))
     assert len(in_memory) == len(from_files)
     assert {batch.dtype for batch in from_files} == {torch.float32, torch.int64}
-
-
-def test_files_stand_in_for_a_tensor(made: Path) -> None:
-    files = ImageFiles(tuple(sorted((made / "made/one/bee").iterdir())), 4)
-    whole = files[torch.arange(len(files))]
-    assert (files.shape, files.dtype) == (whole.shape, whole.dtype)
-    chosen = torch.tensor([3, 1, 1])
-    taken = files.index_select(0, chosen)
-    assert isinstance(taken, ImageFiles)
-    assert torch.equal(taken[torch.arange(3)], whole[chosen])
-    assert torch.equal(files[chosen], whole[chosen])
-    assert files.to(torch.device("meta"))[chosen].device.type == "meta"
 
 
 def test_without_a_folder_the_error_says_where_to_get_it(made: Path) -> None:
@@ -218,6 +193,73 @@ def test_the_options_are_the_size_and_the_classes() -> None:
             ConfigError, match=f"unknown option '{name}' of data set 'pacs': .* image_size, classes"
         ):
             DataSpec("pacs", dataset_options=((name, "1"),))
+
+
+# A site's own domain alone
+
+
+def alone(made: Path) -> Path:
+    """The folder without its domain "one"."""
+    shutil.rmtree(made / "made/one")
+    return made
+
+
+def test_a_domain_alone_has_the_bits_it_has_beside_others(made: Path) -> None:
+    whole = load(made, 0, image_size=4)["two"]
+    split = load(alone(made), 0, image_size=4)["two"]
+    assert torch.equal(split.train.x, whole.train.x)
+    assert torch.equal(split.test.y, whole.test.y)
+    assert split.class_names == whole.class_names == CLASSES
+
+
+def test_a_domain_alone_says_that_it_cannot_know_the_classes_of_others(
+    made: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(made / "made/two/bee")
+    assert load(alone(made), 0, image_size=4)["two"].class_names == ("ant", "cat")
+    (message,) = caplog.messages
+    assert "made: of all domains only two is here, so the 2 classes are those found in it" in message
+    assert "option 'classes'" in message
+
+
+def test_the_option_classes_names_them_in_its_order(made: Path, caplog: pytest.LogCaptureFixture) -> None:
+    split = load(alone(made), 0, image_size=4, classes="cat, dog,bee,ant")["two"]
+    assert (split.classes, split.class_names) == (4, ("cat", "dog", "bee", "ant"))
+    assert torch.bincount(split.train.y).tolist() == [8, 0, 8, 8]
+    assert caplog.messages == ["made: classes without an image: two has no dog"]
+
+
+def test_images_of_a_class_that_is_not_named_are_an_error(made: Path) -> None:
+    with pytest.raises(ConfigError, match=r"made/two' has images of ant, which .* not name \(bee, cat\)"):
+        _ = load(made, 0, image_size=4, classes="bee,cat")["two"]
+
+
+@pytest.mark.parametrize("classes", ["a,,b", "a,b,a", ","])
+def test_classes_that_are_no_names_are_an_error(made: Path, classes: str) -> None:
+    with pytest.raises(ConfigError, match=f"option 'classes' is '{classes}': give names separated by commas"):
+        load(made, 0, classes=classes)
+
+
+# A consortium's own images
+
+
+def own(made: Path, domains: str = "one,two", **options: Any) -> Splits:
+    return folders.load_own(made / "made", 0, domains, image_size=4, **options)
+
+
+def test_own_images_are_read_like_those_of_a_known_data_set(made: Path) -> None:
+    for name, split in load(made, 0, image_size=4).items():
+        assert torch.equal(own(made)[name].train.x, split.train.x)
+        assert torch.equal(own(made, classes="ant,bee,cat")[name].test.y, split.test.y)
+
+
+def test_own_images_need_a_folder_and_the_domain_that_is_asked_for(made: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'images' needs the folder .*--data-dir .* at a site by data-dir"):
+        folders.load_own(None, 0, "one,two")
+    with pytest.raises(ConfigError, match=r"'.*made/three' is missing \(there is one, two\): put the"):
+        _ = own(made, "one,two,three")["three"]
+    with pytest.raises(ConfigError, match=r"elsewhere/one' is missing \(there is nothing\)"):
+        _ = folders.load_own(made / "elsewhere", 0, "one")["one"]
 
 
 REAL = {
