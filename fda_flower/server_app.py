@@ -50,13 +50,13 @@ def run_server(
         output=output,
         on_round=on_round,
     )
-    strategy.connect(grid)
+    strategy.connect(grid, config.round_timeout)
     if strategy.roster.target is not None and "examples" in strategy.roster.target.info:
         config.check_target_samples(int(strategy.roster.target.info["examples"]))
     model = make_model(config, *_form_of_data(strategy.roster.nodes))
     state = model.state_dict()
     strategy.buffers = state.keys() - dict(model.named_parameters(remove_duplicate=False)).keys()
-    result = strategy.start(grid, ArrayRecord(state), config.all_rounds)
+    result = strategy.start(grid, ArrayRecord(state), config.all_rounds, config.round_timeout)
     return result, strategy.history
 
 
