@@ -121,6 +121,7 @@ def test_a_part_does_without_the_packages_it_is_not_made_for(part, forbidden):
         ("datasets", {"clients", "strategies"}),
         ("models", {"clients", "strategies"}),
         ("engines", {"strategies", "datasets", "models", "clients"}),
+        ("deployment", {"experiments", "server_app", "client_app"}),
     ],
 )
 def test_a_part_does_not_reach_these_by_way_of_others_either(part, forbidden):

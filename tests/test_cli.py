@@ -236,6 +236,25 @@ def test_each_option_of_run_becomes_a_setting(caught, options, settings):
     assert config == RunConfig(**settings)
 
 
+def test_run_says_at_its_end_what_was_missing(fda, monkeypatch):
+    from fda_flower.experiments import RunResult
+
+    def incomplete(config, **where):
+        good, bad = {"a": {}, "b": {}, "c": {}}, {"a": {}}
+        history = [
+            {"round": 1, "held": None, "sources": good, "dropped": []},
+            {"round": 2, "held": None, "sources": bad, "dropped": [{"domain": "b"}]},
+            {"round": 3, "held": "no target", "sources": {}, "dropped": []},
+        ]
+        history = history[: where["workers"]]
+        return RunResult(config, history, {"last5": 1.0, "best": 1.0}, {}, None)
+
+    monkeypatch.setattr(runs, "run_config", incomplete)
+    _, out, _ = fda("run", "--workers", "3")
+    assert "rounds without a new model: 1, rounds without all sources: 1, dropped replies: 1 (rounds" in out
+    assert "Not complete" not in fda("run", "--workers", "1")[1]
+
+
 def test_run_passes_on_where_it_is_to_run(caught):
     options = ["--engine", "ray", "--workers", "2", "--gpus-per-client", "0.5", "--resume", "--output", "x"]
     _, where = caught("run", *options)

@@ -2,9 +2,9 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -142,8 +142,8 @@ def run(
         )
     last5, best = (_percent(result.summary[key]) for key in ("last5", "best"))
     console.print(f"{METHODS[method].label}: last5 {last5}, best {best}. Written to {escape(str(folder))}")
-    if faults := _faults(result.summary):
-        console.print(f"[yellow]Not complete:[/yellow] {faults}; rounds.jsonl says why")
+    if faults := _faults(config, result.history):
+        console.print(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)")
 
 
 def compare(
@@ -224,10 +224,15 @@ def _set_log(verbose: bool) -> None:
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
 
 
-def _faults(summary: Mapping[str, Any]) -> str:
+def _faults(config: RunConfig, history: Sequence[Record]) -> str:
     """What was missing in a run; empty if nothing was."""
-    counts = {"rounds without a new model": summary["held-rounds"], "dropped replies": summary["dropped"]}
-    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    asked = [record for record in history if record["sources"]]
+    counts = {
+        "rounds without a new model": sum(record["held"] is not None for record in history),
+        "rounds without all sources": sum(len(r["sources"]) < len(config.data.source_names) for r in asked),
+        "dropped replies": sum(len(record["dropped"]) for record in history),
+    }
+    return ", ".join(f"{what}: {count}" for what, count in counts.items() if count)
 
 
 def _percent(value: float | None) -> str:
