@@ -101,21 +101,40 @@ def test_an_output_that_is_there_is_refused_before_anything_starts(faked, tmp_pa
 # The real thing
 
 
-def start(tmp_path, *options):
-    (tmp_path / "tmp").mkdir()
-    (tmp_path / "home").mkdir()
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-c", "from fda_flower.cli import main; main()"),
-            *("deploy", "rehearse", "--output", "out", "--device", "cpu", *options),
-        ],
-        cwd=tmp_path,
-        env=os.environ
-        | {"TMPDIR": str(tmp_path / "tmp"), "HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+@pytest.fixture
+def start(tmp_path, tmp_path_factory):
+    """Starts the command in folders of its own; it is killed after the test if it still runs."""
+    commands = []
+
+    def start(*options):
+        for name in ("tmp", "home"):
+            (tmp_path / name).mkdir()
+        folders = {
+            "TMPDIR": str(tmp_path / "tmp"),
+            "HOME": str(tmp_path / "home"),
+            "MPLCONFIGDIR": str(tmp_path_factory.mktemp("matplotlib")),
+        }
+        command = subprocess.Popen(
+            [
+                *(sys.executable, "-c", "from fda_flower.cli import main; main()"),
+                *("deploy", "rehearse", "--output", "out", "--device", "cpu", *options),
+            ],
+            cwd=tmp_path,
+            env={**os.environ, **folders, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # A shell that starts tests in the background has them ignore it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        commands.append(command)
+        return command
+
+    yield start
+    for command in commands:
+        if command.poll() is None:
+            command.terminate()
+            command.wait(60)
 
 
 def left_over(tmp_path):
@@ -127,14 +146,14 @@ def left_over(tmp_path):
                 processes.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    files = [p for p in tmp_path.rglob("*") if p.is_file() and tmp_path / "out" not in p.parents]
-    return processes, files
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    return processes, sorted(name for name in files if not name.startswith("out/"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(tmp_path):
-    done = start(tmp_path, "--seed", "3")
+def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(start, tmp_path):
+    done = start("--seed", "3")
     said, _ = done.communicate(timeout=540)
     assert done.returncode == 0, said
     assert "Round 2 of 2 is done" in said
@@ -150,8 +169,8 @@ def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_takes_everything_down(tmp_path, number):
-    command = start(tmp_path, "--rounds", "50")
+def test_an_interrupt_takes_everything_down(start, tmp_path, number):
+    command = start("--rounds", "50")
     said = ""
     while "Running 50 rounds" not in said:
         said += command.stdout.readline()
