@@ -10,7 +10,7 @@ from fda_flower.aggregation.estimation import (
     estimate,
 )
 from fda_flower.aggregation.geometry import Geometry
-from fda_flower.aggregation.layers import Layers
+from fda_flower.aggregation.layers import Layers, is_finite
 from fda_flower.aggregation.rules import (
     Coefficients,
     FedDA,
@@ -59,6 +59,7 @@ __all__ = [
     "delta_errors",
     "estimate",
     "find_buffers",
+    "is_finite",
     "mean_update",
     "predicted_best_rule",
     "source_weights",

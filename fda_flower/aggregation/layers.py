@@ -25,6 +25,18 @@ def blocks(size: int) -> Iterator[slice]:
     return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
 
 
+def is_finite(array: NDArray[Any]) -> bool:
+    """Whether an array holds neither NaN nor infinity.
+
+    Examples
+    --------
+    >>> is_finite(np.array([[1.0, 2.0]])), is_finite(np.array(np.nan))
+    (True, False)
+    """
+    flat = array.reshape(-1)
+    return all(bool(np.isfinite(flat[s]).all()) for s in blocks(flat.size))
+
+
 def inner_products(target: NDArray[Any], sources: Sequence[NDArray[Any]]) -> tuple[float, Vector, Vector]:
     """Inner products of one layer, in one pass over its arrays, accumulated in float64.
 

@@ -81,6 +81,7 @@ class Update:
         steps: int = 0,
         learning_rate: float = 0.0,
         buffers: Collection[str] | None = None,
+        overwrite: bool = False,
     ) -> "Update":
         """The update from the global model `before` to the client's model `after`.
 
@@ -92,10 +93,16 @@ class Update:
             As the attributes.
         buffers : Collection[str], optional
             Names of the buffers. Default: `find_buffers`.
+        overwrite : bool
+            Write the differences into the arrays of `after`, which saves a model's memory.
         """
         names = find_buffers(before) if buffers is None else buffers
         return cls(
-            {name: after[name] - before[name] for name in before if name not in names},
+            {
+                name: np.subtract(after[name], before[name], out=after[name] if overwrite else None)
+                for name in before
+                if name not in names
+            },
             {name: after[name] for name in before if name in names},
             examples,
             steps,

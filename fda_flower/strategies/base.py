@@ -14,7 +14,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fda_flower.aggregation import Layers, Update, find_buffers, mean_update, source_weights
+from fda_flower.aggregation import Layers, Update, find_buffers, is_finite, mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies.collect import Collector, NormLimit, Oversized
 from fda_flower.strategies.exchange import Asked, answers, ask, taken_from
@@ -352,7 +352,7 @@ class DomainAdaptationStrategy(Strategy):
             else:
                 combined = self.combine(self.model, target, sources, record)
         for name, array in combined.items():
-            if not np.isfinite(array).all():
+            if not is_finite(array):
                 raise BadReplyError(
                     f"array '{name}' of the new model would hold NaN or infinity: a client's update, steps "
                     "or learning rate are out of range; max_update_norm limits updates"

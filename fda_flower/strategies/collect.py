@@ -12,7 +12,7 @@ from fda_flower.aggregation import Layers, Update
 from fda_flower.errors import ConfigError
 from fda_flower.strategies.exchange import Asked, answers
 from fda_flower.strategies.node import Node
-from fda_flower.strategies.replies import BadReplyError, content_of, read_number, read_update
+from fda_flower.strategies.replies import BadReplyError, content_of, read_number, read_update, release
 from fda_flower.strategies.run_folder import Record
 
 Oversized = Literal["clip", "drop"]
@@ -71,7 +71,7 @@ class Collector:
         The round's record, which is added to.
     read_extra : callable
         Called with each good reply's content, node, update and entry of the record, before the update is
-        scaled; it may refuse the reply by a `BadReplyError`.
+        scaled; it may refuse the reply by a `BadReplyError`. Then the content's arrays are freed.
     """
 
     model: Layers
@@ -99,6 +99,8 @@ class Collector:
                     error,
                 )
                 continue
+            finally:
+                release(reply)
             if node.is_target:
                 target = update
             else:

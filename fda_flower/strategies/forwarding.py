@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fda_flower.aggregation import Update, Weighing
 from fda_flower.strategies.run_folder import Record
@@ -16,8 +16,8 @@ class Forwarded:
 
     Attributes
     ----------
-    reply : RecordDict
-        With ``arrays``, the source's model; they are sent on as they came.
+    arrays : ArrayRecord
+        The source's model, as it came.
     update : Update
         What the server read of it.
     beta : float
@@ -26,7 +26,7 @@ class Forwarded:
         Its entry in the round's record.
     """
 
-    reply: RecordDict
+    arrays: ArrayRecord
     update: Update
     beta: float
     record: Record
@@ -61,4 +61,4 @@ def forward(
     }
     content["aggregate"] = ConfigRecord({**columns, "weighing": weighing.to_text()})
     for i, each in enumerate(sources):
-        content[f"source.{i}"] = each.reply.array_records["arrays"]
+        content[f"source.{i}"] = each.arrays

@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import Layers, Update
+from fda_flower.aggregation import Layers, Update, is_finite
 
 
 class BadReplyError(Exception):
@@ -54,9 +54,9 @@ def read_update(reply: Message, model: Layers, buffers: Collection[str], role: s
     if steps < 0 or rate < 0:
         raise BadReplyError(f"num-steps is {steps:g} and learning-rate {rate:g}, neither may be negative")
     with np.errstate(over="ignore"):
-        update = Update.between(model, after, int(examples), int(steps), rate, buffers)
+        update = Update.between(model, after, int(examples), int(steps), rate, buffers, overwrite=True)
     for name, layer in update.parameters.items():
-        if not np.isfinite(layer).all():
+        if not is_finite(layer):
             raise BadReplyError(f"array '{name}' is so far from the model's that the difference overflows")
     return update
 
@@ -72,6 +72,13 @@ def read_arrays(content: RecordDict, key: str) -> Mapping[str, NDArray[np.generi
         except Exception as error:
             raise BadReplyError(f"array '{name}' cannot be read: {error}") from error
     return arrays
+
+
+def release(reply: Message | None) -> None:
+    """Free a reply's arrays at once; a message is part of cycles, which Python frees when it comes to it."""
+    if reply is not None and reply.has_content():
+        for record in reply.content.array_records.values():
+            record.clear()
 
 
 def read_number(content: RecordDict, key: str, default: float | None = None) -> float:
@@ -97,5 +104,5 @@ def _check_like(arrays: Layers, model: Layers) -> None:
             )
         if array.dtype != model[name].dtype:
             raise BadReplyError(f"array '{name}' has type {array.dtype}, expected {model[name].dtype}")
-        if not np.isfinite(array).all():
+        if not is_finite(array):
             raise BadReplyError(f"array '{name}' holds NaN or infinity")

@@ -5,7 +5,7 @@ from logging import WARNING
 from typing import ClassVar, Literal, Unpack
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.common.logger import log
 from numpy.typing import NDArray
 
@@ -96,7 +96,7 @@ class WeightedStrategy(DomainAdaptationStrategy):
         self._form, self._sketch_size = form, sketch_size
         self._batches: BatchUpdates | str = "not asked for"
         self._betas: dict[str, float] = {}
-        self._replies: dict[str, RecordDict] = {}
+        self._replies: dict[str, ArrayRecord] = {}
         self._on_target = aggregate_on == "target"
         if self._on_target:
             self.trains = frozenset({"source"})
@@ -140,7 +140,7 @@ class WeightedStrategy(DomainAdaptationStrategy):
             info = reply.config_records.get("info", ConfigRecord())
             if node.is_target and info.get("aggregated-on") != "target":
                 raise BadReplyError("it did not aggregate: its app lacks the mod aggregate_on_target")
-            self._replies[node.domain] = reply
+            self._replies[node.domain] = ArrayRecord(dict(reply.array_records["arrays"]))
         elif self.auto and node.is_target:
             self._batches = self._read_batches(reply, update, record)
 
@@ -215,8 +215,8 @@ class WeightedStrategy(DomainAdaptationStrategy):
             raise BadReplyError("no usable reply of the target")
         if "clipped" in record["target"]:
             return mean_update(self.model, [target], np.ones(1))
-        new = read_arrays(self._replies.pop(asked.node.domain), "arrays")
-        return {name: new[name] for name in self.model}
+        new = self._replies.pop(asked.node.domain)
+        return {name: new[name].numpy() for name in self.model}
 
 
 def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:

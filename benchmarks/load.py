@@ -1,0 +1,223 @@
+"""What a round costs with many clients, and what a large model costs the server.
+
+(1) Seconds of a steady round and peak memory of the process against the number of clients: in this process
+and through Ray, a small model, FedGP_Auto. Both should grow linearly. (2) What the server holds of a model
+of ResNet-18's size, in units of the model: asked are the updates of all clients once, plus 3 models. (3) The
+same model over a SuperLink and SuperNodes on loopback, with TLS: bytes and seconds a round, and the peak
+memory of the ServerApp's process beyond that of one with a tiny model.
+
+Each case of (1) runs in a process of its own. Memory of processes is read from ``/proc`` (Linux).
+"""
+
+import logging
+import multiprocessing
+import resource
+import tempfile
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from common import MIB, quick_asked, show, show_machine, verdict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fda_flower.config import RunConfig
+from fda_flower.datasets import DATASETS, Dataset, Samples
+from fda_flower.datasets.samples import Split
+from fda_flower.deployment import Federation, run_deployed
+from fda_flower.engines import LocalGrid, task_identity
+from fda_flower.experiments.run import run_config
+from fda_flower.models import build_model
+from fda_flower.strategies import FedGP
+
+WARM_UP, ROUNDS = 1, 4
+SAMPLES = 40
+EXTRA_MODELS = 3
+
+
+def random_samples(data_dir: Path | None, seed: int, clients: int = 4) -> Split:
+    """`SAMPLES` images of 8x8 for each client."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def samples(count: int) -> Samples:
+        x = torch.rand(count, 1, 8, 8, generator=generator)
+        return Samples(x, torch.randint(10, (count,), generator=generator))
+
+    return Split(samples(SAMPLES * clients), samples(200), 10)
+
+
+def rounds_of(engine: str, clients: int) -> tuple[float, float]:
+    """Seconds of a steady round and the process's peak memory in MiB."""
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    DATASETS["random-8x8"] = Dataset("random images", random_samples)
+    config = RunConfig(
+        dataset="random-8x8",
+        dataset_options={"clients": clients},
+        shift="noise",
+        sources=clients - 1,
+        target_samples=SAMPLES,
+        model="mlp",
+        rounds=WARM_UP + ROUNDS,
+        device="cpu",
+    )
+    seconds = []
+    run_config(config, engine=engine, on_round=lambda record: seconds.append(sum(record["seconds"].values())))
+    return median(seconds[WARM_UP:]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
+
+
+def show_clients(engine: str, counts: list[int]) -> None:
+    """The table of (1) for one engine."""
+    rows = []
+    for clients in counts:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, spawn) as pool:
+            seconds, peak = pool.submit(rounds_of, engine, clients).result()
+        rows.append([str(clients), f"{seconds:.3f}", f"{1000 * seconds / clients:.2f}", f"{peak:.0f}"])
+    show(
+        f"Clients of the {engine} engine",
+        ["clients", "round (s)", "ms a client", "peak of the server's process (MiB)"],
+        rows,
+    )
+
+
+def resnet_arrays() -> dict[str, Any]:
+    """Arrays of ResNet-18 with 10 classes."""
+    model = build_model("resnet18", (3, 64, 64), 10, 0)
+    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
+def peak_in_models(clients: int) -> float:
+    """The most that a strategy and the replies hold in a round, in units of ResNet-18."""
+    arrays = resnet_arrays()
+    size = sum(array.nbytes for array in arrays.values())
+    app = ClientApp()
+
+    @app.query("role")
+    def role(message: Message, context: Context) -> Message:
+        partition = int(context.node_config["partition-id"])
+        info = ConfigRecord({"domain": f"{partition:03}", "role": "source" if partition else "target"})
+        return Message(RecordDict({"info": info}), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        partition = int(context.node_config["partition-id"])
+        moved = {}
+        for name, array in message.content["arrays"].items():
+            value = array.numpy()
+            moved[name] = Array(np.asarray(value + 1e-3 * (partition + 1), dtype=value.dtype))
+        metrics = MetricRecord({"num-examples": 10, "num-steps": 2, "learning-rate": 0.1})
+        return Message(RecordDict({"arrays": ArrayRecord(moved), "metrics": metrics}), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        return Message(RecordDict({"metrics": MetricRecord({"accuracy": 0.5})}), reply_to=message)
+
+    initial = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+    with task_identity():
+        tracemalloc.start()
+        strategy = Watched()
+        strategy.start(LocalGrid(app, clients), initial, 2)
+        tracemalloc.stop()
+    return strategy.peak / size
+
+
+class Watched(FedGP):
+    """FedGP that notes the most memory traced while it aggregates; the clients, here too, are done then."""
+
+    peak = 0
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
+        """As ever, between two looks at the memory."""
+        tracemalloc.reset_peak()
+        result = super().aggregate_train(server_round, replies)
+        self.peak = max(self.peak, tracemalloc.get_traced_memory()[1])
+        return result
+
+
+class ServerAppMemory(threading.Thread):
+    """Watches the processes of ServerApps for the highest of their peaks."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak = 0.0
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        """Look ten times a second."""
+        while not self._end.wait(0.1):
+            for process in Path("/proc").glob("[0-9]*"):
+                try:
+                    if b"flwr-serverapp" in (process / "cmdline").read_bytes():
+                        lines = (process / "status").read_text().splitlines()
+                        kib = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+                        self.peak = max(self.peak, kib / 1024)
+                except (OSError, StopIteration):
+                    continue
+
+    def stop(self) -> float:
+        """The peak in MiB."""
+        self._end.set()
+        self.join()
+        return self.peak
+
+
+def deployed(model: str, rounds: int) -> tuple[float, float, float]:
+    """Seconds and MiB received a round, and the ServerApp's peak in MiB, of 2 sources and a target."""
+    config = RunConfig(
+        model=model, method="fedgp", sources=2, source_samples=20, target_samples=20, rounds=rounds
+    )
+    memory = ServerAppMemory()
+    nodes = {name: {"domain": name} for name in config.data.domain_names}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Federation(Path(folder) / "federation", nodes) as federation,
+    ):
+        memory.start()
+        history, _ = run_deployed(
+            config, federation.connection, Path(folder) / "run", environment=federation.environment
+        )
+    seconds = median(sum(record["seconds"].values()) for record in history)
+    return seconds, history[-1]["bytes-received"] / MIB, memory.stop()
+
+
+def main() -> None:
+    quick = quick_asked(__doc__)
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    show_machine()
+    show_clients("local", [10, 50] if quick else [10, 50, 100, 200])
+    if not quick:
+        show_clients("ray", [4, 16, 64])
+    counts = [3] if quick else [3, 10, 20]
+    rows = []
+    for clients in counts:
+        peak = peak_in_models(clients)
+        rows.append([str(clients), f"{peak:.2f}", verdict(round(peak - clients, 1), EXTRA_MODELS)])
+    show(
+        "What the server holds of ResNet-18, in models",
+        ["clients", "peak", "beyond the updates"],
+        rows,
+    )
+    if quick:
+        return
+    begun = time.perf_counter()
+    tiny, large = deployed("mlp", 2), deployed("resnet18", 2)
+    size = sum(array.nbytes for array in resnet_arrays().values()) / MIB
+    show(
+        f"3 clients over loopback, TLS ({time.perf_counter() - begun:.0f} s in all)",
+        ["model", "round (s)", "received a round (MiB)", "ServerApp's peak (MiB)", "in models beyond mlp"],
+        [
+            ["mlp", *(f"{value:.1f}" for value in tiny), ""],
+            ["resnet18", *(f"{value:.1f}" for value in large), f"{(large[2] - tiny[2]) / size:.1f}"],
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
