@@ -92,7 +92,7 @@ def run_deployed(
         # A resumed run sends the rounds before only at its end.
         if record["round"] > done and None not in known:
             text = "".join(json.dumps(each) + "\n" for each in known)
-            write_atomically(output / "rounds.jsonl", text.encode())
+            _write(output / "rounds.jsonl", text.encode())
         if on_round is not None:
             on_round(record)
 
@@ -103,15 +103,16 @@ def run_deployed(
         log(WARNING, "Stopping run %s on '%s'; --resume goes on with it", run_id, connection)
         flower.stop(run_id)
         raise
-    for name, data in (receiver.files or {}).items():
-        write_atomically(output / name, data)
+    files = receiver.files
+    for name, data in (files or {}).items():
+        _write(output / name, data)
     if status != "finished:completed":
         raise RunError(
             receiver.error
             or f"run {run_id} on '{connection}' ended as {status} ({details}): see `flwr log {run_id} "
             f"{connection}`, and go on with --resume"
         )
-    if receiver.files is None:
+    if files is None:
         raise RunError(f"the results of run {run_id} did not arrive whole: fetch them again with --resume")
     for name, path in receiver.kept.items():
         log(WARNING, "The %s is too large to be sent: it stays on the server in '%s'", name, path)
@@ -132,8 +133,17 @@ def _submit(flower: Connection, config: RunConfig, output: Path, resume: bool) -
         write_app(Path(app), settings)
         run_id = flower.submit(Path(app))
     about = {"connection": flower.name, "run-id": run_id, "server-folder": path}
-    write_atomically(output / SUBMITTED, (json.dumps(about, indent=2) + "\n").encode())
+    _write(output / SUBMITTED, (json.dumps(about, indent=2) + "\n").encode())
     return run_id
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise RunError(
+            f"'{path}' cannot be written ({error}): make room, and fetch the results again with --resume"
+        ) from error
 
 
 def _still_running(flower: Connection, output: Path) -> str | None:

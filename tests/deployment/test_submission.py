@@ -268,6 +268,22 @@ def test_a_superlink_that_stays_away_is_an_error_that_names_it(superlink, output
         run_deployed(CONFIG, "prod", output)
 
 
+def test_a_full_disk_is_an_error_that_names_the_file(superlink, output, monkeypatch):
+    write = submission.write_atomically
+
+    def full(path, data):
+        if path.name == "checkpoint":
+            raise OSError("No space left on device")
+        write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(submission, "write_atomically", full)
+        with pytest.raises(RunError, match=r"checkpoint' cannot be written .*No space left"):
+            run_deployed(CONFIG, "prod", output)
+    history, _ = run_deployed(CONFIG, "prod", output, resume=True)
+    assert len(history) == 2
+
+
 def test_an_interrupt_stops_the_run(superlink, output):
     def interrupt(record):
         raise KeyboardInterrupt
