@@ -51,8 +51,9 @@ def run_server(
         on_round=on_round,
     )
     strategy.connect(grid, config.round_timeout)
-    if strategy.roster.target is not None and "examples" in strategy.roster.target.info:
-        config.check_target_samples(int(strategy.roster.target.info["examples"]))
+    examples = strategy.roster.target.info.get("examples") if strategy.roster.target else None
+    if isinstance(examples, int):
+        config.check_target_samples(examples)
     model = make_model(config, *_form_of_data(strategy.roster.nodes))
     state = model.state_dict()
     strategy.buffers = state.keys() - dict(model.named_parameters(remove_duplicate=False)).keys()
@@ -77,8 +78,8 @@ def _form_of_data(nodes: Iterable[Node]) -> tuple[tuple[int, ...], int]:
     """The shape of a sample and the number of classes: of the first that tells, since all are the same."""
     for node in nodes:
         shape, classes = node.info.get("shape"), node.info.get("classes")
-        if isinstance(shape, list) and isinstance(classes, int):
-            return tuple(map(int, shape)), classes
+        if isinstance(classes, int) and isinstance(shape, list) and all(isinstance(n, int) for n in shape):
+            return tuple(shape), classes
     raise RunError(
         "no node tells the shape of its samples and the number of classes, so that there is no model: run "
         "this package's client app, or a client whose properties are 'shape' and 'classes'"

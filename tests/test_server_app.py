@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from handmade import HandMade
 from sites import Site, run_sites, write_images, write_table
 
 from fda_flower import RunConfig, run
+from fda_flower.engines import task_identity
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.server_app import run_server
 
 DOMAINS = ("north", "south", "west")
 TARGET = "west"
@@ -149,3 +152,16 @@ def test_on_one_machine_missing_data_are_an_error_before_anything_runs(
             output=tmp_path / "run",
         )
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "told", [{}, {"shape": "big", "classes": 2}, {"shape": ["a"], "classes": 2, "examples": "x"}]
+)
+def test_without_a_node_that_tells_what_its_data_are_like_there_is_no_model(told: dict[str, Any]) -> None:
+    app = HandMade([("target", "t", None), ("source", "a", None)], info={"t": told})
+    config = RunConfig(method="fedgp", sources=1, wait_seconds=0.1)
+    with (
+        task_identity(),
+        pytest.raises(RunError, match="no node tells the shape of its samples and the number"),
+    ):
+        run_server(app.grid(), config)

@@ -19,6 +19,9 @@ ROLE_QUERY = "query.role"
 ASK_AGAIN_SECONDS = 60.0
 """A node that cannot take part is asked again after so long: deployed, a message takes seconds."""
 
+LONGEST = 1000
+"""Characters of a reason, which is whatever a node sends."""
+
 
 @dataclass(frozen=True)
 class Missing:
@@ -141,12 +144,12 @@ class Roster:
             if reply is None:
                 yield node, "it does not answer"
             elif reply.has_error():
-                yield node, (reply.error.reason or "an error").splitlines()[0]
+                yield node, (reply.error.reason or "an error").splitlines()[0][:LONGEST]
             elif "info" not in reply.content.config_records:
                 yield node, "its answer has no record 'info'"
             else:
                 info = dict(reply.content.config_records["info"])
-                yield self._node(node.id, info), str(info["problem"]) if "problem" in info else None
+                yield self._node(node.id, info), str(info["problem"])[:LONGEST] if "problem" in info else None
 
     def _node(self, node_id: int, info: dict[str, Any]) -> Node:
         domain = str(info.get("domain", f"node {node_id}"))

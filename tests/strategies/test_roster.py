@@ -243,6 +243,13 @@ def test_an_error_reply_tells_its_reason_in_one_line():
     assert roster.missing == [{"domain": "node 2", "reason": "ValueError('no disk')"}]
 
 
+def test_a_reason_is_cut_off_where_it_gets_long():
+    roster = Roster()
+    roster.refresh(federation(("source", "a"), a={"problem": "no " * 10**6}).grid())
+    (told,) = roster.missing
+    assert len(told["reason"]) == 1000
+
+
 def test_a_node_is_asked_again_after_a_while_and_takes_part_when_it_is_mended(monkeypatch):
     app = federation(("target", "t"), ("source", "a"), ("source", "b"), b=PROBLEM)
     grid = Changing(app, (0, 1, 2))
