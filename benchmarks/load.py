@@ -4,7 +4,8 @@
 and through Ray, a small model, FedGP_Auto. Both should grow linearly. (2) What the server holds of a model
 of ResNet-18's size, in units of the model: asked are the updates of all clients once, plus 3 models. (3) The
 same model over a SuperLink and SuperNodes on loopback, with TLS: bytes and seconds a round, and the peak
-memory of the ServerApp's process beyond that of one with a tiny model.
+memory of the ServerApp's process beyond that of one with a tiny model. (4) Bytes of a round that the server
+aggregates, or the target.
 
 Each case of (1) runs in a process of its own. Memory of processes is read from ``/proc`` (Linux).
 """
@@ -28,6 +29,7 @@ from common import MIB, quick_asked, show, show_machine, verdict
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fda_flower.client_app import make_client_app
 from fda_flower.config import RunConfig
 from fda_flower.datasets import DATASETS, Dataset, Samples
 from fda_flower.datasets.samples import Split
@@ -35,6 +37,7 @@ from fda_flower.deployment import Federation, run_deployed
 from fda_flower.engines import LocalGrid, task_identity
 from fda_flower.experiments.run import run_config
 from fda_flower.models import build_model
+from fda_flower.server_app import run_server
 from fda_flower.strategies import FedGP
 
 WARM_UP, ROUNDS = 1, 4
@@ -141,6 +144,50 @@ class Watched(FedGP):
         return result
 
 
+class CountingGrid(LocalGrid):
+    """Counts the bytes of arrays in train messages, and in their replies."""
+
+    sent = received = 0
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Count what goes out."""
+        messages = list(messages)
+        self.sent += sum(
+            bytes_in(message) for message in messages if message.metadata.message_type == "train"
+        )
+        return super().push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Count what comes in."""
+        replies = list(super().pull_messages(message_ids))
+        self.received += sum(bytes_in(reply) for reply in replies)
+        return replies
+
+
+def bytes_in(message: Message) -> int:
+    """Of the arrays of a message."""
+    return sum(record.count_bytes() for record in message.content.array_records.values())
+
+
+def bytes_of_a_round(place: str, form: str) -> tuple[int, int]:
+    """Bytes sent to the clients and received from them: digits, 3 sources, a target with 13 steps."""
+    config = RunConfig(rounds=1, method_options={"aggregate_on": place, "form": form}, device="cpu")
+    with task_identity():
+        grid = CountingGrid(make_client_app(config), len(config.data.domain_names))
+        run_server(grid, config)
+    return grid.sent, grid.received
+
+
+def show_places() -> None:
+    """The table of (4)."""
+    rows = []
+    for form in ("sketch", "full"):
+        for place in ("server", "target"):
+            sent, received = bytes_of_a_round(place, form)
+            rows.append([form, place, f"{sent:,}", f"{received:,}", f"{sent + received:,}"])
+    show("Bytes of a round by where it is aggregated", ["form", "on the", "sent", "received", "both"], rows)
+
+
 class ServerAppMemory(threading.Thread):
     """Watches the processes of ServerApps for the highest of their peaks."""
 
@@ -204,6 +251,7 @@ def main() -> None:
         ["clients", "peak", "beyond the updates"],
         rows,
     )
+    show_places()
     if quick:
         return
     begun = time.perf_counter()
