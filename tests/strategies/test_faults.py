@@ -1,0 +1,130 @@
+"""The faults of a deployment on the in-process grid: who is away, late, silent or back, round by round."""
+
+import numpy as np
+import pytest
+from flwr.app import Error, Message
+from handmade import HandMade, initial, moves, weights
+
+from fda_flower.engines import LocalGrid
+from fda_flower.errors import RunError
+from fda_flower.strategies import FedDA, RunFolder
+from fda_flower.strategies.run_folder import finite
+
+TRAIN = "train"
+
+
+class FaultyGrid(LocalGrid):
+    """A grid whose nodes fail by a plan: ``(node's place, round): fault``.
+
+    ``gone``: not connected. ``silent``: no reply to the train message. ``dead``: Flower's error reply for a
+    SuperNode that is gone, which does not carry the node's id.
+    """
+
+    def __init__(self, app, clients, plan):
+        super().__init__(app, clients)
+        self.plan, self.round = plan, 0
+
+    def fault(self, node_id):
+        return self.plan.get((node_id - 2, self.round))
+
+    def get_node_ids(self):
+        return [i for i in super().get_node_ids() if self.plan.get((i - 2, self.round + 1)) != "gone"]
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        if messages and messages[0].metadata.message_type == TRAIN:
+            self.round += 1
+        training = bool(messages) and messages[0].metadata.message_type == TRAIN
+        replies = []
+        for message in messages:
+            fault = self.fault(message.metadata.dst_node_id) if training else None
+            if fault == "silent":
+                continue
+            (reply,) = super().send_and_receive([message])
+            if fault == "dead":
+                reply = Message(Error(5, "Node Unavailable"), reply_to=message)
+                reply.metadata.__dict__["_src_node_id"] = 1
+            replies.append(reply)
+        return replies
+
+
+def nodes():
+    return [
+        ("source", "a", moves([0.5, 0.25], domain="a")),
+        ("source", "b", moves([0.1, -0.7], domain="b")),
+        ("target", "t", moves([0.2, 0.2], "target", "t")),
+    ]
+
+
+def run(plan, rounds=3, **options):
+    app = HandMade(nodes())
+    strategy = FedDA(**{"wait_seconds": 0.01, **options})
+    result = strategy.start(FaultyGrid(app.app, 3, plan), initial(), rounds)
+    return result, strategy.history
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"), [("silent", "no reply within the timeout"), ("dead", "error 5: Node Unavailable")]
+)
+def test_a_source_that_fails_in_a_round_is_named_and_the_round_goes_on(fault, says):
+    _, history = run({(1, 2): fault})
+    assert [list(record["sources"]) for record in history] == [["a", "b"], ["a"], ["a", "b"]]
+    assert [record["held"] for record in history] == [None] * 3
+    assert history[1]["dropped"] == [{"domain": "b", "reason": says}]
+
+
+def test_a_source_that_leaves_and_comes_back_takes_part_again():
+    _, history = run({(0, 2): "gone"})
+    assert [list(record["sources"]) for record in history] == [["a", "b"], ["b"], ["a", "b"]]
+
+
+def test_a_source_that_comes_late_takes_part_from_then_on():
+    _, history = run({(0, 1): "gone", (0, 2): "gone"})
+    assert [list(record["sources"]) for record in history] == [["b"], ["b"], ["a", "b"]]
+
+
+def test_a_source_that_comes_late_without_a_beta_of_its_own_has_none():
+    _, history = run({(0, 1): "gone"}, rounds=2, beta=[0.7])
+    assert history[1]["sources"]["a"]["beta"] == 0.0
+    assert history[1]["sources"]["b"]["beta"] == 0.7
+
+
+@pytest.mark.parametrize("fault", ["silent", "dead", "gone"])
+def test_without_the_target_the_model_holds_and_the_run_ends_with_a_checkpoint_to_go_on_from(fault, tmp_path):
+    plan = {(2, server_round): fault for server_round in (2, 3, 4)}
+    with pytest.raises(RunError, match="could not be updated for 2 rounds in a row"):
+        run(plan, rounds=6, max_target_misses=2, output=RunFolder(tmp_path))
+    records = RunFolder(tmp_path).read_rounds()
+    assert [record["held"] for record in records] == [None, *["no usable reply of the target"] * 2]
+    model, done, _ = RunFolder(tmp_path).load_checkpoint()
+    one_round, _ = run({}, rounds=1)
+    assert done == 3
+    assert model["w"].tobytes() == weights(one_round).tobytes()
+    resumed, history = run({}, rounds=4, output=RunFolder(tmp_path, resume=True))
+    assert history[-1]["held"] is None
+    two_rounds, _ = run({}, rounds=2)
+    assert weights(resumed).tobytes() == weights(two_rounds).tobytes()
+
+
+def test_a_run_that_was_killed_between_rounds_goes_on_with_the_same_bits(tmp_path):
+    whole, history = run({}, rounds=4)
+
+    def stop(record):
+        if record["round"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run({}, rounds=4, output=RunFolder(tmp_path), on_round=stop)
+    resumed, resumed_history = run({}, rounds=4, output=RunFolder(tmp_path, resume=True))
+    assert weights(resumed).tobytes() == weights(whole).tobytes()
+    for ours, other in zip(finite(resumed_history), finite(history), strict=True):
+        assert {**ours, "seconds": None} == {**other, "seconds": None}
+
+
+def test_a_target_whose_evaluation_fails_leaves_the_accuracy_unknown():
+    app = HandMade(nodes(), accuracy=float("nan"))
+    strategy = FedDA()
+    result = strategy.start(app.grid(), initial(), 1)
+    assert "accuracy" not in strategy.history[0]
+    assert "finite" in strategy.history[0]["evaluation-failed"]
+    assert np.isfinite(weights(result)).all()
