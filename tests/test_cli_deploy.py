@@ -77,7 +77,8 @@ def test_a_key_is_made_and_named(fda, tmp_path):
     assert fda("deploy", "key", "target", "--output", "k")[0] == 2
 
 
-def test_a_rehearsal_ends_with_its_table(fda, rehearsed):
+def test_a_rehearsal_ends_with_its_table(fda, rehearsed, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     code, out, err = fda("deploy", "rehearse", "--output", "out")
     assert (code, err) == (0, "")
     assert "Round 1 of 2 is done: target accuracy 50.0%" in out

@@ -143,7 +143,7 @@ def run(
     last5, best = (_percent(result.summary[key]) for key in ("last5", "best"))
     console.print(f"{METHODS[method].label}: last5 {last5}, best {best}. Written to {escape(str(folder))}")
     if faults := _faults(config, result.history):
-        console.print(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)")
+        console.print(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)", soft_wrap=True)
 
 
 def compare(

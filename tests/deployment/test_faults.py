@@ -19,7 +19,7 @@ from fda_flower.deployment.app import write_app
 from fda_flower.deployment.processes import Service, end, free_ports
 from fda_flower.errors import RunError
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.xdist_group("faults")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SITES = ["broken", "late", "steady", "target"]
 SETTINGS = {
