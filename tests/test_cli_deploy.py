@@ -77,15 +77,17 @@ def test_a_key_is_made_and_named(fda, tmp_path):
     assert fda("deploy", "key", "target", "--output", "k")[0] == 2
 
 
-def test_a_rehearsal_ends_with_its_table(fda, rehearsed, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
+def test_a_rehearsal_ends_with_its_table(fda, rehearsed):
     code, out, err = fda("deploy", "rehearse", "--output", "out")
     assert (code, err) == (0, "")
     assert "Round 1 of 2 is done: target accuracy 50.0%" in out
-    (row,) = [line for line in out.splitlines() if "50.0 " in line]
-    assert [cell.strip() for cell in row.strip("│").split("│")] == [
-        *("1", "50.0", "0.25", "-", "source-2: its node is [offline]")
-    ]
+    lines = out.splitlines()
+    (start,) = [i for i, line in enumerate(lines) if "50.0 " in line]
+    cells = [cell.strip() for cell in lines[start].strip("│").split("│")]
+    assert cells[:4] == ["1", "50.0", "0.25", "-"]
+    # A narrow terminal breaks the last cell over two lines.
+    rest = " ".join(line.strip("│").split("│")[-1].strip() for line in lines[start : start + 2])
+    assert rest.startswith("source-2: its node is [offline]")
     assert out.endswith("Written to out\n")
 
 
