@@ -1,14 +1,32 @@
 """Shared by all tests: quiet, offline, and fast."""
 
+import importlib
 import logging
 import os
+import sys
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
 import flwr  # noqa: F401 - sets up its logger, which is then made quiet
 import hypothesis
+import pytest
 
 logging.getLogger("flwr").setLevel(logging.ERROR)
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def fda(monkeypatch, capsys):
+    """Call the command as the shell does; its exit code, standard output and standard error."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["fda", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            importlib.import_module("fda_flower.cli").main()
+        captured = capsys.readouterr()
+        return exit_.value.code, captured.out, captured.err
+
+    return call

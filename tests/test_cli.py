@@ -41,21 +41,6 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def fda(monkeypatch, capsys):
-    """Call the command as the shell does; its exit code, standard output and standard error."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fda", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as exit_:
-            cli.main()
-        captured = capsys.readouterr()
-        return exit_.value.code, captured.out, captured.err
-
-    return call
-
-
-@pytest.fixture
 def in_process(monkeypatch):
     """Comparisons whose cells run here, one after the other."""
     for name in ("compare", "experiment"):

@@ -1,11 +1,10 @@
 """`fda deploy`: what the options become, what is printed, and the exit codes."""
 
 import signal
-import sys
 
 import pytest
 
-from fda_flower import RunConfig, cli
+from fda_flower import RunConfig
 from fda_flower.cli import deploy
 from fda_flower.errors import RunError
 
@@ -29,18 +28,6 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
-
-
-@pytest.fixture
-def fda(monkeypatch, capsys):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fda", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit_:
-            cli.main()
-        captured = capsys.readouterr()
-        return exit_.value.code, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture

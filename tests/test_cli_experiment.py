@@ -4,7 +4,6 @@ import importlib
 import json
 import logging
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -70,21 +69,6 @@ def module(monkeypatch):
     experiment = importlib.import_module("fda_flower.experiments.experiment")
     monkeypatch.setattr(experiment, "run_all", run_all)
     return importlib.import_module("fda_flower.experiments.cell")
-
-
-@pytest.fixture
-def fda(monkeypatch, capsys):
-    """Call the command as the shell does; its exit code, standard output and standard error."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fda", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as exit_:
-            cli.main()
-        captured = capsys.readouterr()
-        return exit_.value.code, captured.out, captured.err
-
-    return call
 
 
 def cells(folder="runs/noise"):
