@@ -56,8 +56,10 @@ def run_server(
         config.check_target_samples(examples)
     model = make_model(config, *_form_of_data(strategy.roster.nodes))
     state = model.state_dict()
-    strategy.buffers = state.keys() - dict(model.named_parameters(remove_duplicate=False)).keys()
-    result = strategy.start(grid, ArrayRecord(state), config.all_rounds, config.round_timeout)
+    strategy.buffers = frozenset(state) - dict(model.named_parameters(remove_duplicate=False)).keys()
+    initial = [ArrayRecord(state)]
+    del model, state  # `start` frees the arrays that it is given after the first round
+    result = strategy.start(grid, initial.pop(), config.all_rounds, config.round_timeout)
     return result, strategy.history
 
 

@@ -15,6 +15,8 @@ from fda_flower.errors import RunError, unknown
 
 HOST = "127.0.0.1"
 START_SECONDS = 120.0
+MEMORY = {"MALLOC_MMAP_THRESHOLD_": "131072"}
+"""Has glibc return the memory of large arrays when they are freed; else it keeps it for others."""
 NodeConfig = Mapping[str, str | int | float]
 
 
@@ -66,6 +68,7 @@ class Federation:
             "FLWR_HOME": str(self.folder / "flwr-home"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
+            **MEMORY,
             "PATH": f"{bin_dir}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
 
