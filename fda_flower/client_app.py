@@ -6,16 +6,17 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from flwr.app import Context
+from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from torch import nn
 
-from fda_flower.clients import DomainClient, SourceClient, TargetClient, serve
+from fda_flower.clients import TARGETS, DomainClient, SourceClient, serve
 from fda_flower.config import RunConfig
 from fda_flower.datasets import Domain, load_domain
 from fda_flower.errors import ConfigError
 from fda_flower.models import build_model
+from fda_flower.strategies import METHODS
 
 
 def make_client_app(config: RunConfig | None = None, mods: list[Mod] | None = None) -> ClientApp:
@@ -31,7 +32,7 @@ def make_client_app(config: RunConfig | None = None, mods: list[Mod] | None = No
 
     def client_fn(context: Context) -> DomainClient:
         run = RunConfig.from_flower(context.run_config) if config is None else config
-        return make_client(*at_node(run, context.node_config))
+        return make_client(*at_node(run, context.node_config), context.state)
 
     return serve(client_fn, mods)
 
@@ -74,8 +75,18 @@ def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]
     return config, name
 
 
-def make_client(config: RunConfig, name: str) -> DomainClient:
-    """The client of one domain, with what is expensive to make cached per process."""
+def make_client(config: RunConfig, name: str, state: RecordDict | None = None) -> DomainClient:
+    """The client of one domain, with what is expensive to make cached per process.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run.
+    name : str
+        The domain.
+    state : RecordDict, optional
+        What the client keeps between rounds.
+    """
     site = load_domain(config.data, name)
     device = find_device(config.device)
     model = _model(config, site.shape, site.classes, device)
@@ -84,13 +95,15 @@ def make_client(config: RunConfig, name: str) -> DomainClient:
     for key, names in (("class-names", site.class_names), ("features", site.features)):
         if names:
             about[key] = list(names)
-    return (TargetClient if is_target else SourceClient)(
+    client = TARGETS[METHODS[config.method].target_client] if is_target else SourceClient
+    return client(
         _domain(config, name, device),
         model,
         config.target_training if is_target else config.source_training,
         config.seed,
         config.threads,
         about,
+        state,
     )
 
 

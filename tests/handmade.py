@@ -26,6 +26,20 @@ def _array(value):
     return Array(np.asarray(value))
 
 
+def add_what_is_asked(content, model, config, accuracy):
+    """What personal methods ask of a client beside the training."""
+    if "mu" in config:
+        content["adapted"] = ArrayRecord(dict(content["arrays"]))
+        if config["server-round"] > 1:
+            content["metrics"].update({"sim": 0.5, "theta": 1.0, "alpha": 0.6})
+    if "guidance" in config:
+        after = {name: array.numpy() for name, array in content["arrays"].items()}
+        guidance = {name: (2 * after[name] - model[name]).astype(model[name].dtype) for name in after}
+        content["guidance"] = ArrayRecord({name: _array(value) for name, value in guidance.items()})
+    if config.get("evaluate-trained"):
+        content["metrics"]["eval-accuracy"] = accuracy
+
+
 class HandMade:
     """A client app whose nodes are given: role, domain and how to answer a train message.
 
@@ -50,7 +64,9 @@ class HandMade:
             _, domain, answer = self.nodes[context.node_config["partition-id"]]
             self.configs.append((domain, dict(message.content["config"])))
             model = {name: array.numpy() for name, array in message.content["arrays"].items()}
-            return Message(answer(model, message), reply_to=message)
+            content = answer(model, message)
+            add_what_is_asked(content, model, message.content["config"], accuracy)
+            return Message(content, reply_to=message)
 
         @self.app.evaluate()
         def evaluate(message, context):

@@ -9,6 +9,8 @@ from fda_flower.aggregation.estimation import (
     beta_fedgp_thresholded,
     estimate,
 )
+from fda_flower.aggregation.feddaf import blend, functional_distance, gradient_similarity
+from fda_flower.aggregation.feddwa import distance_weights, guidance_distances, personal_model
 from fda_flower.aggregation.geometry import Geometry
 from fda_flower.aggregation.layers import Layers, is_finite
 from fda_flower.aggregation.rules import (
@@ -51,16 +53,22 @@ __all__ = [
     "beta_fedda",
     "beta_fedgp",
     "beta_fedgp_thresholded",
+    "blend",
     "combine",
     "delta_error_fedda",
     "delta_error_fedgp",
     "delta_error_source_only",
     "delta_error_target_only",
     "delta_errors",
+    "distance_weights",
     "estimate",
     "find_buffers",
+    "functional_distance",
+    "gradient_similarity",
+    "guidance_distances",
     "is_finite",
     "mean_update",
+    "personal_model",
     "predicted_best_rule",
     "source_weights",
 ]

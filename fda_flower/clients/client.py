@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from flwr.app import RecordDict
 from flwr.client import NumPyClient
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -36,6 +37,8 @@ class DomainClient(NumPyClient):
         Torch's threads while it trains.
     about : Mapping, optional
         What else the server is told of the data when it asks for the role, such as their ``shape``.
+    state : RecordDict, optional
+        What is kept between rounds, if anything: the context's ``state``.
     """
 
     role: ClassVar[str]
@@ -48,6 +51,7 @@ class DomainClient(NumPyClient):
         seed: int = 0,
         threads: int = 1,
         about: Mapping[str, Any] | None = None,
+        state: RecordDict | None = None,
     ) -> None:
         self.domain = domain
         self.model = model
@@ -55,6 +59,7 @@ class DomainClient(NumPyClient):
         self._seed = seed
         self._threads = threads
         self._about = dict(about or {})
+        self._state = RecordDict() if state is None else state
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """The labelled samples to train on, ``examples``, and what the client was given as `about`."""
@@ -72,41 +77,46 @@ class DomainClient(NumPyClient):
         parameters : list of arrays
             The global model, in the order of the state dictionary.
         config : dict
-            ``server-round``; ``rate-factor``, which multiplies the learning rate; and for the target what
-            `recorder` reads.
+            ``server-round``; ``rate-factor``, which multiplies the learning rate; ``evaluate-trained`` and
+            ``guidance``, which ask for what they say; and for the target what `recorder` reads.
 
         Returns
         -------
         tuple
             The trained model, the number of examples, and the metrics ``num-steps``,
-            ``learning-rate``, ``train-loss``; from the target also ``batch-updates.*``, arrays in NumPy's
-            file format, which `fda_flower.clients.serve` sends as arrays.
+            ``learning-rate``, ``train-loss``. If asked: ``eval-accuracy``, ``eval-loss`` and
+            ``eval-num-examples`` of the trained model on the domain's test set; and arrays, in NumPy's file
+            format, which `fda_flower.clients.serve` sends as records: ``batch-updates.*``, and
+            ``guidance.*``, the parameters after as much training again.
         """
         self._load(parameters)
+        server_round = config.get("server-round", 0)
         rate = self.training.learning_rate * config.get("rate-factor", 1.0)
         training = replace(self.training, learning_rate=rate)
-        seed = derive_seed(self._seed, "train", config.get("server-round", 0), self.domain.name)
-        with repeatable(seed, self._threads, self.domain.train.y.device):
-            recorder = self.recorder(config)
-            generator = torch.Generator().manual_seed(seed)
-            steps, loss = train(self.model, self.domain.train, training, generator, recorder)
+        recorder = self.recorder(config)
+        steps, loss = self._train("train", server_round, training, recorder)
         metrics: dict[str, Any] = {
             "num-steps": steps,
             "learning-rate": rate,
             "train-loss": loss,
         }
         if recorder is not None:
-            arrays = recorder.arrays()
-            metrics |= {f"batch-updates.{name}": to_bytes(array) for name, array in arrays.items()}
-        return self.get_parameters({}), len(self.domain.train), metrics
+            metrics |= as_metrics("batch-updates", recorder.arrays())
+        trained = self.get_parameters({})
+        if config.get("evaluate-trained"):
+            loss, accuracy = self._evaluate(server_round)
+            examples = len(self.domain.test)
+            metrics |= {"eval-loss": loss, "eval-accuracy": accuracy, "eval-num-examples": examples}
+        if config.get("guidance"):
+            self._train("guidance", server_round, training)
+            parameters_now = self.model.named_parameters(remove_duplicate=False)
+            metrics |= as_metrics("guidance", {n: p.detach().cpu().numpy() for n, p in parameters_now})
+        return trained, len(self.domain.train), metrics
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
         """Loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""
         self._load(parameters)
-        seed = derive_seed(self._seed, "test", config.get("server-round", 0), self.domain.name)
-        with repeatable(seed, self._threads, self.domain.train.y.device):
-            generator = torch.Generator().manual_seed(seed)
-            loss, accuracy = evaluate(self.model, self.domain.test, generator)
+        loss, accuracy = self._evaluate(config.get("server-round", 0))
         return loss, len(self.domain.test), {"accuracy": accuracy}
 
     def recorder(self, config: dict[str, Any]) -> Recorder | None:
@@ -118,14 +128,31 @@ class DomainClient(NumPyClient):
         parameters = dict(self.model.named_parameters(remove_duplicate=False))
         return [parameters[name] for name in self.model.state_dict() if name in parameters]
 
+    def _train(
+        self, phase: str, server_round: int, training: LocalTraining, recorder: Recorder | None = None
+    ) -> tuple[int, float]:
+        seed = derive_seed(self._seed, phase, server_round, self.domain.name)
+        with repeatable(seed, self._threads, self.domain.train.y.device):
+            generator = torch.Generator().manual_seed(seed)
+            return train(self.model, self.domain.train, training, generator, recorder)
+
+    def _evaluate(self, server_round: int) -> tuple[float, float]:
+        seed = derive_seed(self._seed, "test", server_round, self.domain.name)
+        with repeatable(seed, self._threads, self.domain.train.y.device):
+            generator = torch.Generator().manual_seed(seed)
+            return evaluate(self.model, self.domain.test, generator)
+
     def _load(self, parameters: NDArrays) -> None:
         state = self.model.state_dict()
         tensors = (torch.from_numpy(array) for array in parameters)
         self.model.load_state_dict(dict(zip(state, tensors, strict=True)))
 
 
-def to_bytes(array: NDArray[Any]) -> bytes:
-    """An array in NumPy's file format, never pickled."""
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
+def as_metrics(record: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
+    """Arrays as metrics ``RECORD.NAME`` in NumPy's file format, never pickled."""
+    metrics = {}
+    for name, array in arrays.items():
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        metrics[f"{record}.{name}"] = buffer.getvalue()
+    return metrics

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from fda_flower.clients.aggregation import aggregate_on_target
 from fda_flower.errors import FdaError
 
-_BATCH_UPDATES = "batch-updates."
+PERSONAL = "personal"
+RECORDS = ("batch-updates", "guidance", "adapted")
+"""Records of arrays in a reply: a client's metrics ``RECORD.NAME``, bytes in NumPy's file format."""
 
 
 def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = None) -> ClientApp:
@@ -42,6 +44,8 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
 
     @app.train(mods=mods)
     def train(message: Message, context: Context) -> Message:
+        if PERSONAL in message.content.array_records:
+            context.state[PERSONAL] = message.content.array_records[PERSONAL]
         client = client_fn(context)
         arrays = message.content.array_records["arrays"]
         parameters, examples, metrics = client.fit(arrays.to_numpy_ndarrays(), _config(message))
@@ -52,23 +56,22 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
                 "info": _info(client, context),
             }
         )
-        recorded = {
-            name: value
-            for name, value in metrics.items()
-            if name.startswith(_BATCH_UPDATES) and isinstance(value, bytes)
-        }
-        if recorded:
-            content["batch-updates"] = ArrayRecord(
-                {name.removeprefix(_BATCH_UPDATES): _array(data) for name, data in recorded.items()}
-            )
+        for record in RECORDS:
+            if found := _arrays_of(record, metrics):
+                content[record] = found
         return Message(content, reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         client = client_fn(context)
-        arrays = message.content.array_records["arrays"]
-        loss, examples, metrics = client.evaluate(arrays.to_numpy_ndarrays(), _config(message))
+        records, config = message.content.array_records, _config(message)
+        loss, examples, metrics = client.evaluate(records["arrays"].to_numpy_ndarrays(), config)
         numbers = _numbers({"loss": float(loss), "num-examples": examples, **metrics})
+        if "global" in records:
+            loss, _, metrics = client.evaluate(records["global"].to_numpy_ndarrays(), config)
+            numbers |= {
+                f"{key}-global": value for key, value in _numbers({"loss": float(loss), **metrics}).items()
+            }
         return Message(RecordDict({"metrics": MetricRecord(numbers)}), reply_to=message)
 
     answer_role_query(app, client_fn)
@@ -131,5 +134,12 @@ def _numbers(metrics: dict[str, Any]) -> dict[str, MetricRecordValues]:
     return {k: v for k, v in plain.items() if isinstance(v, int | float) and not isinstance(v, bool)}
 
 
-def _array(data: bytes) -> Array:
-    return Array(np.load(io.BytesIO(data), allow_pickle=False))
+def _arrays_of(record: str, metrics: dict[str, Any]) -> ArrayRecord:
+    prefix = f"{record}."
+    return ArrayRecord(
+        {
+            name.removeprefix(prefix): Array(np.load(io.BytesIO(value), allow_pickle=False))
+            for name, value in metrics.items()
+            if name.startswith(prefix) and isinstance(value, bytes)
+        }
+    )

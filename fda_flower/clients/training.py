@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
@@ -100,6 +102,33 @@ def train(
             total += loss.detach() * len(y)
             steps += 1
     return steps, float(total) / (training.epochs * len(samples))
+
+
+def mean_gradient(
+    model: nn.Module, samples: Samples, batch_size: int, generator: torch.Generator
+) -> dict[str, NDArray[np.float32]]:
+    """``g = (1/J) Σ_j ∂F_j/∂w`` over the ``J`` mini-batches of one client (FedDAF, Algorithm 2).
+
+    The model is in evaluation mode: it is judged as it is used, dropout draws nothing, and its running
+    statistics stay as they are.
+
+    Returns
+    -------
+    dict[str, NDArray]
+        The gradient of each parameter, by its name in the state dictionary.
+    """
+    loss_of, batches = loss_for(samples.y), 0
+    model.eval()
+    model.zero_grad()
+    for x, y in samples.batches(batch_size, generator):
+        torch.autograd.backward(loss_of(model(x), y))
+        batches += 1
+    gradients = {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad / batches
+        for name, parameter in model.named_parameters(remove_duplicate=False)
+    }
+    model.zero_grad()
+    return {name: gradient.cpu().numpy() for name, gradient in gradients.items()}
 
 
 @torch.no_grad()

@@ -36,7 +36,7 @@ def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(features, nn.Linear(width, 128), nn.ReLU(), nn.Linear(128, classes))
 
 
-def lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
+def lenet(shape: tuple[int, ...], classes: int, batch_norm: bool = False) -> nn.Module:
     """Two 5x5 convolutions with pooling, then three linear layers; 44,426 parameters for 1x28x28 and 10.
 
     The network of Jiang et al.'s Fashion-MNIST experiments (ICLR 2024, Section C.7).
@@ -47,6 +47,8 @@ def lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
         Of one image: channels, height, width; at least 16x16.
     classes : int
         Number of classes.
+    batch_norm : bool
+        With BatchNorm after each convolution, for plain SGD, which hardly trains the network without.
 
     Raises
     ------
@@ -54,10 +56,14 @@ def lenet(shape: tuple[int, ...], classes: int) -> nn.Module:
         If the samples are no images, or too small.
     """
     check_images("lenet", shape, 16)
+
+    def norm(channels: int) -> list[nn.Module]:
+        return [nn.BatchNorm2d(channels)] if batch_norm else []
+
     side = [((length - 4) // 2 - 4) // 2 for length in shape[1:]]
     return nn.Sequential(
-        *(nn.Conv2d(shape[0], 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(shape[0], 6, 5), *norm(6), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(6, 16, 5), *norm(16), nn.ReLU(), nn.MaxPool2d(2)),
         nn.Flatten(),
         *(nn.Linear(16 * side[0] * side[1], 120), nn.ReLU()),
         *(nn.Linear(120, 84), nn.ReLU()),

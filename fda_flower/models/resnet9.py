@@ -2,10 +2,11 @@
 
 from torch import Tensor, nn
 
+from fda_flower.errors import ConfigError
 from fda_flower.models.shapes import check_images
 
 
-def resnet9(shape: tuple[int, ...], classes: int) -> nn.Module:
+def resnet9(shape: tuple[int, ...], classes: int, width: int = 64) -> nn.Module:
     """Eight 3x3 convolutions, two pairs of them residual, and a linear layer; BatchNorm after each.
 
     Convolutions of 64 and 128, a residual pair of 128, 256 and 512, a residual pair of 512; all from the
@@ -20,23 +21,28 @@ def resnet9(shape: tuple[int, ...], classes: int) -> nn.Module:
         of a single one.
     classes : int
         Number of classes.
+    width : int
+        Channels of the first convolution; those of the others are in proportion. 8 trains about 40 times as
+        fast on a CPU as 64.
 
     Raises
     ------
     ConfigError
-        If the samples are no images, or too small.
+        If the samples are no images, or too small, or the width is below 1.
     """
     check_images("resnet9", shape, 16)
+    if width < 1:
+        raise ConfigError(f"option 'width' of model 'resnet9' is {width}, it must be at least 1")
     return nn.Sequential(
-        _convolution(shape[0], 64),
-        _convolution(64, 128, pool=True),
-        Residual(_convolution(128, 128), _convolution(128, 128)),
-        _convolution(128, 256, pool=True),
-        _convolution(256, 512, pool=True),
-        Residual(_convolution(512, 512), _convolution(512, 512)),
+        _convolution(shape[0], width),
+        _convolution(width, 2 * width, pool=True),
+        Residual(*(_convolution(2 * width, 2 * width) for _ in range(2))),
+        _convolution(2 * width, 4 * width, pool=True),
+        _convolution(4 * width, 8 * width, pool=True),
+        Residual(*(_convolution(8 * width, 8 * width) for _ in range(2))),
         nn.AdaptiveMaxPool2d(1),
         nn.Flatten(),
-        nn.Linear(512, classes),
+        nn.Linear(8 * width, classes),
     )
 
 

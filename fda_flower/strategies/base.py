@@ -9,17 +9,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.app.typing import MetricRecordValues
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fda_flower.aggregation import Layers, Update, find_buffers, is_finite, mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.strategies.collect import Collector, NormLimit, Oversized
+from fda_flower.strategies.collect import Collector, NormLimit, Oversized, train_metrics
 from fda_flower.strategies.exchange import Asked, answers, ask, taken_from
 from fda_flower.strategies.node import Node
-from fda_flower.strategies.replies import BadReplyError, content_of, read_number
+from fda_flower.strategies.replies import EVALUATION, BadReplyError, read_metrics
 from fda_flower.strategies.roster import Roster
 from fda_flower.strategies.run_folder import Record, RunFolder, check_same_model, finite
 
@@ -107,6 +106,7 @@ class DomainAdaptationStrategy(Strategy):
         self._timeout = 3600.0
         self._held_rounds = 0
         self.model: Layers = {}
+        self._sent = ArrayRecord()
         self._asked: list[Asked] = []
         self._record: Record = {}
 
@@ -146,6 +146,21 @@ class DomainAdaptationStrategy(Strategy):
 
     def read_extra(self, reply: RecordDict, node: Node, update: Update, record: Record) -> None:
         """Read what a method asked for, of each good reply; a `BadReplyError` refuses it."""
+
+    def start_of(self, node: Node, model: ArrayRecord) -> ArrayRecord:
+        """What a node trains from: the global model, unless the method keeps others."""
+        return model
+
+    def before(self, node: Node) -> Layers:
+        """The arrays of `start_of`."""
+        return self.model
+
+    def kept(self) -> dict[str, Layers]:
+        """Models that the method keeps beside the global one, for the checkpoint."""
+        return {}
+
+    def restore(self, kept: Mapping[str, Layers]) -> None:
+        """Go on with the models of a checkpoint."""
 
     def check_roster(self) -> None:
         """Raise an error if the method cannot work with these nodes; called before training."""
@@ -197,6 +212,7 @@ class DomainAdaptationStrategy(Strategy):
         if done > num_rounds:
             raise ConfigError(f"the run has done {done} rounds, only {num_rounds} were asked for")
         check_same_model(result.arrays, initial_arrays)
+        del initial_arrays  # else they would stay in memory to the end
         self._timeout = timeout
         if not self.roster.nodes:
             self.connect(grid, timeout)
@@ -248,14 +264,15 @@ class DomainAdaptationStrategy(Strategy):
         self.roster.refresh(grid, timeout=self._timeout)
         self.check_roster()
         self._grid = grid
-        self.model = {name: array.numpy() for name, array in arrays.items()}
+        self.model, self._sent = {}, arrays
         self._record = {"round": server_round, "initial": server_round <= self.initial_rounds}
         about = ConfigRecord({"server-round": server_round})
         if self.rate_factor != 1 and not self._record["initial"]:
             about["rate-factor"] = self.rate_factor
 
         def ask_to_train(node: Node) -> Asked:
-            return ask(node, "train", arrays, config, about, self.extra_config(server_round, node))
+            start, more = self.start_of(node, arrays), self.extra_config(server_round, node)
+            return ask(node, "train", start, config, about, more)
 
         self.ask_to_train = ask_to_train
         self._asked = [ask_to_train(node) for node in self.roster.nodes if node.role in self._training_now()]
@@ -266,6 +283,8 @@ class DomainAdaptationStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check the replies, combine the good ones; no arrays if the model has to stay as it is."""
         record = self._record
+        self.model = {name: array.numpy() for name, array in self._sent.items()}
+        self._sent = ArrayRecord()
         record.update({"held": None, "target": None, "sources": {}, "dropped": []})
         record |= {"missing": self.roster.missing, "bytes-received": 0}
         new = None
@@ -277,7 +296,7 @@ class DomainAdaptationStrategy(Strategy):
             record["held"] = str(error)
             log(WARNING, "Round %d: the model stays as it is: %s", server_round, error)
         self._held_rounds = 0 if new is not None else self._held_rounds + 1
-        return new, self._train_metrics()
+        return new, train_metrics(record)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -294,18 +313,13 @@ class DomainAdaptationStrategy(Strategy):
             return None
         try:
             ((_, reply),) = answers(self._asked, replies)
-            if reply is None:
-                raise BadReplyError("no reply within the timeout")
-            content = content_of(reply)
-            metrics: dict[str, MetricRecordValues] = {
-                key: read_number(content, key) for key in content.metric_records.get("metrics", {})
-            }
+            metrics = read_metrics(reply)
         except BadReplyError as error:
             log(WARNING, "Round %d: the target did not evaluate: %s", server_round, error)
             self._record["evaluation-failed"] = str(error)
             return None
-        self._record.update({key: metrics[key] for key in ("accuracy", "loss") if key in metrics})
-        return MetricRecord(metrics)
+        self._record.update({key: metrics[key] for key in EVALUATION if key in metrics})
+        return metrics
 
     # The parts of it
 
@@ -314,6 +328,7 @@ class DomainAdaptationStrategy(Strategy):
         if checkpoint is None:
             return 0
         model, done, state = checkpoint
+        self.restore(folder.load_kept())
         self.history = folder.read_rounds()[:done]
         result.arrays = ArrayRecord({name: Array(array) for name, array in model.items()})
         self._held_rounds = state["held-rounds"]
@@ -328,7 +343,7 @@ class DomainAdaptationStrategy(Strategy):
     ) -> tuple[Update | None, dict[str, Update]]:
         """The usable updates among the replies: the target's, and the sources' by domain."""
         buffers = find_buffers(self.model) if self.buffers is None else self.buffers
-        return Collector(self.model, buffers, self._limit, self._record, self.read_extra)(asked, replies)
+        return Collector(self.before, buffers, self._limit, self._record, self.read_extra)(asked, replies)
 
     def send_and_collect(self, asked: Sequence[Asked]) -> tuple[Update | None, dict[str, Update]]:
         """Send messages, and `collect` the replies: for a method that asks more than once in a round."""
@@ -359,19 +374,12 @@ class DomainAdaptationStrategy(Strategy):
                 )
         return combined
 
-    def _train_metrics(self) -> MetricRecord:
-        metrics: dict[str, MetricRecordValues] = {"dropped": len(self._record["dropped"])}
-        for domain, entry in self._record["sources"].items():
-            for key in ("train-loss", "beta"):
-                if entry.get(key) is not None:
-                    metrics[f"{key}.{domain}"] = entry[key]
-        return MetricRecord(metrics)
-
     def _finish_round(self, num_rounds: int) -> None:
         record: dict[str, Any] = finite(self._record)
         self.history.append(record)
         if self._output is not None:
-            self._output.save_round(record, self.model, {"held-rounds": self._held_rounds})
+            state = {"held-rounds": self._held_rounds}
+            self._output.save_round(record, self.model, state, self.kept())
         if self._on_round is not None:
             self._on_round(record)
         accuracy = record.get("accuracy")

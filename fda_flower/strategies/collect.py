@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from logging import WARNING
 from typing import Literal
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message, MetricRecord, RecordDict
+from flwr.app.typing import MetricRecordValues
 from flwr.common.logger import log
 
 from fda_flower.aggregation import Layers, Update
@@ -61,8 +62,8 @@ class Collector:
 
     Attributes
     ----------
-    model : Layers
-        The model that the clients were sent.
+    before : callable
+        The model that a node was sent.
     buffers : Collection[str]
         Names of its buffers.
     limit : NormLimit
@@ -74,7 +75,7 @@ class Collector:
         scaled; it may refuse the reply by a `BadReplyError`. Then the content's arrays are freed.
     """
 
-    model: Layers
+    before: Callable[[Node], Layers]
     buffers: Collection[str]
     limit: NormLimit
     record: Record
@@ -114,7 +115,7 @@ class Collector:
         self.record["bytes-received"] += sum(
             records.count_bytes() for records in content.array_records.values()
         )
-        update = read_update(reply, self.model, self.buffers, node.role)
+        update = read_update(reply, self.before(node), self.buffers, node.role)
         entry: Record = {
             "domain": node.domain,
             "examples": update.examples,
@@ -131,3 +132,13 @@ class Collector:
         else:
             self.record["sources"][node.domain] = entry
         return update if factor == 1 else update.scaled(factor)
+
+
+def train_metrics(record: Record) -> MetricRecord:
+    """What of a round's record Flower's result has: the replies dropped, each source's loss and β."""
+    metrics: dict[str, MetricRecordValues] = {"dropped": len(record["dropped"])}
+    for domain, entry in record["sources"].items():
+        for key in ("train-loss", "beta"):
+            if entry.get(key) is not None:
+                metrics[f"{key}.{domain}"] = entry[key]
+    return MetricRecord(metrics)

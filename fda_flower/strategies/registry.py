@@ -8,7 +8,10 @@ from typing import Any
 
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.fedavg import FedAvg
+from fda_flower.strategies.fedavg_ft import FedAvgFT
 from fda_flower.strategies.fedda import FedDA
+from fda_flower.strategies.feddaf import FedDAF
+from fda_flower.strategies.feddwa import FedDWA
 from fda_flower.strategies.fedgp import FedGP
 from fda_flower.strategies.source_only import SourceOnly
 from fda_flower.strategies.target_only import TargetOnly
@@ -28,12 +31,15 @@ class Method:
         Makes its strategy from options.
     whole_target : bool
         Whether the target trains on all its training samples, whatever number is labelled.
+    target_client : str
+        The target's client, by its name in `fda_flower.clients.TARGETS`.
     """
 
     label: str
     summary: str
     build: Callable[..., DomainAdaptationStrategy]
     whole_target: bool = False
+    target_client: str = "target"
 
     @property
     def auto(self) -> bool:
@@ -68,6 +74,9 @@ METHODS: dict[str, Method] = {
     "fedgp": Method("FedGP", "the target projected on each source, with a fixed β", FedGP),
     "fedda-auto": Method("FedDA_Auto", "FedDA, β estimated every round", partial(FedDA, auto=True)),
     "fedgp-auto": Method("FedGP_Auto", "FedGP, β estimated every round", partial(FedGP, auto=True)),
+    "feddaf": Method("FedDAF", "two models blended on the target", FedDAF, target_client="feddaf"),
+    "feddwa": Method("FedDWA", "a personal model for each client, by distances", FedDWA),
+    "fedavg-ft": Method("FedAvg FT", "FedAvg, fine-tuned by the target every round", FedAvgFT),
     "finetune-offline": Method("Finetune_Offline", "50 rounds of the sources, then the target", FINETUNE),
     "oracle": Method("Oracle", "the target alone, with all its labels", TargetOnly, whole_target=True),
 }

@@ -3,10 +3,13 @@
 from collections.abc import Collection, Mapping
 
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, Update, is_finite
+
+EVALUATION = ("accuracy", "loss", "accuracy-global", "loss-global")
+"""Metrics of the target's evaluation that go into the round's record."""
 
 
 class BadReplyError(Exception):
@@ -59,6 +62,14 @@ def read_update(reply: Message, model: Layers, buffers: Collection[str], role: s
         if not is_finite(layer):
             raise BadReplyError(f"array '{name}' is so far from the model's that the difference overflows")
     return update
+
+
+def read_metrics(reply: Message | None) -> MetricRecord:
+    """All of a reply's metrics, each a finite number; a `BadReplyError` if there is none, or one is not."""
+    if reply is None:
+        raise BadReplyError("no reply within the timeout")
+    content = content_of(reply)
+    return MetricRecord({key: read_number(content, key) for key in content.metric_records.get("metrics", {})})
 
 
 def read_arrays(content: RecordDict, key: str) -> Mapping[str, NDArray[np.generic]]:

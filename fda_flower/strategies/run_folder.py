@@ -3,7 +3,8 @@
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ class RunFolder:
     ======================= =======================================================================
     ``config.json``         everything that defines the run
     ``rounds.jsonl``        one line a round, written when the round ends
-    ``checkpoint``          the model (safetensors), the round and the strategy's state, one file
+    ``checkpoint``          the models (safetensors), the round and the strategy's state, one file
     ======================= =======================================================================
 
     Parameters
@@ -103,22 +104,38 @@ class RunFolder:
         except OSError as error:
             raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
 
-    def save_round(self, record: Record, model: Layers, state: Record) -> None:
+    def save_round(
+        self, record: Record, model: Layers, state: Record, kept: Mapping[str, Layers] | None = None
+    ) -> None:
         """Append a round's record, then replace the checkpoint.
+
+        Parameters
+        ----------
+        record : dict
+            The round's.
+        model : Layers
+            The global model.
+        state : dict
+            What else the strategy needs to go on, as JSON.
+        kept : Mapping[str, Layers], optional
+            Models that the method keeps beside the global one, by names of its own.
 
         Raises
         ------
         RunError
             If they cannot be written, since the disk is full for one; what was written before stays valid.
         """
-        arrays = {name: np.asarray(array, order="C") for name, array in model.items()}
+        kept = kept or {}
         header = {
             "round": record["round"],
             "state": state,
             "run": self.config,
             # A safetensors file sorts its arrays: the model's own order is kept beside them.
-            "names": list(arrays),
+            "names": list(model),
+            "kept": {key: list(layers) for key, layers in kept.items()},
         }
+        own = {_kept(key, name): array for key, layers in kept.items() for name, array in layers.items()}
+        arrays = {name: np.asarray(array, order="C") for name, array in {**model, **own}.items()}
         data = save(arrays, metadata={"fda-flower": json.dumps(header)})
         try:
             with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
@@ -141,20 +158,32 @@ class RunFolder:
         RunError
             If it is truncated or not a checkpoint.
         """
+        with self._checkpoint() as (file, header):
+            arrays = {name: file.get_tensor(name) for name in header["names"]}
+            run, done, state = header["run"], int(header["round"]), header["state"]
+        if self.config and run != self.config:
+            raise _other_run(self.path / "checkpoint", run, self.config)
+        return arrays, done, state
+
+    def load_kept(self) -> dict[str, dict[str, NDArray[Any]]]:
+        """The models that the method keeps beside the global one; a `RunError` as of `load_checkpoint`."""
+        with self._checkpoint() as (file, header):
+            return {
+                key: {name: file.get_tensor(_kept(key, name)) for name in names}
+                for key, names in header["kept"].items()
+            }
+
+    @contextmanager
+    def _checkpoint(self) -> Iterator[tuple[Any, Record]]:
         path = self.path / "checkpoint"
         try:
             with safe_open(path, framework="numpy") as file:
-                header = json.loads((file.metadata() or {})["fda-flower"])
-                arrays = {name: file.get_tensor(name) for name in header["names"]}
-            run, done, state = header["run"], int(header["round"]), header["state"]
+                yield file, json.loads((file.metadata() or {})["fda-flower"])
         except (SafetensorError, KeyError, ValueError, OSError) as error:
             raise RunError(
                 f"the checkpoint '{path}' is damaged ({error}): delete it to start the run again, or "
                 "restore it from a copy"
             ) from error
-        if self.config and run != self.config:
-            raise _other_run(path, run, self.config)
-        return arrays, done, state
 
     def read_rounds(self) -> list[Record]:
         """The records written so far; a last line that was cut off is left out."""
@@ -200,6 +229,10 @@ class RunFolder:
                 "line is missing or damaged: restore it from a copy, or start again in another --output"
             )
         return records
+
+
+def _kept(key: str, name: str) -> str:
+    return f"kept/{key}/{name}"
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fda_flower.clients import DomainClient, LocalTraining, SourceClient, TargetClient
+from fda_flower.clients import DomainClient, FedDAFTarget, LocalTraining, SourceClient, TargetClient
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.models import build_model
 
@@ -17,6 +17,7 @@ NDArrays = list[NDArray[Any]]
 CLIENTS: dict[str, tuple[type[DomainClient], str]] = {
     "source": (SourceClient, "source-1"),
     "target": (TargetClient, "target"),
+    "feddaf": (FedDAFTarget, "target"),
 }
 SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=50)
 ASKED: dict[str, dict[str, Any]] = {
@@ -72,7 +73,7 @@ def equal(first: NDArrays, second: NDArrays) -> bool:
 @every_client
 def test_its_role_and_domain_are_told(role: str) -> None:
     client = make(role)
-    assert client.role == role
+    assert client.role == ("source" if role == "source" else "target")
     assert client.domain.name == CLIENTS[role][1]
 
 

@@ -1,0 +1,147 @@
+"""FedDAF on the server: two streams of models, and the target's own given back after a resume."""
+
+import handmade
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord
+from handmade import HandMade, initial, moves, reply_of, weights
+
+from fda_flower.errors import ConfigError
+from fda_flower.strategies import FedDAF, RunFolder
+
+SOURCES = [
+    ("source", "a", moves([0.5, 0.0], domain="a", examples=30)),
+    ("source", "b", moves([0.0, -1.0], domain="b", examples=10)),
+]
+
+
+def target(adapted=(7.0, 8.0), seen=None, personal=None):
+    """A target that replies with an adapted model of its own choice."""
+
+    def answer(model, message):
+        if seen is not None:
+            seen.append(model["w"].tolist())
+        if personal is not None:
+            records = message.content.array_records
+            personal.append(records["personal"]["w"].numpy().tolist() if "personal" in records else None)
+        content = reply_of({"w": model["w"] * 10}, role="target", domain="t", sim=0.5, theta=1.0, alpha=0.25)
+        content["adapted"] = ArrayRecord({"w": Array(np.asarray(adapted, np.float32))})
+        return content
+
+    return ("target", "t", answer)
+
+
+@pytest.fixture(autouse=True)
+def replies_as_they_are(monkeypatch):
+    """Unlike elsewhere nothing is added to what the tests' clients reply."""
+    monkeypatch.setattr(handmade, "add_what_is_asked", lambda *_: None)
+
+
+def start(nodes, rounds=1, arrays=None, **options):
+    strategy = FedDAF(**options)
+    return strategy.start(HandMade(nodes).grid(), arrays or initial(), rounds), strategy
+
+
+def test_the_sources_mean_is_uniform_and_never_holds_the_target():
+    seen = []
+    _, strategy = start([*SOURCES, target(seen=seen)], rounds=3)
+    # (1, 2), then (0.25, -0.5) more every round: the mean of the two updates
+    assert seen == [[1, 2], [1.25, 1.5], [1.5, 1]]
+    np.testing.assert_allclose(strategy.kept()["sources"]["w"], [1.75, 0.5])
+
+
+def test_the_sources_mean_by_examples():
+    _, strategy = start([*SOURCES, target()], source_weights="examples")
+    np.testing.assert_allclose(strategy.kept()["sources"]["w"], [1.375, 1.75])
+
+
+def test_the_runs_model_is_the_adapted_one():
+    result, strategy = start([*SOURCES, target((7.0, 8.0))], rounds=2)
+    np.testing.assert_array_equal(weights(result), [7, 8])
+    np.testing.assert_array_equal(strategy.kept()["target"]["w"], np.float32([12.5, 15]))
+    record = strategy.history[-1]
+    assert {key: record["target"][key] for key in ("sim", "theta", "alpha")} == {
+        "sim": 0.5,
+        "theta": 1.0,
+        "alpha": 0.25,
+    }
+
+
+def test_the_mu_is_told_to_the_target_alone():
+    federation = HandMade([*SOURCES, target()])
+    FedDAF(mu=-2.5).start(federation.grid(), initial(), 1)
+    assert {domain: config.get("mu") for domain, config in federation.configs} == {
+        "a": None,
+        "b": None,
+        "t": -2.5,
+    }
+
+
+def test_the_initial_rounds_are_of_both_streams():
+    seen = []
+    start([*SOURCES, target(seen=seen)], rounds=3, initial_rounds=1)
+    # the initial round averages by examples, 30 and 10: (0.375, -0.25)
+    np.testing.assert_allclose(seen, [[1.375, 1.75], [1.625, 1.25]])
+
+
+def test_without_an_adapted_model_the_reply_is_refused_with_the_remedy():
+    result, strategy = start([*SOURCES, ("target", "t", moves(1.0, "target", "t"))])
+    (dropped,) = strategy.history[0]["dropped"]
+    assert "no ArrayRecord 'adapted'" in dropped["reason"]
+    assert "FedDAFTarget" in dropped["reason"]
+    np.testing.assert_array_equal(weights(result), [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("adapted", "reason"),
+    [([np.nan, 0.0], "NaN or infinity"), ([1.0, 2.0, 3.0], "not like the model's")],
+)
+def test_an_adapted_model_of_no_use_is_refused(adapted, reason):
+    _, strategy = start([*SOURCES, target(adapted)])
+    assert reason in strategy.history[0]["dropped"][0]["reason"]
+
+
+def test_a_held_round_leaves_both_streams_as_they_are():
+    def fails(model, message):
+        raise OSError("off")
+
+    _, strategy = start([*SOURCES, ("target", "t", fails)], rounds=2)
+    assert strategy.kept() == {}
+    assert [record["held"] for record in strategy.history] == ["no usable reply of the target"] * 2
+
+
+def test_sources_that_overflow_hold_the_round():
+    huge = moves(np.float32(3e38), domain="a")
+    arrays = ArrayRecord({"w": Array(np.float32([3e38, 0]))})
+    nodes = [("source", "a", huge), ("target", "t", moves(0.0, "target", "t"))]
+    result, strategy = start(nodes, arrays=arrays)
+    assert np.isfinite(weights(result)).all()
+    assert strategy.history[0]["held"] is not None
+
+
+def test_the_targets_own_model_is_given_back_after_a_resume_once(tmp_path):
+    personal = []
+    nodes = [*SOURCES, target(personal=personal)]
+    start(nodes, rounds=2, output=RunFolder(tmp_path))
+    assert personal == [None, None]
+    _, strategy = start(nodes, rounds=4, output=RunFolder(tmp_path, resume=True))
+    assert personal[2:] == [[12.5, 15.0], None]
+    assert [record["round"] for record in strategy.history] == [1, 2, 3, 4]
+
+
+def test_a_target_that_lost_its_own_model_is_told_of():
+    def forgets(model, message):
+        content = reply_of({"w": model["w"] + 1}, role="target", domain="t")
+        content["adapted"] = ArrayRecord(dict(message.content["arrays"]))
+        return content
+
+    _, strategy = start([*SOURCES, ("target", "t", forgets)], rounds=2)
+    first, second = strategy.history
+    assert "fallback" not in first["target"]
+    assert "no model of its own" in second["target"]["fallback"]
+
+
+@pytest.mark.parametrize("mu", [np.nan, np.inf])
+def test_a_mu_that_is_not_finite_is_refused(mu):
+    with pytest.raises(ConfigError, match="mu is"):
+        FedDAF(mu)
