@@ -1,0 +1,1 @@
+"""An app whose client is a `NumPyClient`: digits, with PyTorch."""

@@ -1,0 +1,1 @@
+"""The app as it was: a legacy server with FedAvg."""

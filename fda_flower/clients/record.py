@@ -1,0 +1,185 @@
+"""Record the steps of a training loop that is not ours, and add them to its reply."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
+from typing import Any, overload
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+
+from fda_flower.aggregation import find_buffers
+from fda_flower.clients.client import as_metrics
+from fda_flower.clients.recorder import make_recorder
+from fda_flower.errors import ConfigError
+
+Train = Callable[[Message, Context], Message]
+
+
+class RecordedUpdates:
+    """What was recorded of an optimizer's steps; made by `record_updates`.
+
+    Attributes
+    ----------
+    steps : int
+        ``K``, the calls of ``optimizer.step()``. Of LBFGS, which evaluates a closure several times in a call,
+        each call is one step; a step that a gradient scaler skips is none.
+    learning_rate : float
+        ``η``, the mean over steps, so that ``K η`` is the sum of the rates of a schedule; where groups have
+        rates of their own, the mean over parameters.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, config: Mapping[str, Any], parameters: Iterable[Tensor] | None
+    ) -> None:
+        chosen = _trained_by(optimizer) if parameters is None else list(parameters)
+        self._recorder = make_recorder(chosen, config)
+        self.steps, self.learning_rate = 0, 0.0
+
+    def step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Record a step: the optimizer's hook."""
+        self.steps += 1
+        self.learning_rate += (_rate(optimizer) - self.learning_rate) / self.steps
+        if self._recorder is not None:
+            self._recorder.step()
+
+    def add_to(self, reply: RecordDict | dict[str, Any]) -> None:
+        """Add what was recorded to a train reply.
+
+        Parameters
+        ----------
+        reply : RecordDict or dict
+            A reply's content: ``num-steps`` and ``learning-rate`` go into its record ``metrics``, and the
+            steps, if the server asked for them, into an `ArrayRecord` ``batch-updates``. Or the metrics that
+            a `NumPyClient` returns of ``fit``, served by `fda_flower.clients.serve`.
+        """
+        numbers = {"num-steps": self.steps, "learning-rate": self.learning_rate}
+        arrays = {} if self._recorder is None else self._recorder.arrays()
+        if isinstance(reply, dict):
+            reply |= numbers | as_metrics("batch-updates", arrays)
+            return
+        metrics = reply.metric_records.get("metrics", MetricRecord())
+        reply["metrics"] = MetricRecord({**metrics, **numbers})
+        if arrays:
+            reply["batch-updates"] = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+
+
+@overload
+def record_updates(
+    training: Optimizer, config: Mapping[str, Any] = ..., parameters: Iterable[Tensor] | None = ...
+) -> AbstractContextManager[RecordedUpdates]: ...
+
+
+@overload
+def record_updates(training: Train) -> Train: ...
+
+
+def record_updates(
+    training: Optimizer | Train,
+    config: Mapping[str, Any] | None = None,
+    parameters: Iterable[Tensor] | None = None,
+) -> AbstractContextManager[RecordedUpdates] | Train:
+    """Record the optimizer's steps: a context manager around a loop, or a decorator of a train function.
+
+    Parameters
+    ----------
+    training : Optimizer or callable
+        The optimizer; it is hooked while inside. Or the app's train function, which makes one optimizer
+        that trains all parameters that are sent; what was recorded is then added to its reply.
+    config : Mapping, optional
+        The train message's ``config``, which says what the server asks of this client. Default: only
+        steps and learning rate are recorded, which is enough for a source.
+    parameters : Iterable[Tensor], optional
+        The parameters that are sent, in the order of the arrays. Default: those of the optimizer, in its
+        order, which is the same after ``Adam(model.parameters())``. Give them if the optimizer has not
+        all that are sent (some are frozen), or has them in groups.
+
+    Raises
+    ------
+    ConfigError
+        If the config asks for an unknown form; of a decorated function, if it uses two optimizers, or
+        one that does not have the parameters that the server sent, in their order.
+
+    Examples
+    --------
+    >>> import torch
+    >>> weight = torch.nn.Parameter(torch.tensor([3.0]))
+    >>> optimizer = torch.optim.SGD([weight], lr=0.5)
+    >>> with record_updates(optimizer, {"batch-updates": "norms"}) as updates:
+    ...     (2 * weight).sum().backward()
+    ...     optimizer.step()
+    >>> reply = RecordDict()
+    >>> updates.add_to(reply)
+    >>> dict(reply["metrics"]), reply["batch-updates"]["norms"].numpy()
+    ({'num-steps': 1, 'learning-rate': 0.5}, array([1.]))
+    """
+    if isinstance(training, Optimizer):
+        return _recording(training, config or {}, parameters)
+    return _decorated(training)
+
+
+@contextmanager
+def _recording(
+    optimizer: Optimizer, config: Mapping[str, Any], parameters: Iterable[Tensor] | None = None
+) -> Iterator[RecordedUpdates]:
+    updates = RecordedUpdates(optimizer, config, parameters)
+    hook = optimizer.register_step_post_hook(updates.step)
+    try:
+        yield updates
+    finally:
+        hook.remove()
+
+
+def _decorated(train: Train) -> Train:
+    @wraps(train)
+    def recorded(message: Message, context: Context) -> Message:
+        config = message.content.config_records.get("config", ConfigRecord())
+        arrays = message.content.array_records["arrays"]
+        found: list[tuple[Optimizer, RecordedUpdates]] = []
+
+        def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            if not found:
+                if "batch-updates" in config:
+                    _check_shapes(optimizer, arrays)
+                found.append((optimizer, stack.enter_context(_recording(optimizer, config))))
+            if optimizer is not found[0][0]:
+                raise ConfigError(
+                    "the train function uses more than one optimizer: use "
+                    "`with record_updates(optimizer, config)` around the steps of one"
+                )
+
+        with ExitStack() as stack:
+            stack.callback(register_optimizer_step_pre_hook(begin).remove)
+            reply = train(message, context)
+        if not reply.has_error():
+            for _, updates in found:
+                updates.add_to(reply.content)
+        return reply
+
+    return recorded
+
+
+def _check_shapes(optimizer: Optimizer, record: ArrayRecord) -> None:
+    sent = {name: array.numpy() for name, array in record.items()}
+    buffers = find_buffers(sent)
+    expected = [array.shape for name, array in sent.items() if name not in buffers]
+    if [tuple(parameter.shape) for parameter in _trained_by(optimizer)] != expected:
+        raise ConfigError(
+            "the optimizer does not have the parameters that the server sent, in their order: use "
+            "`with record_updates(optimizer, config, parameters)` and give it those that are sent"
+        )
+
+
+def _trained_by(optimizer: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _rate(optimizer: Optimizer) -> float:
+    """The mean rate of the parameters; exact, not rounded, where all groups have the same."""
+    mean, total = 0.0, 0
+    for group in optimizer.param_groups:
+        size = sum(parameter.numel() for parameter in group["params"])
+        total += size
+        mean += (float(group.get("lr") or 0.0) - mean) * (size / total if total else 0.0)
+    return mean
