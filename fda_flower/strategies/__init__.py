@@ -2,8 +2,12 @@
 
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.fedavg import FedAvg
+from fda_flower.strategies.fedavg_ft import FedAvgFT
 from fda_flower.strategies.fedda import FedDA
+from fda_flower.strategies.feddaf import FedDAF
+from fda_flower.strategies.feddwa import FedDWA
 from fda_flower.strategies.fedgp import FedGP
+from fda_flower.strategies.legacy import LegacyStrategy
 from fda_flower.strategies.registry import METHODS, Method
 from fda_flower.strategies.run_folder import RunFolder
 from fda_flower.strategies.source_only import SourceOnly
@@ -13,8 +17,12 @@ __all__ = [
     "METHODS",
     "DomainAdaptationStrategy",
     "FedAvg",
+    "FedAvgFT",
     "FedDA",
+    "FedDAF",
+    "FedDWA",
     "FedGP",
+    "LegacyStrategy",
     "Method",
     "RunFolder",
     "SourceOnly",

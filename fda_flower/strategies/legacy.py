@@ -1,0 +1,248 @@
+"""Every method for projects on Flower's older server API, ``flwr.server.strategy``."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from logging import WARNING
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message
+from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, NDArrays, Parameters, Scalar
+from flwr.common import parameters_to_ndarrays as to_ndarrays
+from flwr.common.logger import log
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.server.strategy import Strategy
+from flwr.serverapp.strategy import Result
+
+from fda_flower.errors import ConfigError
+from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.strategies.feddaf import FedDAF
+from fda_flower.strategies.legacy_grid import ClientError, ManagerGrid, in_a_run, numbered
+from fda_flower.strategies.legacy_messages import (
+    arrays_of,
+    error_reply,
+    evaluate_reply,
+    fit_reply,
+    instruction,
+    parameters_of,
+)
+from fda_flower.strategies.run_folder import check_same_model
+
+MakeConfig = Callable[[int], dict[str, Scalar]]
+EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str, Scalar]] | None]
+Failures = Sequence[tuple[ClientProxy, Any] | BaseException]
+
+
+class LegacyStrategy(Strategy):
+    """A strategy of this package for ``ServerAppComponents(strategy=...)`` or an older ``Server``.
+
+    It only translates: the strategy itself checks replies, combines them and writes its records, as ever. The
+    clients are plain ``NumPyClient`` objects under ``ClientApp(client_fn=...)``. Each one's
+    ``get_properties`` tells its ``domain``, and unless the strategy is given ``target=``, its ``role``. What
+    arrays a method needs beside the model, ``fit`` returns among its metrics, as bytes in NumPy's file
+    format: for auto-weighting ``batch-updates.norms`` and so on, as `fda_flower.clients.TargetClient` does.
+
+    Parameters
+    ----------
+    strategy : DomainAdaptationStrategy
+        The method. With ``output=RunFolder(..., resume=True)`` the server's rounds are counted from the
+        checkpoint on.
+    initial_parameters : Parameters, optional
+        The model to begin with. Default: that of a client.
+    names : Sequence[str], optional
+        Names of the arrays, such as ``list(model.state_dict())``, by which buffers are told and checkpoints
+        are written; `FedDWA` needs them. Default: ``"0"``, ``"1"``, ...; then buffers have to be given by
+        the strategy's ``buffers``, such as ``buffers=["3", "4"]``, if there are any.
+    on_fit_config_fn, on_evaluate_config_fn : callable, optional
+        The settings that clients get in a round, beside those of the strategy.
+    evaluate_fn : callable, optional
+        Evaluates the model on the server: round, arrays and an empty dictionary to loss and metrics.
+
+    Raises
+    ------
+    ConfigError
+        If the method needs more of its clients than the older API has, here or when the first round begins.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import FedGP, LegacyStrategy
+    >>> from flwr.server import ServerAppComponents, ServerConfig
+    >>> strategy = LegacyStrategy(FedGP(target="3", auto=True))
+    >>> components = ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=30))
+    """
+
+    def __init__(
+        self,
+        strategy: DomainAdaptationStrategy,
+        initial_parameters: Parameters | None = None,
+        *,
+        names: Sequence[str] | None = None,
+        on_fit_config_fn: MakeConfig | None = None,
+        on_evaluate_config_fn: MakeConfig | None = None,
+        evaluate_fn: EvaluateFn | None = None,
+    ) -> None:
+        if strategy.settings().get("aggregate-on") == "target":
+            raise ConfigError(
+                "aggregate_on is 'target', which Flower's older API cannot do: use aggregate_on='server', or "
+                "the Message API"
+            )
+        if isinstance(strategy, FedDAF):
+            raise ConfigError(
+                "FedDAF sends the target two models, which Flower's older API cannot do: use the Message API"
+            )
+        self.strategy = strategy
+        self._initial = initial_parameters
+        self._names = names
+        self._fit_config = on_fit_config_fn or _no_config
+        self._evaluate_config = on_evaluate_config_fn or _no_config
+        self._evaluate_fn = evaluate_fn
+        self._done = 0
+        self._times: list[float] = []
+        self._asked: dict[str, Message] = {}
+
+    # What the older server calls, in this order
+
+    def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
+        """Wait for the clients and ask who they are; the checkpoint's model, or that to begin with.
+
+        Raises
+        ------
+        ConfigError, RunError
+            As `DomainAdaptationStrategy.start` does before the first round.
+        """
+        strategy, folder = self.strategy, self.strategy._output
+        result, parameters = Result(), self._initial
+        if folder is not None:
+            self._done = strategy._resume(folder, result)
+        if self._done:
+            if parameters is not None:
+                check_same_model(result.arrays, self._whole_arrays(parameters))
+            parameters = parameters_of(result.arrays)
+        self._grid = ManagerGrid(client_manager)
+        with in_a_run():
+            strategy.connect(self._grid)
+        if folder is not None:
+            folder.begin(self._done)
+        strategy.summary()
+        return parameters
+
+    def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
+        """Loss and metrics of `evaluate_fn`, if there is one."""
+        if self._evaluate_fn is None:
+            return None
+        own = self._evaluate_fn(self._done + server_round, to_ndarrays(parameters), {})
+        if own is not None and server_round > 0:
+            self.strategy._record["server"] = {"loss": own[0], **own[1]}
+        return own
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """The clients that are to train, and what they are sent."""
+        if server_round == 1:
+            self._whole_arrays(parameters)
+        self._times = [time.perf_counter()]
+        asked = self._ask(self.strategy.configure_train, server_round, parameters, self._fit_config)
+        if not asked:  # then the server would leave this round out
+            self.aggregate_fit(server_round, [], [])
+        return [(proxy, FitIns(*instruction(message))) for proxy, message in asked]
+
+    def aggregate_fit(
+        self, server_round: int, results: list[tuple[ClientProxy, FitRes]], failures: Failures
+    ) -> tuple[Parameters | None, dict[str, Scalar]]:
+        """The new model, or none if it has to stay as it is, and metrics."""
+        self._times.append(time.perf_counter())
+        names = self._names or ()
+        replies = [fit_reply(self._asked[proxy.cid], result, names) for proxy, result in results]
+        replies += self._failed(failures)
+        arrays, metrics = self.strategy.aggregate_train(self._done + server_round, replies)
+        self._times.append(time.perf_counter())
+        return parameters_of(arrays) if arrays else None, _scalars(metrics)
+
+    def configure_evaluate(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, EvaluateIns]]:
+        """The target, if it is there."""
+        asked = self._ask(self.strategy.configure_evaluate, server_round, parameters, self._evaluate_config)
+        if not asked:  # then the server does not call `aggregate_evaluate`
+            self._finish(server_round)
+        return [(proxy, EvaluateIns(*instruction(message))) for proxy, message in asked]
+
+    def aggregate_evaluate(
+        self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: Failures
+    ) -> tuple[float | None, dict[str, Scalar]]:
+        """Loss and metrics of the target, and the end of the round.
+
+        Raises
+        ------
+        RunError
+            If the model could not be updated for `max_target_misses` rounds in a row.
+        """
+        replies = [evaluate_reply(self._asked[proxy.cid], result) for proxy, result in results]
+        replies += self._failed(failures)
+        told = _scalars(self.strategy.aggregate_evaluate(self._done + server_round, replies))
+        self._finish(server_round)
+        loss = told.pop("loss", None)
+        return None if loss is None else float(loss), told
+
+    # The parts of it
+
+    def _ask(
+        self,
+        configure: Callable[..., Iterable[Message]],
+        server_round: int,
+        parameters: Parameters,
+        make_config: MakeConfig,
+    ) -> list[tuple[ClientProxy, Message]]:
+        number = self._done + server_round
+        arrays = arrays_of(parameters, self._names or ())
+        with in_a_run():
+            messages = configure(number, arrays, ConfigRecord(dict(make_config(number))), self._grid)
+            asked = [
+                (self._grid.proxy(message.metadata.dst_node_id), message) for message in numbered(messages)
+            ]
+        self._asked = {proxy.cid: message for proxy, message in asked}
+        return list(asked)
+
+    def _failed(self, failures: Failures) -> Iterator[Message]:
+        for failure in failures:
+            if isinstance(failure, ClientError):
+                yield error_reply(self._asked[failure.cid], str(failure))
+            elif isinstance(failure, tuple):
+                proxy, result = failure
+                yield error_reply(self._asked[proxy.cid], result.status.message)
+            else:
+                log(WARNING, "A client failed: %r", failure)
+
+    def _finish(self, server_round: int) -> None:
+        begun, trained, aggregated = self._times
+        self.strategy._record["seconds"] = {
+            "train": trained - begun,
+            "aggregate": aggregated - trained,
+            "evaluate": time.perf_counter() - aggregated,
+        }
+        self.strategy._finish_round(self._done + server_round)
+
+    def _whole_arrays(self, parameters: Parameters) -> ArrayRecord:
+        """The arrays with types and shapes; a `ConfigError` if names do not fit or buffers are not told."""
+        arrays = to_ndarrays(parameters)
+        names = [str(i) for i in range(len(arrays))] if self._names is None else self._names
+        if len(names) != len(arrays):
+            raise ConfigError(f"there are {len(names)} names for {len(arrays)} arrays: give one for each")
+        for name, array in zip(names, arrays, strict=True):
+            told = self._names is not None or self.strategy.buffers is not None
+            if not told and not np.issubdtype(array.dtype, np.floating):
+                raise ConfigError(
+                    f"array '{name}' holds no floats, as one of BatchNorm's, and arrays have no names here: "
+                    "tell which are no parameters, by names=list(model.state_dict()) or by buffers=[...]"
+                )
+        return ArrayRecord({name: Array(array) for name, array in zip(names, arrays, strict=True)})
+
+
+def _no_config(server_round: int) -> dict[str, Scalar]:
+    return {}
+
+
+def _scalars(metrics: Mapping[str, Any] | None) -> dict[str, Scalar]:
+    return dict(metrics or {})

@@ -1,0 +1,283 @@
+"""Flower's own mods beside FedGP, with a fixed β and with auto-weighting, as docs/plug-in.md says them."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
+from flwr.client.mod import secaggplus_mod
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import (
+    LocalDpMod,
+    adaptiveclipping_mod,
+    arrays_size_mod,
+    fixedclipping_mod,
+    message_size_mod,
+)
+from flwr.common import ndarray_to_bytes
+from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
+
+from fda_flower.clients import answer_role_query, make_recorder, serve
+from fda_flower.engines import LocalGrid, task_identity
+from fda_flower.errors import RunError
+from fda_flower.strategies import FedGP
+
+NODES, TARGET = 4, "3"
+STEPS = 3
+NORM = 0.01
+CLIP = LocalDpMod(NORM, sensitivity=0, epsilon=1, delta=1e-5)
+NOISE = LocalDpMod(1.0, sensitivity=1.0, epsilon=1, delta=1e-5)
+WITH_NORM = {"clipping_norm": NORM}
+ROLES = ["source", "target"]
+
+
+# a project: a small network, with or without BatchNorm, and three steps of SGD
+
+
+def network(batch_norm):
+    torch.manual_seed(1)
+    norm = [torch.nn.BatchNorm1d(4)] if batch_norm else []
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), *norm, torch.nn.Linear(4, 1))
+
+
+def load(arrays, batch_norm):
+    model = network(batch_norm)
+    tensors = map(torch.tensor, arrays)
+    model.load_state_dict(dict(zip(model.state_dict(), tensors, strict=True)))
+    return model
+
+
+def data(partition):
+    x = torch.randn(24, 3, generator=torch.Generator().manual_seed(partition))
+    return x, (x.sum(dim=1, keepdim=True) > 0.3 * partition).float()
+
+
+def loss_of(model, x, y):
+    return torch.nn.functional.binary_cross_entropy_with_logits(model(x), y)
+
+
+def fit(partition, arrays, config, batch_norm):
+    """The model after training, metrics, and batch updates if they are asked for."""
+    model = load(arrays, batch_norm)
+    x, y = data(partition)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    recorder = make_recorder(list(model.parameters()), config)
+    for xs, ys in zip(x.chunk(STEPS), y.chunk(STEPS), strict=True):
+        optimizer.zero_grad()
+        loss_of(model, xs, ys).backward()
+        optimizer.step()
+        if recorder is not None:
+            recorder.step()
+    trained = [tensor.numpy() for tensor in model.state_dict().values()]
+    updates = {} if recorder is None else recorder.arrays()
+    return trained, {"num-steps": STEPS, "learning-rate": 0.1}, updates
+
+
+def evaluate(partition, arrays, batch_norm):
+    with torch.no_grad():
+        return float(loss_of(load(arrays, batch_norm).eval(), *data(partition)))
+
+
+class Client(NumPyClient):
+    def __init__(self, partition, batch_norm):
+        self.partition, self.batch_norm = partition, batch_norm
+
+    def fit(self, parameters, config):
+        arrays, metrics, updates = fit(self.partition, parameters, config, self.batch_norm)
+        return arrays, 24, metrics | {f"batch-updates.{k}": ndarray_to_bytes(v) for k, v in updates.items()}
+
+    def evaluate(self, parameters, config):
+        return evaluate(self.partition, parameters, self.batch_norm), 24, {}
+
+
+def served(mods, batch_norm):
+    """A `NumPyClient` with mods around training."""
+    return serve(lambda context: Client(context.node_config["partition-id"], batch_norm), mods=mods)
+
+
+def around_training(mods, batch_norm):
+    """A Message-API app with mods around its train function."""
+    return native(ClientApp(), mods, batch_norm)
+
+
+def around_all(mods, batch_norm):
+    """A Message-API app with mods around all its functions."""
+    return native(ClientApp(mods=mods), [], batch_norm)
+
+
+def native(app, mods, batch_norm):
+    answer_role_query(app)
+
+    @app.train(mods=mods)
+    def train(message, context):
+        arrays = message.content["arrays"]
+        trained, metrics, updates = fit(
+            context.node_config["partition-id"],
+            arrays.to_numpy_ndarrays(),
+            message.content["config"],
+            batch_norm,
+        )
+        named = {name: Array(np.asarray(array)) for name, array in zip(arrays, trained, strict=True)}
+        reply = RecordDict({"arrays": ArrayRecord(named)})
+        reply["metrics"] = MetricRecord({"num-examples": 24, **metrics})
+        if updates:
+            reply["batch-updates"] = ArrayRecord({name: Array(array) for name, array in updates.items()})
+        return Message(reply, reply_to=message)
+
+    @app.evaluate()
+    def evaluate_(message, context):
+        arrays = message.content["arrays"].to_numpy_ndarrays()
+        loss = evaluate(context.node_config["partition-id"], arrays, batch_norm)
+        return Message(RecordDict({"metrics": MetricRecord({"loss": loss})}), reply_to=message)
+
+    return app
+
+
+WAYS = [served, around_training, around_all]
+AROUND_TRAINING = [served, around_training]
+
+
+def run(way, mod, roles, auto, config=None, batch_norm=False, wrap=None):
+    """A round in which the clients of some roles have a mod: the model, and the strategy."""
+    plain, modded = way([], batch_norm), way([mod], batch_norm)
+
+    def app(message, context):
+        role = "target" if str(context.node_config["partition-id"]) == TARGET else "source"
+        return (modded if role in roles else plain)(message, context)
+
+    np.random.seed(0)  # noqa: NPY002 - what Flower's mods draw from
+    strategy = FedGP(target=TARGET, auto=auto)
+    initial = ArrayRecord(network(batch_norm).state_dict())
+    with task_identity():
+        result = (wrap or (lambda it: it))(strategy).start(
+            LocalGrid(app, NODES), initial, 1, train_config=ConfigRecord(config or {})
+        )
+    return {name: array.numpy() for name, array in result.arrays.items()}, strategy
+
+
+def norms(strategy, role):
+    record = strategy.history[0]
+    entries = [record["target"]] if role == "target" else record["sources"].values()
+    return [entry["norm"] for entry in entries]
+
+
+def assert_good(strategy):
+    (record,) = strategy.history
+    assert (record["held"], record["dropped"], record["missing"]) == (None, [], [])
+    assert all(entry.get("fallback") is None for entry in record["sources"].values())
+
+
+def assert_same(one, other):
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name])
+
+
+# mods that only log
+
+
+@pytest.mark.parametrize("auto", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("mod", [message_size_mod, arrays_size_mod])
+def test_mods_that_log_sizes_change_no_bit(mod, way, auto):
+    model, strategy = run(way, mod, ROLES, auto)
+    assert_good(strategy)
+    assert_same(model, run(way, mod, [], auto)[0])
+
+
+# clipping and local differential privacy
+
+
+CLIPPING = [(CLIP, {}), (fixedclipping_mod, WITH_NORM), (adaptiveclipping_mod, WITH_NORM)]
+
+
+@pytest.mark.parametrize("way", AROUND_TRAINING)
+@pytest.mark.parametrize(("mod", "config"), CLIPPING)
+def test_with_a_fixed_beta_all_clients_can_clip(mod, config, way):
+    _, strategy = run(way, mod, ROLES, False, config)
+    assert_good(strategy)
+    np.testing.assert_allclose(norms(strategy, "source") + norms(strategy, "target"), NORM, rtol=1e-4)
+
+
+@pytest.mark.parametrize("way", AROUND_TRAINING)
+@pytest.mark.parametrize(("mod", "config"), CLIPPING)
+def test_with_auto_weighting_sources_can_clip(mod, config, way):
+    _, strategy = run(way, mod, ["source"], True, config)
+    assert_good(strategy)
+    np.testing.assert_allclose(norms(strategy, "source"), NORM, rtol=1e-4)
+    assert norms(strategy, "target")[0] > NORM
+
+
+@pytest.mark.parametrize("way", AROUND_TRAINING)
+def test_noise_with_a_fixed_beta_and_on_sources_with_auto_weighting(way):
+    for roles, auto in ((ROLES, False), (["source"], True)):
+        _, strategy = run(way, NOISE, roles, auto)
+        assert_good(strategy)
+        assert min(norms(strategy, "source")) > 10
+
+
+@pytest.mark.parametrize("way", AROUND_TRAINING)
+@pytest.mark.parametrize(("mod", "config"), [*CLIPPING, (NOISE, {})])
+def test_with_auto_weighting_the_target_cannot_clip(mod, config, way):
+    """The mods take one set of arrays; they address the error that says so to the client itself."""
+    _, strategy = run(way, mod, ["target"], True, config)
+    (record,) = strategy.history
+    assert record["held"] == "no usable reply of the target"
+    assert record["dropped"] == [{"domain": TARGET, "reason": "no reply within the timeout"}]
+
+
+@pytest.mark.parametrize("way", AROUND_TRAINING)
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("mod", [fixedclipping_mod, adaptiveclipping_mod])
+def test_the_clipping_mods_need_a_norm_in_the_train_config(mod, role, way):
+    _, strategy = run(way, mod, [role], False)
+    dropped = strategy.history[0]["dropped"]
+    assert len(dropped) == (1 if role == "target" else NODES - 1)
+    assert all("requires the key 'clipping_norm'" in each["reason"] for each in dropped)
+
+
+@pytest.mark.parametrize("mod", [CLIP, fixedclipping_mod, adaptiveclipping_mod])
+def test_around_a_whole_app_they_refuse_the_role_query(mod):
+    with pytest.raises(RunError, match="expects exactly one ArrayRecord, but found 0"):
+        run(around_all, mod, ROLES, False, WITH_NORM)
+
+
+def test_within_flowers_wrapper_for_central_privacy_there_are_no_records():
+    def wrap(strategy):
+        return DifferentialPrivacyClientSideFixedClipping(strategy, 0.1, NORM, NODES)
+
+    model, strategy = run(served, fixedclipping_mod, ROLES, False, wrap=wrap)
+    assert not np.array_equal(model["0.weight"], network(False).state_dict()["0.weight"].numpy())
+    assert strategy.history == []
+
+
+# secure aggregation
+
+
+@pytest.mark.parametrize("auto", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_secure_aggregation_does_not_fit(way, auto):
+    _, strategy = run(way, secaggplus_mod, ["source"], auto)
+    assert strategy.history[0]["held"] == "0 usable replies of sources, at least 1 needed"
+    assert all("secaggplus_configs" in each["reason"] for each in strategy.history[0]["dropped"])
+
+
+# BatchNorm
+
+
+def test_batch_norms_counter_takes_up_the_clipping_norm():
+    """It counts steps, so that its change is far longer than the update; it is not clipped itself."""
+    mod = LocalDpMod(1.0, sensitivity=0, epsilon=1, delta=1e-5)
+    _, free = run(served, mod, [], False, batch_norm=True)
+    model, clipped = run(served, mod, ROLES, False, batch_norm=True)
+    assert max(norms(free, "source")) < 1.0
+    np.testing.assert_allclose(norms(clipped, "source"), np.array(norms(free, "source")) / STEPS, rtol=0.05)
+    assert model["1.num_batches_tracked"] == STEPS
+
+
+def test_noise_makes_running_variances_negative_and_the_model_useless():
+    mod = LocalDpMod(1.0, sensitivity=1.0, epsilon=0.1, delta=1e-5)
+    model, strategy = run(served, mod, ROLES, False, batch_norm=True)
+    (record,) = strategy.history
+    assert (record["held"], record["dropped"]) == (None, [])
+    assert (model["1.running_var"] < 0).any()
+    assert record["evaluation-failed"] == "its metric 'loss' is nan, expected a finite number"
