@@ -12,6 +12,8 @@ import flwr  # noqa: F401 - sets up its logger, which is then made quiet
 import hypothesis
 import pytest
 
+from fda_flower.engines import task_identity
+
 logging.getLogger("flwr").setLevel(logging.ERROR)
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
@@ -30,3 +32,10 @@ def fda(monkeypatch, capsys):
         return exit_.value.code, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture
+def in_a_run():
+    """Flower lets messages be made inside a run only."""
+    with task_identity():
+        yield

@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.app.typing import MetricRecordValues
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import Mod
+from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common.logger import log
 from numpy.typing import NDArray
 
@@ -28,8 +28,9 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
     Parameters
     ----------
     client_fn : callable
-        Makes the client of a node. Its role and domain are the client's attributes ``role`` and
-        ``domain`` (or ``domain.name``) if it has them, else the node configuration's.
+        Makes the client of a node, which may be one that ``to_client()`` returns. Its role and domain are
+        its attributes ``role`` and ``domain`` (or ``domain.name``) if it has them, else the node
+        configuration's.
     mods : list, optional
         Flower's mods around training, such as ``LocalDpMod``: they see what the client sends, before it
         is combined with ``aggregate_on="target"``, and neither evaluation nor the role query, which
@@ -40,13 +41,17 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
     >>> from flwr.client import NumPyClient
     >>> app = serve(lambda context: NumPyClient())
     """
-    app = ClientApp(mods=[aggregate_on_target])
+    app = ClientApp(mods=[return_errors, aggregate_on_target])
+
+    def make(context: Context) -> Any:
+        client = client_fn(context)
+        return getattr(client, "numpy_client", client)
 
     @app.train(mods=mods)
     def train(message: Message, context: Context) -> Message:
         if PERSONAL in message.content.array_records:
             context.state[PERSONAL] = message.content.array_records[PERSONAL]
-        client = client_fn(context)
+        client = make(context)
         arrays = message.content.array_records["arrays"]
         parameters, examples, metrics = client.fit(arrays.to_numpy_ndarrays(), _config(message))
         content = RecordDict(
@@ -63,7 +68,7 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        client = client_fn(context)
+        client = make(context)
         records, config = message.content.array_records, _config(message)
         loss, examples, metrics = client.evaluate(records["arrays"].to_numpy_ndarrays(), config)
         numbers = _numbers({"loss": float(loss), "num-examples": examples, **metrics})
@@ -74,8 +79,19 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
             }
         return Message(RecordDict({"metrics": MetricRecord(numbers)}), reply_to=message)
 
-    answer_role_query(app, client_fn)
+    answer_role_query(app, make)
     return app
+
+
+def return_errors(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """A Flower mod: see that errors reach the server.
+
+    Flower's own mods address an error to the node itself, and the server waits for the reply to the end.
+    """
+    reply = call_next(message, context)
+    if reply.has_error() and reply.metadata.reply_to_message_id != message.metadata.message_id:
+        return Message(reply.error, reply_to=message)
+    return reply
 
 
 def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None = None) -> None:

@@ -101,7 +101,10 @@ class LocalGrid(Grid):
 
 @contextmanager
 def task_identity() -> Iterator[None]:
-    """Let messages be made in this process, which Flower allows inside a run only."""
+    """Let messages be made in this process, which Flower allows inside a run only; in one it does nothing."""
+    if TaskIdentity._run_id is not None:
+        yield
+        return
     fields = ("_task_id", "_run_id", "_node_id")
     before = {field: getattr(TaskIdentity, field) for field in fields}
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1

@@ -7,7 +7,6 @@ from fda_flower.strategies.fedda import FedDA
 from fda_flower.strategies.feddaf import FedDAF
 from fda_flower.strategies.feddwa import FedDWA
 from fda_flower.strategies.fedgp import FedGP
-from fda_flower.strategies.legacy import LegacyStrategy
 from fda_flower.strategies.registry import METHODS, Method
 from fda_flower.strategies.run_folder import RunFolder
 from fda_flower.strategies.source_only import SourceOnly
@@ -22,7 +21,6 @@ __all__ = [
     "FedDAF",
     "FedDWA",
     "FedGP",
-    "LegacyStrategy",
     "Method",
     "RunFolder",
     "SourceOnly",

@@ -13,12 +13,12 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fda_flower.aggregation import Layers, Update, find_buffers, is_finite, mean_update, source_weights
+from fda_flower.aggregation import Layers, Update, find_buffers, mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies.collect import Collector, NormLimit, Oversized, train_metrics
 from fda_flower.strategies.exchange import Asked, answers, ask, taken_from
 from fda_flower.strategies.node import Node
-from fda_flower.strategies.replies import EVALUATION, BadReplyError, read_metrics
+from fda_flower.strategies.replies import EVALUATION, BadReplyError, check_finite, read_metrics
 from fda_flower.strategies.roster import Roster
 from fda_flower.strategies.run_folder import Record, RunFolder, check_same_model, finite
 
@@ -61,6 +61,8 @@ class DomainAdaptationStrategy(Strategy):
     ----------
     history : list[dict]
         The record of each round, as in ``rounds.jsonl``.
+    record : dict
+        That of the round that is going on.
     """
 
     trains: frozenset[str] = frozenset({"source", "target"})
@@ -101,14 +103,14 @@ class DomainAdaptationStrategy(Strategy):
         self.roster = Roster(target)
         self._waiting = (wait_for or min_sources + 1, wait_seconds)
         self.buffers = buffers
-        self._output = output
+        self.output = output
         self._on_round = on_round
         self._timeout = 3600.0
         self._held_rounds = 0
         self.model: Layers = {}
         self._sent = ArrayRecord()
         self._asked: list[Asked] = []
-        self._record: Record = {}
+        self.record: Record = {}
 
     # What a method defines
 
@@ -207,8 +209,8 @@ class DomainAdaptationStrategy(Strategy):
                 + (f" with {self.initial_rounds} initial rounds" if self.initial_rounds else "")
             )
         result, done = Result(arrays=initial_arrays), 0
-        if self._output is not None:
-            done = self._resume(self._output, result)
+        if self.output is not None:
+            done = self.resume(self.output, result)
         if done > num_rounds:
             raise ConfigError(f"the run has done {done} rounds, only {num_rounds} were asked for")
         check_same_model(result.arrays, initial_arrays)
@@ -216,8 +218,8 @@ class DomainAdaptationStrategy(Strategy):
         self._timeout = timeout
         if not self.roster.nodes:
             self.connect(grid, timeout)
-        if self._output is not None:
-            self._output.begin(done)
+        if self.output is not None:
+            self.output.begin(done)
         self.summary()
         if evaluate_fn and done == 0 and (metrics := evaluate_fn(0, result.arrays)) is not None:
             result.evaluate_metrics_serverapp[0] = metrics
@@ -239,13 +241,13 @@ class DomainAdaptationStrategy(Strategy):
                 result.evaluate_metrics_clientapp[server_round] = metrics
             if evaluate_fn and (own := evaluate_fn(server_round, result.arrays)) is not None:
                 result.evaluate_metrics_serverapp[server_round] = own
-                self._record["server"] = dict(own)
-            self._record["seconds"] = {
+                self.record["server"] = dict(own)
+            self.record["seconds"] = {
                 "train": trained - begun,
                 "aggregate": aggregated - trained,
                 "evaluate": time.perf_counter() - aggregated,
             }
-            self._finish_round(num_rounds)
+            self.finish_round(num_rounds)
         return result
 
     def summary(self) -> None:
@@ -265,9 +267,9 @@ class DomainAdaptationStrategy(Strategy):
         self.check_roster()
         self._grid = grid
         self.model, self._sent = {}, arrays
-        self._record = {"round": server_round, "initial": server_round <= self.initial_rounds}
+        self.record = {"round": server_round, "initial": server_round <= self.initial_rounds}
         about = ConfigRecord({"server-round": server_round})
-        if self.rate_factor != 1 and not self._record["initial"]:
+        if self.rate_factor != 1 and not self.record["initial"]:
             about["rate-factor"] = self.rate_factor
 
         def ask_to_train(node: Node) -> Asked:
@@ -282,7 +284,7 @@ class DomainAdaptationStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check the replies, combine the good ones; no arrays if the model has to stay as it is."""
-        record = self._record
+        record = self.record
         self.model = {name: array.numpy() for name, array in self._sent.items()}
         self._sent = ArrayRecord()
         record.update({"held": None, "target": None, "sources": {}, "dropped": []})
@@ -316,14 +318,15 @@ class DomainAdaptationStrategy(Strategy):
             metrics = read_metrics(reply)
         except BadReplyError as error:
             log(WARNING, "Round %d: the target did not evaluate: %s", server_round, error)
-            self._record["evaluation-failed"] = str(error)
+            self.record["evaluation-failed"] = str(error)
             return None
-        self._record.update({key: metrics[key] for key in EVALUATION if key in metrics})
+        self.record.update({key: metrics[key] for key in EVALUATION if key in metrics})
         return metrics
 
     # The parts of it
 
-    def _resume(self, folder: RunFolder, result: Result) -> int:
+    def resume(self, folder: RunFolder, result: Result) -> int:
+        """The rounds that a folder holds; its model goes into `result`, the rest is taken up here."""
         checkpoint = folder.open({"name": type(self).__name__, **self.settings()})
         if checkpoint is None:
             return 0
@@ -336,14 +339,14 @@ class DomainAdaptationStrategy(Strategy):
         return done
 
     def _training_now(self) -> frozenset[str]:
-        return frozenset({"source"}) if self._record["initial"] else self.trains
+        return frozenset({"source"}) if self.record["initial"] else self.trains
 
     def collect(
         self, asked: Sequence[Asked], replies: Iterable[Message]
     ) -> tuple[Update | None, dict[str, Update]]:
         """The usable updates among the replies: the target's, and the sources' by domain."""
         buffers = find_buffers(self.model) if self.buffers is None else self.buffers
-        return Collector(self.before, buffers, self._limit, self._record, self.read_extra)(asked, replies)
+        return Collector(self.before, buffers, self._limit, self.record, self.read_extra)(asked, replies)
 
     def send_and_collect(self, asked: Sequence[Asked]) -> tuple[Update | None, dict[str, Update]]:
         """Send messages, and `collect` the replies: for a method that asks more than once in a round."""
@@ -366,20 +369,16 @@ class DomainAdaptationStrategy(Strategy):
                 combined: Layers = mean_update(self.model, updates, source_weights(updates))
             else:
                 combined = self.combine(self.model, target, sources, record)
-        for name, array in combined.items():
-            if not is_finite(array):
-                raise BadReplyError(
-                    f"array '{name}' of the new model would hold NaN or infinity: a client's update, steps "
-                    "or learning rate are out of range; max_update_norm limits updates"
-                )
+        check_finite(combined)
         return combined
 
-    def _finish_round(self, num_rounds: int) -> None:
-        record: dict[str, Any] = finite(self._record)
+    def finish_round(self, num_rounds: int) -> None:
+        """Write the round's record and the checkpoint, and tell; a `RunError` after too many misses."""
+        record: dict[str, Any] = finite(self.record)
         self.history.append(record)
-        if self._output is not None:
+        if self.output is not None:
             state = {"held-rounds": self._held_rounds}
-            self._output.save_round(record, self.model, state, self.kept())
+            self.output.save_round(record, self.model, state, self.kept())
         if self._on_round is not None:
             self._on_round(record)
         accuracy = record.get("accuracy")

@@ -73,14 +73,14 @@ class FedDWA(EvaluatesTrained, KeepsModels):
     def extra_config(self, server_round: int, node: Node) -> ConfigRecord:
         """Ask every client for its guidance, once the method has begun."""
         asked = super().extra_config(server_round, node)
-        if not self._record["initial"]:
+        if not self.record["initial"]:
             asked["guidance"] = True
         return asked
 
     def read_extra(self, reply: RecordDict, node: Node, update: Update, record: Record) -> None:
         """Take the guidance."""
         super().read_extra(reply, node, update, record)
-        if not self._record["initial"]:
+        if not self.record["initial"]:
             before = self.before(node)
             remedy = "FedDWA's clients train one pass more where the train message's config has 'guidance'"
             parameters = {name: before[name] for name in update.parameters}

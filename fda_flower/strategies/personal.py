@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.node import Node
-from fda_flower.strategies.replies import BadReplyError, read_arrays, read_number
+from fda_flower.strategies.replies import BadReplyError, check_finite, read_arrays, read_number
 from fda_flower.strategies.run_folder import Record
 
 
@@ -23,9 +23,8 @@ class KeepsModels(DomainAdaptationStrategy):
 
     def keep(self, models: Mapping[str, Layers]) -> None:
         """Keep models from now on; a `BadReplyError`, and none is kept, unless all are finite."""
-        for name, layers in models.items():
-            if not all(is_finite(array) for array in layers.values()):
-                raise BadReplyError(f"the model of {name} would hold NaN or infinity")
+        for layers in models.values():
+            check_finite(layers)
         kept = {name: to_record(layers) for name, layers in models.items()}
         self._kept = {**(self._kept or {}), **kept}
 
@@ -80,13 +79,13 @@ class EvaluatesTrained(DomainAdaptationStrategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The global model's metrics on the target's test set; the record has both."""
         metrics = super().aggregate_evaluate(server_round, replies)
-        if self.evaluates_trained and not self._record["initial"]:
-            trained = self._record.get("target") or {}
+        if self.evaluates_trained and not self.record["initial"]:
+            trained = self.record.get("target") or {}
             for key in ("accuracy", "loss"):
-                if key in self._record:
-                    self._record[f"{key}-global"] = self._record.pop(key)
+                if key in self.record:
+                    self.record[f"{key}-global"] = self.record.pop(key)
                 if key in trained:
-                    self._record[key] = trained[key]
+                    self.record[key] = trained[key]
         return metrics
 
 

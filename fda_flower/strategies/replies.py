@@ -85,6 +85,16 @@ def read_arrays(content: RecordDict, key: str) -> Mapping[str, NDArray[np.generi
     return arrays
 
 
+def check_finite(model: Layers) -> None:
+    """Raise a `BadReplyError` if what was made of replies is not finite."""
+    for name, array in model.items():
+        if not is_finite(array):
+            raise BadReplyError(
+                f"array '{name}' of the new model would hold NaN or infinity: a client's update, steps "
+                "or learning rate are out of range; max_update_norm limits updates"
+            )
+
+
 def release(reply: Message | None) -> None:
     """Free a reply's arrays at once; a message is part of cycles, which Python frees when it comes to it."""
     if reply is not None and reply.has_content():

@@ -153,7 +153,7 @@ class WeightedStrategy(DomainAdaptationStrategy):
                 self._form,
                 update.steps,
                 sum(layer.size for layer in update.parameters.values()),
-                CountSketch(self._sketch_size, self._record["round"]),
+                CountSketch(self._sketch_size, self.record["round"]),
             )
         except (BadReplyError, ValueError) as error:
             return str(error)

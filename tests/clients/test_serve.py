@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from fda_flower.datasets import load_federation
 from fda_flower.engines import LocalGrid, task_identity
 from fda_flower.errors import ConfigError
 from fda_flower.models import build_model
+from fda_flower.strategies import FedGP
 
 CONFIG = RunConfig(method="fedgp-auto", model="mlp", target_samples=12, target_batch_size=4, device="cpu")
 DOMAINS = ["source-1", "source-2", "source-3", "target"]
@@ -423,3 +424,33 @@ def test_a_handmade_app_answers_the_role_query_from_its_client(client: type, dom
         "domain": domain,
         "examples": len(data.train),
     }
+
+
+def test_a_client_that_ends_with_to_client_is_served_too():
+    class Plain(NumPyClient):
+        def fit(self, parameters, config):
+            return [array + 1 for array in parameters], 5, {}
+
+        def evaluate(self, parameters, config):
+            return 0.25, 4, {"accuracy": 0.5}
+
+    strategy = FedGP(target="1")
+    grid = LocalGrid(serve(lambda context: Plain().to_client()), 2)
+    result = strategy.start(grid, ArrayRecord({"w": Array(np.zeros(2, np.float32))}), 1)
+    np.testing.assert_array_equal(result.arrays["w"].numpy(), [1, 1])
+    assert strategy.history[0]["accuracy"] == 0.5
+
+
+def test_an_error_that_a_mod_addresses_to_the_node_itself_reaches_the_server():
+    def refuses(message, context, call_next):
+        reply = call_next(message, context)
+        return Message(Error(0, "not with me"), reply_to=reply)
+
+    class Plain(NumPyClient):
+        def fit(self, parameters, config):
+            return parameters, 5, {}
+
+    strategy = FedGP(target="1")
+    grid = LocalGrid(serve(lambda context: Plain(), mods=[refuses]), 2)
+    strategy.start(grid, ArrayRecord({"w": Array(np.zeros(2, np.float32))}), 1)
+    assert [dropped["reason"] for dropped in strategy.history[0]["dropped"]] == ["error 0: not with me"] * 2

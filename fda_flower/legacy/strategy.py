@@ -15,11 +15,10 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 from flwr.serverapp.strategy import Result
 
+from fda_flower.engines import task_identity
 from fda_flower.errors import ConfigError
-from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.feddaf import FedDAF
-from fda_flower.strategies.legacy_grid import ClientError, ManagerGrid, in_a_run, numbered
-from fda_flower.strategies.legacy_messages import (
+from fda_flower.legacy.grid import ClientError, ManagerGrid, numbered
+from fda_flower.legacy.messages import (
     arrays_of,
     error_reply,
     evaluate_reply,
@@ -27,6 +26,8 @@ from fda_flower.strategies.legacy_messages import (
     instruction,
     parameters_of,
 )
+from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.strategies.feddaf import FedDAF
 from fda_flower.strategies.run_folder import check_same_model
 
 MakeConfig = Callable[[int], dict[str, Scalar]]
@@ -66,7 +67,8 @@ class LegacyStrategy(Strategy):
 
     Examples
     --------
-    >>> from fda_flower.strategies import FedGP, LegacyStrategy
+    >>> from fda_flower.legacy import LegacyStrategy
+    >>> from fda_flower.strategies import FedGP
     >>> from flwr.server import ServerAppComponents, ServerConfig
     >>> strategy = LegacyStrategy(FedGP(target="3", auto=True))
     >>> components = ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=30))
@@ -111,16 +113,16 @@ class LegacyStrategy(Strategy):
         ConfigError, RunError
             As `DomainAdaptationStrategy.start` does before the first round.
         """
-        strategy, folder = self.strategy, self.strategy._output
+        strategy, folder = self.strategy, self.strategy.output
         result, parameters = Result(), self._initial
         if folder is not None:
-            self._done = strategy._resume(folder, result)
+            self._done = strategy.resume(folder, result)
         if self._done:
             if parameters is not None:
                 check_same_model(result.arrays, self._whole_arrays(parameters))
             parameters = parameters_of(result.arrays)
         self._grid = ManagerGrid(client_manager)
-        with in_a_run():
+        with task_identity():
             strategy.connect(self._grid)
         if folder is not None:
             folder.begin(self._done)
@@ -133,7 +135,7 @@ class LegacyStrategy(Strategy):
             return None
         own = self._evaluate_fn(self._done + server_round, to_ndarrays(parameters), {})
         if own is not None and server_round > 0:
-            self.strategy._record["server"] = {"loss": own[0], **own[1]}
+            self.strategy.record["server"] = {"loss": own[0], **own[1]}
         return own
 
     def configure_fit(
@@ -197,7 +199,7 @@ class LegacyStrategy(Strategy):
     ) -> list[tuple[ClientProxy, Message]]:
         number = self._done + server_round
         arrays = arrays_of(parameters, self._names or ())
-        with in_a_run():
+        with task_identity():
             messages = configure(number, arrays, ConfigRecord(dict(make_config(number))), self._grid)
             asked = [
                 (self._grid.proxy(message.metadata.dst_node_id), message) for message in numbered(messages)
@@ -217,12 +219,12 @@ class LegacyStrategy(Strategy):
 
     def _finish(self, server_round: int) -> None:
         begun, trained, aggregated = self._times
-        self.strategy._record["seconds"] = {
+        self.strategy.record["seconds"] = {
             "train": trained - begun,
             "aggregate": aggregated - trained,
             "evaluate": time.perf_counter() - aggregated,
         }
-        self.strategy._finish_round(self._done + server_round)
+        self.strategy.finish_round(self._done + server_round)
 
     def _whole_arrays(self, parameters: Parameters) -> ArrayRecord:
         """The arrays with types and shapes; a `ConfigError` if names do not fit or buffers are not told."""

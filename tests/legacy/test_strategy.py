@@ -30,8 +30,11 @@ from fda_flower.clients import LocalTraining, SourceClient, TargetClient, serve
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.legacy import LegacyStrategy
 from fda_flower.models import build_model
-from fda_flower.strategies import METHODS, FedAvg, FedDA, FedGP, LegacyStrategy, RunFolder
+from fda_flower.strategies import METHODS, FedAvg, FedDA, FedGP, RunFolder
+
+pytestmark = pytest.mark.usefixtures("in_a_run")
 
 DATA = load_federation(DataSpec("digits", "rotate", target_samples=20))
 DOMAINS = list(DATA.domains)
@@ -264,7 +267,7 @@ def test_a_server_that_hands_over_bare_exceptions_loses_the_reason_alone():
     results = [(proxy, proxy.fit(ins, None, 1)) for proxy, ins in asked[1:]]
     model, _ = wrapper.aggregate_fit(1, results, [OSError("off")])
     assert model is not None
-    assert [each["domain"] for each in strategy._record["dropped"]] == [DOMAINS[0]]
+    assert [each["domain"] for each in strategy.record["dropped"]] == [DOMAINS[0]]
 
 
 def test_without_usable_replies_the_run_ends_with_an_error():

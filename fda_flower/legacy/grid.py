@@ -23,10 +23,9 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
 from fda_flower.errors import ConfigError
-from fda_flower.strategies.legacy_messages import error_reply
+from fda_flower.legacy.messages import error_reply
 from fda_flower.strategies.roster import ROLE_QUERY
 
 _ids = count(1)
@@ -183,16 +182,3 @@ def numbered(messages: Iterable[Message]) -> list[Message]:
     for message in listed:
         message.metadata.__dict__["_message_id"] = str(next(_ids))
     return listed
-
-
-@contextmanager
-def in_a_run() -> Iterator[None]:
-    """Let messages be made, which Flower allows inside a run only, where an older server runs outside."""
-    if TaskIdentity._run_id is not None:
-        yield
-        return
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-    try:
-        yield
-    finally:
-        TaskIdentity._task_id = TaskIdentity._run_id = TaskIdentity._node_id = None
