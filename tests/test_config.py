@@ -51,7 +51,7 @@ FOUND = [
     ),
     # what the methods take
     ({"method_options": {"speed": 1}}, ["'speed'", "method 'fedgp-auto'", "granularity", "sketch_size"]),
-    ({"method": "fedavg", "method_options": {"speed": 1}}, ["'speed'", "method 'fedavg'", "none"]),
+    ({"method": "fedavg", "method_options": {"speed": 1}}, ["'speed'", "method 'fedavg'", "weights"]),
     ({"method_options": {"beta": 0.5}}, ["'beta'", "method 'fedgp-auto'"]),
     ({"method_options": {"auto": "false"}}, ["'auto'", "method 'fedgp-auto'"]),
     ({"method_options": {"min_sources": 2}}, ["'min_sources'", "method 'fedgp-auto'"]),

@@ -5,7 +5,7 @@ from fda_flower.clients.client import DomainClient
 from fda_flower.clients.feddaf import FedDAFTarget
 from fda_flower.clients.record import record_updates
 from fda_flower.clients.recorder import Recorder, make_recorder
-from fda_flower.clients.serve import answer_role_query, serve
+from fda_flower.clients.serve import answer_role_query, return_errors, serve
 from fda_flower.clients.source import SourceClient
 from fda_flower.clients.target import TargetClient
 from fda_flower.clients.training import LocalTraining, evaluate, train
@@ -26,6 +26,7 @@ __all__ = [
     "evaluate",
     "make_recorder",
     "record_updates",
+    "return_errors",
     "serve",
     "train",
 ]

@@ -123,11 +123,13 @@ def test_all_cells_have_a_valid_configuration(path):
 def test_each_file_runs_on_a_made_sample_of_its_data(path, made_data):
     experiment = read(path)
     # The first row, which most often is Source Only, and the last one that estimates β.
-    auto = [row for row in experiment.rows if METHODS[row.settings["method"]].auto]
+    auto = [row for row in experiment.rows if METHODS[{**experiment.run, **row.settings}["method"]].auto]
     for row in dict.fromkeys(r.label for r in (experiment.rows[0], (auto or experiment.rows)[-1])):
         place = experiment.groups[0].label, row, experiment.columns[0].label
         whole = experiment.config(place, 0, {})
         cut = {**CUT, **CUTS.get(whole.dataset, {}), "data_dir": str(made_data)}
+        if isinstance(whole.source_samples, int):
+            cut["source_samples"] = None
         if "weights" in dict(whole.model_options):
             # Large networks with a client or two: it is their files that are tested, not they.
             small = {"model": "resnet18", "model_options": {"weights": ""}, "initial_rounds": 0}

@@ -32,7 +32,7 @@ def client_fn(context: Context):
     """Make the client of a partition."""
     node, run = context.node_config, context.run_config
     train_set, test_set = load_data(node["partition-id"], node["num-partitions"])
-    return FlowerClient(train_set, test_set, run["local-epochs"], run["lr"])
+    return FlowerClient(train_set, test_set, run["local-epochs"], run["lr"]).to_client()
 
 
 app = serve(client_fn)
