@@ -28,6 +28,16 @@ def test_same_seed_same_bits_whatever_the_number_of_workers(local, workers, tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", ["feddaf", "feddwa"])
+def test_what_clients_and_strategies_keep_between_rounds_is_kept_on_ray(method):
+    settings = {**SETTINGS, "rounds": 3, "method": method}
+    local, result = run(**settings), run(engine="ray", workers=2, **settings)
+    assert without_seconds(result.history) == without_seconds(local.history)
+    for name, array in local.model.items():
+        assert result.model[name].tobytes() == array.tobytes()
+
+
+@pytest.mark.slow
 def test_a_run_that_fails_on_ray_raises(tmp_path, monkeypatch):
     from fda_flower.strategies import base
 
