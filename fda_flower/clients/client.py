@@ -78,7 +78,8 @@ class DomainClient(NumPyClient):
             The global model, in the order of the state dictionary.
         config : dict
             ``server-round``; ``rate-factor``, which multiplies the learning rate; ``evaluate-trained`` and
-            ``guidance``, which ask for what they say; and for the target what `recorder` reads.
+            ``guidance``, which ask for what they say; ``tune``, of `train`; and for the target what
+            `recorder` reads.
 
         Returns
         -------
@@ -94,7 +95,7 @@ class DomainClient(NumPyClient):
         rate = self.training.learning_rate * config.get("rate-factor", 1.0)
         training = replace(self.training, learning_rate=rate)
         recorder = self.recorder(config)
-        steps, loss = self._train("train", server_round, training, recorder)
+        steps, loss = self._train("train", server_round, training, recorder, config.get("tune", "all"))
         metrics: dict[str, Any] = {
             "num-steps": steps,
             "learning-rate": rate,
@@ -129,12 +130,17 @@ class DomainClient(NumPyClient):
         return [parameters[name] for name in self.model.state_dict() if name in parameters]
 
     def _train(
-        self, phase: str, server_round: int, training: LocalTraining, recorder: Recorder | None = None
+        self,
+        phase: str,
+        server_round: int,
+        training: LocalTraining,
+        recorder: Recorder | None = None,
+        tune: str = "all",
     ) -> tuple[int, float]:
         seed = derive_seed(self._seed, phase, server_round, self.domain.name)
         with repeatable(seed, self._threads, self.domain.train.y.device):
             generator = torch.Generator().manual_seed(seed)
-            return train(self.model, self.domain.train, training, generator, recorder)
+            return train(self.model, self.domain.train, training, generator, recorder, tune)
 
     def _evaluate(self, server_round: int) -> tuple[float, float]:
         seed = derive_seed(self._seed, "test", server_round, self.domain.name)

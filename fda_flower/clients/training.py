@@ -66,6 +66,7 @@ def train(
     training: LocalTraining,
     generator: torch.Generator,
     recorder: Recorder | None = None,
+    tune: str = "all",
 ) -> tuple[int, float]:
     """Train a model in place on one client's samples; see `loss_for`.
 
@@ -81,19 +82,22 @@ def train(
         Decides the order of samples and their noise.
     recorder : Recorder, optional
         Told of each step.
+    tune : {"all", "head"}
+        What to train: all parameters, or those of the last linear layer.
 
     Returns
     -------
     tuple[int, float]
         Number of steps, and the mean loss over the samples that were trained on.
     """
-    optimizer = OPTIMIZERS[training.optimizer](model.parameters(), lr=training.learning_rate)
+    part = model if tune == "all" else head_of(model)
+    optimizer = OPTIMIZERS[training.optimizer](part.parameters(), lr=training.learning_rate)
     loss_of = loss_for(samples.y)
     model.train()
     steps, total = 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
     for _ in range(training.epochs):
         for x, y in samples.batches(training.batch_size, generator, shuffle=True):
-            optimizer.zero_grad()
+            model.zero_grad()
             loss = loss_of(model(x), y)
             torch.autograd.backward(loss)
             optimizer.step()
@@ -102,6 +106,14 @@ def train(
             total += loss.detach() * len(y)
             steps += 1
     return steps, float(total) / (training.epochs * len(samples))
+
+
+def head_of(model: nn.Module) -> nn.Linear:
+    """The last linear layer; a `ConfigError` if there is none."""
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    if not layers:
+        raise ConfigError("the model has no linear layer to tune: choose another model, or tune=all")
+    return layers[-1]
 
 
 def mean_gradient(

@@ -1,11 +1,16 @@
 """FedAvg FT: FedAvg, judged by what the target makes of its model."""
 
-from typing import Unpack
+from typing import Literal, Unpack
+
+from flwr.app import ConfigRecord
 
 from fda_flower.aggregation import Weighting
+from fda_flower.errors import ConfigError
 from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.fedavg import FedAvg
+from fda_flower.strategies.node import Node
 from fda_flower.strategies.personal import EvaluatesTrained
+from fda_flower.strategies.run_folder import Record
 
 
 class FedAvgFT(EvaluatesTrained, FedAvg):
@@ -18,9 +23,36 @@ class FedAvgFT(EvaluatesTrained, FedAvg):
     ----------
     weights : {"uniform", "examples"}
         Of the clients' mean, the target among them.
+    tune : {"all", "head"}
+        What the target trains: all parameters, or those of the last linear layer.
     **common
         See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If `tune` is another word.
     """
 
-    def __init__(self, *, weights: Weighting = "uniform", **common: Unpack[CommonOptions]) -> None:
+    def __init__(
+        self,
+        *,
+        weights: Weighting = "uniform",
+        tune: Literal["all", "head"] = "all",
+        **common: Unpack[CommonOptions],
+    ) -> None:
         super().__init__(weights=weights, **common)
+        if tune not in ("all", "head"):
+            raise ConfigError(f"tune is '{tune}': choose all or head")
+        self._tune = tune
+
+    def settings(self) -> Record:
+        """What defines the strategy."""
+        return {**super().settings(), "tune": self._tune}
+
+    def extra_config(self, server_round: int, node: Node) -> ConfigRecord:
+        """Tell the target what to train."""
+        asked = super().extra_config(server_round, node)
+        if node.is_target and self._tune == "head":
+            asked["tune"] = self._tune
+        return asked

@@ -6,6 +6,7 @@ import pytest
 from handmade import HandMade, initial, moves, weights
 
 from fda_flower.aggregation import Update
+from fda_flower.errors import ConfigError
 from fda_flower.strategies import FedAvg, FedAvgFT, TargetOnly
 
 NODES = [
@@ -74,3 +75,15 @@ def test_without_sources_it_is_target_only_bit_by_bit(seed):
     target = Update({"w": generator.normal(size=7).astype(np.float32)}, {}, 10)
     ours = FedAvgFT().combine(model, target, {}, {})
     assert ours["w"].tobytes() == TargetOnly().combine(model, target, {}, {})["w"].tobytes()
+
+
+@pytest.mark.parametrize(("tune", "told"), [("all", None), ("head", "head")])
+def test_the_target_is_told_to_tune_the_head_alone(tune, told):
+    federation = HandMade(NODES)
+    FedAvgFT(tune=tune).start(federation.grid(), initial(), 1)
+    assert {domain: config.get("tune") for domain, config in federation.configs} == {"a": None, "t": told}
+
+
+def test_an_unknown_part_to_tune_is_refused():
+    with pytest.raises(ConfigError, match="tune is 'body': choose all or head"):
+        FedAvgFT(tune="body")
