@@ -87,6 +87,7 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
         ("aggregation", {"aggregation"}),
         ("strategies", {"strategies", "aggregation", "errors"}),
         ("engines", {"engines", "errors"}),
+        ("legacy", {"legacy", "strategies", "engines", "errors"}),
         ("models", {"models", "errors"}),
         ("datasets", {"datasets", "errors", "options", "seeds"}),
     ],

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from fda_flower import RunConfig
-from fda_flower.client_app import at_node
+from fda_flower.client_app import at_node, make_client
+from fda_flower.clients import TARGETS, SourceClient
 from fda_flower.errors import ConfigError
+from fda_flower.strategies import METHODS
 
 CONFIG = RunConfig(dataset="heart", model="logistic", target="va", data_dir="/of/the/run")
 
@@ -56,3 +58,10 @@ def test_domains_and_classes_with_spaces_reach_a_node() -> None:
     sent = RunConfig.from_flower(config.to_flower())
     assert sent == config
     assert at_node(sent, {"domain": "New York", "role": "target"})[1] == "New York"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_has_the_target_that_its_method_needs(method: str) -> None:
+    config = RunConfig(method=method, model="mlp", device="cpu")
+    assert type(make_client(config, "target")) is TARGETS[METHODS[method].target_client]
+    assert type(make_client(config, "source-1")) is SourceClient

@@ -12,6 +12,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.node import Node
 from fda_flower.strategies.personal import KeepsModels, read_models_like, to_layers
+from fda_flower.strategies.replies import read_number
 from fda_flower.strategies.run_folder import Record
 
 SOURCES, TARGET = "sources", "target"
@@ -94,7 +95,8 @@ class FedDAF(KeepsModels):
         self._adapted = read_models_like(reply, "adapted", self.model, remedy)
         self._own = ArrayRecord(dict(reply.array_records["arrays"]))
         metrics = reply.metric_records["metrics"]
-        record |= {key: metrics.get(key) for key in ("sim", "theta", "alpha")}
+        for key in ("sim", "theta", "alpha"):
+            record[key] = read_number(reply, key) if key in metrics else None
         if record["alpha"] is None and self._kept is not None:
             record["fallback"] = "it had no model of its own, and began from the sources'"
 

@@ -101,6 +101,29 @@ def test_an_adapted_model_of_no_use_is_refused(adapted, reason):
     assert reason in strategy.history[0]["dropped"][0]["reason"]
 
 
+@pytest.mark.parametrize("alpha", [np.nan, np.inf])
+def test_a_weight_that_is_no_number_is_refused(alpha):
+    def answer(model, message):
+        content = reply_of(model, role="target", domain="t", alpha=float(alpha))
+        content["adapted"] = ArrayRecord(dict(content["arrays"]))
+        return content
+
+    _, strategy = start([*SOURCES, ("target", "t", answer)])
+    assert "'alpha'" in strategy.history[0]["dropped"][0]["reason"]
+
+
+def test_an_adapted_model_that_cannot_be_read_is_refused():
+    def answer(model, message):
+        content = reply_of(model, role="target", domain="t")
+        array = content["arrays"]["w"]
+        damaged = Array(array.dtype, array.shape, array.stype, array.data[:-3])
+        content["adapted"] = ArrayRecord({"w": damaged})
+        return content
+
+    _, strategy = start([*SOURCES, ("target", "t", answer)])
+    assert "array 'w' cannot be read" in strategy.history[0]["dropped"][0]["reason"]
+
+
 def test_a_held_round_leaves_both_streams_as_they_are():
     def fails(model, message):
         raise OSError("off")
