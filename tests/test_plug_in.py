@@ -77,6 +77,7 @@ def test_fixed_beta_in_two_lines(make):
     assert all(record["held"] is None and not record["dropped"] for record in strategy.history)
     assert (result.arrays["1.running_var"].numpy() > 0).all()
     assert result.evaluate_metrics_clientapp[3]["eval_loss"] == 0.1
+    assert strategy.history[2]["metrics"] == {"eval_loss": 0.1}
     assert not np.array_equal(result.arrays["0.weight"].numpy(), initial()["0.weight"].numpy())
 
 

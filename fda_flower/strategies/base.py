@@ -20,7 +20,7 @@ from fda_flower.strategies.exchange import Asked, answers, ask, taken_from
 from fda_flower.strategies.node import Node
 from fda_flower.strategies.replies import EVALUATION, BadReplyError, check_finite, read_metrics
 from fda_flower.strategies.roster import Roster
-from fda_flower.strategies.run_folder import Record, RunFolder, check_same_model, finite
+from fda_flower.strategies.run_folder import Record, RunFolder, check_same_model, finite, headline
 
 
 class DomainAdaptationStrategy(Strategy):
@@ -321,6 +321,8 @@ class DomainAdaptationStrategy(Strategy):
             self.record["evaluation-failed"] = str(error)
             return None
         self.record.update({key: metrics[key] for key in EVALUATION if key in metrics})
+        if others := {key: metrics[key] for key in metrics if key not in (*EVALUATION, "num-examples")}:
+            self.record["metrics"] = others
         return metrics
 
     # The parts of it
@@ -381,14 +383,7 @@ class DomainAdaptationStrategy(Strategy):
             self.output.save_round(record, self.model, state, self.kept())
         if self._on_round is not None:
             self._on_round(record)
-        accuracy = record.get("accuracy")
-        log(
-            INFO,
-            "Round %d/%d: target accuracy %s",
-            record["round"],
-            num_rounds,
-            "unknown" if accuracy is None else f"{100 * accuracy:.1f}%",
-        )
+        log(INFO, "Round %d/%d: %s", record["round"], num_rounds, headline(record))
         if self._held_rounds >= self.max_target_misses:
             raise RunError(
                 f"the model could not be updated for {self._held_rounds} rounds in a row "

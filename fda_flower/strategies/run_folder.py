@@ -254,6 +254,20 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def headline(record: Record) -> str:
+    """What a round's record says of the target: its accuracy, or its metrics by whatever names they have.
+
+    Examples
+    --------
+    >>> headline({"accuracy": 0.734}), headline({"metrics": {"eval_acc": 0.5}}), headline({})
+    ('target accuracy 73.4%', 'target eval_acc 0.5', 'target accuracy unknown')
+    """
+    if record.get("accuracy") is not None:
+        return f"target accuracy {100 * record['accuracy']:.1f}%"
+    others = ", ".join(f"{key} {value:.4g}" for key, value in record.get("metrics", {}).items())
+    return f"target {others or 'accuracy unknown'}"
+
+
 def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
     """Raise a `ConfigError` unless a checkpoint's arrays are like those of the model to go on with."""
     for name in {*arrays, *initial}:
