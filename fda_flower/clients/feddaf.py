@@ -57,7 +57,7 @@ class FedDAFTarget(TargetClient):
         return adapted, {"sim": similarity, "theta": theta, "alpha": alpha}
 
     def _gradient(self, parameters: NDArrays, config: dict[str, Any]) -> dict[str, NDArray[Any]]:
-        """Both models see the same batches, with the same noise."""
+        """Both models see the same batches, with the same noise and dropout."""
         self._load(parameters)
         seed = derive_seed(self._seed, "gradient", config.get("server-round", 0), self.domain.name)
         with repeatable(seed, self._threads, self.domain.train.y.device):

@@ -121,8 +121,8 @@ def mean_gradient(
 ) -> dict[str, NDArray[np.float32]]:
     """``g = (1/J) Σ_j ∂F_j/∂w`` over the ``J`` mini-batches of one client (FedDAF, Algorithm 2).
 
-    The model is in evaluation mode: it is judged as it is used, dropout draws nothing, and its running
-    statistics stay as they are.
+    They are gradients of the objective that is trained: the model is in training mode, so that BatchNorm
+    takes each batch's own statistics; its running ones are left as they were.
 
     Returns
     -------
@@ -130,7 +130,8 @@ def mean_gradient(
         The gradient of each parameter, by its name in the state dictionary.
     """
     loss_of, batches = loss_for(samples.y), 0
-    model.eval()
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model.train()
     model.zero_grad()
     for x, y in samples.batches(batch_size, generator):
         torch.autograd.backward(loss_of(model(x), y))
@@ -140,6 +141,9 @@ def mean_gradient(
         for name, parameter in model.named_parameters(remove_duplicate=False)
     }
     model.zero_grad()
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(before[name])
     return {name: gradient.cpu().numpy() for name, gradient in gradients.items()}
 
 
