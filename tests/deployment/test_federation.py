@@ -175,11 +175,10 @@ def statuses(running):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("secure", [True, False])
-def test_a_flower_app_runs_on_it_and_nothing_stays(tmp_path, secure):
+def test_a_flower_app_runs_on_it_and_nothing_stays(tmp_path):
     output = tmp_path / "replies.json"
     before = set(psutil.pids())
-    with Federation(tmp_path / "f", NODES, secure) as running:
+    with Federation(tmp_path / "f", NODES) as running:
         app = str(write_app(tmp_path / "app"))
         running.flwr("run", app, running.connection, "--stream", "--run-config", f"output='{output}'")
         replies = json.loads(output.read_text(encoding="utf-8"))

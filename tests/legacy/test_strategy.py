@@ -470,7 +470,7 @@ import json, sys
 from flwr.clientapp import ClientApp
 from flwr.server import Server, ServerApp, ServerAppComponents, ServerConfig, SimpleClientManager
 from flwr.simulation import run_simulation
-import test_legacy as t
+import test_strategy as t
 
 for own_server in (False, True):
     strategy = t.build("fedgp-auto")
