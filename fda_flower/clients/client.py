@@ -1,7 +1,8 @@
 """What source and target clients share: one domain, one model, one training loop."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -18,6 +19,9 @@ from fda_flower.datasets import Domain
 from fda_flower.seeds import derive_seed
 
 NDArrays = list[NDArray[Any]]
+
+PERSONAL = "personal"
+"""The record of a client's state that holds a model of its own; the server may give it back in a message."""
 
 
 class DomainClient(NumPyClient):
@@ -137,16 +141,19 @@ class DomainClient(NumPyClient):
         recorder: Recorder | None = None,
         tune: str = "all",
     ) -> tuple[int, float]:
-        seed = derive_seed(self._seed, phase, server_round, self.domain.name)
-        with repeatable(seed, self._threads, self.domain.train.y.device):
-            generator = torch.Generator().manual_seed(seed)
+        with self._drawing(phase, server_round) as generator:
             return train(self.model, self.domain.train, training, generator, recorder, tune)
 
     def _evaluate(self, server_round: int) -> tuple[float, float]:
-        seed = derive_seed(self._seed, "test", server_round, self.domain.name)
-        with repeatable(seed, self._threads, self.domain.train.y.device):
-            generator = torch.Generator().manual_seed(seed)
+        with self._drawing("test", server_round) as generator:
             return evaluate(self.model, self.domain.test, generator)
+
+    @contextmanager
+    def _drawing(self, phase: str, server_round: int) -> Iterator[torch.Generator]:
+        """All randomness inside follows from the seed, the phase, the round and the domain."""
+        seed = derive_seed(self._seed, phase, server_round, self.domain.name)
+        with repeatable(seed, self._threads, self.domain.train.y.device):
+            yield torch.Generator().manual_seed(seed)
 
     def _load(self, parameters: NDArrays) -> None:
         state = self.model.state_dict()

@@ -4,17 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import blend, functional_distance, gradient_similarity
-from fda_flower.clients.client import NDArrays, as_metrics
+from fda_flower.clients.client import PERSONAL, NDArrays, as_metrics
 from fda_flower.clients.target import TargetClient
-from fda_flower.clients.training import mean_gradient, repeatable
-from fda_flower.seeds import derive_seed
-
-PERSONAL = "personal"
+from fda_flower.clients.training import mean_gradient
 
 
 class FedDAFTarget(TargetClient):
@@ -59,7 +55,5 @@ class FedDAFTarget(TargetClient):
     def _gradient(self, parameters: NDArrays, config: dict[str, Any]) -> dict[str, NDArray[Any]]:
         """Both models see the same batches, with the same noise and dropout."""
         self._load(parameters)
-        seed = derive_seed(self._seed, "gradient", config.get("server-round", 0), self.domain.name)
-        with repeatable(seed, self._threads, self.domain.train.y.device):
-            generator = torch.Generator().manual_seed(seed)
+        with self._drawing("gradient", config.get("server-round", 0)) as generator:
             return mean_gradient(self.model, self.domain.train, self.training.batch_size, generator)

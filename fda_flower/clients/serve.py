@@ -15,9 +15,9 @@ from flwr.common.logger import log
 from numpy.typing import NDArray
 
 from fda_flower.clients.aggregation import aggregate_on_target
+from fda_flower.clients.client import PERSONAL
 from fda_flower.errors import FdaError
 
-PERSONAL = "personal"
 RECORDS = ("batch-updates", "guidance", "adapted")
 """Records of arrays in a reply: a client's metrics ``RECORD.NAME``, bytes in NumPy's file format."""
 

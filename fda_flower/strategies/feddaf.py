@@ -11,7 +11,7 @@ from fda_flower.aggregation import Layers, Update, Weighting, mean_update, sourc
 from fda_flower.errors import ConfigError
 from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.node import Node
-from fda_flower.strategies.personal import KeepsModels, read_models_like, to_layers
+from fda_flower.strategies.personal import KeepsModels, read_model_like, to_layers
 from fda_flower.strategies.replies import read_number
 from fda_flower.strategies.run_folder import Record
 
@@ -83,7 +83,7 @@ class FedDAF(KeepsModels):
         """As ever; after a resume the target's message holds its own model, ``personal``."""
         messages = super().configure_train(server_round, arrays, config, grid)
         for asked in self._asked:
-            if asked.node.is_target and self._resumed and self._kept:
+            if asked.node.is_target and self._resumed:
                 asked.message.content["personal"] = self._kept[TARGET]
         return messages
 
@@ -92,12 +92,12 @@ class FedDAF(KeepsModels):
         if not node.is_target:
             return
         remedy = "FedDAF's target has to be served by fda_flower.clients.FedDAFTarget"
-        self._adapted = read_models_like(reply, "adapted", self.model, remedy)
+        self._adapted = read_model_like(reply, "adapted", self.model, remedy)
         self._own = ArrayRecord(dict(reply.array_records["arrays"]))
         metrics = reply.metric_records["metrics"]
         for key in ("sim", "theta", "alpha"):
             record[key] = read_number(reply, key) if key in metrics else None
-        if record["alpha"] is None and self._kept is not None:
+        if record["alpha"] is None and self._kept:
             record["fallback"] = "it had no model of its own, and began from the sources'"
 
     def combine(

@@ -17,7 +17,7 @@ from fda_flower.aggregation import (
 from fda_flower.errors import ConfigError
 from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.node import Node
-from fda_flower.strategies.personal import EvaluatesTrained, KeepsModels, read_models_like
+from fda_flower.strategies.personal import EvaluatesTrained, KeepsModels, read_model_like
 from fda_flower.strategies.run_folder import Record
 
 
@@ -84,7 +84,7 @@ class FedDWA(EvaluatesTrained, KeepsModels):
             before = self.before(node)
             remedy = "FedDWA's clients train one pass more where the train message's config has 'guidance'"
             parameters = {name: before[name] for name in update.parameters}
-            self._guidances[node.domain] = read_models_like(reply, "guidance", parameters, remedy)
+            self._guidances[node.domain] = read_model_like(reply, "guidance", parameters, remedy)
 
     def combine(
         self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record

@@ -2,11 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from typing import Unpack
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.node import Node
 from fda_flower.strategies.replies import BadReplyError, check_finite, read_arrays, read_number
 from fda_flower.strategies.run_folder import Record
@@ -15,7 +17,9 @@ from fda_flower.strategies.run_folder import Record
 class KeepsModels(DomainAdaptationStrategy):
     """Nodes train from models that the strategy keeps by name; the global model is what the target uses."""
 
-    _kept: dict[str, ArrayRecord] | None = None
+    def __init__(self, **common: Unpack[CommonOptions]) -> None:
+        super().__init__(**common)
+        self._kept: dict[str, ArrayRecord] = {}
 
     @abstractmethod
     def name_of(self, node: Node) -> str:
@@ -26,20 +30,20 @@ class KeepsModels(DomainAdaptationStrategy):
         for layers in models.values():
             check_finite(layers)
         kept = {name: to_record(layers) for name, layers in models.items()}
-        self._kept = {**(self._kept or {}), **kept}
+        self._kept |= kept
 
     def start_of(self, node: Node, model: ArrayRecord) -> ArrayRecord:
         """The model that is kept for the node."""
-        return (self._kept or {}).get(self.name_of(node), model)
+        return self._kept.get(self.name_of(node), model)
 
     def before(self, node: Node) -> Layers:
         """The arrays of `start_of`."""
-        kept = (self._kept or {}).get(self.name_of(node))
+        kept = self._kept.get(self.name_of(node))
         return self.model if kept is None else to_layers(kept)
 
     def kept(self) -> dict[str, Layers]:
         """All that is kept."""
-        return {name: to_layers(record) for name, record in (self._kept or {}).items()}
+        return {name: to_layers(record) for name, record in self._kept.items()}
 
     def restore(self, kept: Mapping[str, Layers]) -> None:
         """Keep the models of a checkpoint."""
@@ -99,7 +103,7 @@ def to_layers(record: ArrayRecord) -> Layers:
     return {name: array.numpy() for name, array in record.items()}
 
 
-def read_models_like(reply: RecordDict, key: str, model: Layers, remedy: str) -> Layers:
+def read_model_like(reply: RecordDict, key: str, model: Layers, remedy: str) -> Layers:
     """Arrays of a reply's record that are finite and like those of `model`, whose names decide.
 
     Raises

@@ -164,6 +164,27 @@ def test_a_target_that_lost_its_own_model_is_told_of():
     assert "no model of its own" in second["target"]["fallback"]
 
 
+def test_a_run_resumed_in_its_initial_rounds_has_lost_nothing(tmp_path):
+    nodes = [*SOURCES, ("target", "t", moves(1.0, "target", "t"))]
+
+    def stop(record):
+        if record["round"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start(nodes, rounds=3, initial_rounds=1, output=RunFolder(tmp_path), on_round=stop)
+
+    def forgets(model, message):
+        content = reply_of(model, role="target", domain="t")
+        content["adapted"] = ArrayRecord(dict(message.content["arrays"]))
+        return content
+
+    nodes[-1] = ("target", "t", forgets)
+    _, strategy = start(nodes, rounds=2, initial_rounds=1, output=RunFolder(tmp_path, resume=True))
+    assert strategy.history[1]["target"]["alpha"] is None
+    assert "fallback" not in strategy.history[1]["target"]
+
+
 @pytest.mark.parametrize("mu", [np.nan, np.inf])
 def test_a_mu_that_is_not_finite_is_refused(mu):
     with pytest.raises(ConfigError, match="mu is"):
