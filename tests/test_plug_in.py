@@ -140,3 +140,29 @@ def test_the_readmes_table_is_the_one_of_its_rows():
     table = text.split("<!-- demo table")[1]
     labels = re.findall(r"^\| (\w[\w ]+?) \| \*{0,2}\d", table, flags=re.MULTILINE)
     assert labels == [METHODS[name].label for name in COMPARED.split(",")]
+
+
+@pytest.mark.parametrize("make", [FedGP, FedDA])
+def test_records_of_other_names_give_the_same_bits(make):
+    """The client of a project whose records are not called as Flower's template calls them."""
+    ours = users_project(records=True)
+    app = ClientApp()
+    answer_role_query(app)
+
+    def renamed(content, names):
+        return RecordDict({names.get(key, key): record for key, record in content.items()})
+
+    def answer(message, context):
+        assert {"model", "settings"} == set(message.content)
+        message.content = renamed(message.content, {"model": "arrays", "settings": "config"})
+        reply = ours(message, context)
+        reply.content = renamed(reply.content, {"arrays": "model"})
+        return reply
+
+    app.train()(answer)
+    app.evaluate()(answer)
+    strategy = make(target="3", auto=True, arrayrecord_key="model", configrecord_key="settings")
+    result, expected = start(strategy, app), start(make(target="3", auto=True), ours)
+    assert not any(record["dropped"] or record["held"] for record in strategy.history)
+    for name, array in expected.arrays.items():
+        assert result.arrays[name].numpy().tobytes() == array.numpy().tobytes()

@@ -134,8 +134,9 @@ def _recording(
 def _decorated(train: Train) -> Train:
     @wraps(train)
     def recorded(message: Message, context: Context) -> Message:
-        config = message.content.config_records.get("config", ConfigRecord())
-        arrays = message.content.array_records["arrays"]
+        settings = (record for record in message.content.config_records.values() if "batch-updates" in record)
+        config = next(settings, ConfigRecord())
+        arrays = next(iter(message.content.array_records.values()))
         found: list[tuple[Optimizer, RecordedUpdates]] = []
 
         def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fda_flower.aggregation import Layers, Update, find_buffers, mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies.collect import Collector, NormLimit, Oversized, train_metrics
-from fda_flower.strategies.exchange import Asked, answers, ask, taken_from
+from fda_flower.strategies.exchange import Asked, Keys, answers, ask, by_our_names, taken_from
 from fda_flower.strategies.node import Node
 from fda_flower.strategies.replies import EVALUATION, BadReplyError, check_finite, read_metrics
 from fda_flower.strategies.roster import Roster
@@ -52,6 +52,8 @@ class DomainAdaptationStrategy(Strategy):
         Clients multiply their learning rate by it after the initial rounds (Section C.4).
     buffers : Collection[str], optional
         Names of the arrays that are no parameters; may be set later. Default: `aggregation.find_buffers`.
+    arrayrecord_key, configrecord_key : str
+        Names of the records with the model and the settings, as of Flower's ``FedAvg``.
     output : RunFolder, optional
         Where to write a line a round and a checkpoint, and to resume from.
     on_round : callable, optional
@@ -83,6 +85,8 @@ class DomainAdaptationStrategy(Strategy):
         initial_rounds: int = 0,
         rate_factor: float = 1.0,
         buffers: Collection[str] | None = None,
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
         output: RunFolder | None = None,
         on_round: Callable[[Record], None] | None = None,
     ) -> None:
@@ -103,6 +107,7 @@ class DomainAdaptationStrategy(Strategy):
         self.roster = Roster(target)
         self._waiting = (wait_for or min_sources + 1, wait_seconds)
         self.buffers = buffers
+        self._keys = Keys(arrayrecord_key, configrecord_key)
         self.output = output
         self._on_round = on_round
         self._timeout = 3600.0
@@ -274,7 +279,7 @@ class DomainAdaptationStrategy(Strategy):
 
         def ask_to_train(node: Node) -> Asked:
             start, more = self.start_of(node, arrays), self.extra_config(server_round, node)
-            return ask(node, "train", start, config, about, more)
+            return ask(node, "train", start, config, about, more, keys=self._keys)
 
         self.ask_to_train = ask_to_train
         self._asked = [ask_to_train(node) for node in self.roster.nodes if node.role in self._training_now()]
@@ -306,7 +311,7 @@ class DomainAdaptationStrategy(Strategy):
         """An evaluate message for the target."""
         target = self.roster.target
         about = ConfigRecord({"server-round": server_round})
-        self._asked = [ask(target, "evaluate", arrays, config, about)] if target else []
+        self._asked = [ask(target, "evaluate", arrays, config, about, keys=self._keys)] if target else []
         return [each.message for each in self._asked]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -348,7 +353,8 @@ class DomainAdaptationStrategy(Strategy):
     ) -> tuple[Update | None, dict[str, Update]]:
         """The usable updates among the replies: the target's, and the sources' by domain."""
         buffers = find_buffers(self.model) if self.buffers is None else self.buffers
-        return Collector(self.before, buffers, self._limit, self.record, self.read_extra)(asked, replies)
+        found = by_our_names(replies, self._keys)
+        return Collector(self.before, buffers, self._limit, self.record, self.read_extra)(asked, found)
 
     def send_and_collect(self, asked: Sequence[Asked]) -> tuple[Update | None, dict[str, Update]]:
         """Send messages, and `collect` the replies: for a method that asks more than once in a round."""

@@ -20,5 +20,7 @@ class CommonOptions(TypedDict, total=False):
     initial_rounds: int
     rate_factor: float
     buffers: Collection[str] | None
+    arrayrecord_key: str
+    configrecord_key: str
     output: RunFolder | None
     on_round: Callable[[Record], None] | None

@@ -16,7 +16,17 @@ class Asked:
     message: Message
 
 
-def ask(node: Node, kind: str, arrays: ArrayRecord, *settings: ConfigRecord) -> Asked:
+@dataclass(frozen=True)
+class Keys:
+    """The names of the records that hold the model and the settings, for clients that have others."""
+
+    arrays: str = "arrays"
+    config: str = "config"
+
+
+def ask(
+    node: Node, kind: str, arrays: ArrayRecord, *settings: ConfigRecord, keys: Keys | None = None
+) -> Asked:
     """A message with the model and the settings, in records of its own.
 
     Parameters
@@ -28,10 +38,13 @@ def ask(node: Node, kind: str, arrays: ArrayRecord, *settings: ConfigRecord) -> 
     arrays : ArrayRecord
         The global model.
     *settings : ConfigRecord
-        Put together in the record ``config``; the last one wins.
+        Put together in one record; the last one wins.
+    keys : Keys, optional
+        Names of the records.
     """
     config = ConfigRecord({key: value for part in settings for key, value in part.items()})
-    content = RecordDict({"arrays": ArrayRecord(dict(arrays)), "config": config})
+    keys = keys or Keys()
+    content = RecordDict({keys.arrays: ArrayRecord(dict(arrays)), keys.config: config})
     return Asked(node, Message(content, node.id, kind))
 
 
@@ -45,6 +58,14 @@ def answers(asked: Sequence[Asked], replies: Iterable[Message]) -> Iterator[tupl
         answered[origins.get(metadata.reply_to_message_id, metadata.src_node_id)] = reply
     for each in asked:
         yield each.node, answered.pop(each.node.id, None)
+
+
+def by_our_names(replies: Iterable[Message], keys: Keys) -> Iterator[Message]:
+    """The replies, with the client's model in the record ``arrays``."""
+    for reply in replies:
+        if reply.has_content() and keys.arrays in reply.content.array_records:
+            reply.content["arrays"] = reply.content.pop(keys.arrays)
+        yield reply
 
 
 def taken_from(replies: list[Message]) -> Iterator[Message]:
