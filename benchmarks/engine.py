@@ -27,7 +27,7 @@ from fda_flower.datasets import DATASETS, Dataset, Domain, Samples, load_federat
 from fda_flower.datasets.samples import Split
 from fda_flower.experiments.run import run_config
 from fda_flower.models import build_model
-from fda_flower.strategies.run_folder import Record
+from fda_flower.records import Record
 
 LIMIT, WARM_UP = 1.15, 3
 

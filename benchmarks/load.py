@@ -35,8 +35,9 @@ from PIL import Image
 from fda_flower.client_app import make_client_app
 from fda_flower.config import RunConfig
 from fda_flower.deployment import Federation, run_deployed
-from fda_flower.engines import LocalGrid, task_identity
+from fda_flower.engines import LocalGrid
 from fda_flower.experiments.run import run_config
+from fda_flower.flower_internals import task_identity
 from fda_flower.models import build_model
 from fda_flower.server_app import run_server
 from fda_flower.strategies import FedGP
@@ -162,7 +163,9 @@ def bytes_in(message: Message) -> int:
 
 def bytes_of_a_round(place: str, form: str) -> tuple[int, int]:
     """Bytes sent to the clients and received from them: digits, 3 sources, a target with 13 steps."""
-    config = RunConfig(rounds=1, method_options={"aggregate_on": place, "form": form}, device="cpu")
+    config = RunConfig(
+        rounds=1, method_options={"aggregate_on": place, "batch_update_encoding": form}, device="cpu"
+    )
     with task_identity():
         grid = CountingGrid(make_client_app(config), len(config.data.domain_names))
         run_server(grid, config)

@@ -28,10 +28,10 @@ from fda_flower.aggregation import BatchUpdates, CountSketch, estimate
 from fda_flower.clients import LocalTraining, make_recorder, train
 from fda_flower.datasets import Samples
 from fda_flower.models import build_model
-from fda_flower.strategies.weighting import WeightedStrategy
+from fda_flower.strategies.adaptive import AdaptiveStrategy
 
 SIZE = 1024
-FORMS = (None, "norms", "sketch", "full")
+ENCODINGS = (None, "norms", "sketch", "full")
 TIMES_LIMITS = {"norms": 1.1, "sketch": 1.5}
 BETA_LIMIT = 0.01
 
@@ -98,13 +98,13 @@ def measure(case: Case, repeats: int) -> list[list[str]]:
     """A row for each form."""
     epoch = make_epoch(case)
     name = f"{case.name} ({sum(p.numel() for p in case.build().parameters()):,})"
-    seconds = seconds_of({str(form): partial(epoch, form) for form in FORMS}, repeats)
+    seconds = seconds_of({str(form): partial(epoch, form) for form in ENCODINGS}, repeats)
     context, peaks = multiprocessing.get_context("spawn"), {}
-    for form in FORMS:
+    for form in ENCODINGS:
         with context.Pool(1) as pool:
             peaks[form] = pool.apply(peak_memory, (case, form))
     rows = []
-    for form in FORMS:
+    for form in ENCODINGS:
         ratio = seconds[str(form)] / seconds["None"]
         limit = TIMES_LIMITS.get(str(form))
         rows.append(
@@ -123,7 +123,7 @@ def measure(case: Case, repeats: int) -> list[list[str]]:
 def compare_betas(rounds: int, sizes: tuple[int, ...]) -> dict[int, NDArray[np.float64]]:
     """β by size of the sketch, shape ``(rounds, sources)``, in one run; at size 0 β by full updates."""
     found: dict[int, list[NDArray[np.float64]]] = {size: [] for size in (0, *sizes)}
-    original = WeightedStrategy._estimate
+    original = AdaptiveStrategy._estimate
 
     def both(self: Any, target: Any, sources: Any, geometry: Any, *rest: Any) -> NDArray[np.float64]:
         betas = original(self, target, sources, geometry, *rest)
@@ -136,8 +136,8 @@ def compare_betas(rounds: int, sizes: tuple[int, ...]) -> dict[int, NDArray[np.f
             found[size].append(np.array([self._beta_rule(e) for e in estimates]))
         return betas
 
-    with patch.object(WeightedStrategy, "_estimate", both):
-        run(method="fedgp-auto", method_options={"form": "full"}, rounds=rounds)
+    with patch.object(AdaptiveStrategy, "_estimate", both):
+        run(method="fedgp-auto", method_options={"batch_update_encoding": "full"}, rounds=rounds)
     return {size: np.stack(values) for size, values in found.items()}
 
 

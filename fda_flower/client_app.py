@@ -11,12 +11,12 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from torch import nn
 
-from fda_flower.clients import TARGETS, DomainClient, SourceClient, serve
+from fda_flower.clients import DomainClient, serve
 from fda_flower.config import RunConfig
 from fda_flower.datasets import Domain, load_domain
 from fda_flower.errors import ConfigError
+from fda_flower.methods import METHODS
 from fda_flower.models import build_model
-from fda_flower.strategies import METHODS
 
 
 def make_client_app(config: RunConfig | None = None, mods: list[Mod] | None = None) -> ClientApp:
@@ -95,7 +95,7 @@ def make_client(config: RunConfig, name: str, state: RecordDict | None = None) -
     for key, names in (("class-names", site.class_names), ("features", site.features)):
         if names:
             about[key] = list(names)
-    client = TARGETS[METHODS[config.method].target_client] if is_target else SourceClient
+    client = METHODS[config.method].client_class("target" if is_target else "source")
     return client(
         _domain(config, name, device),
         model,

@@ -9,11 +9,11 @@ import torch
 from fda_flower.clients import LocalTraining
 from fda_flower.datasets import Amount, DataSpec, read_amount
 from fda_flower.errors import ConfigError, unknown
+from fda_flower.methods import METHODS
 from fda_flower.models import MODELS
 from fda_flower.options import read_options, split_options
-from fda_flower.strategies import METHODS
+from fda_flower.strategies.adaptive import betas_of, check_beta
 from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.weighting import betas_of, check_beta
 
 OptionPairs = tuple[tuple[str, Any], ...]
 Options = Mapping[str, Any] | OptionPairs
@@ -22,7 +22,7 @@ OPTION_FIELDS = tuple(f"{kind}_options" for kind in ("dataset", "shift", "partit
 
 OPTIONAL = (
     *("shift", "sources", "target", "only_sources", "target_samples", "source_samples", "data_dir"),
-    *("beta", "variant", "initial_rounds", "target_learning_rate", "max_update_norm"),
+    *("beta", "variant", "warmup_rounds", "target_learning_rate", "max_update_norm"),
 )
 """Fields that may be None; in Flower's configuration that is empty text."""
 
@@ -37,14 +37,14 @@ class RunConfig:
         Names; ``fda list`` shows them. Default of the shift: the data set's, if it needs one.
     dataset_options, shift_options, partition_options, method_options, model_options : mapping or pairs
         Options of each; as text ``"angle=45 invert=false"``.
-    variant : {"authors", "definitions"}, optional
+    variant : {"reference-code", "paper"}, optional
         The method as the authors' code runs it, or as the paper defines it; `method_options` come on top.
     rounds : int
         Rounds of local training and aggregation, beside the initial ones.
-    initial_rounds : int, optional
+    warmup_rounds : int, optional
         Rounds before them in which the sources alone train. Default: the method's, usually 0.
-    rate_factor : float
-        Of both learning rates, after the initial rounds.
+    learning_rate_factor : float
+        Of both learning rates, after the warm-up rounds.
     seed : int
         Decides the data's split, the model's first weights and the order of samples.
     beta : float or sequence, optional
@@ -66,12 +66,12 @@ class RunConfig:
         Passes over a client's samples in a round.
     min_sources : int
         With fewer usable replies of sources the model stays as it is in that round.
-    max_target_misses : int
+    max_held_rounds : int
         The run ends with an error after so many rounds in a row without the target's reply, or without
         `min_sources` of the sources.
     max_update_norm : float, optional
         A limit for the norm of each client's update.
-    oversized : {"clip", "drop"}
+    on_large_update : {"clip", "drop"}
         What happens to a longer one.
     wait_seconds : float
         How long to wait for the clients before the first round.
@@ -100,8 +100,8 @@ class RunConfig:
     method_options: Options = ()
     variant: str | None = None
     rounds: int = 30
-    initial_rounds: int | None = None
-    rate_factor: float = 1.0
+    warmup_rounds: int | None = None
+    learning_rate_factor: float = 1.0
     seed: int = 0
     beta: float | Sequence[float] | None = None
     sources: int | None = None
@@ -118,9 +118,9 @@ class RunConfig:
     target_batch_size: int = 4
     epochs: int = 1
     min_sources: int = 1
-    max_target_misses: int = 3
+    max_held_rounds: int = 3
     max_update_norm: float | None = None
-    oversized: str = "clip"
+    on_large_update: str = "clip"
     wait_seconds: float = 60.0
     round_timeout: float = 3600.0
     device: str = "auto"
@@ -190,17 +190,17 @@ class RunConfig:
         object.__setattr__(self, "model_options", tuple(sorted(options.items())))
 
     def _check_method(self) -> None:
-        build, what = METHODS[self.method].build, f"method '{self.method}'"
+        method, what = METHODS[self.method], f"method '{self.method}'"
         hidden = {*CommonOptions.__annotations__, "beta", "auto"}
-        options = read_options(what, build, dict(self.method_options), hidden)
+        options = read_options(what, method.strategy_class, dict(self.method_options), hidden)
         object.__setattr__(self, "method_options", tuple(sorted(options.items())))
         if self.beta is not None:
-            if not METHODS[self.method].weighted:
+            if not method.weighted:
                 raise ConfigError(f"{what} has no beta: leave it out, or choose FedDA or FedGP")
             betas_of(self.beta, self.data.source_names)
-        if self.variant is not None and self.variant not in METHODS[self.method].variants:
-            raise unknown("variant", self.variant, METHODS[self.method].variants)
-        build(**self.strategy_options())
+        if self.variant is not None and self.variant not in method.variants:
+            raise unknown("variant", self.variant, method.variants)
+        method.build(**self.strategy_options())
 
     def check_target_samples(self, samples: int) -> None:
         """Raise a `ConfigError` if the estimators of an auto method cannot work with so few."""
@@ -220,14 +220,14 @@ class RunConfig:
             options["beta"] = dict(zip(self.data.source_names, self.beta, strict=True))
         elif self.beta is not None:
             options["beta"] = self.beta
-        if self.initial_rounds is not None:
-            options["initial_rounds"] = self.initial_rounds
+        if self.warmup_rounds is not None:
+            options["warmup_rounds"] = self.warmup_rounds
         same = (
-            "rate_factor",
+            "learning_rate_factor",
             "min_sources",
-            "max_target_misses",
+            "max_held_rounds",
             "max_update_norm",
-            "oversized",
+            "on_large_update",
             "wait_seconds",
         )
         return {**options, **{name: getattr(self, name) for name in same}}
@@ -235,7 +235,7 @@ class RunConfig:
     @property
     def all_rounds(self) -> int:
         """The rounds of a run, the initial ones among them."""
-        return self.rounds + METHODS[self.method].build(**self.strategy_options()).initial_rounds
+        return self.rounds + METHODS[self.method].build(**self.strategy_options()).warmup_rounds
 
     @property
     def data(self) -> DataSpec:
@@ -250,7 +250,7 @@ class RunConfig:
             num_sources=self.sources,
             target=self.target,
             only_sources=None if self.only_sources is None else tuple(self.only_sources),
-            target_samples=None if METHODS[self.method].whole_target else self.target_samples,
+            target_samples=None if METHODS[self.method].all_target_labels else self.target_samples,
             source_samples=self.source_samples,
             seed=self.seed,
             data_dir=self.data_dir,
@@ -267,9 +267,9 @@ class RunConfig:
         rate = self.learning_rate if self.target_learning_rate is None else self.target_learning_rate
         return LocalTraining(rate, self.target_batch_size, self.epochs, self.optimizer)
 
-    def identity(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """What makes two runs the same, as JSON: everything but how long and where they run."""
-        free = {"rounds", "device", "data_dir", "max_target_misses", "wait_seconds", "round_timeout"}
+        free = {"rounds", "device", "data_dir", "max_held_rounds", "wait_seconds", "round_timeout"}
         return {
             field.name: dict(value) if field.name in OPTION_FIELDS else value
             for field in fields(self)

@@ -16,12 +16,13 @@ from fda_flower.config import RunConfig
 from fda_flower.datasets import load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.errors import RunError
+from fda_flower.methods import METHODS
 from fda_flower.models import build_model
+from fda_flower.records import Record
 from fda_flower.reporting.summary import write_summary
 from fda_flower.seeds import derive_seed
-from fda_flower.strategies import METHODS, RunFolder
+from fda_flower.strategies import RunFolder
 from fda_flower.strategies.node import Node
-from fda_flower.strategies.run_folder import Record
 
 PACKAGES = ("fda-flower", "flwr", "torch", "numpy")
 
@@ -50,7 +51,7 @@ def run_server(
         output=output,
         on_round=on_round,
     )
-    strategy.connect(grid, config.round_timeout)
+    strategy.connect(grid)
     examples = strategy.roster.target.info.get("examples") if strategy.roster.target else None
     if isinstance(examples, int):
         config.check_target_samples(examples)
@@ -100,7 +101,7 @@ def make_folder(path: str, config: RunConfig, resume: bool = False) -> RunFolder
         "device": config.device,
         "versions": versions(),
     }
-    return RunFolder(path, config.identity(), notes, resume)
+    return RunFolder(path, config.fingerprint(), notes, resume)
 
 
 app = ServerApp()

@@ -12,7 +12,7 @@ import flwr  # noqa: F401 - sets up its logger, which is then made quiet
 import hypothesis
 import pytest
 
-from fda_flower.engines import task_identity
+from fda_flower.flower_internals import task_identity
 
 logging.getLogger("flwr").setLevel(logging.ERROR)
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)

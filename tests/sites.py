@@ -9,9 +9,10 @@ from PIL import Image
 
 from fda_flower import RunConfig
 from fda_flower.client_app import make_client_app
-from fda_flower.engines import LocalGrid, task_identity
+from fda_flower.engines import LocalGrid
+from fda_flower.flower_internals import task_identity
+from fda_flower.records import Record
 from fda_flower.server_app import run_server
-from fda_flower.strategies.run_folder import Record
 
 Site = Mapping[str, str | int | float]
 

@@ -16,8 +16,8 @@ from fda_flower import RunConfig, cli
 from fda_flower.cli import runs
 from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.experiments import RUNNERS
+from fda_flower.methods import METHODS
 from fda_flower.models import MODELS
-from fda_flower.strategies import METHODS
 
 SMALL = ["--model", "mlp", "--rounds", "2", "--target-samples", "16", "--device", "cpu"]
 WIDE = {"COLUMNS": "200", "TERMINAL_WIDTH": "200", "TERM": "dumb", "NO_COLOR": "1"}
@@ -324,7 +324,7 @@ def test_the_defaults_of_compare_are_those_of_the_configuration(caught):
     (methods, seeds, output), where = caught("compare")
     names = {field.name for field in dataclasses.fields(RunConfig)}
     config = RunConfig(**{name: value for name, value in where.items() if name in names})
-    assert {**config.identity(), "method": ""} == {**RunConfig().identity(), "method": ""}
+    assert {**config.fingerprint(), "method": ""} == {**RunConfig().fingerprint(), "method": ""}
     assert config.rounds == RunConfig().rounds
     assert list(methods) == [m for m in METHODS if m not in ALONE]
     assert list(seeds) == [0, 1, 2]
@@ -340,7 +340,11 @@ def test_compare_takes_methods_separated_by_commas_with_or_without_spaces(caught
 
 @pytest.mark.parametrize(
     ("methods", "option"),
-    [("fedgp,fedgp-auto", "magnitude=cosine"), ("fedgp-auto", "form=full"), ("fedda", "updates=aligned")],
+    [
+        ("fedgp,fedgp-auto", "magnitude=cosine"),
+        ("fedgp-auto", "batch_update_encoding=full"),
+        ("fedda", "updates=aligned"),
+    ],
 )
 def test_compare_takes_the_options_of_the_methods_it_compares(fda, in_process, tmp_path, methods, option):
     code, _, err = fda(

@@ -6,9 +6,9 @@ import pytest
 
 from fda_flower import RunConfig
 from fda_flower.client_app import at_node, make_client
-from fda_flower.clients import TARGETS, SourceClient
+from fda_flower.clients import SourceClient
 from fda_flower.errors import ConfigError
-from fda_flower.strategies import METHODS
+from fda_flower.methods import METHODS
 
 CONFIG = RunConfig(dataset="heart", model="logistic", target="va", data_dir="/of/the/run")
 
@@ -30,7 +30,7 @@ def test_a_node_has_its_domain(node: dict[str, Any], domain: str) -> None:
 def test_a_nodes_folder_of_data_wins_over_the_runs() -> None:
     config, _ = at_node(CONFIG, {"domain": "va", "data-dir": "/of/the/site"})
     assert config.data.data_dir == "/of/the/site"
-    assert config.identity() == CONFIG.identity()
+    assert config.fingerprint() == CONFIG.fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -63,5 +63,5 @@ def test_domains_and_classes_with_spaces_reach_a_node() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_has_the_target_that_its_method_needs(method: str) -> None:
     config = RunConfig(method=method, model="mlp", device="cpu")
-    assert type(make_client(config, "target")) is TARGETS[METHODS[method].target_client]
+    assert type(make_client(config, "target")) is METHODS[method].client_class("target")
     assert type(make_client(config, "source-1")) is SourceClient

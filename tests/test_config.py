@@ -13,9 +13,9 @@ from fda_flower import ConfigError, RunConfig, run
 from fda_flower.clients.training import OPTIMIZERS
 from fda_flower.config import parse_beta
 from fda_flower.datasets import DATASETS, SHIFTS
+from fda_flower.methods import METHODS
 from fda_flower.models import MODELS, Model
-from fda_flower.models.flat import mlp
-from fda_flower.strategies import METHODS
+from fda_flower.models.dense import mlp
 
 NAN = float("nan")
 
@@ -59,14 +59,17 @@ FOUND = [
     ({"method_options": {"filter": "perhaps"}}, ["'filter'", "'perhaps'", "true or false"]),
     ({"method_options": {"sketch_size": "big"}}, ["'sketch_size'", "'big'", "int"]),
     ({"method_options": {"sketch-size": 0}}, ["sketch_size", "0", "at least 1"]),
-    ({"method_options": {"form": "norms"}}, ["form", "'norms'", "sketch", "full"]),
+    (
+        {"method_options": {"batch_update_encoding": "norms"}},
+        ["batch_update_encoding", "'norms'", "sketch", "full"],
+    ),
     ({"method": "fedda", "method_options": {"updates": "odd"}}, ["'updates'", "'odd'", "raw, aligned"]),
     # variants, rounds and rates
-    ({"variant": "mine"}, ["variant", "'mine'", "authors, definitions"]),
-    ({"variant": "mine", "method": "fedavg"}, ["variant", "'mine'", "authors, definitions"]),
-    ({"initial_rounds": -1}, ["initial_rounds", "-1", "must not be negative"]),
-    ({"rate_factor": 0}, ["rate_factor", "0", "above 0"]),
-    ({"rate_factor": NAN}, ["rate_factor", "nan", "above 0"]),
+    ({"variant": "mine"}, ["variant", "'mine'", "paper, reference-code"]),
+    ({"variant": "mine", "method": "fedavg"}, ["variant", "'mine'", "paper, reference-code"]),
+    ({"warmup_rounds": -1}, ["warmup_rounds", "-1", "must not be negative"]),
+    ({"learning_rate_factor": 0}, ["learning_rate_factor", "0", "above 0"]),
+    ({"learning_rate_factor": NAN}, ["learning_rate_factor", "nan", "above 0"]),
     # the data
     ({"partition": "striped"}, ["partition", "'striped'", "dirichlet, even, labels"]),
     ({"partition": "labels", "shift": "color"}, ["'labels'", "'color'", "leave it out"]),
@@ -270,11 +273,11 @@ def test_a_share_that_is_too_small_for_an_estimate_is_refused_once_the_data_are_
     ("settings", "rounds"),
     [
         ({}, 5),
-        ({"initial_rounds": 3}, 8),
-        ({"initial_rounds": 0}, 5),
+        ({"warmup_rounds": 3}, 8),
+        ({"warmup_rounds": 0}, 5),
         ({"method": "finetune-offline"}, 55),
-        ({"method": "finetune-offline", "initial_rounds": 2}, 7),
-        ({"method": "fedavg", "initial_rounds": 2, "variant": "authors"}, 7),
+        ({"method": "finetune-offline", "warmup_rounds": 2}, 7),
+        ({"method": "fedavg", "warmup_rounds": 2, "variant": "reference-code"}, 7),
     ],
     ids=str,
 )
@@ -283,28 +286,28 @@ def test_all_rounds_are_the_initial_ones_and_the_others(settings: dict[str, Any]
 
 
 def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
-    config = RunConfig(method="fedgp", variant="authors", method_options={"granularity": "model"})
+    config = RunConfig(method="fedgp", variant="reference-code", method_options={"granularity": "model"})
     limits = {
         "min_sources": 1,
-        "max_target_misses": 3,
+        "max_held_rounds": 3,
         "max_update_norm": None,
-        "oversized": "clip",
+        "on_large_update": "clip",
         "wait_seconds": 60.0,
     }
     expected = {
         "granularity": "model",
         "magnitude": "cosine",
-        "thresholded": True,
-        "rate_factor": 1.0,
+        "filter_aware_beta": True,
+        "learning_rate_factor": 1.0,
         **limits,
     }
     assert config.strategy_options() == expected
-    definitions = RunConfig(method="fedda-auto", variant="definitions", rate_factor=0.1, initial_rounds=2)
+    definitions = RunConfig(method="fedda-auto", variant="paper", learning_rate_factor=0.1, warmup_rounds=2)
     assert definitions.strategy_options() == {
         "updates": "aligned",
         "source_weights": "uniform",
-        "initial_rounds": 2,
-        "rate_factor": 0.1,
+        "warmup_rounds": 2,
+        "learning_rate_factor": 0.1,
         **limits,
     }
 
@@ -313,9 +316,9 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     ("settings", "says"),
     [
         ({"min_sources": 0}, "min_sources is 0"),
-        ({"max_target_misses": 0}, "max_target_misses is 0"),
+        ({"max_held_rounds": 0}, "max_held_rounds is 0"),
         ({"max_update_norm": -1.0}, "max_update_norm is -1.0"),
-        ({"max_update_norm": 1.0, "oversized": "ignore"}, "choose clip or drop"),
+        ({"max_update_norm": 1.0, "on_large_update": "ignore"}, "choose clip or drop"),
         ({"wait_seconds": 0}, "wait-seconds is 0 seconds"),
         ({"round_timeout": -5}, "round-timeout is -5 seconds"),
     ],
@@ -326,11 +329,11 @@ def test_limits_that_cannot_work_are_refused(settings: dict[str, Any], says: str
 
 
 @pytest.mark.parametrize("method", list(METHODS))
-@pytest.mark.parametrize("variant", ["authors", "definitions"])
+@pytest.mark.parametrize("variant", ["reference-code", "paper"])
 def test_every_method_has_both_variants(method: str, variant: str) -> None:
     config = RunConfig(method=method, variant=variant)
     assert METHODS[method].build(**config.strategy_options())
-    assert config.identity() != RunConfig(method=method).identity()
+    assert config.fingerprint() != RunConfig(method=method).fingerprint()
 
 
 def test_options_of_the_model_are_read_checked_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +343,7 @@ def test_options_of_the_model_are_read_checked_and_come_back(monkeypatch: pytest
     monkeypatch.setitem(MODELS, "deep", Model("made for a test", build))
     config = RunConfig(model="deep", model_options={"depth": "3", "bias": "no"})
     assert config.model_options == (("bias", False), ("depth", 3))
-    assert config.identity()["model_options"] == {"bias": False, "depth": 3}
+    assert config.fingerprint()["model_options"] == {"bias": False, "depth": 3}
     assert config.to_flower()["model-options"] == "bias=False depth=3"
     assert RunConfig.from_flower(config.to_flower()) == config
     assert RunConfig.from_flower({"model": "deep", "model-options": "depth=3 bias=false"}) == config
@@ -360,14 +363,14 @@ def _as_settings(config: RunConfig) -> dict[str, Any]:
 
 def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
     config = RunConfig(beta=(0.1, 0.2, 0.3), shift_options={"angle": 45}, data_dir="/data")
-    identity = config.identity()
+    identity = config.fingerprint()
     assert json.loads(json.dumps(identity))["shift_options"] == {"angle": 45}
     elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None}
-    patience = {"max_target_misses": 1, "wait_seconds": 5.0, "round_timeout": 7.0}
+    patience = {"max_held_rounds": 1, "wait_seconds": 5.0, "round_timeout": 7.0}
     elsewhere |= patience
     assert set(identity) == set(config.__dataclass_fields__) - set(elsewhere)
-    assert RunConfig(**{**_as_settings(config), **elsewhere}).identity() == identity
-    assert RunConfig(**{**_as_settings(config), "seed": 1}).identity() != identity
+    assert RunConfig(**{**_as_settings(config), **elsewhere}).fingerprint() == identity
+    assert RunConfig(**{**_as_settings(config), "seed": 1}).fingerprint() != identity
 
 
 # Flower's run configuration
@@ -378,15 +381,18 @@ CONFIGS: list[dict[str, Any]] = [
     {"method": "fedda", "beta": (0.2, 0.3, 0.5)},
     {"beta": 0.1 + 0.2},
     {"method": "source-only", "method_options": {"source_weights": "uniform"}},
-    {"shift_options": {"angle": "45", "invert": "false"}, "method_options": {"form": "full", "filter": "no"}},
+    {
+        "shift_options": {"angle": "45", "invert": "false"},
+        "method_options": {"batch_update_encoding": "full", "filter": "no"},
+    },
     {"shift": "color", "target": "+80%", "seed": 12345},
     {"sources": 5, "target": "source-2", "target_samples": 9, "target_learning_rate": 0.0001},
     {"optimizer": "sgd", "learning_rate": 1e-5, "batch_size": 7, "target_batch_size": 3, "epochs": 2},
     {"model": "mlp", "device": "cpu", "threads": 3, "data_dir": "/some where/data", "rounds": 7},
-    {"variant": "authors"},
-    {"variant": "definitions", "method": "fedda", "method_options": {"updates": "raw"}},
-    {"initial_rounds": 0, "rate_factor": 0.1, "method": "finetune-offline"},
-    {"initial_rounds": 2, "rate_factor": 1e-3},
+    {"variant": "reference-code"},
+    {"variant": "paper", "method": "fedda", "method_options": {"updates": "raw"}},
+    {"warmup_rounds": 0, "learning_rate_factor": 0.1, "method": "finetune-offline"},
+    {"warmup_rounds": 2, "learning_rate_factor": 1e-3},
     {"dataset": "cifar-10", "dataset_options": {"subset": "exact"}},
     {"dataset": "rbf", "dataset_options": {"samples": "50", "shift": "0.25"}, "model": "mlp"},
     {"dataset": "office-home", "target": "Art", "only_sources": ["Real World", "Product"]},
@@ -421,11 +427,11 @@ def test_a_config_comes_back_from_text_alone_as_on_a_command_line(settings: dict
 @pytest.mark.parametrize(
     ("settings", "key", "text"),
     [
-        ({"variant": "authors"}, "variant", "authors"),
+        ({"variant": "reference-code"}, "variant", "reference-code"),
         ({}, "variant", ""),
-        ({"initial_rounds": 2}, "initial-rounds", 2),
-        ({}, "initial-rounds", ""),
-        ({"rate_factor": 0.1}, "rate-factor", 0.1),
+        ({"warmup_rounds": 2}, "warmup-rounds", 2),
+        ({}, "warmup-rounds", ""),
+        ({"learning_rate_factor": 0.1}, "learning-rate-factor", 0.1),
         (
             {"dataset": "cifar-10", "dataset_options": {"subset": "exact"}},
             "dataset-options",

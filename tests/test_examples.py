@@ -15,8 +15,9 @@ from flwr.clientapp.mod import LocalDpMod, arrays_size_mod, message_size_mod
 from torch import nn
 
 from fda_flower.clients import aggregate_on_target, answer_role_query, record_updates, serve
-from fda_flower.engines import LocalGrid, task_identity
+from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
+from fda_flower.flower_internals import task_identity
 from fda_flower.strategies import FedDA, FedGP, RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -216,7 +217,7 @@ every_auto = pytest.mark.parametrize(
     [
         lambda: FedDA(target="3", auto=True),
         lambda: FedGP(target="3", auto=True),
-        lambda: FedGP(target="3", auto=True, form="full"),
+        lambda: FedGP(target="3", auto=True, batch_update_encoding="full"),
     ],
     ids=["norms", "sketch", "full"],
 )
@@ -343,7 +344,7 @@ def test_the_target_can_aggregate_what_was_recorded(make):
     results = []
     for place in ("server", "target"):
         strategy = make()
-        options = {"form": strategy._form} if isinstance(strategy, FedGP) else {}
+        options = {"batch_update_encoding": strategy._encoding} if isinstance(strategy, FedGP) else {}
         strategy = type(strategy)(target="3", auto=True, aggregate_on=place, **options)
         results.append(start(strategy, named_project(mods=[aggregate_on_target]), linear()))
     for name in linear():
@@ -387,7 +388,7 @@ def grouped_project(how):
     [("given", None), ("default", "batch-updates do not fit the target's update: they do not sum up to it")],
 )
 def test_groups_in_another_order_are_told_by_the_server(how, expected, form):
-    strategy = FedGP(target="3", auto=True, form=form)
+    strategy = FedGP(target="3", auto=True, batch_update_encoding=form)
     start(strategy, grouped_project(how), linear())
     assert fallbacks(strategy) == {expected}
 

@@ -18,8 +18,9 @@ from flwr.common import ndarray_to_bytes
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
 
 from fda_flower.clients import answer_role_query, make_recorder, serve
-from fda_flower.engines import LocalGrid, task_identity
+from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
+from fda_flower.flower_internals import task_identity
 from fda_flower.strategies import FedGP
 
 NODES, TARGET = 4, "3"

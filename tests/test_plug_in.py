@@ -10,7 +10,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 
 from fda_flower.clients import answer_role_query, make_recorder
-from fda_flower.engines import LocalGrid, task_identity
+from fda_flower.engines import LocalGrid
+from fda_flower.flower_internals import task_identity
 from fda_flower.strategies import FedDA, FedGP, RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,7 +84,11 @@ def test_fixed_beta_in_two_lines(make):
 
 @pytest.mark.parametrize(
     "strategy",
-    [FedDA(target="3", auto=True), FedGP(target="3", auto=True), FedGP(target="3", auto=True, form="full")],
+    [
+        FedDA(target="3", auto=True),
+        FedGP(target="3", auto=True),
+        FedGP(target="3", auto=True, batch_update_encoding="full"),
+    ],
 )
 def test_auto_weighting_with_the_recorder(strategy):
     start(strategy, users_project(records=True))
@@ -134,7 +139,7 @@ def test_server_side_evaluation_works_as_flowers_does(tmp_path):
 def test_the_readmes_table_is_the_one_of_its_rows():
     """The README's methods are those that the demo compares, in its order."""
     from fda_flower.cli.runs import COMPARED
-    from fda_flower.strategies import METHODS
+    from fda_flower.methods import METHODS
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     table = text.split("<!-- demo table")[1]

@@ -10,8 +10,8 @@ from handmade import HandMade
 from sites import Site, run_sites, write_images, write_table
 
 from fda_flower import RunConfig, run
-from fda_flower.engines import task_identity
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.flower_internals import task_identity
 from fda_flower.server_app import run_server
 
 DOMAINS = ("north", "south", "west")

@@ -1,6 +1,7 @@
 """Aggregation rules and estimators on NumPy arrays; knows neither Flower nor torch."""
 
-from fda_flower.aggregation.batches import FORMS, BatchUpdates, Form
+from fda_flower.aggregation.adaptive import AdaptiveResult, AdaptiveRule
+from fda_flower.aggregation.batches import ENCODINGS, BatchUpdates, Encoding
 from fda_flower.aggregation.estimation import (
     BetaRule,
     Estimates,
@@ -30,25 +31,24 @@ from fda_flower.aggregation.theory import (
     delta_errors,
     predicted_best_rule,
 )
-from fda_flower.aggregation.update import Update, Weighting, find_buffers, source_weights
-from fda_flower.aggregation.weighing import Weighed, Weighing
+from fda_flower.aggregation.update import SourceWeights, Update, find_buffers, source_weights
 
 __all__ = [
-    "FORMS",
+    "ENCODINGS",
+    "AdaptiveResult",
+    "AdaptiveRule",
     "BatchUpdates",
     "BetaRule",
     "Coefficients",
     "CountSketch",
+    "Encoding",
     "Estimates",
     "FedDA",
     "FedGP",
-    "Form",
     "Geometry",
     "Layers",
+    "SourceWeights",
     "Update",
-    "Weighed",
-    "Weighing",
-    "Weighting",
     "alignment",
     "beta_fedda",
     "beta_fedgp",

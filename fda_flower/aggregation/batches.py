@@ -1,9 +1,9 @@
 """The target's local steps, as much of them as it sends: what the estimators sample from.
 
-The server names one of three forms in the train message; the target answers with these arrays:
+The server names one of three encodings in the train message; the target answers with these arrays:
 
 ======== ===================================================== ==============================
-form     arrays, for ``B`` steps of a model of ``m`` numbers    what it is enough for
+encoding     arrays, for ``B`` steps of a model of ``m`` numbers    what it is enough for
 ======== ===================================================== ==============================
 norms    ``norms``: ``‖δ_j‖²``, shape ``(B,)``, float64         FedDA, exactly
 sketch   ``norms`` and ``sketch``: shape ``(B, k)``, float64     FedGP, with an error of order ``1/√k``
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from fda_flower.aggregation.layers import Layers, Vector, blocks, inner_products
 from fda_flower.aggregation.sketch import CountSketch
 
-Form = Literal["norms", "sketch", "full"]
-FORMS: tuple[Form, ...] = ("norms", "sketch", "full")
+Encoding = Literal["norms", "sketch", "full"]
+ENCODINGS: tuple[Encoding, ...] = ("norms", "sketch", "full")
 
 TOLERANCE = 1e-3
 """Relative rounding error, in float32, that a sum of steps may have."""
@@ -54,41 +54,41 @@ class BatchUpdates:
     def from_arrays(
         cls,
         arrays: Mapping[str, NDArray[Any]],
-        form: Form,
+        encoding: Encoding,
         steps: int,
         parameters: int,
         sketch: CountSketch | None = None,
     ) -> "BatchUpdates":
-        """Read the arrays that a target sent in one of the `FORMS`.
+        """Read the arrays that a target sent in one of the `ENCODINGS`.
 
         Parameters
         ----------
         arrays
             By the names of the table above.
-        form
+        encoding
             What was asked for.
         steps, parameters
             ``B`` and ``m``.
         sketch
-            The map that was asked for, with form ``"sketch"``.
+            The map that was asked for, with encoding ``"sketch"``.
 
         Raises
         ------
         ValueError
             If an array is missing, of another shape, not finite, or a squared norm is negative.
         """
-        if form not in FORMS:
-            raise ValueError(f"form is '{form}': choose one of {', '.join(FORMS)}")
+        if encoding not in ENCODINGS:
+            raise ValueError(f"encoding is '{encoding}': choose one of {', '.join(ENCODINGS)}")
         shapes: dict[str, tuple[int, ...]] = {"norms": (steps,)}
-        if form == "sketch":
+        if encoding == "sketch":
             if sketch is None:
-                raise ValueError("form 'sketch' needs the sketch that was asked for")
+                raise ValueError("encoding 'sketch' needs the sketch that was asked for")
             shapes["sketch"] = (steps, sketch.size)
-        if form == "full":
+        if encoding == "full":
             shapes["full"] = (steps, parameters)
         for name, shape in shapes.items():
             if name not in arrays:
-                raise ValueError(f"batch-updates lack '{name}', which form '{form}' needs")
+                raise ValueError(f"batch-updates lack '{name}', which encoding '{encoding}' needs")
             array = arrays[name]
             if array.shape != shape or not np.issubdtype(array.dtype, np.floating):
                 raise ValueError(
@@ -100,9 +100,9 @@ class BatchUpdates:
         if (arrays["norms"] < 0).any():
             raise ValueError("batch-updates 'norms' hold a negative squared norm")
         norms = arrays["norms"].astype(np.float64)
-        if form == "sketch":
+        if encoding == "sketch":
             return cls(norms, sketches=arrays["sketch"].astype(np.float64), sketch=sketch)
-        return cls(norms, full=arrays.get("full") if form == "full" else None)
+        return cls(norms, full=arrays.get("full") if encoding == "full" else None)
 
     def check_sum(self, update: Layers) -> None:
         """Check that the steps can be those of an update: ``Σ_j δ_j = Δ``.

@@ -110,10 +110,10 @@ class Update:
         )
 
 
-Weighting = Literal["examples", "uniform"]
+SourceWeights = Literal["examples", "uniform"]
 
 
-def source_weights(sources: Sequence[Update], weighting: Weighting = "examples") -> Vector:
+def source_weights(sources: Sequence[Update], weighting: SourceWeights = "examples") -> Vector:
     """``α_i``, the weights among the sources; they sum to 1.
 
     ``"examples"``: ``n_i / Σn`` (the authors' implementation, Flower's habit). ``"uniform"``: ``1/N``

@@ -13,8 +13,8 @@ from fda_flower.cli.tables import experiment, report
 from fda_flower.datasets import DATASETS, PARTITIONS, SHIFTS, summary
 from fda_flower.errors import ConfigError, FdaError
 from fda_flower.experiments import RUNNERS
+from fda_flower.methods import METHODS
 from fda_flower.models import MODELS
-from fda_flower.strategies import METHODS
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -35,8 +35,8 @@ from fda_flower.config import RunConfig
 from fda_flower.datasets import DATASETS
 from fda_flower.deployment import make_certificates, make_key
 from fda_flower.deployment import rehearse as run_rehearsal
-from fda_flower.strategies import METHODS
-from fda_flower.strategies.run_folder import Record
+from fda_flower.methods import METHODS
+from fda_flower.records import Record
 
 app = typer.Typer(no_args_is_help=True, help="Certificates and keys for a federation, and its rehearsal.")
 

@@ -40,11 +40,11 @@ MethodOption = Annotated[
     typer.Option(metavar="NAME=VALUE", help="Option of the method, such as magnitude=cosine."),
 ]
 Rounds = Annotated[int, typer.Option(help="Rounds of local training and aggregation.")]
-InitialRounds = Annotated[
+WarmupRounds = Annotated[
     int | None,
     typer.Option(help="Rounds before them in which only the sources train.", show_default="the method's"),
 ]
-RateFactor = Annotated[float, typer.Option(help="Factor of both learning rates after the initial rounds.")]
+RateFactor = Annotated[float, typer.Option(help="Factor of both learning rates after the warm-up rounds.")]
 Beta = Annotated[
     str | None,
     typer.Option(help="Weight of the sources against the target in [0, 1]; one, or one each: 0.2,0.3,0.5."),
@@ -71,14 +71,14 @@ BatchSize = Annotated[int, typer.Option(help="Batch size of the sources.")]
 TargetBatchSize = Annotated[int, typer.Option(help="Batch size of the target.")]
 Epochs = Annotated[int, typer.Option(help="Passes over a client's samples in a round.")]
 MinSources = Annotated[int, typer.Option(help="With fewer replies of sources the model stays as it is.")]
-MaxTargetMisses = Annotated[
+MaxHeldRounds = Annotated[
     int,
     typer.Option(help="Rounds in a row without the target, or too few sources, until the run ends."),
 ]
 MaxUpdateNorm = Annotated[
     float | None, typer.Option(help="Limit for the norm of each client's update.", show_default="none")
 ]
-Oversized = Annotated[str, typer.Option(help="What happens to a longer update: clip or drop.")]
+OnLargeUpdate = Annotated[str, typer.Option(help="What happens to a longer update: clip or drop.")]
 WaitSeconds = Annotated[float, typer.Option(help="Seconds to wait for the clients at the start.")]
 RoundTimeout = Annotated[float, typer.Option(help="Seconds that a client has for its reply.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")]

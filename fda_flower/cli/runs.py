@@ -22,16 +22,15 @@ from fda_flower.cli.options import (
     Device,
     Engine,
     Epochs,
-    InitialRounds,
-    MaxTargetMisses,
+    MaxHeldRounds,
     MaxUpdateNorm,
     MethodOption,
     MinSources,
     Model,
     ModelOption,
+    OnLargeUpdate,
     OnlySources,
     Optimizer,
-    Oversized,
     Partition,
     PartitionOption,
     Rate,
@@ -50,6 +49,7 @@ from fda_flower.cli.options import (
     Variant,
     Verbose,
     WaitSeconds,
+    WarmupRounds,
     settings_of,
 )
 from fda_flower.client_app import find_device
@@ -57,8 +57,8 @@ from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError
 from fda_flower.experiments import compare as run_comparison
 from fda_flower.experiments import run_config
-from fda_flower.strategies import METHODS
-from fda_flower.strategies.run_folder import Record
+from fda_flower.methods import METHODS
+from fda_flower.records import Record
 
 COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto"
 """Methods that train on the same samples for the same rounds."""
@@ -77,8 +77,8 @@ def run(
     partition_option: PartitionOption = [],  # noqa: B006
     method_option: MethodOption = [],  # noqa: B006
     variant: Variant = None,
-    initial_rounds: InitialRounds = None,
-    rate_factor: RateFactor = 1.0,
+    warmup_rounds: WarmupRounds = None,
+    learning_rate_factor: RateFactor = 1.0,
     sources: Sources = None,
     target: Target = None,
     only_sources: OnlySources = None,
@@ -93,9 +93,9 @@ def run(
     target_batch_size: TargetBatchSize = 4,
     epochs: Epochs = 1,
     min_sources: MinSources = 1,
-    max_target_misses: MaxTargetMisses = 3,
+    max_held_rounds: MaxHeldRounds = 3,
     max_update_norm: MaxUpdateNorm = None,
-    oversized: Oversized = "clip",
+    on_large_update: OnLargeUpdate = "clip",
     wait_seconds: WaitSeconds = 60.0,
     round_timeout: RoundTimeout = 3600.0,
     engine: Engine = "local",
@@ -161,8 +161,8 @@ def compare(
     partition_option: PartitionOption = [],  # noqa: B006
     method_option: MethodOption = [],  # noqa: B006
     variant: Variant = None,
-    initial_rounds: InitialRounds = None,
-    rate_factor: RateFactor = 1.0,
+    warmup_rounds: WarmupRounds = None,
+    learning_rate_factor: RateFactor = 1.0,
     sources: Sources = None,
     target: Target = None,
     only_sources: OnlySources = None,

@@ -3,18 +3,14 @@
 from fda_flower.clients.aggregation import aggregate_on_target
 from fda_flower.clients.client import DomainClient
 from fda_flower.clients.feddaf import FedDAFTarget
-from fda_flower.clients.record import record_updates
+from fda_flower.clients.optimizer_hooks import record_updates
 from fda_flower.clients.recorder import Recorder, make_recorder
 from fda_flower.clients.serve import answer_role_query, return_errors, serve
 from fda_flower.clients.source import SourceClient
 from fda_flower.clients.target import TargetClient
 from fda_flower.clients.training import LocalTraining, evaluate, train
 
-TARGETS: dict[str, type[TargetClient]] = {"target": TargetClient, "feddaf": FedDAFTarget}
-"""The clients of targets by name, for `fda_flower.strategies.Method.target_client`."""
-
 __all__ = [
-    "TARGETS",
     "DomainClient",
     "FedDAFTarget",
     "LocalTraining",

@@ -9,7 +9,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.logger import log
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import BatchUpdates, CountSketch, Layers, Update, Weighing
+from fda_flower.aggregation import AdaptiveRule, BatchUpdates, CountSketch, Layers, Update
 
 AGGREGATE = "aggregate"
 
@@ -40,7 +40,7 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
         return reply
     target = _own_update(model, reply.content, asked)
     batches = _batches(reply.content, target, config)
-    weighing = Weighing.from_text(str(asked["weighing"]))
+    weighing = AdaptiveRule.from_text(str(asked["weighing"]))
     weighed = weighing(model, target, sources, np.array(_list(asked, "betas"), dtype=np.float64), batches)
     for domain, beta, fallback in zip(_list(asked, "domains"), weighed.betas, weighed.fallbacks, strict=True):
         log(INFO, "β of %s: %.4g%s", domain, beta, f" (fixed: {fallback})" if fallback else "")
@@ -85,18 +85,18 @@ def _own_update(model: Layers, content: RecordDict, asked: ConfigRecord) -> Upda
 
 def _batches(content: RecordDict, target: Update, config: ConfigRecord) -> BatchUpdates | str | None:
     """What this client recorded of its steps; why it cannot be used; None if it was not asked for."""
-    form: Any = config.get("batch-updates")
-    if form is None:
+    encoding: Any = config.get("batch-updates")
+    if encoding is None:
         return None
     if "batch-updates" not in content.array_records:
         return "the target recorded none"
     sketch = None
-    if form == "sketch":
+    if encoding == "sketch":
         size, seed = config["sketch-size"], config["sketch-seed"]
         sketch = CountSketch(int(str(size)), int(str(seed)))
     length = sum(layer.size for layer in target.parameters.values())
     try:
         arrays = _layers(content.array_records["batch-updates"])
-        return BatchUpdates.from_arrays(arrays, form, target.steps, length, sketch)
+        return BatchUpdates.from_arrays(arrays, encoding, target.steps, length, sketch)
     except ValueError as error:
         return str(error)

@@ -71,12 +71,12 @@ class Recorder(ABC):
         norms = torch.stack(rows) if rows else torch.zeros(0, 1)
         return {"norms": norms.square().sum(dim=1).cpu().numpy().astype(np.float64)}
 
-    def _begin(self) -> None:  # noqa: B027 - only some forms have something to prepare
+    def _begin(self) -> None:  # noqa: B027 - only some encodings have something to prepare
         """Prepare for a step."""
 
     @abstractmethod
     def _keep(self, index: int, negative: Tensor) -> None:
-        """Keep what the form needs of a part of ``-δ_j``."""
+        """Keep what the encoding needs of a part of ``-δ_j``."""
 
 
 def _cut(parameters: Sequence[Tensor]) -> list[Part]:
@@ -162,12 +162,12 @@ def make_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Re
         Of the message: ``batch-updates`` (``"norms"``, ``"sketch"`` or ``"full"``; absent for none) and,
         with ``"sketch"``, ``sketch-size`` and ``sketch-seed``.
     """
-    form = config.get("batch-updates")
-    if form is None:
+    encoding = config.get("batch-updates")
+    if encoding is None:
         return None
-    if form not in RECORDERS:
-        raise unknown("form of batch updates", form, RECORDERS)
-    return RECORDERS[form](parameters, config)
+    if encoding not in RECORDERS:
+        raise unknown("encoding of batch updates", encoding, RECORDERS)
+    return RECORDERS[encoding](parameters, config)
 
 
 def _sketch_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Recorder:
@@ -180,4 +180,4 @@ RECORDERS: dict[str, Callable[[Sequence[Tensor], Mapping[str, Any]], Recorder]] 
     "sketch": _sketch_recorder,
     "full": lambda parameters, _: FullRecorder(parameters),
 }
-"""The recorders by form."""
+"""The recorders by encoding."""

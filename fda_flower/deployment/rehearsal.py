@@ -10,8 +10,8 @@ from fda_flower.config import RunConfig
 from fda_flower.deployment.federation import Federation, NodeConfig
 from fda_flower.deployment.submission import run_deployed
 from fda_flower.errors import ConfigError
+from fda_flower.records import Record
 from fda_flower.reporting import write_summary
-from fda_flower.strategies.run_folder import Record
 
 
 def rehearse(

@@ -10,14 +10,12 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from flwr.proto.log_pb2 import PushLogsRequest
-from flwr.proto.node_pb2 import Node
 from flwr.serverapp import Grid
 
 from fda_flower.errors import FdaError, RunError
-from fda_flower.strategies.run_folder import Record
+from fda_flower.flower_internals import log_writer
+from fda_flower.records import Record
 
 FILES = ("config.json", "rounds.jsonl", "checkpoint")
 """Of a run's folder, in the order in which they may be replaced one by one."""
@@ -93,16 +91,7 @@ def sending(grid: Grid, folder: Path) -> Iterator[Callable[[Record], None]]:
     RunError
         If the grid is that of a simulation.
     """
-    # Flower uploads what a server app prints too, but late, cut off at the end, and on the SuperLink's
-    # console. Its client for that is private.
-    client: Any = getattr(grid, "_runtime_client", None)
-    if client is None:
-        raise RunError("this SuperLink simulates its nodes: choose the engine ray, or another connection")
-
-    def push(text: str) -> None:
-        client.PushLogs(PushLogsRequest(node=Node(node_id=0), run_id=grid.run.run_id, logs=[text]))
-
-    sender = Sender(push)
+    sender = Sender(log_writer(grid))
     try:
         yield sender.record
     except Exception as error:

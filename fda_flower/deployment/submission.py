@@ -19,8 +19,10 @@ from fda_flower.deployment.app import write_app
 from fda_flower.deployment.connection import Connection
 from fda_flower.deployment.results import Receiver
 from fda_flower.errors import RunError
-from fda_flower.strategies import METHODS, RunFolder
-from fda_flower.strategies.run_folder import Record, write_atomically
+from fda_flower.files import write_atomically
+from fda_flower.methods import METHODS
+from fda_flower.records import Record
+from fda_flower.strategies import RunFolder
 
 SUBMITTED = "submitted.json"
 """In the caller's folder: the run's id on the SuperLink, and its folder there."""
@@ -73,7 +75,7 @@ def run_deployed(
     flower = Connection(connection, environment)
     folder = RunFolder(
         output,
-        config.identity(),
+        config.fingerprint(),
         {"rounds": config.rounds, "device": config.device, "connection": connection},
         resume,
     )
@@ -121,7 +123,7 @@ def run_deployed(
 
 def server_folder(config: RunConfig, output: Path) -> str:
     """The run's folder on the server, in that of the SuperLink: the same for the same run and output."""
-    identity = json.dumps(config.identity(), sort_keys=True)
+    identity = json.dumps(config.fingerprint(), sort_keys=True)
     name = re.sub(r"[^\w.-]", "_", output.name)
     return f"fda-runs/{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
 

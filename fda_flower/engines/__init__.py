@@ -5,7 +5,7 @@ from collections.abc import Callable
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fda_flower.engines.local import LocalGrid, run_local, task_identity
+from fda_flower.engines.local import LocalGrid, run_local
 from fda_flower.engines.ray import run_ray
 from fda_flower.engines.resources import Resources
 
@@ -18,4 +18,4 @@ ENGINES: dict[str, Engine] = {
 }
 """The engines by name. A new one is a file and one line here."""
 
-__all__ = ["ENGINES", "Engine", "LocalGrid", "Resources", "run_local", "run_ray", "task_identity"]
+__all__ = ["ENGINES", "Engine", "LocalGrid", "Resources", "run_local", "run_ray"]

@@ -3,17 +3,14 @@
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import count
 
 import torch
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
 from fda_flower.engines.resources import Resources
+from fda_flower.flower_internals import Run, empty_run, error_reply, numbered, task_identity
 
 
 class LocalGrid(Grid):
@@ -30,8 +27,7 @@ class LocalGrid(Grid):
 
     def __init__(self, client_app: ClientApp, num_clients: int) -> None:
         self._client_app = client_app
-        self._run = Run.create_empty(run_id=1)
-        self._ids = count(1)
+        self._run = empty_run()
         self._replies: dict[str, Message] = {}
         self._contexts = {
             node_id: Context(
@@ -71,13 +67,9 @@ class LocalGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Have the nodes answer at once; an error of a client becomes an error reply."""
-        pushed = []
-        for message in messages:
-            message_id = str(next(self._ids))
-            message.metadata.__dict__["_message_id"] = message_id
-            self._replies[message_id] = self._answer(message)
-            pushed.append(message_id)
-        return pushed
+        answers = {message.metadata.message_id: self._answer(message) for message in numbered(messages)}
+        self._replies |= answers
+        return list(answers)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """The replies to these messages."""
@@ -94,25 +86,7 @@ class LocalGrid(Grid):
             context = self._contexts[message.metadata.dst_node_id]
             return self._client_app(message, context)
         except Exception as error:
-            reason = f"{error!r}\n{traceback.format_exc()}"
-            code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-            return Message(Error(code, reason), reply_to=message)
-
-
-@contextmanager
-def task_identity() -> Iterator[None]:
-    """Let messages be made in this process, which Flower allows inside a run only; in one it does nothing."""
-    if TaskIdentity._run_id is not None:
-        yield
-        return
-    fields = ("_task_id", "_run_id", "_node_id")
-    before = {field: getattr(TaskIdentity, field) for field in fields}
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-    try:
-        yield
-    finally:
-        for field, value in before.items():
-            setattr(TaskIdentity, field, value)
+            return error_reply(message, f"{error!r}\n{traceback.format_exc()}")
 
 
 @contextmanager

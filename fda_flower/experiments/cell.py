@@ -12,10 +12,10 @@ from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments.definition import file_name
 from fda_flower.experiments.run import run_config
+from fda_flower.files import write_atomically
 from fda_flower.reporting import summarise
 from fda_flower.reporting.results import Place
 from fda_flower.server_app import versions
-from fda_flower.strategies.run_folder import write_atomically
 
 NEEDED = {"config", "history", "group", "row", "column", "seed", "rounds", "parameters"}
 """Keys of a cell's result that are read."""
@@ -46,9 +46,9 @@ class Cell:
         return self.folder / "cells" / f"{self.name}.json"
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """What makes two cells the same, as JSON."""
-        identity: dict[str, Any] = json.loads(json.dumps(self.config.identity()))
+        identity: dict[str, Any] = json.loads(json.dumps(self.config.fingerprint()))
         return identity
 
     def is_done(self) -> bool:
@@ -62,8 +62,8 @@ class Cell:
         if not self.path.exists():
             return False
         found = read_cell(self.path)
-        if found["config"] != self.identity:
-            theirs, ours = found["config"], self.identity
+        if found["config"] != self.fingerprint:
+            theirs, ours = found["config"], self.fingerprint
             keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
             differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)
             raise ConfigError(
@@ -89,7 +89,7 @@ def run_cell(cell: Cell) -> None:
     found = {
         **{"group": group, "row": row, "column": column, "seed": cell.config.seed},
         "rounds": cell.config.rounds,
-        "config": cell.identity,
+        "config": cell.fingerprint,
         "summary": summarise(result.history),
         "parameters": sum(a.size for a in result.model.values() if np.issubdtype(a.dtype, np.floating)),
         "versions": versions(),

@@ -11,9 +11,11 @@ from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.experiments.processes import State, run_all
 from fda_flower.experiments.run import run_config
+from fda_flower.files import write_atomically
+from fda_flower.methods import METHODS
+from fda_flower.records import Record
 from fda_flower.reporting import Row, make_rows, plot_runs, save_figure, to_csv, to_markdown
-from fda_flower.strategies import METHODS, RunFolder
-from fda_flower.strategies.run_folder import Record, write_atomically
+from fda_flower.strategies import RunFolder
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 from fda_flower.errors import ConfigError
 from fda_flower.experiments.cell import read_cell
 from fda_flower.experiments.definition import Experiment, read_experiment
+from fda_flower.files import write_atomically
 from fda_flower.reporting.results import CellResult, Place, Results
-from fda_flower.strategies.run_folder import write_atomically
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
 

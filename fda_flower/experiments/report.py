@@ -5,8 +5,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fda_flower.errors import ConfigError
+from fda_flower.files import write_atomically
 from fda_flower.reporting import Results, experiment_csv, experiment_markdown, save_figures
-from fda_flower.strategies.run_folder import write_atomically
 
 
 def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from fda_flower.config import RunConfig
 from fda_flower.errors import unknown
-from fda_flower.experiments.runners import RUNNERS, Order
+from fda_flower.experiments.runners import RUNNERS, RunRequest
+from fda_flower.records import Record
 from fda_flower.reporting import accuracies, summarise, write_summary
-from fda_flower.strategies.run_folder import Record
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ def run_config(
     if engine not in RUNNERS:
         raise unknown("engine", engine, RUNNERS)
     path = None if output is None else Path(output).absolute()
-    order = Order(config, path, resume, gpus_per_client, workers, connection, on_round)
-    history, model = RUNNERS[engine](order)
+    request = RunRequest(config, path, resume, gpus_per_client, workers, connection, on_round)
+    history, model = RUNNERS[engine](request)
     if path is not None:
         write_summary(path, config, history)
     return RunResult(config, history, summarise(history), model, path)

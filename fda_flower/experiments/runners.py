@@ -13,15 +13,15 @@ from fda_flower.config import RunConfig
 from fda_flower.deployment import run_deployed
 from fda_flower.engines import ENGINES, Engine, Resources
 from fda_flower.errors import ConfigError
+from fda_flower.records import Record
 from fda_flower.server_app import check_data, make_folder, run_server
-from fda_flower.strategies.run_folder import Record
 
-Outcome = tuple[list[Record], dict[str, Any]]
+RunOutput = tuple[list[Record], dict[str, Any]]
 """The record of each round, and the last model's arrays."""
 
 
 @dataclass(frozen=True)
-class Order:
+class RunRequest:
     """A run that is asked for; the fields are those of `run`."""
 
     config: RunConfig
@@ -33,24 +33,24 @@ class Order:
     on_round: Callable[[Record], None] | None = None
 
 
-Runner = Callable[[Order], Outcome]
+Runner = Callable[[RunRequest], RunOutput]
 
 
 def _on_this_machine(engine: Engine) -> Runner:
-    def run_here(order: Order) -> Outcome:
-        config = order.config
-        if order.connection is not None:
+    def run_here(request: RunRequest) -> RunOutput:
+        config = request.config
+        if request.connection is not None:
             raise ConfigError(
-                f"connection is '{order.connection}', but only the engine deploy has one: leave it out, or "
+                f"connection is '{request.connection}', but only the engine deploy has one: leave it out, or "
                 "choose --engine deploy"
             )
         check_data(config)
-        resources = Resources(config.threads, order.gpus_per_client, order.workers)
-        folder = None if order.output is None else make_folder(str(order.output), config, order.resume)
+        resources = Resources(config.threads, request.gpus_per_client, request.workers)
+        folder = None if request.output is None else make_folder(str(request.output), config, request.resume)
         results: list[tuple[Result, list[Record]]] = []
 
         def server(grid: Grid) -> None:
-            results.append(run_server(grid, config, folder, order.on_round))
+            results.append(run_server(grid, config, folder, request.on_round))
 
         engine(server, make_client_app(config), len(config.data.domain_names), resources)
         ((result, history),) = results
@@ -60,21 +60,21 @@ def _on_this_machine(engine: Engine) -> Runner:
     return run_here
 
 
-def _on_a_superlink(order: Order) -> Outcome:
+def _on_a_superlink(request: RunRequest) -> RunOutput:
     """On the SuperLink of a connection, with real SuperNodes."""
-    if order.connection is None:
+    if request.connection is None:
         raise ConfigError(
             "engine deploy needs a connection: give --connection NAME, as in Flower's config.toml"
         )
-    if order.output is None:
+    if request.output is None:
         raise ConfigError("engine deploy needs an output folder: give --output FOLDER")
-    for name, given in (("workers", order.workers), ("gpus-per-client", order.gpus_per_client or None)):
+    for name, given in (("workers", request.workers), ("gpus-per-client", request.gpus_per_client or None)):
         if given is not None:
             raise ConfigError(
                 f"{name} is {given}, but with engine deploy a site has its machine: leave it out"
             )
     return run_deployed(
-        order.config, order.connection, order.output, resume=order.resume, on_round=order.on_round
+        request.config, request.connection, request.output, resume=request.resume, on_round=request.on_round
     )
 
 

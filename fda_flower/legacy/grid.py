@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import count
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common import (
@@ -22,13 +21,10 @@ from flwr.common import (
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
 from fda_flower.errors import ConfigError
-from fda_flower.legacy.messages import error_reply
+from fda_flower.flower_internals import Run, empty_run, error_reply, numbered
 from fda_flower.strategies.roster import ROLE_QUERY
-
-_ids = count(1)
 
 
 class ClientError(Exception):
@@ -97,7 +93,7 @@ class ManagerGrid(Grid):
 
     def __init__(self, manager: ClientManager) -> None:
         self._manager = manager
-        self._run = Run.create_empty(run_id=1)
+        self._run = empty_run()
         self._node_ids: dict[str, int] = {}
         self._proxies: dict[int, ClientProxy] = {}
 
@@ -174,11 +170,3 @@ class ManagerGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Not of this grid."""
         raise NotImplementedError
-
-
-def numbered(messages: Iterable[Message]) -> list[Message]:
-    """The messages with an id each, which a SuperLink would have given them."""
-    listed = list(messages)
-    for message in listed:
-        message.metadata.__dict__["_message_id"] = str(next(_ids))
-    return listed

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
 from flwr.common import EvaluateRes, FitRes, Parameters, Scalar
-from flwr.common.constant import ErrorCode
 
 from fda_flower.errors import ConfigError
 
@@ -76,11 +75,6 @@ def evaluate_reply(message: Message, result: EvaluateRes) -> Message:
     """A client's evaluation as a reply."""
     numbers = {"loss": float(result.loss), "num-examples": result.num_examples, **_numbers(result.metrics)}
     return Message(RecordDict({"metrics": MetricRecord(numbers)}), reply_to=message)
-
-
-def error_reply(message: Message, reason: str) -> Message:
-    """A failure as a reply."""
-    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
 
 def _numbers(metrics: Mapping[str, Scalar]) -> dict[str, MetricRecordValues]:

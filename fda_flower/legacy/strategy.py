@@ -15,20 +15,19 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 from flwr.serverapp.strategy import Result
 
-from fda_flower.engines import task_identity
 from fda_flower.errors import ConfigError
-from fda_flower.legacy.grid import ClientError, ManagerGrid, numbered
+from fda_flower.flower_internals import error_reply, numbered, task_identity
+from fda_flower.legacy.grid import ClientError, ManagerGrid
 from fda_flower.legacy.messages import (
     arrays_of,
-    error_reply,
     evaluate_reply,
     fit_reply,
     instruction,
     parameters_of,
 )
+from fda_flower.run_folder import check_same_model
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.feddaf import FedDAF
-from fda_flower.strategies.run_folder import check_same_model
 
 MakeConfig = Callable[[int], dict[str, Scalar]]
 EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str, Scalar]] | None]
@@ -179,7 +178,7 @@ class LegacyStrategy(Strategy):
         Raises
         ------
         RunError
-            If the model could not be updated for `max_target_misses` rounds in a row.
+            If the model could not be updated for `max_held_rounds` rounds in a row.
         """
         replies = [evaluate_reply(self._asked[proxy.cid], result) for proxy, result in results]
         replies += self._failed(failures)

@@ -9,7 +9,7 @@ from torch import nn
 
 from fda_flower.errors import unknown
 from fda_flower.models.convolutional import cnn, conv4, lenet
-from fda_flower.models.flat import logistic, mlp, sigmoid
+from fda_flower.models.dense import logistic, mlp, sigmoid
 from fda_flower.models.resnet9 import resnet9
 from fda_flower.models.resnets import resnet18, resnet50
 

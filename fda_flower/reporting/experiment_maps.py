@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from fda_flower.aggregation.theory import predicted_best_rule
+from fda_flower.methods import METHODS
 from fda_flower.reporting.experiment_tables import known_scores
 from fda_flower.reporting.panels import PRINT, SIZE, add_legend, panels, set_categories
 from fda_flower.reporting.results import CellResult, Results
-from fda_flower.strategies import METHODS
 
 BETA = 0.5
 INITIAL = "At initialisation"

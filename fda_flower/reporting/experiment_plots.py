@@ -13,13 +13,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fda_flower.errors import unknown
+from fda_flower.records import Record
 from fda_flower.reporting.experiment_maps import plot_best_rule
 from fda_flower.reporting.experiment_tables import known_scores
 from fda_flower.reporting.panels import PRINT, add_legend, blank, panels, set_categories
 from fda_flower.reporting.plots import band, betas, estimated_sources, save_figure
 from fda_flower.reporting.results import Place, Results
 from fda_flower.reporting.summary import accuracies
-from fda_flower.strategies.run_folder import Record
 
 ACCURACY = "Target test accuracy (%)"
 DPI = 200
@@ -165,8 +165,8 @@ def _finish_rounds(axis: Axes, histories: Sequence[Sequence[Record]]) -> None:
     """Count rounds in whole numbers; mark where the rounds end in which only the sources train."""
     axis.grid(alpha=0.3, linewidth=0.5)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    for end in {sum(bool(record.get("initial")) for record in history) for history in histories} - {0}:
-        axis.axvline(end + 0.5, color="0.3", linewidth=0.8, linestyle=":", label="end of initial rounds")
+    for end in {sum(bool(record.get("warmup")) for record in history) for history in histories} - {0}:
+        axis.axvline(end + 0.5, color="0.3", linewidth=0.8, linestyle=":", label="end of warm-up rounds")
 
 
 def _scale_betas(axes: Sequence[Axes]) -> None:

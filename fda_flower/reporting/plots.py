@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from fda_flower.strategies.run_folder import Record, write_atomically
+from fda_flower.files import write_atomically
+from fda_flower.records import Record
 
 Runs = Mapping[str, Sequence[Sequence[Record]]]
 """By method: a history for each seed."""

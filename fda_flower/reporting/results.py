@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fda_flower.records import Record
 from fda_flower.reporting.summary import summarise
-from fda_flower.strategies.run_folder import Record
 
 Place = tuple[str, str, str]
 """Where a cell stands: group (empty if there are none), row, column."""

@@ -9,9 +9,10 @@ import numpy as np
 
 from fda_flower.config import RunConfig
 from fda_flower.errors import RunError
+from fda_flower.files import json_safe, write_atomically
+from fda_flower.methods import METHODS
+from fda_flower.records import Record
 from fda_flower.reporting.plots import plot_runs, save_figure
-from fda_flower.strategies import METHODS
-from fda_flower.strategies.run_folder import Record, finite, write_atomically
 
 LAST = 5
 
@@ -31,7 +32,7 @@ def summarise(history: Sequence[Record]) -> dict[str, Any]:
         is optimistic), ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in all. Initial
         rounds, in which the method has not begun, count for neither accuracy.
     """
-    values = np.array(accuracies([record for record in history if not record.get("initial")]))
+    values = np.array(accuracies([record for record in history if not record.get("warmup")]))
     known = values[~np.isnan(values)]
     tail = values[-LAST:]
     tail = tail[~np.isnan(tail)]
@@ -55,7 +56,7 @@ def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) ->
         "seed": config.seed,
         **summarise(history),
     }
-    text = json.dumps(finite(numbers), indent=2) + "\n"
+    text = json.dumps(json_safe(numbers), indent=2) + "\n"
     try:
         save_figure(folder / "accuracy.png", plot_runs({str(numbers["label"]): [history]}))
         write_atomically(folder / "summary.json", text.encode())

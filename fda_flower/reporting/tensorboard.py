@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fda_flower.errors import ConfigError
-from fda_flower.strategies.run_folder import Record
+from fda_flower.records import Record
 
 
 def tensorboard_writer(folder: Path) -> Callable[[Record], None]:

@@ -1,5 +1,6 @@
 """Flower strategies for federated domain adaptation; they know no data set, model or client."""
 
+from fda_flower.run_folder import RunFolder
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.fedavg_ft import FedAvgFT
@@ -7,13 +8,10 @@ from fda_flower.strategies.fedda import FedDA
 from fda_flower.strategies.feddaf import FedDAF
 from fda_flower.strategies.feddwa import FedDWA
 from fda_flower.strategies.fedgp import FedGP
-from fda_flower.strategies.registry import METHODS, Method
-from fda_flower.strategies.run_folder import RunFolder
 from fda_flower.strategies.source_only import SourceOnly
 from fda_flower.strategies.target_only import TargetOnly
 
 __all__ = [
-    "METHODS",
     "DomainAdaptationStrategy",
     "FedAvg",
     "FedAvgFT",
@@ -21,7 +19,6 @@ __all__ = [
     "FedDAF",
     "FedDWA",
     "FedGP",
-    "Method",
     "RunFolder",
     "SourceOnly",
     "TargetOnly",

@@ -15,12 +15,14 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fda_flower.aggregation import Layers, Update, find_buffers, mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.strategies.collect import Collector, NormLimit, Oversized, train_metrics
+from fda_flower.files import json_safe
+from fda_flower.records import Record, headline
+from fda_flower.run_folder import RunFolder, check_same_model
+from fda_flower.strategies.collect import Collector, NormLimit, OnLargeUpdate, train_metrics
 from fda_flower.strategies.exchange import Asked, Keys, answers, ask, by_our_names, taken_from
 from fda_flower.strategies.node import Node
 from fda_flower.strategies.replies import EVALUATION, BadReplyError, check_finite, read_metrics
 from fda_flower.strategies.roster import Roster
-from fda_flower.strategies.run_folder import Record, RunFolder, check_same_model, finite, headline
 
 
 class DomainAdaptationStrategy(Strategy):
@@ -38,18 +40,20 @@ class DomainAdaptationStrategy(Strategy):
         Nodes to wait for before the first round. Default: the target and `min_sources`.
     wait_seconds : float
         How long to wait for them.
-    max_target_misses : int
+    query_timeout : float
+        Seconds that a node has to tell who it is. A node that does not answer is asked again later.
+    max_held_rounds : int
         After so many rounds in a row that could not change the model, since the target's reply (or
         `min_sources` of sources) was missing or of no use, the run ends with an error and a checkpoint.
     max_update_norm : float, optional
         A limit for the norm of each client's update. Default: none.
-    oversized : {"clip", "drop"}
+    on_large_update : {"clip", "drop"}
         What happens to a longer one.
-    initial_rounds : int
+    warmup_rounds : int
         Rounds in which the sources alone train and are averaged, before the method begins (Jiang et al.,
         ICLR 2024, Section C.2). They are the first of the rounds asked for.
-    rate_factor : float
-        Clients multiply their learning rate by it after the initial rounds (Section C.4).
+    learning_rate_factor : float
+        Clients multiply their learning rate by it after the warm-up rounds (Section C.4).
     buffers : Collection[str], optional
         Names of the arrays that are no parameters; may be set later. Default: `aggregation.find_buffers`.
     arrayrecord_key, configrecord_key : str
@@ -69,7 +73,7 @@ class DomainAdaptationStrategy(Strategy):
 
     trains: frozenset[str] = frozenset({"source", "target"})
     """The roles that train; the others are not asked to."""
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"authors": {}, "definitions": {}}
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
     """Settings that make the method what the authors' code does, or what the paper defines."""
 
     def __init__(
@@ -79,11 +83,12 @@ class DomainAdaptationStrategy(Strategy):
         min_sources: int = 1,
         wait_for: int | None = None,
         wait_seconds: float = 60.0,
-        max_target_misses: int = 3,
+        query_timeout: float = 30.0,
+        max_held_rounds: int = 3,
         max_update_norm: float | None = None,
-        oversized: Oversized = "clip",
-        initial_rounds: int = 0,
-        rate_factor: float = 1.0,
+        on_large_update: OnLargeUpdate = "clip",
+        warmup_rounds: int = 0,
+        learning_rate_factor: float = 1.0,
         buffers: Collection[str] | None = None,
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
@@ -92,19 +97,21 @@ class DomainAdaptationStrategy(Strategy):
     ) -> None:
         if min_sources < 1:
             raise ConfigError(f"min_sources is {min_sources}, it must be at least 1")
-        if max_target_misses < 1:
-            raise ConfigError(f"max_target_misses is {max_target_misses}, it must be at least 1")
-        if initial_rounds < 0:
-            raise ConfigError(f"initial_rounds is {initial_rounds}, it must not be negative")
-        if not 0 < rate_factor < math.inf:
-            raise ConfigError(f"rate_factor is {rate_factor}, it must be a number above 0")
+        if max_held_rounds < 1:
+            raise ConfigError(f"max_held_rounds is {max_held_rounds}, it must be at least 1")
+        if warmup_rounds < 0:
+            raise ConfigError(f"warmup_rounds is {warmup_rounds}, it must not be negative")
+        if not query_timeout > 0:
+            raise ConfigError(f"query_timeout is {query_timeout} seconds, it must be above 0")
+        if not 0 < learning_rate_factor < math.inf:
+            raise ConfigError(f"learning_rate_factor is {learning_rate_factor}, it must be a number above 0")
         self.min_sources = min_sources
-        self.initial_rounds = initial_rounds
-        self.rate_factor = rate_factor
-        self.max_target_misses = max_target_misses
-        self._limit = NormLimit(max_update_norm, oversized)
+        self.warmup_rounds = warmup_rounds
+        self.learning_rate_factor = learning_rate_factor
+        self.max_held_rounds = max_held_rounds
+        self._limit = NormLimit(max_update_norm, on_large_update)
         self.history: list[Record] = []
-        self.roster = Roster(target)
+        self.roster = Roster(target, query_timeout)
         self._waiting = (wait_for or min_sources + 1, wait_seconds)
         self.buffers = buffers
         self._keys = Keys(arrayrecord_key, configrecord_key)
@@ -142,8 +149,8 @@ class DomainAdaptationStrategy(Strategy):
         """What defines the strategy, for the run's configuration and the log."""
         return {
             "min-sources": self.min_sources,
-            "initial-rounds": self.initial_rounds,
-            "rate-factor": self.rate_factor,
+            "warmup-rounds": self.warmup_rounds,
+            "learning-rate-factor": self.learning_rate_factor,
             **({} if self._limit.max_norm is None else {"limit": str(self._limit)}),
         }
 
@@ -174,7 +181,7 @@ class DomainAdaptationStrategy(Strategy):
 
     # The run
 
-    def connect(self, grid: Grid, timeout: float = 3600) -> None:
+    def connect(self, grid: Grid) -> None:
         """Wait for the nodes and ask who they are (`Node.info`); `start` does it, unless it is done.
 
         Raises
@@ -182,7 +189,7 @@ class DomainAdaptationStrategy(Strategy):
         ConfigError, RunError
             If the method cannot work with these nodes; if roles are missing or claimed twice.
         """
-        self.roster.refresh(grid, *self._waiting, timeout)
+        self.roster.refresh(grid, *self._waiting)
         self.roster.require(self.min_sources)
         self.check_roster()
 
@@ -206,12 +213,12 @@ class DomainAdaptationStrategy(Strategy):
         ConfigError
             If a setting cannot work, before any training.
         RunError
-            If roles are missing or claimed twice, or the model was held for `max_target_misses` rounds.
+            If roles are missing or claimed twice, or the model was held for `max_held_rounds` rounds.
         """
-        if num_rounds <= self.initial_rounds:
+        if num_rounds <= self.warmup_rounds:
             raise ConfigError(
-                f"num_rounds is {num_rounds}, it must be at least {self.initial_rounds + 1}"
-                + (f" with {self.initial_rounds} initial rounds" if self.initial_rounds else "")
+                f"num_rounds is {num_rounds}, it must be at least {self.warmup_rounds + 1}"
+                + (f" with {self.warmup_rounds} warm-up rounds" if self.warmup_rounds else "")
             )
         result, done = Result(arrays=initial_arrays), 0
         if self.output is not None:
@@ -222,7 +229,7 @@ class DomainAdaptationStrategy(Strategy):
         del initial_arrays  # else they would stay in memory to the end
         self._timeout = timeout
         if not self.roster.nodes:
-            self.connect(grid, timeout)
+            self.connect(grid)
         if self.output is not None:
             self.output.begin(done)
         self.summary()
@@ -268,14 +275,14 @@ class DomainAdaptationStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """A train message for each client whose role trains, each with records of its own."""
-        self.roster.refresh(grid, timeout=self._timeout)
+        self.roster.refresh(grid)
         self.check_roster()
         self._grid = grid
         self.model, self._sent = {}, arrays
-        self.record = {"round": server_round, "initial": server_round <= self.initial_rounds}
+        self.record = {"round": server_round, "warmup": server_round <= self.warmup_rounds}
         about = ConfigRecord({"server-round": server_round})
-        if self.rate_factor != 1 and not self.record["initial"]:
-            about["rate-factor"] = self.rate_factor
+        if self.learning_rate_factor != 1 and not self.record["warmup"]:
+            about["rate-factor"] = self.learning_rate_factor
 
         def ask_to_train(node: Node) -> Asked:
             start, more = self.start_of(node, arrays), self.extra_config(server_round, node)
@@ -346,7 +353,7 @@ class DomainAdaptationStrategy(Strategy):
         return done
 
     def _training_now(self) -> frozenset[str]:
-        return frozenset({"source"}) if self.record["initial"] else self.trains
+        return frozenset({"source"}) if self.record["warmup"] else self.trains
 
     def collect(
         self, asked: Sequence[Asked], replies: Iterable[Message]
@@ -372,7 +379,7 @@ class DomainAdaptationStrategy(Strategy):
             )
         # A hostile update may overflow; what comes of it is checked below.
         with np.errstate(all="ignore"):
-            if record["initial"]:
+            if record["warmup"]:
                 updates = list(sources.values())
                 combined: Layers = mean_update(self.model, updates, source_weights(updates))
             else:
@@ -382,7 +389,7 @@ class DomainAdaptationStrategy(Strategy):
 
     def finish_round(self, num_rounds: int) -> None:
         """Write the round's record and the checkpoint, and tell; a `RunError` after too many misses."""
-        record: dict[str, Any] = finite(self.record)
+        record: dict[str, Any] = json_safe(self.record)
         self.history.append(record)
         if self.output is not None:
             state = {"held-rounds": self._held_rounds}
@@ -390,7 +397,7 @@ class DomainAdaptationStrategy(Strategy):
         if self._on_round is not None:
             self._on_round(record)
         log(INFO, "Round %d/%d: %s", record["round"], num_rounds, headline(record))
-        if self._held_rounds >= self.max_target_misses:
+        if self._held_rounds >= self.max_held_rounds:
             raise RunError(
                 f"the model could not be updated for {self._held_rounds} rounds in a row "
                 f"({record['held']}): mend the clients, then resume"

@@ -11,12 +11,12 @@ from flwr.common.logger import log
 
 from fda_flower.aggregation import Layers, Update
 from fda_flower.errors import ConfigError
+from fda_flower.records import Record
 from fda_flower.strategies.exchange import Asked, answers
 from fda_flower.strategies.node import Node
 from fda_flower.strategies.replies import BadReplyError, content_of, read_number, read_update, release
-from fda_flower.strategies.run_folder import Record
 
-Oversized = Literal["clip", "drop"]
+OnLargeUpdate = Literal["clip", "drop"]
 
 ReadExtra = Callable[[RecordDict, Node, Update, Record], None]
 
@@ -29,29 +29,29 @@ class NormLimit:
     ----------
     max_norm : float, optional
         Default: none.
-    oversized : {"clip", "drop"}
+    on_large_update : {"clip", "drop"}
         Scale a longer update down to the limit, or drop its reply.
 
     Raises
     ------
     ConfigError
-        If `max_norm` is not above 0, or `oversized` is another word.
+        If `max_norm` is not above 0, or `on_large_update` is another word.
     """
 
     max_norm: float | None = None
-    oversized: Oversized = "clip"
+    on_large_update: OnLargeUpdate = "clip"
 
     def __post_init__(self) -> None:
         if self.max_norm is not None and not self.max_norm > 0:
             raise ConfigError(f"max_update_norm is {self.max_norm}, it must be above 0")
-        if self.oversized not in ("clip", "drop"):
-            raise ConfigError(f"oversized is '{self.oversized}': choose clip or drop")
+        if self.on_large_update not in ("clip", "drop"):
+            raise ConfigError(f"on_large_update is '{self.on_large_update}': choose clip or drop")
 
     def factor(self, update: Update) -> float:
         """By which the update is to be scaled, 1 within the limit; a `BadReplyError` if it is dropped."""
         if self.max_norm is None or (norm := update.norm) <= self.max_norm:
             return 1.0
-        if self.oversized == "drop":
+        if self.on_large_update == "drop":
             raise BadReplyError(f"its update's norm is {norm:.4g}, the limit is {self.max_norm:g}")
         return self.max_norm / norm
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Collection
 from typing import TypedDict
 
-from fda_flower.strategies.collect import Oversized
-from fda_flower.strategies.run_folder import Record, RunFolder
+from fda_flower.records import Record
+from fda_flower.run_folder import RunFolder
+from fda_flower.strategies.collect import OnLargeUpdate
 
 
 class CommonOptions(TypedDict, total=False):
@@ -14,11 +15,12 @@ class CommonOptions(TypedDict, total=False):
     min_sources: int
     wait_for: int | None
     wait_seconds: float
-    max_target_misses: int
+    query_timeout: float
+    max_held_rounds: int
     max_update_norm: float | None
-    oversized: Oversized
-    initial_rounds: int
-    rate_factor: float
+    on_large_update: OnLargeUpdate
+    warmup_rounds: int
+    learning_rate_factor: float
     buffers: Collection[str] | None
     arrayrecord_key: str
     configrecord_key: str

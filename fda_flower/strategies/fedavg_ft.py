@@ -4,13 +4,13 @@ from typing import Literal, Unpack
 
 from flwr.app import ConfigRecord
 
-from fda_flower.aggregation import Weighting
+from fda_flower.aggregation import SourceWeights
 from fda_flower.errors import ConfigError
+from fda_flower.records import Record
 from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.node import Node
 from fda_flower.strategies.personal import EvaluatesTrained
-from fda_flower.strategies.run_folder import Record
 
 
 class FedAvgFT(EvaluatesTrained, FedAvg):
@@ -37,7 +37,7 @@ class FedAvgFT(EvaluatesTrained, FedAvg):
     def __init__(
         self,
         *,
-        weights: Weighting = "uniform",
+        weights: SourceWeights = "uniform",
         tune: Literal["all", "head"] = "all",
         **common: Unpack[CommonOptions],
     ) -> None:

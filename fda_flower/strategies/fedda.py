@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
 
 from fda_flower import aggregation
-from fda_flower.aggregation import Form, Weighing, Weighting
+from fda_flower.aggregation import AdaptiveRule, Encoding, SourceWeights
+from fda_flower.strategies.adaptive import AdaptiveStrategy, AggregateOn, Beta
 from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.weighting import Beta, Place, WeightedStrategy
 
 
-class FedDA(WeightedStrategy):
+class FedDA(AdaptiveStrategy):
     """``θ ← θ + Σ_i α_i [(1−β_i) Δ_T + β_i Δ_i]`` (Jiang et al., ICLR 2024, Definition 4.1).
 
     Parameters
     ----------
     beta, auto, aggregate_on, **common
-        See `WeightedStrategy`. With `auto` this is FedDA_Auto; the target sends one number a batch.
+        See `AdaptiveStrategy`. With `auto` this is FedDA_Auto; the target sends one number a batch.
     updates : {"raw", "aligned"}
         Combine the sources' updates as they are (the authors' code), or rescaled to the target's steps
         and learning rate.
@@ -28,10 +28,10 @@ class FedDA(WeightedStrategy):
     >>> strategy = FedDA(auto=True)
     """
 
-    forms: ClassVar[tuple[Form, ...]] = ("norms",)
+    encodings: ClassVar[tuple[Encoding, ...]] = ("norms",)
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "authors": {"updates": "raw", "source_weights": "examples"},
-        "definitions": {"updates": "aligned", "source_weights": "uniform"},
+        "reference-code": {"updates": "raw", "source_weights": "examples"},
+        "paper": {"updates": "aligned", "source_weights": "uniform"},
     }
 
     def __init__(
@@ -40,15 +40,15 @@ class FedDA(WeightedStrategy):
         *,
         auto: bool = False,
         updates: Literal["raw", "aligned"] = "raw",
-        source_weights: Weighting = "examples",
-        aggregate_on: Place = "server",
+        source_weights: SourceWeights = "examples",
+        aggregate_on: AggregateOn = "server",
         **common: Unpack[CommonOptions],
     ) -> None:
         super().__init__(
-            Weighing(aggregation.FedDA(updates), "beta_fedda", source_weights),
+            AdaptiveRule(aggregation.FedDA(updates), "beta_fedda", source_weights),
             beta=beta,
             auto=auto,
-            form="norms",
+            batch_update_encoding="norms",
             sketch_size=1,
             aggregate_on=aggregate_on,
             **common,

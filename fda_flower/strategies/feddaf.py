@@ -7,13 +7,13 @@ from typing import Unpack
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fda_flower.aggregation import Layers, Update, Weighting, mean_update, source_weights
+from fda_flower.aggregation import Layers, SourceWeights, Update, mean_update, source_weights
 from fda_flower.errors import ConfigError
+from fda_flower.records import Record
 from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.node import Node
 from fda_flower.strategies.personal import KeepsModels, read_model_like, to_layers
 from fda_flower.strategies.replies import read_number
-from fda_flower.strategies.run_folder import Record
 
 SOURCES, TARGET = "sources", "target"
 
@@ -49,7 +49,7 @@ class FedDAF(KeepsModels):
     """
 
     def __init__(
-        self, mu: float = 5.0, *, source_weights: Weighting = "uniform", **common: Unpack[CommonOptions]
+        self, mu: float = 5.0, *, source_weights: SourceWeights = "uniform", **common: Unpack[CommonOptions]
     ) -> None:
         super().__init__(**common)
         if not math.isfinite(mu):

@@ -15,10 +15,10 @@ from fda_flower.aggregation import (
     personal_model,
 )
 from fda_flower.errors import ConfigError
+from fda_flower.records import Record
 from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.node import Node
 from fda_flower.strategies.personal import EvaluatesTrained, KeepsModels, read_model_like
-from fda_flower.strategies.run_folder import Record
 
 
 class FedDWA(EvaluatesTrained, KeepsModels):
@@ -73,14 +73,14 @@ class FedDWA(EvaluatesTrained, KeepsModels):
     def extra_config(self, server_round: int, node: Node) -> ConfigRecord:
         """Ask every client for its guidance, once the method has begun."""
         asked = super().extra_config(server_round, node)
-        if not self.record["initial"]:
+        if not self.record["warmup"]:
             asked["guidance"] = True
         return asked
 
     def read_extra(self, reply: RecordDict, node: Node, update: Update, record: Record) -> None:
         """Take the guidance."""
         super().read_extra(reply, node, update, record)
-        if not self.record["initial"]:
+        if not self.record["warmup"]:
             before = self.before(node)
             remedy = "FedDWA's clients train one pass more where the train message's config has 'guidance'"
             parameters = {name: before[name] for name in update.parameters}

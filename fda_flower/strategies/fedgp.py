@@ -4,23 +4,23 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
 
 from fda_flower import aggregation
-from fda_flower.aggregation import Form, Weighing, Weighting
+from fda_flower.aggregation import AdaptiveRule, Encoding, SourceWeights
+from fda_flower.strategies.adaptive import AdaptiveStrategy, AggregateOn, Beta
 from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.weighting import Beta, Place, WeightedStrategy
 
 
-class FedGP(WeightedStrategy):
+class FedGP(AdaptiveStrategy):
     """``θ ← θ + Σ_i α_i [(1−β_i) Δ_T + β_i P₊(Δ_T | Δ_i)]`` (Jiang et al., ICLR 2024, Definition 4.3).
 
     Parameters
     ----------
     beta, auto, aggregate_on, **common
-        See `WeightedStrategy`. With `auto` this is FedGP_Auto.
+        See `AdaptiveStrategy`. With `auto` this is FedGP_Auto.
     granularity, filter, magnitude
         See `fda_flower.aggregation.FedGP`.
-    thresholded : bool
+    filter_aware_beta : bool
         Let β account for the filter, as the authors' code does.
-    form : {"sketch", "full"}
+    batch_update_encoding : {"sketch", "full"}
         What the target sends with `auto`: a sketch of each batch update, or the updates themselves.
     sketch_size : int
         Numbers in a sketch.
@@ -33,10 +33,10 @@ class FedGP(WeightedStrategy):
     >>> strategy = FedGP(beta=0.5)
     """
 
-    forms: ClassVar[tuple[Form, ...]] = ("sketch", "full")
+    encodings: ClassVar[tuple[Encoding, ...]] = ("sketch", "full")
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "authors": {"granularity": "layer", "magnitude": "cosine", "thresholded": True},
-        "definitions": {"granularity": "model", "magnitude": "projection", "source_weights": "uniform"},
+        "reference-code": {"granularity": "layer", "magnitude": "cosine", "filter_aware_beta": True},
+        "paper": {"granularity": "model", "magnitude": "projection", "source_weights": "uniform"},
     }
 
     def __init__(
@@ -47,25 +47,25 @@ class FedGP(WeightedStrategy):
         granularity: Literal["layer", "model"] = "layer",
         filter: bool = True,
         magnitude: Literal["projection", "cosine"] = "projection",
-        thresholded: bool = False,
-        form: Form = "sketch",
+        filter_aware_beta: bool = False,
+        batch_update_encoding: Encoding = "sketch",
         sketch_size: int = 1024,
-        source_weights: Weighting = "examples",
-        aggregate_on: Place = "server",
+        source_weights: SourceWeights = "examples",
+        aggregate_on: AggregateOn = "server",
         **common: Unpack[CommonOptions],
     ) -> None:
-        beta_rule = "beta_fedgp_thresholded" if thresholded else "beta_fedgp"
+        beta_rule = "beta_fedgp_thresholded" if filter_aware_beta else "beta_fedgp"
         super().__init__(
-            Weighing(aggregation.FedGP(granularity, filter, magnitude), beta_rule, source_weights),
+            AdaptiveRule(aggregation.FedGP(granularity, filter, magnitude), beta_rule, source_weights),
             beta=beta,
             auto=auto,
-            form=form,
+            batch_update_encoding=batch_update_encoding,
             sketch_size=sketch_size,
             aggregate_on=aggregate_on,
             **common,
         )
-        self._thresholded = thresholded
+        self._filter_aware_beta = filter_aware_beta
 
     def settings(self) -> dict[str, object]:
         """What defines the strategy."""
-        return {**super().settings(), "thresholded": self._thresholded}
+        return {**super().settings(), "filter_aware_beta": self._filter_aware_beta}

@@ -6,8 +6,8 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from fda_flower.aggregation import Update, Weighing
-from fda_flower.strategies.run_folder import Record
+from fda_flower.aggregation import AdaptiveRule, Update
+from fda_flower.records import Record
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Forwarded:
 
 
 def forward(
-    content: RecordDict, weighing: Weighing, buffers: Sequence[str], sources: Sequence[Forwarded]
+    content: RecordDict, weighing: AdaptiveRule, buffers: Sequence[str], sources: Sequence[Forwarded]
 ) -> None:
     """Add the sources' models to a train message, and how to combine them.
 
@@ -43,7 +43,7 @@ def forward(
         Of the target's train message. It gets the `ArrayRecord` ``source.I`` of the ``I``-th source, and the
         `ConfigRecord` ``aggregate``: the lists ``domains``, ``betas``, ``examples``, ``steps``,
         ``learning-rates``, ``factors`` (by which to scale the updates) and ``buffers``, and ``weighing``.
-    weighing : Weighing
+    weighing : AdaptiveRule
         How to combine.
     buffers : Sequence[str]
         Names of the arrays that are no parameters.

@@ -7,11 +7,11 @@ from typing import Unpack
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fda_flower.aggregation import Layers, Update, is_finite
+from fda_flower.records import Record
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.node import Node
 from fda_flower.strategies.replies import BadReplyError, check_finite, read_arrays, read_number
-from fda_flower.strategies.run_folder import Record
 
 
 class KeepsModels(DomainAdaptationStrategy):
@@ -83,7 +83,7 @@ class EvaluatesTrained(DomainAdaptationStrategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The global model's metrics on the target's test set; the record has both."""
         metrics = super().aggregate_evaluate(server_round, replies)
-        if self.evaluates_trained and not self.record["initial"]:
+        if self.evaluates_trained and not self.record["warmup"]:
             trained = self.record.get("target") or {}
             for key in ("accuracy", "loss"):
                 if key in self.record:

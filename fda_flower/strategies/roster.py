@@ -40,16 +40,17 @@ class Roster:
     target : str, optional
         The domain of the target, whatever role it gives itself. Default: the node whose role is
         ``"target"``.
+    query_timeout : float
+        Seconds to wait for the answers to the role query.
     """
 
-    def __init__(self, target: str | None = None) -> None:
+    def __init__(self, target: str | None = None, query_timeout: float = 30.0) -> None:
         self._target = target
+        self._query_timeout = query_timeout
         self._nodes: dict[int, Node] = {}
         self._missing: dict[int, Missing] = {}
 
-    def refresh(
-        self, grid: Grid, expected: int = 1, patience: float = 0.0, timeout: float | None = None
-    ) -> None:
+    def refresh(self, grid: Grid, expected: int = 1, patience: float = 0.0) -> None:
         """Ask the nodes that are new who they are, and forget those that have left.
 
         A node that cannot take part, such as one whose data are missing, becomes one of `missing`.
@@ -62,8 +63,6 @@ class Roster:
             Nodes to wait for.
         patience : float
             Seconds to wait for them at most.
-        timeout : float, optional
-            Seconds to wait for their answers.
 
         Raises
         ------
@@ -81,13 +80,13 @@ class Roster:
             if i in connected and now < each.asked + ASK_AGAIN_SECONDS
         }
         new = sorted(connected - self._nodes.keys() - self._missing.keys())
-        for node, problem in sorted(self._ask(grid, new, timeout), key=lambda told: told[0].domain):
+        for node, problem in sorted(self._ask(grid, new), key=lambda told: told[0].domain):
             clash = next(filter(None, (conflict(other, node) for other in self.nodes)), None)
             if clash and not problem and not begun:
                 raise RunError(clash)
             if reason := problem or clash:
                 log(WARNING, "%s does not take part: %s", node.domain, reason)
-                self._missing[node.id] = Missing(node, reason, now)
+                self._missing[node.id] = Missing(node, reason, time.monotonic())
             else:
                 self._nodes[node.id] = node
 
@@ -134,15 +133,14 @@ class Roster:
                 f"needed: {remedy}"
             )
 
-    def _ask(
-        self, grid: Grid, node_ids: list[int], timeout: float | None
-    ) -> Iterable[tuple[Node, str | None]]:
+    def _ask(self, grid: Grid, node_ids: list[int]) -> Iterable[tuple[Node, str | None]]:
         """Each node, and why it cannot take part if it cannot."""
         asked = [Asked(self._node(i, {}), Message(RecordDict(), i, ROLE_QUERY)) for i in node_ids]
-        replies = grid.send_and_receive([each.message for each in asked], timeout=timeout) if asked else []
+        messages = [each.message for each in asked]
+        replies = grid.send_and_receive(messages, timeout=self._query_timeout) if asked else []
         for node, reply in answers(asked, replies):
             if reply is None:
-                yield node, "it does not answer"
+                yield node, f"it does not answer within {self._query_timeout:g} s"
             elif reply.has_error():
                 yield node, (reply.error.reason or "an error").splitlines()[0][:LONGEST]
             elif "info" not in reply.content.config_records:

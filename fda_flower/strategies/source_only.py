@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Unpack
 
-from fda_flower.aggregation import Layers, Update, Weighting, mean_update, source_weights
+from fda_flower.aggregation import Layers, SourceWeights, Update, mean_update, source_weights
+from fda_flower.records import Record
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.run_folder import Record
 
 
 class SourceOnly(DomainAdaptationStrategy):
@@ -22,7 +22,9 @@ class SourceOnly(DomainAdaptationStrategy):
 
     trains: frozenset[str] = frozenset({"source"})
 
-    def __init__(self, *, source_weights: Weighting = "examples", **common: Unpack[CommonOptions]) -> None:
+    def __init__(
+        self, *, source_weights: SourceWeights = "examples", **common: Unpack[CommonOptions]
+    ) -> None:
         super().__init__(**common)
         self._source_weights = source_weights
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from fda_flower.aggregation import Layers, Update, mean_update
+from fda_flower.records import Record
 from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.run_folder import Record
 
 
 class TargetOnly(DomainAdaptationStrategy):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fda_flower.aggregation import FORMS, BatchUpdates, CountSketch
+from fda_flower.aggregation import ENCODINGS, BatchUpdates, CountSketch
 from fda_flower.aggregation.layers import BLOCK
 
 B, M, SKETCH = 2, 3, CountSketch(4, seed=0)
@@ -22,10 +22,10 @@ def read(sent, form):
 
 
 def test_forms_are_in_the_order_of_what_they_send():
-    assert FORMS == ("norms", "sketch", "full")
+    assert ENCODINGS == ("norms", "sketch", "full")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ENCODINGS)
 def test_every_form_has_the_norms_and_the_number_of_steps(form):
     batches = read(arrays(), form)
     assert batches.squared_norms.tolist() == [9, 25]
@@ -41,14 +41,14 @@ def test_a_form_needs_only_its_own_arrays(form, needed):
     assert (batches.sketches is not None) is (batches.sketch is not None) is (form == "sketch")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ENCODINGS)
 def test_a_form_ignores_arrays_that_it_does_not_need(form):
     batches = read(arrays(), form)
     assert (batches.full is not None) is (form == "full")
     assert (batches.sketches is not None) is (form == "sketch")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ENCODINGS)
 def test_narrow_floats_are_read_in_float64_and_steps_as_they_are(form):
     sent = {name: array.astype(np.float32) for name, array in arrays().items()}
     batches = read(sent, form)
@@ -77,7 +77,7 @@ BAD_ROWS = {
 }
 CASES = [
     (form, name, fault)
-    for form in FORMS
+    for form in ENCODINGS
     for name in dict.fromkeys(["norms", form])
     for fault in (BAD if name == "norms" else BAD | BAD_ROWS)
 ]
@@ -94,7 +94,7 @@ def test_a_bad_array_is_an_error_that_names_it(form, name, fault):
         read(sent, form)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ENCODINGS)
 def test_a_negative_squared_norm_is_an_error(form):
     with pytest.raises(ValueError, match="'norms' hold a negative"):
         read(arrays() | {"norms": np.array([9.0, -1e-12])}, form)
@@ -107,7 +107,7 @@ def test_a_zero_squared_norm_is_none():
 def test_errors_tell_what_came_and_what_was_expected():
     with pytest.raises(ValueError, match=r"'full' are float32\[3, 2\], expected floats \[2, 3\]"):
         read(arrays() | {"full": arrays()["full"].T}, "full")
-    with pytest.raises(ValueError, match="lack 'sketch', which form 'sketch' needs"):
+    with pytest.raises(ValueError, match="lack 'sketch', which encoding 'sketch' needs"):
         read({"norms": arrays()["norms"]}, "sketch")
 
 
@@ -133,7 +133,7 @@ def test_products_of_sketched_steps_are_those_of_the_sketches(make_update):
 
 
 def test_only_sketches_are_noisy():
-    assert [read(arrays(), form).noise for form in FORMS] == [0, 1 / SKETCH.size, 0]
+    assert [read(arrays(), form).noise for form in ENCODINGS] == [0, 1 / SKETCH.size, 0]
 
 
 def integers(*shape, seed=0):

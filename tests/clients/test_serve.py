@@ -16,8 +16,9 @@ from fda_flower import RunConfig
 from fda_flower.client_app import find_device, make_client, make_client_app
 from fda_flower.clients import DomainClient, SourceClient, TargetClient, answer_role_query, serve
 from fda_flower.datasets import load_federation
-from fda_flower.engines import LocalGrid, task_identity
+from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
+from fda_flower.flower_internals import task_identity
 from fda_flower.models import build_model
 from fda_flower.strategies import FedGP
 

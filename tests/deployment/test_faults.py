@@ -191,7 +191,7 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
         (folder / "faulty.py").write_text(FAULTY, encoding="utf-8")
 
     monkeypatch.setattr(submission, "write_app", write_faulty)
-    config = RunConfig(**SETTINGS, rounds=5, max_target_misses=1, wait_seconds=1, round_timeout=enough)
+    config = RunConfig(**SETTINGS, rounds=5, max_held_rounds=1, wait_seconds=1, round_timeout=enough)
     submitted = Submitted(config, federation, tmp_path / "run")
 
     def trains(site, number):

@@ -9,8 +9,9 @@ from flwr.app import Context, RecordDict
 from fda_flower import RunConfig, run
 from fda_flower.client_app import make_client_app
 from fda_flower.deployment import results, run_deployed, submission
-from fda_flower.engines import LocalGrid, task_identity
+from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.flower_internals import task_identity
 from fda_flower.server_app import app
 
 SETTINGS = {"model": "mlp", "sources": 2, "target_samples": 16, "device": "cpu"}

@@ -4,8 +4,9 @@ from flwr.app import Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from handmade import HandMade, initial, moves
 
-from fda_flower.engines import ENGINES, Resources, run_local, task_identity
+from fda_flower.engines import ENGINES, Resources, run_local
 from fda_flower.errors import ConfigError
+from fda_flower.flower_internals import task_identity
 from fda_flower.strategies import FedAvg
 
 

@@ -248,7 +248,7 @@ TOP_KEYS = ["title", "source", "seeds", "figures", "run", "rows", "columns", "gr
     ("parts", "words"),
     [
         (["colour = 1\n", HEAD, RUN, COLUMN, ROW], ["'colour'", "the file", *TOP_KEYS]),
-        ([HEAD, RUN, "colour = 1", COLUMN, ROW], ["'colour'", "[run]", "method", "rate-factor"]),
+        ([HEAD, RUN, "colour = 1", COLUMN, ROW], ["'colour'", "[run]", "method", "learning-rate-factor"]),
         ([HEAD, RUN, COLUMN, "colour = 1", ROW], ["'colour'", "[[columns]] number 1", "label", "value"]),
         ([HEAD, RUN, COLUMN, ROW, "colour = 1"], ["'colour'", "[[rows]] number 1", "paper", "at", "beta"]),
         ([HEAD, RUN, COLUMN, ROW, "value = 1"], ["'value'", "[[rows]] number 1"]),
@@ -434,4 +434,4 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
 
 def test_machine_settings_are_no_keys_of_an_experiment():
     assert not RUN_KEYS & {"seed", "data-dir", "device", "threads"}
-    assert {"method", "rounds", "shift-options", "rate-factor"} <= RUN_KEYS
+    assert {"method", "rounds", "shift-options", "learning-rate-factor"} <= RUN_KEYS

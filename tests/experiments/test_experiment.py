@@ -10,11 +10,10 @@ from urllib.parse import unquote
 import pytest
 from in_process import run_all
 
-from fda_flower import ConfigError, RunConfig, run
+from fda_flower import ConfigError, RunConfig, run, run_folder
 from fda_flower.errors import RunError
 from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
 from fda_flower.reporting import summarise
-from fda_flower.strategies import run_folder
 
 TEXT = """
 title = "Digits with noise"
@@ -156,7 +155,7 @@ def test_a_cells_result_is_that_of_the_run_alone(experiment, tmp_path):
     assert {key: found["summary"][key] for key in ("last5", "best", "rounds")} == {
         key: expected.summary[key] for key in ("last5", "best", "rounds")
     }
-    assert found["config"] == json.loads(json.dumps(RunConfig(**settings).identity()))
+    assert found["config"] == json.loads(json.dumps(RunConfig(**settings).fingerprint()))
     assert [found[key] for key in ("group", "row", "column", "seed", "rounds")] == [
         *("", "FedAvg", "little"),
         *(0, 4),

@@ -14,14 +14,14 @@ import fda_flower
 from fda_flower.datasets import DATASETS
 from fda_flower.experiments.definition import read_experiment
 from fda_flower.experiments.run import run_config
-from fda_flower.strategies import METHODS
+from fda_flower.methods import METHODS
 
 FILES = sorted((Path(fda_flower.__file__).parents[1] / "experiments").glob("*.toml"))
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 read = cache(read_experiment)
 
-CUT = {"rounds": 1, "initial_rounds": 1, "device": "cpu"}
+CUT = {"rounds": 1, "warmup_rounds": 1, "device": "cpu"}
 FEW = {"target_samples": 8, "target_batch_size": 4}
 CUTS = {
     "cifar-10": {**FEW, "dataset_options": {"subset": "exact"}},
@@ -132,7 +132,7 @@ def test_each_file_runs_on_a_made_sample_of_its_data(path, made_data):
             cut["source_samples"] = None
         if "weights" in dict(whole.model_options):
             # Large networks with a client or two: it is their files that are tested, not they.
-            small = {"model": "resnet18", "model_options": {"weights": ""}, "initial_rounds": 0}
+            small = {"model": "resnet18", "model_options": {"weights": ""}, "warmup_rounds": 0}
             cut |= {**small, "only_sources": whole.data.source_names[:1]}
         config = experiment.config(place, 0, cut)
         result = run_config(config)

@@ -10,8 +10,8 @@ from safetensors.numpy import save_file
 
 from fda_flower import ConfigError, RunConfig, RunError, run
 from fda_flower.experiments import run_config
+from fda_flower.methods import METHODS
 from fda_flower.models import build_model
-from fda_flower.strategies import METHODS
 
 PNG = b"\x89PNG\r\n\x1a\n"
 FILES = ["accuracy.png", "checkpoint", "config.json", "rounds.jsonl", "summary.json"]
@@ -114,7 +114,7 @@ def test_the_accuracy_rises_well_above_chance_without_a_shift(small):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs(small, method, tmp_path):
-    result = run(**small, method=method, rounds=1, initial_rounds=1, output=tmp_path / "run")
+    result = run(**small, method=method, rounds=1, warmup_rounds=1, output=tmp_path / "run")
     assert len(result.accuracies) == result.config.all_rounds == 2
     assert all(0 <= accuracy <= 100 for accuracy in result.accuracies)
     assert all(record["held"] is None for record in result.history)
@@ -123,7 +123,7 @@ def test_every_method_runs(small, method, tmp_path):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_history_of_a_result_is_what_rounds_jsonl_holds(small, method, tmp_path):
-    result = run(**small, method=method, rounds=1, initial_rounds=1, output=tmp_path)
+    result = run(**small, method=method, rounds=1, warmup_rounds=1, output=tmp_path)
     assert result.history == lines_of(tmp_path)
 
 
@@ -300,7 +300,7 @@ def test_a_run_that_crashed_after_a_round_goes_on_from_it(small, six_rounds, tmp
 def test_a_run_that_crashed_while_it_wrote_a_checkpoint_does_the_round_again(
     small, six_rounds, tmp_path, monkeypatch
 ):
-    from fda_flower.strategies import run_folder
+    from fda_flower import run_folder
 
     write = run_folder.write_atomically
 

@@ -31,8 +31,9 @@ from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.legacy import LegacyStrategy
+from fda_flower.methods import METHODS
 from fda_flower.models import build_model
-from fda_flower.strategies import METHODS, FedAvg, FedDA, FedGP, RunFolder
+from fda_flower.strategies import FedAvg, FedDA, FedGP, RunFolder
 
 pytestmark = pytest.mark.usefixtures("in_a_run")
 
@@ -127,7 +128,7 @@ def comparable(history):
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "feddaf"])
 def test_the_same_bits_and_records_as_under_the_message_api(method):
-    options = {"initial_rounds": 1} if method == "finetune-offline" else {}
+    options = {"warmup_rounds": 1} if method == "finetune-offline" else {}
     one, other = build(method, **options), build(method, **options)
     model, history = run_legacy(one, names=NAMES)
     assert model == run_messages(other)
@@ -171,7 +172,7 @@ def test_clients_get_the_projects_settings_and_ours():
 
     source = Curious(DATA.domains[DOMAINS[0]], network(), LocalTraining(0.05, 10), about={"domain": "a"})
     run_legacy(
-        FedAvg(target=TARGET, rate_factor=0.5),
+        FedAvg(target=TARGET, learning_rate_factor=0.5),
         [source, client_of(TARGET)],
         rounds=1,
         on_fit_config_fn=lambda server_round: {"epochs": 10 * server_round},
@@ -272,14 +273,14 @@ def test_a_server_that_hands_over_bare_exceptions_loses_the_reason_alone():
 
 def test_without_usable_replies_the_run_ends_with_an_error():
     clients = [broken(d) if d != TARGET else client_of(d) for d in DOMAINS]
-    strategy = build("fedgp", max_target_misses=2)
+    strategy = build("fedgp", max_held_rounds=2)
     with pytest.raises(RunError, match=r"2 rounds in a row.*usable replies of sources"):
         run_legacy(strategy, clients, rounds=5)
     assert len(strategy.history) == 2
 
 
 def test_a_round_in_which_nobody_is_there_is_recorded():
-    strategy = build("source-only", max_target_misses=2)
+    strategy = build("source-only", max_held_rounds=2)
     wrapper = LegacyStrategy(strategy, initial())
     connected = manager()
     wrapper.initialize_parameters(connected)

@@ -65,7 +65,7 @@ def test_the_prediction_is_of_the_row_at_initialisation_if_there_is_one(results,
 
 
 def test_the_prediction_is_of_the_first_round_that_has_estimates(results, estimated, record):
-    first = record(1, 0.5) | {"initial": True}
+    first = record(1, 0.5) | {"warmup": True}
     history = [first, estimated(2, 0.5, 8.0, 8.0), estimated(3, 4.0, 0.5, 0.5)]
     made = results(cells=[CellResult(("", "FedGP_Auto", "0.2"), 0, history, 1000)])
     assert predict(made, "", "0.2") == "Target Only"

@@ -128,10 +128,10 @@ def test_groups_and_columns_without_cells_have_no_panel(results):
 def test_the_end_of_the_initial_rounds_is_marked(results, history):
     records = history(0.1, 0.2, 0.3, 0.4)
     for record in records[:2]:
-        record["initial"] = True
+        record["warmup"] = True
     cells = [CellResult(("", "FedGP", "0.2"), seed, records) for seed in (0, 1)]
     (axis,) = FIGURES["rounds"](results(cells=cells)).axes
-    marks = [line for line in axis.get_lines() if line.get_label() == "end of initial rounds"]
+    marks = [line for line in axis.get_lines() if line.get_label() == "end of warm-up rounds"]
     assert [list(line.get_xdata()) for line in marks] == [[2.5, 2.5]]
 
 

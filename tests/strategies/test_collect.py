@@ -31,7 +31,7 @@ def test_a_long_update_is_clipped_to_the_limit():
 
 
 def test_a_long_update_is_dropped_where_that_is_asked_for():
-    result, record = run(SourceOnly(max_update_norm=1.0, oversized="drop"), nodes())
+    result, record = run(SourceOnly(max_update_norm=1.0, on_large_update="drop"), nodes())
     np.testing.assert_allclose(weights(result), [1.0, 2.5], rtol=1e-6)
     (dropped,) = record["dropped"]
     assert dropped == {"domain": "a", "reason": "its update's norm is 3000, the limit is 1"}
@@ -52,9 +52,11 @@ def test_a_limit_that_cannot_work_is_refused(options):
 
 def test_another_word_for_oversized_is_refused():
     with pytest.raises(ConfigError, match="choose clip or drop"):
-        FedGP(oversized="ignore")
+        FedGP(on_large_update="ignore")
 
 
 def test_a_limit_defines_the_run():
     assert FedGP(max_update_norm=1.0).settings() != FedGP().settings()
-    assert FedGP(max_update_norm=1.0).settings() != FedGP(max_update_norm=1.0, oversized="drop").settings()
+    assert (
+        FedGP(max_update_norm=1.0).settings() != FedGP(max_update_norm=1.0, on_large_update="drop").settings()
+    )

@@ -7,8 +7,8 @@ from handmade import HandMade, initial, moves, weights
 
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
+from fda_flower.files import json_safe
 from fda_flower.strategies import FedDA, RunFolder
-from fda_flower.strategies.run_folder import finite
 
 TRAIN = "train"
 
@@ -93,7 +93,7 @@ def test_a_source_that_comes_late_without_a_beta_of_its_own_has_none():
 def test_without_the_target_the_model_holds_and_the_run_ends_with_a_checkpoint_to_go_on_from(fault, tmp_path):
     plan = {(2, server_round): fault for server_round in (2, 3, 4)}
     with pytest.raises(RunError, match="could not be updated for 2 rounds in a row"):
-        run(plan, rounds=6, max_target_misses=2, output=RunFolder(tmp_path))
+        run(plan, rounds=6, max_held_rounds=2, output=RunFolder(tmp_path))
     records = RunFolder(tmp_path).read_rounds()
     assert [record["held"] for record in records] == [None, *["no usable reply of the target"] * 2]
     model, done, _ = RunFolder(tmp_path).load_checkpoint()
@@ -117,7 +117,7 @@ def test_a_run_that_was_killed_between_rounds_goes_on_with_the_same_bits(tmp_pat
         run({}, rounds=4, output=RunFolder(tmp_path), on_round=stop)
     resumed, resumed_history = run({}, rounds=4, output=RunFolder(tmp_path, resume=True))
     assert weights(resumed).tobytes() == weights(whole).tobytes()
-    for ours, other in zip(finite(resumed_history), finite(history), strict=True):
+    for ours, other in zip(json_safe(resumed_history), json_safe(history), strict=True):
         assert {**ours, "seconds": None} == {**other, "seconds": None}
 
 

@@ -36,7 +36,7 @@ def test_the_headline_is_the_trained_model_and_the_other_beside_it(monkeypatch):
             content["metrics"].update({"eval-accuracy": 0.75, "eval-loss": 0.5, "eval-num-examples": 4})
 
     monkeypatch.setattr(handmade, "add_what_is_asked", trained)
-    strategy = FedAvgFT(initial_rounds=1)
+    strategy = FedAvgFT(warmup_rounds=1)
     start(strategy, rounds=2)
     first, second = strategy.history
     assert first["accuracy"] == 0.25

@@ -79,8 +79,8 @@ def test_the_mu_is_told_to_the_target_alone():
 
 def test_the_initial_rounds_are_of_both_streams():
     seen = []
-    start([*SOURCES, target(seen=seen)], rounds=3, initial_rounds=1)
-    # the initial round averages by examples, 30 and 10: (0.375, -0.25)
+    start([*SOURCES, target(seen=seen)], rounds=3, warmup_rounds=1)
+    # the warm-up round averages by examples, 30 and 10: (0.375, -0.25)
     np.testing.assert_allclose(seen, [[1.375, 1.75], [1.625, 1.25]])
 
 
@@ -172,7 +172,7 @@ def test_a_run_resumed_in_its_initial_rounds_has_lost_nothing(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        start(nodes, rounds=3, initial_rounds=1, output=RunFolder(tmp_path), on_round=stop)
+        start(nodes, rounds=3, warmup_rounds=1, output=RunFolder(tmp_path), on_round=stop)
 
     def forgets(model, message):
         content = reply_of(model, role="target", domain="t")
@@ -180,7 +180,7 @@ def test_a_run_resumed_in_its_initial_rounds_has_lost_nothing(tmp_path):
         return content
 
     nodes[-1] = ("target", "t", forgets)
-    _, strategy = start(nodes, rounds=2, initial_rounds=1, output=RunFolder(tmp_path, resume=True))
+    _, strategy = start(nodes, rounds=2, warmup_rounds=1, output=RunFolder(tmp_path, resume=True))
     assert strategy.history[1]["target"]["alpha"] is None
     assert "fallback" not in strategy.history[1]["target"]
 

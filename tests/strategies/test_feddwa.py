@@ -112,7 +112,7 @@ def test_the_headline_is_the_aggregated_model_or_the_trained_one():
 
 def test_initial_rounds_ask_for_no_guidance():
     federation = HandMade(NODES)
-    FedDWA(initial_rounds=1).start(federation.grid(), initial(), 2)
+    FedDWA(warmup_rounds=1).start(federation.grid(), initial(), 2)
     assert [config.get("guidance") for _, config in federation.configs] == [None, None, True, True, True]
 
 

@@ -7,11 +7,13 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from handmade import HandMade, initial, moves, reply_of, steps_extra, weights
 
+from fda_flower.files import json_safe
 from fda_flower.strategies import FedDA, FedGP
-from fda_flower.strategies.run_folder import finite
 
 STEPS = np.array([[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]])
 ROUNDS, REPLIES_A_ROUND = 2500, 4
+
+COSINE = {"magnitude": "cosine", "batch_update_encoding": "full"}
 
 
 def target(**replaced):
@@ -26,7 +28,11 @@ def one_round(strategy, *nodes):
 @pytest.mark.parametrize("number", [1e-300, 1e-30, 1e30, 1e300])
 @pytest.mark.parametrize("strategy", [FedGP, FedDA])
 def test_a_learning_rate_out_of_range_makes_no_model_that_is_not_finite(strategy, number):
-    options = {"magnitude": "cosine", "form": "full"} if strategy is FedGP else {"updates": "aligned"}
+    options = (
+        {"magnitude": "cosine", "batch_update_encoding": "full"}
+        if strategy is FedGP
+        else {"updates": "aligned"}
+    )
     nodes = target(), ("source", "a", moves([0.5, 0.25], domain="a", rate=number))
     result, record = one_round(strategy(0.5, auto=True, **options), *nodes)
     assert np.isfinite(weights(result)).all()
@@ -36,7 +42,7 @@ def test_a_learning_rate_out_of_range_makes_no_model_that_is_not_finite(strategy
 @pytest.mark.parametrize("size", [1e20, 3e38])
 def test_a_huge_update_makes_no_model_that_is_not_finite(size):
     nodes = target(), ("source", "a", moves([size, -size], domain="a"))
-    result, record = one_round(FedGP(auto=True, form="full"), *nodes)
+    result, record = one_round(FedGP(auto=True, batch_update_encoding="full"), *nodes)
     assert np.isfinite(weights(result)).all()
     assert record["held"] is None
 
@@ -54,7 +60,7 @@ def test_steps_that_do_not_fit_the_update_leave_the_fixed_beta(extra, says):
     extra = {name: np.asarray(array, np.float32) for name, array in extra.items()}
     extra["norms"] = extra["norms"].astype(np.float64)
     source = ("source", "a", moves([0.5, 0.25], domain="a"))
-    _, record = one_round(FedGP(0.3, auto=True, form="full"), target(extra=extra), source)
+    _, record = one_round(FedGP(0.3, auto=True, batch_update_encoding="full"), target(extra=extra), source)
     assert record["sources"]["a"]["beta"] == 0.3
     assert says in record["sources"]["a"]["fallback"]
 
@@ -124,14 +130,18 @@ def test_ten_thousand_corrupted_replies(strategy):
 
     nodes = [("source", name, answer("source", name, 0.1)) for name in "abc"]
     nodes.append(("target", "t", answer("target", "t", 0.2)))
-    options = {"form": "full", "magnitude": "cosine"} if strategy is FedGP else {"updates": "aligned"}
-    learner = strategy(auto=True, max_target_misses=ROUNDS, max_update_norm=10.0, **options)
+    options = (
+        {"batch_update_encoding": "full", "magnitude": "cosine"}
+        if strategy is FedGP
+        else {"updates": "aligned"}
+    )
+    learner = strategy(auto=True, max_held_rounds=ROUNDS, max_update_norm=10.0, **options)
     with np.errstate(all="raise", under="ignore"):
         result = learner.start(HandMade(nodes).grid(), initial(), ROUNDS // 2)
     assert np.isfinite(weights(result)).all()
     used = dropped = 0
     for record in learner.history:
-        json.dumps(finite(record), allow_nan=False)
+        json.dumps(json_safe(record), allow_nan=False)
         used += len(record["sources"]) + (record["target"] is not None)
         dropped += len(record["dropped"])
         assert all(each["domain"] and each["reason"] for each in record["dropped"])

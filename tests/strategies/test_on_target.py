@@ -34,8 +34,14 @@ def run(strategy, federation, rounds=2, mods=(aggregate_on_target,)):
         lambda place: FedDA({"a": 0.2, "b": 0.9}, updates="aligned", aggregate_on=place),
         lambda place: FedGP(0.7, granularity="model", source_weights="uniform", aggregate_on=place),
         lambda place: FedDA(auto=True, aggregate_on=place),
-        lambda place: FedGP(auto=True, thresholded=True, magnitude="cosine", form="full", aggregate_on=place),
-        lambda place: FedDA(0.3, initial_rounds=1, aggregate_on=place),
+        lambda place: FedGP(
+            auto=True,
+            filter_aware_beta=True,
+            magnitude="cosine",
+            batch_update_encoding="full",
+            aggregate_on=place,
+        ),
+        lambda place: FedDA(0.3, warmup_rounds=1, aggregate_on=place),
         lambda place: FedDA(0.3, max_update_norm=0.65, aggregate_on=place),
     ],
 )

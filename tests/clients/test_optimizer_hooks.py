@@ -14,8 +14,8 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from fda_flower.clients import make_recorder, record_updates
-from fda_flower.engines import task_identity
 from fda_flower.errors import ConfigError
+from fda_flower.flower_internals import task_identity
 
 SKETCH = {"batch-updates": "sketch", "sketch-size": 16, "sketch-seed": 2}
 ASKED: dict[str, dict[str, Any]] = {
@@ -103,7 +103,7 @@ def test_the_config_may_be_flowers_record() -> None:
 
 def test_an_unknown_form_is_refused_before_the_loop() -> None:
     optimizer = SGD([parameter(1)], lr=0.5)
-    with pytest.raises(ConfigError, match="unknown form of batch updates 'all'"):
+    with pytest.raises(ConfigError, match="unknown encoding of batch updates 'all'"):
         record_updates(optimizer, {"batch-updates": "all"}).__enter__()
     assert not optimizer._optimizer_step_post_hooks
 
@@ -292,5 +292,5 @@ def test_an_error_reply_and_a_function_without_a_step_are_passed_on() -> None:
 
 
 def test_the_example_of_the_docstring_holds() -> None:
-    failed, attempted = doctest.testmod(importlib.import_module("fda_flower.clients.record"))
+    failed, attempted = doctest.testmod(importlib.import_module("fda_flower.clients.optimizer_hooks"))
     assert (failed, attempted > 0) == (0, True)

@@ -10,46 +10,46 @@ from flwr.common.logger import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
-    FORMS,
+    ENCODINGS,
+    AdaptiveResult,
+    AdaptiveRule,
     BatchUpdates,
     CountSketch,
-    Form,
+    Encoding,
     Layers,
     Update,
-    Weighed,
-    Weighing,
     mean_update,
 )
 from fda_flower.errors import ConfigError
+from fda_flower.records import Record
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.forwarding import Forwarded, forward
 from fda_flower.strategies.node import Node
 from fda_flower.strategies.replies import BadReplyError, read_arrays
-from fda_flower.strategies.run_folder import Record
 
 Beta = float | Sequence[float] | Mapping[str, float]
 """β for all sources, or one for each: in the order of their domains' names, or by domain."""
 
-Place = Literal["server", "target"]
+AggregateOn = Literal["server", "target"]
 
 
-class WeightedStrategy(DomainAdaptationStrategy):
+class AdaptiveStrategy(DomainAdaptationStrategy):
     """Weigh each source against the target by β, then apply a rule.
 
     Parameters
     ----------
-    weighing : Weighing
+    weighing : AdaptiveRule
         What to make of the updates, and of the estimates.
     beta : float, sequence or mapping
         β in [0, 1], the weight of a source against the target (0 is Target Only). With `auto` it is the
         fallback where an estimate is not possible.
     auto : bool
         Estimate β of each source every round from the target's batch updates (equation 3).
-    form : {"norms", "sketch", "full"}
+    batch_update_encoding : {"norms", "sketch", "full"}
         What the target sends for it.
     sketch_size : int
-        Buckets of a sketch, with form ``"sketch"``.
+        Buckets of a sketch, with encoding ``"sketch"``.
     aggregate_on : {"server", "target"}
         Who combines the updates. With ``"target"`` the server forwards the sources' updates to the target,
         which trains, combines, and returns the new model: the server sees neither β nor the target's update
@@ -64,25 +64,25 @@ class WeightedStrategy(DomainAdaptationStrategy):
         If β is outside [0, 1] or another setting cannot work.
     """
 
-    forms: ClassVar[tuple[Form, ...]] = FORMS
-    """The forms of batch updates that are enough for the method."""
+    encodings: ClassVar[tuple[Encoding, ...]] = ENCODINGS
+    """The encodings of batch updates that are enough for the method."""
 
     def __init__(
         self,
-        weighing: Weighing,
+        weighing: AdaptiveRule,
         *,
         beta: Beta,
         auto: bool,
-        form: Form,
+        batch_update_encoding: Encoding,
         sketch_size: int,
-        aggregate_on: Place,
+        aggregate_on: AggregateOn,
         **common: Unpack[CommonOptions],
     ) -> None:
         super().__init__(**common)
-        if form not in self.forms:
+        if batch_update_encoding not in self.encodings:
             raise ConfigError(
-                f"form is '{form}', which is not enough for {type(self).__name__}: choose one of "
-                f"{', '.join(self.forms)}"
+                f"batch_update_encoding is '{batch_update_encoding}', which is not enough for "
+                f"{type(self).__name__}: choose one of {', '.join(self.encodings)}"
             )
         if sketch_size < 1:
             raise ConfigError(f"sketch_size is {sketch_size}, it must be at least 1")
@@ -93,7 +93,7 @@ class WeightedStrategy(DomainAdaptationStrategy):
         self.beta = check_beta(beta)
         self.auto = auto
         self._weighing = weighing
-        self._form, self._sketch_size = form, sketch_size
+        self._encoding, self._sketch_size = batch_update_encoding, sketch_size
         self._batches: BatchUpdates | str = "not asked for"
         self._betas: dict[str, float] = {}
         self._replies: dict[str, ArrayRecord] = {}
@@ -103,7 +103,9 @@ class WeightedStrategy(DomainAdaptationStrategy):
 
     def settings(self) -> Record:
         """What defines the strategy."""
-        asked = {"form": self._form, "sketch-size": self._sketch_size} if self.auto else {}
+        asked = (
+            {"batch-update-encoding": self._encoding, "sketch-size": self._sketch_size} if self.auto else {}
+        )
         return {
             **super().settings(),
             "rule": str(self._weighing.rule),
@@ -125,8 +127,8 @@ class WeightedStrategy(DomainAdaptationStrategy):
         if not (self.auto and node.is_target):
             return ConfigRecord()
         self._batches = "the target sent none"
-        asked = ConfigRecord({"batch-updates": self._form})
-        if self._form == "sketch":
+        asked = ConfigRecord({"batch-updates": self._encoding})
+        if self._encoding == "sketch":
             asked["sketch-size"], asked["sketch-seed"] = self._sketch_size, server_round
         return asked
 
@@ -150,7 +152,7 @@ class WeightedStrategy(DomainAdaptationStrategy):
         try:
             return BatchUpdates.from_arrays(
                 read_arrays(reply, "batch-updates"),
-                self._form,
+                self._encoding,
                 update.steps,
                 sum(layer.size for layer in update.parameters.values()),
                 CountSketch(self._sketch_size, self.record["round"]),
@@ -185,7 +187,7 @@ class WeightedStrategy(DomainAdaptationStrategy):
         """The fixed β of a source; of one that came later, and has none, 0."""
         return self.beta if isinstance(self.beta, float) else self._betas.get(domain, 0.0)
 
-    def _record_estimate(self, entry: Record, weighed: Weighed, i: int) -> None:
+    def _record_estimate(self, entry: Record, weighed: AdaptiveResult, i: int) -> None:
         if weighed.estimates is not None:
             e = weighed.estimates[i]
             entry |= {"sigma2": e.sigma2, "d2": e.d2, "tau2-d2": e.tau2_d2, "delta": e.delta}

@@ -1,7 +1,6 @@
 """The files of a run: its configuration, a line a round, and a checkpoint, so that it can be resumed."""
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,8 +15,9 @@ from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.files import json_safe, write_atomically
+from fda_flower.records import Record
 
-Record = dict[str, Any]
 Checkpoint = tuple[dict[str, NDArray[Any]], int, Record]
 
 
@@ -139,7 +139,7 @@ class RunFolder:
         data = save(arrays, metadata={"fda-flower": json.dumps(header)})
         try:
             with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(finite(record)) + "\n")
+                file.write(json.dumps(json_safe(record)) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             write_atomically(self.path / "checkpoint", data)
@@ -233,39 +233,6 @@ class RunFolder:
 
 def _kept(key: str, name: str) -> str:
     return f"kept/{key}/{name}"
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-
-
-def finite(value: Any) -> Any:
-    """The same JSON value with NaN and infinity as null, so that any reader takes it."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def headline(record: Record) -> str:
-    """What a round's record says of the target: its accuracy, or its metrics by whatever names they have.
-
-    Examples
-    --------
-    >>> headline({"accuracy": 0.734}), headline({"metrics": {"eval_acc": 0.5}}), headline({})
-    ('target accuracy 73.4%', 'target eval_acc 0.5', 'target accuracy unknown')
-    """
-    if record.get("accuracy") is not None:
-        return f"target accuracy {100 * record['accuracy']:.1f}%"
-    others = ", ".join(f"{key} {value:.4g}" for key, value in record.get("metrics", {}).items())
-    return f"target {others or 'accuracy unknown'}"
 
 
 def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:

@@ -20,7 +20,7 @@ from fda_flower.aggregation.estimation import (
 from fda_flower.aggregation.geometry import Geometry
 from fda_flower.aggregation.layers import Layers, Vector
 from fda_flower.aggregation.rules import FedDA, FedGP, combine
-from fda_flower.aggregation.update import Update, Weighting, source_weights
+from fda_flower.aggregation.update import SourceWeights, Update, source_weights
 
 RULES: dict[str, type[FedDA] | type[FedGP]] = {rule.__name__: rule for rule in (FedDA, FedGP)}
 """The rules that weigh each source against the target."""
@@ -32,7 +32,7 @@ BETA_RULES: dict[str, BetaRule] = {
 
 
 @dataclass(frozen=True)
-class Weighed:
+class AdaptiveResult:
     """What became of a round.
 
     Attributes
@@ -57,7 +57,7 @@ class Weighed:
 
 
 @dataclass(frozen=True)
-class Weighing:
+class AdaptiveRule:
     """How the updates of a round become a model.
 
     Attributes
@@ -72,7 +72,7 @@ class Weighing:
 
     rule: FedDA | FedGP
     beta_rule: str
-    weighting: Weighting = "examples"
+    weighting: SourceWeights = "examples"
 
     def __call__(
         self,
@@ -81,7 +81,7 @@ class Weighing:
         sources: Sequence[Update],
         betas: Vector,
         batches: BatchUpdates | str | None = None,
-    ) -> Weighed:
+    ) -> AdaptiveResult:
         """Combine the updates of one round.
 
         Parameters
@@ -121,7 +121,7 @@ class Weighing:
         alphas = source_weights(sources, self.weighting)
         coefficients = self.rule.coefficients(target, sources, geometry, alphas, used)
         new: dict[str, NDArray[Any]] = combine(model, target, sources, coefficients)
-        return Weighed(new, geometry, used, estimates, fallbacks)
+        return AdaptiveResult(new, geometry, used, estimates, fallbacks)
 
     def to_text(self) -> str:
         """As JSON, for `from_text` in another process."""
@@ -129,7 +129,7 @@ class Weighing:
         return json.dumps({"rule": rule, "beta-rule": self.beta_rule, "weighting": self.weighting})
 
     @classmethod
-    def from_text(cls, text: str) -> "Weighing":
+    def from_text(cls, text: str) -> "AdaptiveRule":
         """The one that `to_text` wrote.
 
         Raises

@@ -5,7 +5,8 @@ import pytest
 from handmade import HandMade, initial, moves, steps_extra, weights
 
 from fda_flower.errors import ConfigError
-from fda_flower.strategies import METHODS, FedDA, FedGP
+from fda_flower.methods import METHODS
+from fda_flower.strategies import FedDA, FedGP
 
 STEPS = np.array([[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]])
 
@@ -87,7 +88,7 @@ def test_auto_fedda_matches_the_formula_and_asks_the_target_for_norms_alone():
 
 @pytest.mark.parametrize("thresholded", [False, True])
 def test_auto_fedgp_matches_the_definition(thresholded):
-    strategy = FedGP(auto=True, form="full", thresholded=thresholded)
+    strategy = FedGP(auto=True, batch_update_encoding="full", filter_aware_beta=thresholded)
     _, record, _ = run(strategy, target(), source("a", (0.5, -0.25)))
     gradients, B = STEPS / 0.1, 3
     u = np.array([0.5, -0.25]) / np.linalg.norm([0.5, -0.25])
@@ -136,7 +137,7 @@ def test_where_there_is_no_estimate_the_fixed_beta_serves_and_the_round_says_so(
 
 
 def test_a_source_that_did_not_move_gets_no_estimate_from_fedgp():
-    _, record, _ = run(FedGP(auto=True, form="full"), target(), source("a", (0.0, 0.0)))
+    _, record, _ = run(FedGP(auto=True, batch_update_encoding="full"), target(), source("a", (0.0, 0.0)))
     assert record["sources"]["a"]["fallback"] == "the estimate is not defined"
     assert record["sources"]["a"]["beta"] == 0.5
 
@@ -168,11 +169,11 @@ def test_a_dropped_reply_does_not_move_the_betas_of_the_others():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: FedGP(form="norms"), "choose one of sketch, full"),
+        (lambda: FedGP(batch_update_encoding="norms"), "choose one of sketch, full"),
         (lambda: FedGP(sketch_size=0), "sketch_size is 0"),
         (lambda: FedDA(source_weights="size"), "choose examples or uniform"),
         (lambda: FedDA(min_sources=0), "min_sources is 0"),
-        (lambda: FedDA(max_target_misses=0), "max_target_misses is 0"),
+        (lambda: FedDA(max_held_rounds=0), "max_held_rounds is 0"),
         (lambda: FedDA().start(None, initial(), 0), "num_rounds is 0"),
     ],
 )

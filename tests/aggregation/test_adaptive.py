@@ -5,22 +5,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fda_flower.aggregation import CountSketch, FedDA, FedGP, Weighing
+from fda_flower.aggregation import AdaptiveRule, CountSketch, FedDA, FedGP
 
 STEPS = [[0.2, 0.0, 0.1], [0.0, 0.1, 0.1], [0.3, 0.3, 0.1]]
 MODEL = {"w": np.zeros(3)}
 
 WEIGHINGS = [
-    Weighing(FedDA(), "beta_fedda"),
-    Weighing(FedDA("aligned"), "beta_fedda", "uniform"),
-    Weighing(FedGP("model", filter=False), "beta_fedgp"),
-    Weighing(FedGP(magnitude="cosine"), "beta_fedgp_thresholded"),
+    AdaptiveRule(FedDA(), "beta_fedda"),
+    AdaptiveRule(FedDA("aligned"), "beta_fedda", "uniform"),
+    AdaptiveRule(FedGP("model", filter=False), "beta_fedgp"),
+    AdaptiveRule(FedGP(magnitude="cosine"), "beta_fedgp_thresholded"),
 ]
 
 
 @pytest.mark.parametrize("weighing", WEIGHINGS)
 def test_as_text_and_back(weighing):
-    assert Weighing.from_text(weighing.to_text()) == weighing
+    assert AdaptiveRule.from_text(weighing.to_text()) == weighing
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_as_text_and_back(weighing):
 )
 def test_another_text_is_refused(text):
     with pytest.raises((ValueError, KeyError)):
-        Weighing.from_text(text)
+        AdaptiveRule.from_text(text)
 
 
 def test_a_round_by_hand(make_target, make_update):

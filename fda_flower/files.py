@@ -1,0 +1,37 @@
+"""Files that are written whole or not at all, and values that any JSON reader takes."""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; the file that was there stays as it is.
+    """
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def json_safe(value: Any) -> Any:
+    """Return the same JSON value with NaN and infinity as null.
+
+    Examples
+    --------
+    >>> json_safe({"a": [1.0, float("nan")]})
+    {'a': [1.0, None]}
+    """
+    if isinstance(value, dict):
+        return {key: json_safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_safe(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

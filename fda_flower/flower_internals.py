@@ -1,0 +1,75 @@
+"""All that this package uses of Flower's private parts; a new Flower breaks this module alone."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode
+from flwr.proto.log_pb2 import PushLogsRequest
+from flwr.proto.node_pb2 import Node
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+from fda_flower.errors import RunError
+
+__all__ = ["Run", "empty_run", "error_reply", "log_writer", "numbered", "task_identity"]
+
+_ids = count(1)
+
+
+@contextmanager
+def task_identity() -> Iterator[None]:
+    """Let messages be made in this process, which Flower allows only inside a run; in a run, do nothing."""
+    if TaskIdentity._run_id is not None:
+        yield
+        return
+    fields = ("_task_id", "_run_id", "_node_id")
+    before = {field: getattr(TaskIdentity, field) for field in fields}
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    try:
+        yield
+    finally:
+        for field, value in before.items():
+            setattr(TaskIdentity, field, value)
+
+
+def empty_run() -> Run:
+    """Return the run of a grid that has none of Flower's."""
+    return Run.create_empty(run_id=1)
+
+
+def numbered(messages: Iterable[Message]) -> list[Message]:
+    """Give each message an id, as a SuperLink does."""
+    sent = list(messages)
+    for message in sent:
+        message.metadata.__dict__["_message_id"] = str(next(_ids))
+    return sent
+
+
+def error_reply(message: Message, reason: str) -> Message:
+    """Return the reply of a client that raised an exception."""
+    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+def log_writer(grid: Grid) -> Callable[[str], None]:
+    """Return a function that appends text to the log of a run on a SuperLink.
+
+    Flower uploads what a server app prints too, but late, cut off at the end, and on the SuperLink's
+    console.
+
+    Raises
+    ------
+    RunError
+        If the grid is the grid of a simulation, which has no such log.
+    """
+    client: Any = getattr(grid, "_runtime_client", None)
+    if client is None:
+        raise RunError("this SuperLink simulates its nodes: choose the engine ray, or another connection")
+
+    def write(text: str) -> None:
+        client.PushLogs(PushLogsRequest(node=Node(node_id=0), run_id=grid.run.run_id, logs=[text]))
+
+    return write

@@ -1,0 +1,72 @@
+"""The record of a round: one line of ``rounds.jsonl``, and what displays show of it."""
+
+from typing import Any, TypedDict
+
+Record = dict[str, Any]
+"""A JSON object."""
+
+ClientRecord = TypedDict(
+    "ClientRecord",
+    {
+        "domain": str,
+        "examples": int,
+        "steps": int,
+        "train-loss": float | None,
+        "norm": float,
+        "clipped": float,
+        "fallback": str | None,
+        "beta": float,
+        "cosine": float,
+        "kept": float,
+        "sigma2": float,
+        "d2": float,
+        "tau2-d2": float,
+        "delta": float,
+        "weight": float,
+        "sim": float | None,
+        "theta": float | None,
+        "alpha": float | None,
+        "accuracy": float,
+        "loss": float,
+    },
+    total=False,
+)
+"""What a round's record holds of one client; ``docs/user-guide.md`` explains each field."""
+
+RoundRecord = TypedDict(
+    "RoundRecord",
+    {
+        "round": int,
+        "warmup": bool,
+        "held": str | None,
+        "target": ClientRecord | None,
+        "sources": dict[str, ClientRecord],
+        "dropped": list[dict[str, str]],
+        "missing": list[dict[str, str]],
+        "bytes-received": int,
+        "accuracy": float,
+        "loss": float,
+        "accuracy-global": float,
+        "loss-global": float,
+        "metrics": dict[str, Any],
+        "evaluation-failed": str,
+        "server": dict[str, Any],
+        "seconds": dict[str, float],
+    },
+    total=False,
+)
+"""One line of ``rounds.jsonl``; ``docs/user-guide.md`` explains each field."""
+
+
+def headline(record: RoundRecord | Record) -> str:
+    """Return the target's accuracy in words, or its metrics by whatever names they have.
+
+    Examples
+    --------
+    >>> headline({"accuracy": 0.734}), headline({"metrics": {"eval_acc": 0.5}}), headline({})
+    ('target accuracy 73.4%', 'target eval_acc 0.5', 'target accuracy unknown')
+    """
+    if record.get("accuracy") is not None:
+        return f"target accuracy {100 * record['accuracy']:.1f}%"
+    others = ", ".join(f"{key} {value:.4g}" for key, value in record.get("metrics", {}).items())
+    return f"target {others or 'accuracy unknown'}"

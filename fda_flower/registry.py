@@ -1,0 +1,70 @@
+"""Things by name: the built-in ones, and those that other installed packages add."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
+
+from fda_flower.errors import ConfigError
+
+Entry = TypeVar("Entry")
+
+
+class Registry(Mapping[str, Entry]):
+    """Entries by name; a package adds its own by an entry point of the group ``fda_flower.GROUP``.
+
+    Parameters
+    ----------
+    group : str
+        Plural name of the entries, such as ``"methods"``.
+    kind : type
+        The class of an entry.
+    builtin : Mapping
+        The entries of this package. They cannot be replaced by an entry point of the same name.
+
+    Examples
+    --------
+    In the ``pyproject.toml`` of another package, where ``METHOD`` is a `fda_flower.methods.Method`::
+
+        [project.entry-points."fda_flower.methods"]
+        median = "my_package.median:METHOD"
+    """
+
+    def __init__(self, group: str, kind: type[Entry], builtin: Mapping[str, Entry]) -> None:
+        self.group = group
+        self._kind = kind
+        self._entries = dict(builtin)
+
+    @cached_property
+    def _added(self) -> dict[str, EntryPoint]:
+        found = {point.name: point for point in entry_points(group=f"fda_flower.{self.group}")}
+        return {name: point for name, point in found.items() if name not in self._entries}
+
+    def __getitem__(self, name: str) -> Entry:
+        """Return an entry, loaded on first use; a `ConfigError` if its entry point is of no use."""
+        if name in self._entries:
+            return self._entries[name]
+        point = self._added[name]
+        try:
+            entry = point.load()
+        except Exception as error:
+            raise ConfigError(
+                f"'{name}' of fda_flower.{self.group} cannot be loaded from {point.value}: {error!r}"
+            ) from error
+        if not isinstance(entry, self._kind):
+            raise ConfigError(
+                f"'{name}' of fda_flower.{self.group} is {point.value}, which is no {self._kind.__name__}: "
+                f"let the entry point name a {self._kind.__module__}.{self._kind.__name__}"
+            )
+        self._entries[name] = entry
+        return entry
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the built-in names, then over those added by other packages."""
+        yield from dict.fromkeys([*self._entries, *sorted(self._added)])
+
+    def __len__(self) -> int:
+        return len({*self._entries, *self._added})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._added
