@@ -41,7 +41,7 @@ class Roster:
         The domain of the target, whatever role it gives itself. Default: the node whose role is
         ``"target"``.
     query_timeout : float
-        Seconds to wait for the answers to the role query.
+        Seconds to wait for the answers to the role query; before the first round, `patience` if it is more.
     """
 
     def __init__(self, target: str | None = None, query_timeout: float = 30.0) -> None:
@@ -80,7 +80,9 @@ class Roster:
             if i in connected and now < each.asked + ASK_AGAIN_SECONDS
         }
         new = sorted(connected - self._nodes.keys() - self._missing.keys())
-        for node, problem in sorted(self._ask(grid, new), key=lambda told: told[0].domain):
+        for node, problem in sorted(
+            self._ask(grid, new, max(patience, self._query_timeout)), key=lambda told: told[0].domain
+        ):
             clash = next(filter(None, (conflict(other, node) for other in self.nodes)), None)
             if clash and not problem and not begun:
                 raise RunError(clash)
@@ -133,14 +135,14 @@ class Roster:
                 f"needed: {remedy}"
             )
 
-    def _ask(self, grid: Grid, node_ids: list[int]) -> Iterable[tuple[Node, str | None]]:
+    def _ask(self, grid: Grid, node_ids: list[int], timeout: float) -> Iterable[tuple[Node, str | None]]:
         """Each node, and why it cannot take part if it cannot."""
         asked = [Asked(self._node(i, {}), Message(RecordDict(), i, ROLE_QUERY)) for i in node_ids]
         messages = [each.message for each in asked]
-        replies = grid.send_and_receive(messages, timeout=self._query_timeout) if asked else []
+        replies = grid.send_and_receive(messages, timeout=timeout) if asked else []
         for node, reply in answers(asked, replies):
             if reply is None:
-                yield node, f"it does not answer within {self._query_timeout:g} s"
+                yield node, f"it does not answer within {timeout:g} s"
             elif reply.has_error():
                 yield node, (reply.error.reason or "an error").splitlines()[0][:LONGEST]
             elif "info" not in reply.content.config_records:
