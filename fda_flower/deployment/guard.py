@@ -76,19 +76,23 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def main(parent: int, grace: float, command: Sequence[str]) -> int:
-    """Run the command until it ends, its parent is gone, or SIGTERM comes; return the exit code."""
-    told_to_end: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: told_to_end.append(number))
+    """Run the command until it ends, the parent is gone, or SIGTERM comes, and return its exit code.
+
+    A command that a signal ended has the exit code that a shell gives it: 128 and the signal's number.
+    """
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
     # Processes whose parent has ended become children of the guard, which so finds all of them.
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     # Should the guard itself be killed, the system ends at least the command.
     process = subprocess.Popen(command, preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGTERM))
-    # Not a pipe that the parent holds open: a fork of the parent would hold it open too.
-    while process.poll() is None and os.getppid() == parent and not told_to_end:
+    # A process whose parent is gone gets another one. The end of a pipe from the parent would not tell as
+    # much: a fork of the parent, as multiprocessing makes them, holds the pipe open.
+    while process.poll() is None and os.getppid() == parent and not signals:
         time.sleep(POLL_SECONDS)
     end_descendants(psutil.Process(), grace)
-    code = process.poll()
-    return 1 if code is None else code if code >= 0 else 128 - code
+    code = process.wait()
+    return code if code >= 0 else 128 - code
 
 
 def _prctl(option: int, value: int) -> None:
