@@ -1,6 +1,6 @@
 """What source and target clients share: one domain, one model, one training loop."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
-from fda_flower.clients.numpy_client import NumPyFace
+from fda_flower.clients.numpy_client import NDArrays, NumPyFace
 from fda_flower.clients.recorder import Recorder
 from fda_flower.clients.training import (
     LocalTraining,
@@ -93,9 +93,8 @@ class DomainClient(NumPyFace):
         """Return ``examples``, the number of labelled samples to train on, and the client's `about`."""
         return {"examples": len(self.domain.train), **self._about}
 
-    @property
     def layers(self) -> dict[str, NDArray[Any]]:
-        """Copies of the model's arrays, in the order of its state dictionary."""
+        """Return copies of the model's arrays, in the order of its state dictionary."""
         return {name: t.detach().cpu().numpy().copy() for name, t in self.model.state_dict().items()}
 
     def answer(self, request: TrainRequest) -> TrainReply:
@@ -107,7 +106,11 @@ class DomainClient(NumPyFace):
 
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train as a request asks; a client with an algorithm of its own overrides this."""
-        return self.train_from(to_layers(request.arrays), request.config)
+        return self.train_from(self.received(request), request.config)
+
+    def received(self, request: TrainRequest) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a request by the names of the state dictionary, whose order they have."""
+        return self._named(to_layers(request.arrays).values())
 
     def train_from(self, model: Layers, config: Settings) -> TrainReply:
         """Train from a model for one round.
@@ -140,7 +143,7 @@ class DomainClient(NumPyFace):
         records: dict[str, Layers] = {}
         if recorder is not None:
             records[BATCH_UPDATES] = recorder.arrays()
-        trained = self.layers
+        trained = self.layers()
         if config.get(EVALUATE_TRAINED):
             metrics |= self.evaluation(config)
         if config.get(GUIDANCE):
@@ -154,9 +157,9 @@ class DomainClient(NumPyFace):
         with self.drawing(phase, config) as generator:
             train(self.model, self.domain.train, self.training_in(config), generator, objective)
 
-    def evaluate_model(self, model: Layers, config: Settings) -> tuple[float, int, float]:
+    def evaluate_model(self, arrays: NDArrays, config: Settings) -> tuple[float, int, float]:
         """Return loss, number of examples and accuracy of a model on the domain's test set."""
-        self.load(model)
+        self.load(self._named(arrays))
         loss, accuracy = self._evaluate(config)
         return loss, len(self.domain.test), accuracy
 
@@ -197,6 +200,9 @@ class DomainClient(NumPyFace):
         seed = derive_seed(self._seed, phase, config.get(SERVER_ROUND, 0), self.domain.name)
         with repeatable(seed, self._threads, self.domain.train.y.device):
             yield torch.Generator().manual_seed(seed)
+
+    def _named(self, arrays: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return dict(zip(self.model.state_dict(), arrays, strict=True))
 
     def _evaluate(self, config: Settings) -> tuple[float, float]:
         with self.drawing("test", config) as generator:

@@ -1,6 +1,7 @@
 """Serve a `NumPyClient` from a Message-API `ClientApp`, and answer the strategies' role query."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from logging import ERROR
 from typing import Any
 
@@ -116,11 +117,12 @@ def _info(client: Any, context: Context) -> ConfigRecord:
 
 def _answer(client: Any, request: TrainRequest) -> TrainReply:
     """Return a client's reply; another author's `NumPyClient` has further arrays in its metrics."""
-    if isinstance(client, NumPyFace):
-        return client.answer(request)
+    if isinstance(client, NumPyFace) and type(client).fit is NumPyFace.fit:
+        reply = client.answer(request)
+        return replace(reply, arrays=dict(zip(request.arrays, reply.arrays.values(), strict=True)))
     parameters, examples, metrics = client.fit(request.arrays.to_numpy_ndarrays(), dict(request.config))
     arrays = dict(zip(request.arrays, map(np.asarray, parameters), strict=True))
-    return TrainReply(arrays, examples, _numbers(metrics), unpack(metrics))
+    return TrainReply(arrays, int(examples), _numbers(metrics), unpack(metrics))
 
 
 def _evaluation(client: Any, arrays: Any, config: Mapping[str, Any]) -> dict[str, MetricRecordValues]:

@@ -142,7 +142,7 @@ def read_update(
         if not is_finite(layer):
             raise BadReplyError(f"array '{name}' is so far from the model's that the difference overflows")
     factor = limit.factor(update)
-    _check_required(content, request)
+    _check_required(content, request, update.scale > 0)
     extra, faults = _read_expected(content, request, model, update.parameters)
     entry: dict[str, Any] = {
         "domain": node.domain,
@@ -244,14 +244,12 @@ def _like(like: Layers, arrays: Mapping[str, NDArray[Any]], key: str) -> dict[st
     return {name: arrays[name] for name in like}
 
 
-def _check_required(content: RecordDict, request: TrainRequest) -> None:
+def _check_required(content: RecordDict, request: TrainRequest, has_scale: bool) -> None:
     metrics = content.metric_records.get(METRICS, MetricRecord())
     info = content.config_records.get(INFO, ConfigRecord())
     for name, remedy in request.requires.items():
-        value = metrics.get(name, info.get(name))
-        if name in request.expects or (value is not None and name not in (NUM_STEPS, LEARNING_RATE)):
-            continue
-        if value is None or not read_number(content, name) > 0:
+        missing = not has_scale if name in (NUM_STEPS, LEARNING_RATE) else name not in {*metrics, *info}
+        if missing and name not in request.expects:
             raise BadReplyError(f"it has no '{name}': {remedy}")
 
 
