@@ -10,6 +10,7 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fda_flower import protocol
 from fda_flower.aggregation import Layers
 from fda_flower.clients.numpy_client import NDArrays, NumPyFace
 from fda_flower.clients.recorder import Recorder
@@ -23,24 +24,7 @@ from fda_flower.clients.training import (
     train,
 )
 from fda_flower.datasets import Domain
-from fda_flower.protocol import (
-    BATCH_UPDATES,
-    EVAL_ACCURACY,
-    EVAL_LOSS,
-    EVALUATE_TRAINED,
-    GUIDANCE,
-    LEARNING_RATE,
-    LEARNING_RATE_FACTOR,
-    NUM_STEPS,
-    PROXIMAL,
-    SERVER_ROUND,
-    TRAIN_LOSS,
-    TUNE,
-    TrainReply,
-    TrainRequest,
-    to_layers,
-    to_record,
-)
+from fda_flower.protocol import TrainReply, TrainRequest, to_layers, to_record
 from fda_flower.seeds import derive_seed
 
 Settings = Mapping[str, Any]
@@ -134,22 +118,26 @@ class DomainClient(NumPyFace):
         """
         self.load(model)
         training, recorder = self.training_in(config), self.recorder(config)
-        objective = proximal(self.model, config[PROXIMAL]) if PROXIMAL in config else None
-        part = head_of(self.model) if config.get(TUNE) == "head" else None
+        objective = proximal(self.model, config[protocol.PROXIMAL]) if protocol.PROXIMAL in config else None
+        part = head_of(self.model) if config.get(protocol.TUNE) == "head" else None
         with self.drawing("train", config) as generator:
             on_step = None if recorder is None else recorder.step
             steps, loss = train(self.model, self.domain.train, training, generator, objective, part, on_step)
-        metrics = {NUM_STEPS: steps, LEARNING_RATE: training.learning_rate, TRAIN_LOSS: loss}
+        metrics = {
+            protocol.NUM_STEPS: steps,
+            protocol.LEARNING_RATE: training.learning_rate,
+            protocol.TRAIN_LOSS: loss,
+        }
         records: dict[str, Layers] = {}
         if recorder is not None:
-            records[BATCH_UPDATES] = recorder.arrays()
+            records[protocol.BATCH_UPDATES] = recorder.arrays()
         trained = self.layers()
-        if config.get(EVALUATE_TRAINED):
+        if config.get(protocol.EVALUATE_TRAINED):
             metrics |= self.evaluation(config)
-        if config.get(GUIDANCE):
+        if config.get(protocol.GUIDANCE):
             self.train_on("guidance", config)
             parameters = self.model.named_parameters(remove_duplicate=False)
-            records[GUIDANCE] = {name: p.detach().cpu().numpy() for name, p in parameters}
+            records[protocol.GUIDANCE] = {name: p.detach().cpu().numpy() for name, p in parameters}
         return TrainReply(trained, len(self.domain.train), metrics, records)
 
     def train_on(self, phase: str, config: Settings, objective: Objective | None = None) -> None:
@@ -166,7 +154,11 @@ class DomainClient(NumPyFace):
     def evaluation(self, config: Settings) -> dict[str, float]:
         """Return the metrics of the model as it is on the domain's test set, for a train reply."""
         loss, accuracy = self._evaluate(config)
-        return {EVAL_LOSS: loss, EVAL_ACCURACY: accuracy, "eval-num-examples": len(self.domain.test)}
+        return {
+            protocol.EVAL_LOSS: loss,
+            protocol.EVAL_ACCURACY: accuracy,
+            "eval-num-examples": len(self.domain.test),
+        }
 
     def recorder(self, config: Settings) -> Recorder | None:
         """Return the recorder of this round's steps, if there is one."""
@@ -179,7 +171,7 @@ class DomainClient(NumPyFace):
 
     def training_in(self, config: Settings) -> LocalTraining:
         """Return how the client trains in a round: its learning rate, times the server's factor."""
-        factor = config.get(LEARNING_RATE_FACTOR, 1.0)
+        factor = config.get(protocol.LEARNING_RATE_FACTOR, 1.0)
         return replace(self.training, learning_rate=self.training.learning_rate * factor)
 
     def load(self, model: Layers) -> None:
@@ -197,7 +189,7 @@ class DomainClient(NumPyFace):
     @contextmanager
     def drawing(self, phase: str, config: Settings) -> Iterator[torch.Generator]:
         """Have all randomness inside follow from the seed, the phase, the round and the domain."""
-        seed = derive_seed(self._seed, phase, config.get(SERVER_ROUND, 0), self.domain.name)
+        seed = derive_seed(self._seed, phase, config.get(protocol.SERVER_ROUND, 0), self.domain.name)
         with repeatable(seed, self._threads, self.domain.train.y.device):
             yield torch.Generator().manual_seed(seed)
 
