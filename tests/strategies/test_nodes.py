@@ -9,7 +9,7 @@ from handmade import HandMade, initial, moves
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
 from fda_flower.strategies import FedAvg, FedGP
-from fda_flower.strategies.roster import ASK_AGAIN_SECONDS, Roster
+from fda_flower.strategies.nodes import ASK_AGAIN_SECONDS, Roster
 
 
 def federation(*nodes, **info):
