@@ -4,9 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fda_flower.aggregation import Layers, Update, mean_update
-from fda_flower.records import Record
+from fda_flower.aggregation import mean_update
 from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.strategies.hooks import Aggregated
+from fda_flower.strategies.round import Round
+from fda_flower.strategies.validation import ClientUpdate
 
 
 class TargetOnly(DomainAdaptationStrategy):
@@ -20,9 +22,9 @@ class TargetOnly(DomainAdaptationStrategy):
 
     trains: frozenset[str] = frozenset({"target"})
 
-    def combine(
-        self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record
-    ) -> Layers:
-        """The target's model."""
-        assert target is not None, "the base class holds the model without the target"
-        return mean_update(model, [target], np.ones(1))
+    def aggregate(
+        self, round: Round, target: ClientUpdate | None, sources: Mapping[str, ClientUpdate]
+    ) -> Aggregated:
+        """Return the target's model."""
+        assert target is not None, "the base class holds the round without the target"
+        return Aggregated(mean_update(round.model, [target], np.ones(1)))
