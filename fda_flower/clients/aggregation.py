@@ -1,6 +1,6 @@
 """The target combines a round's updates in the server's place: what a mod of its app does."""
 
-import logging
+from logging import INFO
 from typing import Any
 
 import numpy as np
@@ -8,23 +8,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.logger import log
 
+from fda_flower import protocol
 from fda_flower.aggregation import AdaptiveRule, BatchUpdates, CountSketch, Layers, Update
-from fda_flower.protocol import (
-    AGGREGATE,
-    AGGREGATED_ON,
-    ARRAYS,
-    BATCH_UPDATES,
-    CONFIG,
-    INFO,
-    LEARNING_RATE,
-    METRICS,
-    NUM_EXAMPLES,
-    NUM_STEPS,
-    SKETCH_SEED,
-    SKETCH_SIZE,
-    to_layers,
-    to_record,
-)
+from fda_flower.protocol import to_layers, to_record
 
 
 def aggregate_on_target(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -39,11 +25,11 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     >>> from flwr.clientapp import ClientApp
     >>> app = ClientApp(mods=[aggregate_on_target])
     """
-    if AGGREGATE not in message.content.config_records:
+    if protocol.AGGREGATE not in message.content.config_records:
         return call_next(message, context)
-    asked = message.content.config_records[AGGREGATE]
-    config = message.content.config_records.get(CONFIG, ConfigRecord())
-    model = to_layers(message.content.array_records[ARRAYS])
+    asked = message.content.config_records[protocol.AGGREGATE]
+    config = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
+    model = to_layers(message.content.array_records[protocol.ARRAYS])
     sources = [
         _update(model, message.content.array_records.pop(f"source.{i}"), asked, i)
         for i in range(len(_list(asked, "domains")))
@@ -56,11 +42,11 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     rule = AdaptiveRule.from_text(str(asked["weighing"]))
     result = rule(model, target, sources, np.array(_list(asked, "betas"), dtype=np.float64), batches)
     for domain, beta, fallback in zip(_list(asked, "domains"), result.betas, result.fallbacks, strict=True):
-        log(logging.INFO, "β of %s: %.4g%s", domain, beta, f" (fixed: {fallback})" if fallback else "")
-    reply.content[ARRAYS] = to_record(result.model)
-    reply.content.pop(BATCH_UPDATES, None)
-    info = dict(reply.content.config_records.get(INFO, {}))
-    reply.content[INFO] = ConfigRecord({**info, AGGREGATED_ON: "target"})
+        log(INFO, "β of %s: %.4g%s", domain, beta, f" (fixed: {fallback})" if fallback else "")
+    reply.content[protocol.ARRAYS] = to_record(result.model)
+    reply.content.pop(protocol.BATCH_UPDATES, None)
+    info = dict(reply.content.config_records.get(protocol.INFO, {}))
+    reply.content[protocol.INFO] = ConfigRecord({**info, protocol.AGGREGATED_ON: "target"})
     return reply
 
 
@@ -78,32 +64,35 @@ def _update(model: Layers, record: ArrayRecord, asked: ConfigRecord, i: int) -> 
 
 
 def _own_update(model: Layers, content: RecordDict, asked: ConfigRecord) -> Update:
-    metrics = content.metric_records[METRICS]
-    numbers: dict[str, Any] = {key: metrics.get(key, 0) for key in (NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE)}
+    metrics = content.metric_records[protocol.METRICS]
+    numbers: dict[str, Any] = {
+        key: metrics.get(key, 0)
+        for key in (protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE)
+    }
     return Update.between(
         model,
-        to_layers(content.array_records[ARRAYS]),
-        int(numbers[NUM_EXAMPLES]),
-        int(numbers[NUM_STEPS]),
-        float(numbers[LEARNING_RATE]),
+        to_layers(content.array_records[protocol.ARRAYS]),
+        int(numbers[protocol.NUM_EXAMPLES]),
+        int(numbers[protocol.NUM_STEPS]),
+        float(numbers[protocol.LEARNING_RATE]),
         _list(asked, "buffers"),
     )
 
 
 def _batches(content: RecordDict, target: Update, config: ConfigRecord) -> BatchUpdates | str | None:
     """What this client recorded of its steps; why it cannot be used; None if it was not asked for."""
-    encoding: Any = config.get(BATCH_UPDATES)
+    encoding: Any = config.get(protocol.BATCH_UPDATES)
     if encoding is None:
         return None
-    if BATCH_UPDATES not in content.array_records:
+    if protocol.BATCH_UPDATES not in content.array_records:
         return "the target recorded none"
     sketch = None
     if encoding == "sketch":
-        size, seed = config[SKETCH_SIZE], config[SKETCH_SEED]
+        size, seed = config[protocol.SKETCH_SIZE], config[protocol.SKETCH_SEED]
         sketch = CountSketch(int(str(size)), int(str(seed)))
     length = sum(layer.size for layer in target.parameters.values())
     try:
-        arrays = to_layers(content.array_records[BATCH_UPDATES])
+        arrays = to_layers(content.array_records[protocol.BATCH_UPDATES])
         return BatchUpdates.from_arrays(arrays, encoding, target.steps, length, sketch)
     except ValueError as error:
         return str(error)

@@ -1,6 +1,6 @@
 """What source and target clients share: one domain, one model, one training loop."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -10,8 +10,9 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fda_flower import protocol
 from fda_flower.aggregation import Layers
-from fda_flower.clients.numpy_client import NumPyFace
+from fda_flower.clients.numpy_client import NDArrays, NumPyFace
 from fda_flower.clients.recorder import Recorder
 from fda_flower.clients.training import (
     LocalTraining,
@@ -23,24 +24,7 @@ from fda_flower.clients.training import (
     train,
 )
 from fda_flower.datasets import Domain
-from fda_flower.protocol import (
-    BATCH_UPDATES,
-    EVAL_ACCURACY,
-    EVAL_LOSS,
-    EVALUATE_TRAINED,
-    GUIDANCE,
-    LEARNING_RATE,
-    LEARNING_RATE_FACTOR,
-    NUM_STEPS,
-    PROXIMAL,
-    SERVER_ROUND,
-    TRAIN_LOSS,
-    TUNE,
-    TrainReply,
-    TrainRequest,
-    to_layers,
-    to_record,
-)
+from fda_flower.protocol import TrainReply, TrainRequest, to_layers, to_record
 from fda_flower.seeds import derive_seed
 
 Settings = Mapping[str, Any]
@@ -93,9 +77,8 @@ class DomainClient(NumPyFace):
         """Return ``examples``, the number of labelled samples to train on, and the client's `about`."""
         return {"examples": len(self.domain.train), **self._about}
 
-    @property
     def layers(self) -> dict[str, NDArray[Any]]:
-        """Copies of the model's arrays, in the order of its state dictionary."""
+        """Return copies of the model's arrays, in the order of its state dictionary."""
         return {name: t.detach().cpu().numpy().copy() for name, t in self.model.state_dict().items()}
 
     def answer(self, request: TrainRequest) -> TrainReply:
@@ -107,7 +90,11 @@ class DomainClient(NumPyFace):
 
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train as a request asks; a client with an algorithm of its own overrides this."""
-        return self.train_from(to_layers(request.arrays), request.config)
+        return self.train_from(self.received(request), request.config)
+
+    def received(self, request: TrainRequest) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a request by the names of the state dictionary, whose order they have."""
+        return self._named(to_layers(request.arrays).values())
 
     def train_from(self, model: Layers, config: Settings) -> TrainReply:
         """Train from a model for one round.
@@ -131,22 +118,26 @@ class DomainClient(NumPyFace):
         """
         self.load(model)
         training, recorder = self.training_in(config), self.recorder(config)
-        objective = proximal(self.model, config[PROXIMAL]) if PROXIMAL in config else None
-        part = head_of(self.model) if config.get(TUNE) == "head" else None
+        objective = proximal(self.model, config[protocol.PROXIMAL]) if protocol.PROXIMAL in config else None
+        part = head_of(self.model) if config.get(protocol.TUNE) == "head" else None
         with self.drawing("train", config) as generator:
             on_step = None if recorder is None else recorder.step
             steps, loss = train(self.model, self.domain.train, training, generator, objective, part, on_step)
-        metrics = {NUM_STEPS: steps, LEARNING_RATE: training.learning_rate, TRAIN_LOSS: loss}
+        metrics = {
+            protocol.NUM_STEPS: steps,
+            protocol.LEARNING_RATE: training.learning_rate,
+            protocol.TRAIN_LOSS: loss,
+        }
         records: dict[str, Layers] = {}
         if recorder is not None:
-            records[BATCH_UPDATES] = recorder.arrays()
-        trained = self.layers
-        if config.get(EVALUATE_TRAINED):
+            records[protocol.BATCH_UPDATES] = recorder.arrays()
+        trained = self.layers()
+        if config.get(protocol.EVALUATE_TRAINED):
             metrics |= self.evaluation(config)
-        if config.get(GUIDANCE):
+        if config.get(protocol.GUIDANCE):
             self.train_on("guidance", config)
             parameters = self.model.named_parameters(remove_duplicate=False)
-            records[GUIDANCE] = {name: p.detach().cpu().numpy() for name, p in parameters}
+            records[protocol.GUIDANCE] = {name: p.detach().cpu().numpy() for name, p in parameters}
         return TrainReply(trained, len(self.domain.train), metrics, records)
 
     def train_on(self, phase: str, config: Settings, objective: Objective | None = None) -> None:
@@ -154,16 +145,20 @@ class DomainClient(NumPyFace):
         with self.drawing(phase, config) as generator:
             train(self.model, self.domain.train, self.training_in(config), generator, objective)
 
-    def evaluate_model(self, model: Layers, config: Settings) -> tuple[float, int, float]:
+    def evaluate_model(self, arrays: NDArrays, config: Settings) -> tuple[float, int, float]:
         """Return loss, number of examples and accuracy of a model on the domain's test set."""
-        self.load(model)
+        self.load(self._named(arrays))
         loss, accuracy = self._evaluate(config)
         return loss, len(self.domain.test), accuracy
 
     def evaluation(self, config: Settings) -> dict[str, float]:
         """Return the metrics of the model as it is on the domain's test set, for a train reply."""
         loss, accuracy = self._evaluate(config)
-        return {EVAL_LOSS: loss, EVAL_ACCURACY: accuracy, "eval-num-examples": len(self.domain.test)}
+        return {
+            protocol.EVAL_LOSS: loss,
+            protocol.EVAL_ACCURACY: accuracy,
+            "eval-num-examples": len(self.domain.test),
+        }
 
     def recorder(self, config: Settings) -> Recorder | None:
         """Return the recorder of this round's steps, if there is one."""
@@ -176,7 +171,7 @@ class DomainClient(NumPyFace):
 
     def training_in(self, config: Settings) -> LocalTraining:
         """Return how the client trains in a round: its learning rate, times the server's factor."""
-        factor = config.get(LEARNING_RATE_FACTOR, 1.0)
+        factor = config.get(protocol.LEARNING_RATE_FACTOR, 1.0)
         return replace(self.training, learning_rate=self.training.learning_rate * factor)
 
     def load(self, model: Layers) -> None:
@@ -194,9 +189,12 @@ class DomainClient(NumPyFace):
     @contextmanager
     def drawing(self, phase: str, config: Settings) -> Iterator[torch.Generator]:
         """Have all randomness inside follow from the seed, the phase, the round and the domain."""
-        seed = derive_seed(self._seed, phase, config.get(SERVER_ROUND, 0), self.domain.name)
+        seed = derive_seed(self._seed, phase, config.get(protocol.SERVER_ROUND, 0), self.domain.name)
         with repeatable(seed, self._threads, self.domain.train.y.device):
             yield torch.Generator().manual_seed(seed)
+
+    def _named(self, arrays: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return dict(zip(self.model.state_dict(), arrays, strict=True))
 
     def _evaluate(self, config: Settings) -> tuple[float, float]:
         with self.drawing("test", config) as generator:

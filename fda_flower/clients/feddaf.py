@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers, blend, functional_distance, gradient_similarity
 from fda_flower.clients.target import TargetClient
 from fda_flower.clients.training import mean_gradient
-from fda_flower.protocol import ADAPTED, MU, PERSONAL, TrainReply, TrainRequest, to_layers
+from fda_flower.protocol import ADAPTED, MU, PERSONAL, TrainReply, TrainRequest
 
 
 class FedDAFTarget(TargetClient):
@@ -32,7 +32,7 @@ class FedDAFTarget(TargetClient):
         """
         if MU not in request.config:
             return super().local_train(request)
-        adapted, blended = self._adapt(to_layers(request.arrays), request.config)
+        adapted, blended = self._adapt(self.received(request), request.config)
         reply = self.train_from(adapted, request.config)
         self.keep(PERSONAL, reply.arrays)
         return replace(

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from flwr.app import ArrayRecord
 from flwr.client import NumPyClient
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.protocol import TrainReply, TrainRequest, to_record
+from fda_flower.protocol import TrainReply, TrainRequest
 
 NDArrays = list[NDArray[Any]]
 
@@ -18,22 +19,21 @@ NDArrays = list[NDArray[Any]]
 class NumPyFace(NumPyClient):
     """Translates a `NumPyClient`'s lists of arrays into requests, and replies into lists of arrays."""
 
-    @property
     @abstractmethod
     def layers(self) -> Layers:
-        """The model's arrays, in the order of its state dictionary."""
+        """Return copies of the model's arrays, in the order of its state dictionary."""
 
     @abstractmethod
     def answer(self, request: TrainRequest) -> TrainReply:
         """Train as a request asks."""
 
     @abstractmethod
-    def evaluate_model(self, model: Layers, config: Mapping[str, Any]) -> tuple[float, int, float]:
-        """Return loss, number of examples and accuracy of a model."""
+    def evaluate_model(self, arrays: NDArrays, config: Mapping[str, Any]) -> tuple[float, int, float]:
+        """Return loss, number of examples and accuracy of a model, in the order of its state dictionary."""
 
     def get_parameters(self, config: dict[str, Any]) -> NDArrays:
         """Return copies of the model's arrays, in the order of its state dictionary."""
-        return list(self.layers.values())
+        return list(self.layers().values())
 
     def fit(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[NDArrays, int, dict[str, Any]]:
         """Train from the server's model for one round.
@@ -51,17 +51,14 @@ class NumPyFace(NumPyClient):
             The trained model, the number of examples, and the metrics of the reply. A `NumPyClient` has no
             other place for arrays beside the model: they are metrics ``RECORD.NAME`` in NumPy's file format.
         """
-        reply = self.answer(TrainRequest(to_record(self._named(parameters)), config))
+        reply = self.answer(TrainRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
         packed = {k: v for record, arrays in reply.records.items() for k, v in pack(record, arrays).items()}
         return list(reply.arrays.values()), reply.examples, {**reply.metrics, **packed}
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
         """Return loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""
-        loss, examples, accuracy = self.evaluate_model(self._named(parameters), config)
+        loss, examples, accuracy = self.evaluate_model(parameters, config)
         return loss, examples, {"accuracy": accuracy}
-
-    def _named(self, parameters: NDArrays) -> dict[str, NDArray[Any]]:
-        return dict(zip(self.layers, map(np.asarray, parameters), strict=True))
 
 
 def pack(record: str, arrays: Layers) -> dict[str, bytes]:

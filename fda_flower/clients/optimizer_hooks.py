@@ -9,11 +9,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
+from fda_flower import protocol
 from fda_flower.aggregation import find_buffers
 from fda_flower.clients.numpy_client import pack
 from fda_flower.clients.recorder import make_recorder
 from fda_flower.errors import ConfigError
-from fda_flower.protocol import BATCH_UPDATES, LEARNING_RATE, METRICS, NUM_STEPS, to_layers, to_record
+from fda_flower.protocol import to_layers, to_record
 
 Train = Callable[[Message, Context], Message]
 
@@ -55,15 +56,15 @@ class RecordedUpdates:
             steps, if the server asked for them, into an `ArrayRecord` ``batch-updates``. Or the metrics that
             a `NumPyClient` returns of ``fit``, served by `fda_flower.clients.serve`.
         """
-        numbers = {NUM_STEPS: self.steps, LEARNING_RATE: self.learning_rate}
+        numbers = {protocol.NUM_STEPS: self.steps, protocol.LEARNING_RATE: self.learning_rate}
         arrays = {} if self._recorder is None else self._recorder.arrays()
         if isinstance(reply, dict):
-            reply |= numbers | pack(BATCH_UPDATES, arrays)
+            reply |= numbers | pack(protocol.BATCH_UPDATES, arrays)
             return
-        metrics = reply.metric_records.get(METRICS, MetricRecord())
-        reply[METRICS] = MetricRecord({**metrics, **numbers})
+        metrics = reply.metric_records.get(protocol.METRICS, MetricRecord())
+        reply[protocol.METRICS] = MetricRecord({**metrics, **numbers})
         if arrays:
-            reply[BATCH_UPDATES] = to_record(arrays)
+            reply[protocol.BATCH_UPDATES] = to_record(arrays)
 
 
 @overload
@@ -135,14 +136,16 @@ def _recording(
 def _decorated(train: Train) -> Train:
     @wraps(train)
     def recorded(message: Message, context: Context) -> Message:
-        settings = (record for record in message.content.config_records.values() if BATCH_UPDATES in record)
+        settings = (
+            record for record in message.content.config_records.values() if protocol.BATCH_UPDATES in record
+        )
         config = next(settings, ConfigRecord())
         arrays = next(iter(message.content.array_records.values()))
         found: list[tuple[Optimizer, RecordedUpdates]] = []
 
         def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             if not found:
-                if BATCH_UPDATES in config:
+                if protocol.BATCH_UPDATES in config:
                     _check_shapes(optimizer, arrays)
                 found.append((optimizer, stack.enter_context(_recording(optimizer, config))))
             if optimizer is not found[0][0]:

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fda_flower import protocol
 from fda_flower.aggregation import CountSketch
 from fda_flower.errors import unknown
-from fda_flower.protocol import BATCH_UPDATES, SKETCH_SEED, SKETCH_SIZE
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -163,7 +163,7 @@ def make_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Re
         Of the message: ``batch-updates`` (``"norms"``, ``"sketch"`` or ``"full"``; absent for none) and,
         with ``"sketch"``, ``sketch-size`` and ``sketch-seed``.
     """
-    encoding = config.get(BATCH_UPDATES)
+    encoding = config.get(protocol.BATCH_UPDATES)
     if encoding is None:
         return None
     if encoding not in RECORDERS:
@@ -172,7 +172,7 @@ def make_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Re
 
 
 def _sketch_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Recorder:
-    sketch = CountSketch(int(config[SKETCH_SIZE]), int(config[SKETCH_SEED]))
+    sketch = CountSketch(int(config[protocol.SKETCH_SIZE]), int(config[protocol.SKETCH_SEED]))
     return SketchRecorder(parameters, sketch)
 
 

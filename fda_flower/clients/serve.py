@@ -1,6 +1,7 @@
 """Serve a `NumPyClient` from a Message-API `ClientApp`, and answer the strategies' role query."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from logging import ERROR
 from typing import Any
 
@@ -12,10 +13,11 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common.logger import log
 
+from fda_flower import protocol
 from fda_flower.clients.aggregation import aggregate_on_target
 from fda_flower.clients.numpy_client import NumPyFace, unpack
 from fda_flower.errors import FdaError
-from fda_flower.protocol import GLOBAL, INFO, METRICS, NUM_EXAMPLES, TrainReply, TrainRequest, read_request
+from fda_flower.protocol import TrainReply, TrainRequest, read_request
 
 
 def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = None) -> ClientApp:
@@ -47,17 +49,19 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
     def train(message: Message, context: Context) -> Message:
         client, request = make(context), read_request(message.content)
         content = _answer(client, request).content()
-        content[INFO] = _info(client, context)
+        content[protocol.INFO] = _info(client, context)
         return Message(content, reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         client, request = make(context), read_request(message.content)
         numbers = _evaluation(client, request.arrays, request.config)
-        if GLOBAL in request.records:
-            second = _evaluation(client, request.records[GLOBAL], request.config)
-            numbers |= {f"{key}-global": value for key, value in second.items() if key != NUM_EXAMPLES}
-        return Message(RecordDict({METRICS: MetricRecord(numbers)}), reply_to=message)
+        if protocol.GLOBAL in request.records:
+            second = _evaluation(client, request.records[protocol.GLOBAL], request.config)
+            numbers |= {
+                f"{key}-global": value for key, value in second.items() if key != protocol.NUM_EXAMPLES
+            }
+        return Message(RecordDict({protocol.METRICS: MetricRecord(numbers)}), reply_to=message)
 
     answer_role_query(app, make)
     return app
@@ -101,7 +105,7 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
             log(ERROR, "This node cannot take part", exc_info=error)
             info = _info(None, context)
             info["problem"] = str(error) if isinstance(error, FdaError) else repr(error)
-        return Message(RecordDict({INFO: info}), reply_to=message)
+        return Message(RecordDict({protocol.INFO: info}), reply_to=message)
 
 
 def _info(client: Any, context: Context) -> ConfigRecord:
@@ -116,16 +120,17 @@ def _info(client: Any, context: Context) -> ConfigRecord:
 
 def _answer(client: Any, request: TrainRequest) -> TrainReply:
     """Return a client's reply; another author's `NumPyClient` has further arrays in its metrics."""
-    if isinstance(client, NumPyFace):
-        return client.answer(request)
+    if isinstance(client, NumPyFace) and type(client).fit is NumPyFace.fit:
+        reply = client.answer(request)
+        return replace(reply, arrays=dict(zip(request.arrays, reply.arrays.values(), strict=True)))
     parameters, examples, metrics = client.fit(request.arrays.to_numpy_ndarrays(), dict(request.config))
     arrays = dict(zip(request.arrays, map(np.asarray, parameters), strict=True))
-    return TrainReply(arrays, examples, _numbers(metrics), unpack(metrics))
+    return TrainReply(arrays, int(examples), _numbers(metrics), unpack(metrics))
 
 
 def _evaluation(client: Any, arrays: Any, config: Mapping[str, Any]) -> dict[str, MetricRecordValues]:
     loss, examples, metrics = client.evaluate(arrays.to_numpy_ndarrays(), dict(config))
-    return _numbers({"loss": float(loss), NUM_EXAMPLES: examples, **metrics})
+    return _numbers({"loss": float(loss), protocol.NUM_EXAMPLES: examples, **metrics})
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, MetricRecordValues]:

@@ -9,6 +9,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flwr.common.logger import log
 from numpy.typing import NDArray
 
+from fda_flower import protocol
 from fda_flower.aggregation import (
     ENCODINGS,
     AdaptiveResult,
@@ -20,25 +21,19 @@ from fda_flower.aggregation import (
     mean_update,
 )
 from fda_flower.errors import ConfigError
-from fda_flower.protocol import (
-    AGGREGATE,
-    AGGREGATED_ON,
-    ARRAYS,
-    BATCH_UPDATES,
-    LEARNING_RATE,
-    NUM_STEPS,
-    SKETCH_SEED,
-    SKETCH_SIZE,
+from fda_flower.protocol import to_record
+from fda_flower.strategies.base import (
+    Aggregated,
+    BadReplyError,
+    ClientUpdate,
+    CommonOptions,
+    DomainAdaptationStrategy,
+    Node,
+    Record,
+    Round,
+    Sources,
     TrainRequest,
-    to_record,
 )
-from fda_flower.records import Record
-from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.hooks import Aggregated
-from fda_flower.strategies.nodes import Node
-from fda_flower.strategies.round import Round
-from fda_flower.strategies.validation import BadReplyError, ClientUpdate
 
 Beta = float | Sequence[float] | Mapping[str, float]
 """β for all sources, or one for each: in the order of their domains' names, or by domain."""
@@ -143,19 +138,19 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         rule = self._rule.rule
         if rule.needs_scale:
             remedy = f"{rule} needs num-steps and learning-rate of every client"
-            request = request.adding(requires={NUM_STEPS: remedy, LEARNING_RATE: remedy})
+            request = request.adding(requires={protocol.NUM_STEPS: remedy, protocol.LEARNING_RATE: remedy})
         if self.asks_again:
-            request = request.adding(expects={ARRAYS: "model"})
+            request = request.adding(expects={protocol.ARRAYS: "model"})
         if not (self.auto and node.is_target):
             return request
-        asked: dict[str, Any] = {BATCH_UPDATES: self._encoding}
+        asked: dict[str, Any] = {protocol.BATCH_UPDATES: self._encoding}
         if self._encoding == "sketch":
-            asked |= {SKETCH_SIZE: self._sketch_size, SKETCH_SEED: round.number}
-        return request.adding(config=asked, expects={} if self.asks_again else {BATCH_UPDATES: "any"})
+            asked |= {protocol.SKETCH_SIZE: self._sketch_size, protocol.SKETCH_SEED: round.number}
+        return request.adding(
+            config=asked, expects={} if self.asks_again else {protocol.BATCH_UPDATES: "any"}
+        )
 
-    def aggregate(
-        self, round: Round, target: ClientUpdate | None, sources: Mapping[str, ClientUpdate]
-    ) -> Aggregated:
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Weigh the sources, and apply the rule."""
         betas = np.array([self._beta_of(domain) for domain in sources])
         if self.asks_again:
@@ -180,11 +175,11 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
     def _read_batches(self, target: ClientUpdate, round: Round) -> BatchUpdates | str:
         if target.factor != 1:
             return "the target's update was clipped, its batch updates do not fit it"
-        if BATCH_UPDATES in target.faults:
-            return target.faults[BATCH_UPDATES]
+        if protocol.BATCH_UPDATES in target.faults:
+            return target.faults[protocol.BATCH_UPDATES]
         try:
             return BatchUpdates.from_arrays(
-                target.extra[BATCH_UPDATES],
+                target.extra[protocol.BATCH_UPDATES],
                 self._encoding,
                 target.steps,
                 sum(layer.size for layer in target.parameters.values()),
@@ -197,9 +192,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         """The fixed β of a source; of one that came later, and has none, 0."""
         return self.beta if isinstance(self.beta, float) else self._betas.get(domain, 0.0)
 
-    def _aggregate_on_target(
-        self, round: Round, sources: Mapping[str, ClientUpdate], betas: NDArray[np.float64]
-    ) -> Layers:
+    def _aggregate_on_target(self, round: Round, sources: Sources, betas: NDArray[np.float64]) -> Layers:
         """Have the target train and aggregate; the new model is its reply."""
         node = round.target
         if node is None:
@@ -208,20 +201,20 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         remedy = "it did not aggregate, since its app lacks the mod aggregate_on_target"
         request = self._train_request(node, round).adding(
             records=forwarded(self._rule, list(buffers), sources, betas.tolist()),
-            requires={AGGREGATED_ON: remedy},
+            requires={protocol.AGGREGATED_ON: remedy},
         )
         target, _ = round.exchange({node: request})
         if target is None:
             raise BadReplyError("no usable reply of the target")
         if target.factor != 1:
             return mean_update(round.model, [target], np.ones(1))
-        return target.extra[ARRAYS]
+        return target.extra[protocol.ARRAYS]
 
 
 def forwarded(
     rule: AdaptiveRule,
     buffers: Sequence[str],
-    sources: Mapping[str, ClientUpdate],
+    sources: Sources,
     betas: Sequence[float],
 ) -> dict[str, ArrayRecord | ConfigRecord]:
     """Return the records by which the target aggregates the sources' models in the server's place.
@@ -244,9 +237,9 @@ def forwarded(
         "buffers": list(buffers),
     }
     records: dict[str, ArrayRecord | ConfigRecord] = {
-        f"source.{i}": to_record(update.extra[ARRAYS]) for i, update in enumerate(updates)
+        f"source.{i}": to_record(update.extra[protocol.ARRAYS]) for i, update in enumerate(updates)
     }
-    return {AGGREGATE: ConfigRecord({**columns, "weighing": rule.to_text()}), **records}
+    return {protocol.AGGREGATE: ConfigRecord({**columns, "weighing": rule.to_text()}), **records}
 
 
 def _record_estimate(entry: Record, result: AdaptiveResult, i: int) -> None:

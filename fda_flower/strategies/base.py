@@ -26,15 +26,23 @@ from fda_flower.protocol import (
 )
 from fda_flower.records import Record, RoundRecord, headline
 from fda_flower.run_folder import Checkpoint, RunFolder, check_same_model
-from fda_flower.strategies.hooks import Aggregated, MethodHooks
+from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.round import Channel, Round, Updates, drain
 from fda_flower.strategies.validation import (
     BadReplyError,
+    ClientUpdate,
     NormLimit,
     OnLargeUpdate,
     check_finite,
 )
+
+# fmt: off
+__all__ = ["Aggregated", "BadReplyError", "ClientUpdate", "CommonOptions", "DomainAdaptationStrategy", "Node",
+           "Record", "Round", "Sources", "TrainRequest"]
+# fmt: on
+"""What the file of a method needs."""
 
 
 class DomainAdaptationStrategy(MethodHooks, Strategy):

@@ -1,15 +1,17 @@
 """FedAvg, with the target as one client among the others."""
 
-from collections.abc import Mapping
 from typing import Unpack
 
 from fda_flower.aggregation import SourceWeights, mean_update, source_weights
-from fda_flower.records import Record
-from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.hooks import Aggregated
-from fda_flower.strategies.round import Round
-from fda_flower.strategies.validation import ClientUpdate
+from fda_flower.strategies.base import (
+    Aggregated,
+    ClientUpdate,
+    CommonOptions,
+    DomainAdaptationStrategy,
+    Record,
+    Round,
+    Sources,
+)
 
 
 class FedAvg(DomainAdaptationStrategy):
@@ -34,9 +36,7 @@ class FedAvg(DomainAdaptationStrategy):
         """Return what defines the strategy."""
         return {**super().settings(), "weights": self._weights}
 
-    def aggregate(
-        self, round: Round, target: ClientUpdate | None, sources: Mapping[str, ClientUpdate]
-    ) -> Aggregated:
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Return the weighted mean."""
         clients = [client for client in (target, *sources.values()) if client is not None]
         return Aggregated(mean_update(round.model, clients, source_weights(clients, self._weights)))

@@ -4,12 +4,9 @@ from typing import Literal, Unpack
 
 from fda_flower.aggregation import SourceWeights
 from fda_flower.errors import ConfigError
-from fda_flower.protocol import TUNE, TrainRequest
-from fda_flower.records import Record
-from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.protocol import TUNE
+from fda_flower.strategies.base import CommonOptions, Node, Record, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
-from fda_flower.strategies.nodes import Node
-from fda_flower.strategies.round import Round
 
 
 class FedAvgFT(FedAvg):

@@ -1,29 +1,24 @@
 """FedDAF: the sources' model and the target's own, blended on the target by their functional distance."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Unpack
 
+from fda_flower import protocol
 from fda_flower.aggregation import SourceWeights, mean_update, source_weights
 from fda_flower.errors import ConfigError
-from fda_flower.protocol import (
-    ADAPTED,
-    ARRAYS,
-    GLOBAL,
-    MU,
-    PERSONAL,
-    EvaluateRequest,
+from fda_flower.protocol import EvaluateRequest, to_layers
+from fda_flower.strategies.base import (
+    Aggregated,
+    ClientUpdate,
+    CommonOptions,
+    DomainAdaptationStrategy,
+    Node,
+    Record,
+    Round,
+    Sources,
     TrainRequest,
-    to_layers,
 )
-from fda_flower.records import Record
-from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.hooks import Aggregated
-from fda_flower.strategies.nodes import Node
-from fda_flower.strategies.round import Round
-from fda_flower.strategies.validation import ClientUpdate
 
 SOURCES = "sources"
 
@@ -83,16 +78,16 @@ class FedDAF(DomainAdaptationStrategy):
         if not node.is_target:
             return request
         return request.adding(
-            config={MU: self._mu},
-            expects={ADAPTED: "model"},
-            requires={ADAPTED: "FedDAF's target has to be served by fda_flower.clients.FedDAFTarget"},
+            config={protocol.MU: self._mu},
+            expects={protocol.ADAPTED: "model"},
+            requires={
+                protocol.ADAPTED: "FedDAF's target has to be served by fda_flower.clients.FedDAFTarget"
+            },
             measures={"sim": "sim", "theta": "theta", "alpha": "alpha"},
-            keeps={PERSONAL: ARRAYS},
+            keeps={protocol.PERSONAL: protocol.ARRAYS},
         )
 
-    def aggregate(
-        self, round: Round, target: ClientUpdate | None, sources: Mapping[str, ClientUpdate]
-    ) -> Aggregated:
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Average the sources into the next source model; the run's model is the adapted one."""
         assert target is not None, "the base class holds the round without the target"
         entry: Any = round.record["target"]
@@ -103,9 +98,9 @@ class FedDAF(DomainAdaptationStrategy):
         updates = list(sources.values())
         weights = source_weights(updates, self._source_weights)
         before = to_layers(self.state[SOURCES]) if SOURCES in self.state else round.model
-        return Aggregated(target.extra[ADAPTED], {SOURCES: mean_update(before, updates, weights)})
+        return Aggregated(target.extra[protocol.ADAPTED], {SOURCES: mean_update(before, updates, weights)})
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Have the target evaluate the adapted model, and beside it the source model."""
         request = EvaluateRequest(round.arrays, round.config)
-        return replace(request, records={GLOBAL: self.state.get(SOURCES, round.arrays)})
+        return replace(request, records={protocol.GLOBAL: self.state.get(SOURCES, round.arrays)})

@@ -1,6 +1,5 @@
 """FedDWA: a personal model for every client, a mean of all models weighted by closeness to its guidance."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Unpack
 
@@ -16,14 +15,18 @@ from fda_flower.aggregation import (
     personal_model,
 )
 from fda_flower.errors import ConfigError
-from fda_flower.protocol import GUIDANCE, TrainRequest, to_layers
-from fda_flower.records import Record
-from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.hooks import Aggregated
-from fda_flower.strategies.nodes import Node
-from fda_flower.strategies.round import Round
-from fda_flower.strategies.validation import ClientUpdate
+from fda_flower.protocol import GUIDANCE, to_layers
+from fda_flower.strategies.base import (
+    Aggregated,
+    ClientUpdate,
+    CommonOptions,
+    DomainAdaptationStrategy,
+    Node,
+    Record,
+    Round,
+    Sources,
+    TrainRequest,
+)
 
 
 class FedDWA(DomainAdaptationStrategy):
@@ -82,9 +85,7 @@ class FedDWA(DomainAdaptationStrategy):
         )
         return replace(asked, arrays=self._sent(node, round))
 
-    def aggregate(
-        self, round: Round, target: ClientUpdate | None, sources: Mapping[str, ClientUpdate]
-    ) -> Aggregated:
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Make each client's next personal model; the run's model is the target's."""
         assert target is not None, "the base class holds the round without the target"
         nodes = [node for node in round.sources if node.domain in sources]

@@ -7,19 +7,15 @@ from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord
 
+from fda_flower import protocol
 from fda_flower.aggregation import Layers
-from fda_flower.protocol import (
-    EVAL_ACCURACY,
-    EVAL_LOSS,
-    EVALUATE_TRAINED,
-    EvaluateRequest,
-    TrainRequest,
-    to_layers,
-    to_record,
-)
+from fda_flower.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
 from fda_flower.strategies.validation import ClientUpdate
+
+Sources = Mapping[str, ClientUpdate]
+"""Updates of sources by domain, in the order of domains."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +56,7 @@ class MethodHooks(ABC):
     """Settings that make the method what the authors' code does, or what the paper defines."""
 
     @abstractmethod
-    def aggregate(
-        self, round: Round, target: ClientUpdate | None, sources: Mapping[str, ClientUpdate]
-    ) -> Aggregated:
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Return the new global model, and the models to keep beside it.
 
         Nothing of the strategy may be changed here, so that a held round changes nothing.
@@ -73,7 +67,7 @@ class MethodHooks(ABC):
             The round, with the global model; add to its ``record``.
         target : ClientUpdate or None
             The target's update; None where the target does not train.
-        sources : Mapping[str, ClientUpdate]
+        sources : Sources
             The sources' updates by domain, in the order of domains; at least `min_sources`, or none
             where sources do not train.
 
@@ -92,12 +86,12 @@ class MethodHooks(ABC):
             return request
         remedy = (
             "the target has to evaluate what it has trained, where the train message's config has "
-            f"'{EVALUATE_TRAINED}'"
+            f"'{protocol.EVALUATE_TRAINED}'"
         )
         return request.adding(
-            config={EVALUATE_TRAINED: True},
-            requires={EVAL_ACCURACY: remedy},
-            measures={EVAL_ACCURACY: "accuracy", EVAL_LOSS: "loss"},
+            config={protocol.EVALUATE_TRAINED: True},
+            requires={protocol.EVAL_ACCURACY: remedy},
+            measures={protocol.EVAL_ACCURACY: "accuracy", protocol.EVAL_LOSS: "loss"},
         )
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:

@@ -10,18 +10,9 @@ from flwr.app.typing import MetricRecordValues
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
+from fda_flower import protocol
 from fda_flower.aggregation import Layers, find_buffers
-from fda_flower.protocol import (
-    ARRAYS,
-    EVALUATE,
-    NUM_EXAMPLES,
-    TRAIN,
-    Config,
-    EvaluateRequest,
-    Keys,
-    TrainRequest,
-    to_layers,
-)
+from fda_flower.protocol import Config, EvaluateRequest, Keys, TrainRequest, to_layers
 from fda_flower.records import Record, RoundRecord
 from fda_flower.strategies.nodes import Node, match_replies
 from fda_flower.strategies.validation import BadReplyError, ClientUpdate, NormLimit, read_metrics, read_update
@@ -106,11 +97,11 @@ class Round:
     def train_messages(self, requests: Mapping[Node, TrainRequest]) -> Iterable[Message]:
         """Return the messages that carry requests; `collect` reads the replies."""
         self.requests = dict(requests)
-        return self._messages(requests, TRAIN)
+        return self._messages(requests, protocol.TRAIN)
 
     def evaluate_message(self, node: Node, request: EvaluateRequest) -> Iterable[Message]:
         """Return the message that carries a request; `read_evaluation` reads its reply."""
-        return self._messages({node: request}, EVALUATE)
+        return self._messages({node: request}, protocol.EVALUATE)
 
     def exchange(self, requests: Mapping[Node, TrainRequest]) -> Updates:
         """Send further requests in the middle of a round, and return the updates in the replies."""
@@ -148,7 +139,9 @@ class Round:
         try:
             metrics = read_metrics(reply)
             record.update({key: metrics[key] for key in EVALUATION if key in metrics})
-            if others := {key: metrics[key] for key in metrics if key not in (*EVALUATION, NUM_EXAMPLES)}:
+            if others := {
+                key: metrics[key] for key in metrics if key not in (*EVALUATION, protocol.NUM_EXAMPLES)
+            }:
                 record["metrics"] = others
         except BadReplyError as error:
             log(WARNING, "Round %d: the target did not evaluate: %s", self.number, error)
@@ -197,7 +190,7 @@ def rename_arrays(replies: Iterable[Message], keys: Keys) -> Iterator[Message]:
     """Yield the replies with the client's model in the record ``arrays``."""
     for reply in replies:
         if reply.has_content() and keys.arrays in reply.content.array_records:
-            reply.content[ARRAYS] = reply.content.pop(keys.arrays)
+            reply.content[protocol.ARRAYS] = reply.content.pop(keys.arrays)
         yield reply
 
 

@@ -1,15 +1,17 @@
 """Source Only: the sources' FedAvg, evaluated on the target."""
 
-from collections.abc import Mapping
 from typing import Unpack
 
 from fda_flower.aggregation import SourceWeights, mean_update, source_weights
-from fda_flower.records import Record
-from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.hooks import Aggregated
-from fda_flower.strategies.round import Round
-from fda_flower.strategies.validation import ClientUpdate
+from fda_flower.strategies.base import (
+    Aggregated,
+    ClientUpdate,
+    CommonOptions,
+    DomainAdaptationStrategy,
+    Record,
+    Round,
+    Sources,
+)
 
 
 class SourceOnly(DomainAdaptationStrategy):
@@ -35,9 +37,7 @@ class SourceOnly(DomainAdaptationStrategy):
         """Return what defines the strategy."""
         return {**super().settings(), "source-weights": self._source_weights}
 
-    def aggregate(
-        self, round: Round, target: ClientUpdate | None, sources: Mapping[str, ClientUpdate]
-    ) -> Aggregated:
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Return the sources' weighted mean."""
         updates = list(sources.values())
         return Aggregated(mean_update(round.model, updates, source_weights(updates, self._source_weights)))

@@ -1,14 +1,9 @@
 """Target Only: what the target achieves alone."""
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from fda_flower.aggregation import mean_update
-from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.hooks import Aggregated
-from fda_flower.strategies.round import Round
-from fda_flower.strategies.validation import ClientUpdate
+from fda_flower.strategies.base import Aggregated, ClientUpdate, DomainAdaptationStrategy, Round, Sources
 
 
 class TargetOnly(DomainAdaptationStrategy):
@@ -22,9 +17,7 @@ class TargetOnly(DomainAdaptationStrategy):
 
     trains: frozenset[str] = frozenset({"target"})
 
-    def aggregate(
-        self, round: Round, target: ClientUpdate | None, sources: Mapping[str, ClientUpdate]
-    ) -> Aggregated:
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Return the target's model."""
         assert target is not None, "the base class holds the round without the target"
         return Aggregated(mean_update(round.model, [target], np.ones(1)))

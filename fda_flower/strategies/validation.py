@@ -10,18 +10,10 @@ from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.logger import log
 from numpy.typing import NDArray
 
+from fda_flower import protocol
 from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.errors import ConfigError
-from fda_flower.protocol import (
-    ARRAYS,
-    INFO,
-    LEARNING_RATE,
-    METRICS,
-    NUM_EXAMPLES,
-    NUM_STEPS,
-    TRAIN_LOSS,
-    TrainRequest,
-)
+from fda_flower.protocol import TrainRequest
 from fda_flower.records import ClientRecord
 from fda_flower.strategies.nodes import Node
 
@@ -125,15 +117,15 @@ def read_update(
         request requires.
     """
     content = content_of(reply)
-    info = content.config_records.get(INFO)
+    info = content.config_records.get(protocol.INFO)
     if info is not None and info.get("role", node.role) != node.role:
         raise BadReplyError(f"it replied as {info['role']!r}, but its role is '{node.role}'")
-    after = read_arrays(content, ARRAYS)
+    after = read_arrays(content, protocol.ARRAYS)
     _check_model(after, model)
-    examples = read_number(content, NUM_EXAMPLES)
+    examples = read_number(content, protocol.NUM_EXAMPLES)
     if examples <= 0:
         raise BadReplyError(f"num-examples is {examples:g}, it must be above 0")
-    steps, rate = read_number(content, NUM_STEPS, 0), read_number(content, LEARNING_RATE, 0)
+    steps, rate = read_number(content, protocol.NUM_STEPS, 0), read_number(content, protocol.LEARNING_RATE, 0)
     if steps < 0 or rate < 0:
         raise BadReplyError(f"num-steps is {steps:g} and learning-rate {rate:g}, neither may be negative")
     with np.errstate(over="ignore"):
@@ -142,13 +134,13 @@ def read_update(
         if not is_finite(layer):
             raise BadReplyError(f"array '{name}' is so far from the model's that the difference overflows")
     factor = limit.factor(update)
-    _check_required(content, request)
+    _check_required(content, request, update.scale > 0)
     extra, faults = _read_expected(content, request, model, update.parameters)
     entry: dict[str, Any] = {
         "domain": node.domain,
         "examples": update.examples,
         "steps": update.steps,
-        "train-loss": optional_number(content, TRAIN_LOSS),
+        "train-loss": optional_number(content, protocol.TRAIN_LOSS),
     }
     measured = {name: optional_number(content, metric) for metric, name in request.measures.items()}
     entry |= {name: value for name, value in measured.items() if value is not None}
@@ -162,7 +154,9 @@ def read_update(
 def read_metrics(reply: Message | None) -> MetricRecord:
     """Return all metrics of a reply, each a finite number; a `BadReplyError` if one is not."""
     content = content_of(reply)
-    return MetricRecord({key: read_number(content, key) for key in content.metric_records.get(METRICS, {})})
+    return MetricRecord(
+        {key: read_number(content, key) for key in content.metric_records.get(protocol.METRICS, {})}
+    )
 
 
 def content_of(reply: Message | None) -> RecordDict:
@@ -199,7 +193,7 @@ def read_number(content: RecordDict, key: str, default: float | None = None) -> 
 
 def optional_number(content: RecordDict, key: str) -> float | None:
     """Return a finite number of the record ``metrics``, or None if it is not there."""
-    value = content.metric_records.get(METRICS, MetricRecord()).get(key)
+    value = content.metric_records.get(protocol.METRICS, MetricRecord()).get(key)
     if value is None:
         return None
     if not isinstance(value, int | float) or not np.isfinite(value):
@@ -244,14 +238,16 @@ def _like(like: Layers, arrays: Mapping[str, NDArray[Any]], key: str) -> dict[st
     return {name: arrays[name] for name in like}
 
 
-def _check_required(content: RecordDict, request: TrainRequest) -> None:
-    metrics = content.metric_records.get(METRICS, MetricRecord())
-    info = content.config_records.get(INFO, ConfigRecord())
+def _check_required(content: RecordDict, request: TrainRequest, has_scale: bool) -> None:
+    metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
+    info = content.config_records.get(protocol.INFO, ConfigRecord())
     for name, remedy in request.requires.items():
-        value = metrics.get(name, info.get(name))
-        if name in request.expects or (value is not None and name not in (NUM_STEPS, LEARNING_RATE)):
-            continue
-        if value is None or not read_number(content, name) > 0:
+        missing = (
+            not has_scale
+            if name in (protocol.NUM_STEPS, protocol.LEARNING_RATE)
+            else name not in {*metrics, *info}
+        )
+        if missing and name not in request.expects:
             raise BadReplyError(f"it has no '{name}': {remedy}")
 
 

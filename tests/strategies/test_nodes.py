@@ -10,6 +10,10 @@ from handmade import HandMade, initial, moves
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
 from fda_flower.strategies import FedAvg, FedGP
+<<<<<<< HEAD
+=======
+from fda_flower.strategies.nodes import ASK_AGAIN_SECONDS, Roster
+>>>>>>> main
 
 
 def federation(*nodes, **info):
