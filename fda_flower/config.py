@@ -184,8 +184,10 @@ class RunConfig:
 
     def _check_model(self) -> None:
         hidden = {"shape", "classes"}
+        if not self.model_options:
+            return
         options = read_options(
-            f"model '{self.model}'", MODELS[self.model].build, dict(self.model_options), hidden
+            f"model '{self.model}'", MODELS[self.model].builder, dict(self.model_options), hidden
         )
         object.__setattr__(self, "model_options", tuple(sorted(options.items())))
 

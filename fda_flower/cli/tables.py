@@ -12,8 +12,8 @@ from fda_flower.cli.options import DataDir, Device
 from fda_flower.config import OPTION_FIELDS
 from fda_flower.errors import ConfigError
 from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
+from fda_flower.experiments.cell import Progress
 from fda_flower.experiments.definition import RUN_KEYS
-from fda_flower.experiments.experiment import Progress
 from fda_flower.options import split_options
 
 

@@ -66,8 +66,9 @@ class DataSpec:
     def __post_init__(self) -> None:
         if self.dataset not in DATASETS:
             raise unknown("data set", self.dataset, DATASETS)
-        load = DATASETS[self.dataset].load
-        self._read("dataset_options", f"data set '{self.dataset}'", load, "data_dir", "seed")
+        if self.dataset_options:
+            load = DATASETS[self.dataset].loader
+            self._read("dataset_options", f"data set '{self.dataset}'", load, "data_dir", "seed")
         if self.partition not in PARTITIONS:
             raise unknown("partition", self.partition, PARTITIONS)
         self._read("partition_options", f"partition '{self.partition}'", PARTITIONS[self.partition])
