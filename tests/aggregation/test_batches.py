@@ -1,5 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fda_flower.aggregation import ENCODINGS, BatchUpdates, CountSketch
 from fda_flower.aggregation.layers import BLOCK
@@ -178,3 +182,102 @@ def test_products_do_not_depend_on_memory_order():
     ]:
         products = BatchUpdates(np.zeros(3), full=other_rows).products({"w": other_layer})
         np.testing.assert_allclose(products, plain, rtol=1e-13)
+
+
+# --- The sum of the steps -------------------------------------------------------------------------------
+
+UPDATE = np.array([0.5, 0.4, 0.3])
+STEPS = [[0.2, 0.0, 0.1], [0.0, 0.1, 0.1], [0.3, 0.3, 0.1]]
+
+
+@pytest.mark.parametrize("form", ENCODINGS)
+@given(
+    rows=st.lists(
+        st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3).filter(any), min_size=1, max_size=6
+    )
+)
+@settings(derandomize=True, deadline=None)
+def test_steps_fit_the_update_that_they_make(make_target, form, rows):
+    target, batches = make_target(rows, 0.1, CountSketch(64, 0), form)
+    batches.check_sum(target.parameters)
+
+
+@pytest.mark.parametrize("form", ENCODINGS)
+def test_steps_that_are_too_short_do_not_fit(make_target, form):
+    _, batches = make_target(STEPS, 0.1, CountSketch(64, 0), form)
+    with pytest.raises(ValueError, match="do not fit the target's update: Σ‖δ_j‖ < ‖Δ_T‖"):
+        batches.check_sum({"w": 10 * UPDATE})
+
+
+@pytest.mark.parametrize("form", ["sketch", "full"])
+def test_steps_of_another_update_do_not_fit(make_target, form):
+    _, batches = make_target(STEPS, 0.1, CountSketch(64, 0), form)
+    with pytest.raises(ValueError, match="do not sum up to it"):
+        batches.check_sum({"w": -UPDATE})
+
+
+def test_norms_fit_an_update_that_is_longer_by_rounding_and_no_other(make_target):
+    # Four steps of length 3 reach 12, and a thousandth more.
+    _, batches = make_target([[1, 2, 2]] * 4, 0.1, form="norms")
+    batches.check_sum({"w": 1.0009 * np.array([4.0, 8.0, 8.0])})
+    with pytest.raises(ValueError, match="Σ‖δ_j‖ < ‖Δ_T‖"):
+        batches.check_sum({"w": 1.0011 * np.array([4.0, 8.0, 8.0])})
+
+
+@pytest.mark.parametrize("form", ["sketch", "full"])
+def test_a_sum_may_be_off_by_rounding_and_no_more(make_target, form):
+    # Four steps of length 5, forth and back: the sum may be off by a thousandth of 20. No two of the
+    # elements share a bucket, so that the sketch's lengths are exact.
+    sketch = CountSketch(64, 0)
+    _, batches = make_target([[3, 4, 0], [-3, -4, 0]] * 2, 0.1, sketch, form)
+    batches.check_sum({"w": np.array([0.0, 0.0, 0.019])})
+    with pytest.raises(ValueError, match="do not sum up to it"):
+        batches.check_sum({"w": np.array([0.0, 0.0, 0.021])})
+
+
+def test_a_gap_between_the_steps_and_the_update_counts_in_every_layer_and_block(make_target):
+    length = BLOCK + 2
+    _, batches = make_target(np.ones((2, length)), 0.1)
+    update = {"a": np.full(1, 2.0), "b": np.full(length - 2, 2.0), "c": np.full(1, 2.0)}
+    batches.check_sum(update)
+    for name, place in (("a", 0), ("b", 0), ("b", -1), ("c", 0)):
+        spoilt = {layer: array.copy() for layer, array in update.items()}
+        spoilt[name][place] -= 1.0  # the slack is a thousandth of 2·√8194, so 0.18
+        with pytest.raises(ValueError, match="do not sum up to it"):
+            batches.check_sum(spoilt)
+
+
+@pytest.mark.parametrize(
+    ("factor", "fits"), [(0.9989, False), (0.9991, True), (1.0009, True), (1.0011, False)]
+)
+def test_whole_steps_have_the_norms_that_were_sent(make_target, factor, fits):
+    target, batches = make_target([[3, 4, 0], [3, -4, 0]], 0.1)
+    batches = replace(batches, squared_norms=np.array([25.0, 25.0 / factor]))
+    if fits:
+        batches.check_sum(target.parameters)
+    else:
+        with pytest.raises(ValueError, match="do not have the norms"):
+            batches.check_sum(target.parameters)
+
+
+@pytest.mark.parametrize(("factor", "fits"), [(0.49, False), (0.51, True), (1.49, True), (1.51, False)])
+def test_sketches_have_the_norms_that_were_sent_within_ten_standard_deviations(make_target, factor, fits):
+    # 10·√(2/800) = 0.5. One element has the square in the sketch that it has in the model.
+    target, batches = make_target([[4], [-2]], 0.1, CountSketch(800, 0), "sketch")
+    batches = replace(batches, squared_norms=np.array([16.0 / factor, 4.0]))
+    if fits:
+        batches.check_sum(target.parameters)
+    else:
+        with pytest.raises(ValueError, match="do not have the norms"):
+            batches.check_sum(target.parameters)
+
+
+@pytest.mark.parametrize("form", ["sketch", "full"])
+def test_steps_that_sum_up_to_the_update_but_are_longer_than_they_say_are_refused(make_target, form):
+    target, batches = make_target(STEPS, 0.1, CountSketch(800, 0), form)
+    name = {"sketch": "sketches", "full": "full"}[form]
+    rows = getattr(batches, name).copy()
+    rows[0] += 100
+    rows[1] -= 100
+    with pytest.raises(ValueError, match="do not have the norms"):
+        replace(batches, **{name: rows}).check_sum(target.parameters)

@@ -354,12 +354,19 @@ def test_equal_steps_have_no_variance_and_betas_of_zero(make_target, make_update
     assert [rule(e) for rule in BETA_RULES] == pytest.approx([0, 0, 0], abs=1e-9)
 
 
-@pytest.mark.parametrize("factor", [1 - 1e-7, 1 + 1e-7])
+@pytest.mark.parametrize("factor", [1 - 9e-4, 1 - 1e-7, 1 + 1e-7])
 def test_norms_that_are_off_by_rounding_are_no_error(make_target, make_update, factor):
     target, batches = make_target([[1, 2, 2]] * 4, 0.1)
     batches = replace(batches, squared_norms=batches.squared_norms * factor)
     e = estimate_one(target, make_update([3, 0, 0], steps=1, rate=1), batches)
     assert 0 <= e.sigma2 < 1e-4
+
+
+def test_norms_that_are_off_by_more_than_rounding_are_an_error(make_target, make_update):
+    target, batches = make_target([[1, 2, 2]] * 4, 0.1)
+    batches = replace(batches, squared_norms=batches.squared_norms * (1 - 1.1e-3))
+    with pytest.raises(ValueError, match="do not fit the target's update"):
+        estimate_one(target, make_update([3, 0, 0], steps=1, rate=1), batches)
 
 
 def test_a_zero_source_has_a_distance_but_no_direction(make_target, make_update):

@@ -81,6 +81,19 @@ def test_scale_is_zero_if_the_client_did_not_say(make_update):
     assert make_update([1, 2, 3]).scale == 0
 
 
+def test_norm_is_that_of_all_layers_as_one_vector(make_update):
+    assert make_update({"a": [3.0], "b": [[0.0, 4.0]]}).norm == 5.0
+
+
+def test_scaled_multiplies_the_parameters_alone(make_update):
+    update = make_update({"a": [3.0], "b": [[0.0, 4.0]]}, buffers={"n": np.array(3)}, examples=7, steps=2)
+    half = update.scaled(0.5)
+    assert {name: layer.tolist() for name, layer in half.parameters.items()} == {"a": [1.5], "b": [[0, 2]]}
+    assert half.parameters["b"].dtype == np.float32
+    assert half.buffers is update.buffers
+    assert (half.examples, half.steps) == (7, 2)
+
+
 def test_source_weights_by_examples(make_update):
     sources = [make_update([0, 0, 0], examples=n) for n in (30, 10, 60)]
     assert source_weights(sources).tolist() == [0.3, 0.1, 0.6]
