@@ -1,9 +1,11 @@
 """A whole round as one object: the same whoever runs it, in this process or after a journey as text."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from fda_flower.aggregation import AdaptiveRule, FedDA, FedGP
+from fda_flower.aggregation import AdaptiveRule, FedDA, FedGP, Geometry, beta_fedgp, combine, estimate
 
 STEPS = [[0.2, 0.0, 0.1], [0.0, 0.1, 0.1], [0.3, 0.3, 0.1]]
 MODEL = {"w": np.zeros(3)}
@@ -56,3 +58,55 @@ def test_a_reason_in_the_place_of_batches_is_every_sources_reason(make_target, m
     weighed = RULES[0](MODEL, target, sources, np.array([0.1, 0.2]), "none came")
     assert weighed.fallbacks == ["none came", "none came"]
     assert weighed.betas.tolist() == [0.1, 0.2]
+
+
+def test_a_round_goes_by_the_weighting_and_tells_its_geometry_and_estimates(make_target, make_update):
+    target, batches = make_target(STEPS, 0.1)
+    sources = [
+        make_update([1.0, 0.0, 0.0], steps=1, rate=1, examples=3),
+        make_update([0.0, 2.0, 0.0], steps=1, rate=1, examples=1),
+    ]
+    geometry = Geometry.of(target, sources)
+    for weighting, alphas in (("examples", [0.75, 0.25]), ("uniform", [0.5, 0.5])):
+        rule = AdaptiveRule(FedGP(magnitude="cosine"), "beta_fedgp", weighting)
+        result = rule(MODEL, target, sources, np.zeros(2), batches)
+        assert result.estimates == estimate(target, sources, geometry, batches)
+        assert result.betas.tolist() == [beta_fedgp(e) for e in result.estimates]
+        assert result.geometry.products.tolist() == geometry.products.tolist()
+        coefficients = rule.rule.coefficients(target, sources, geometry, np.array(alphas), result.betas)
+        expected = combine(MODEL, target, sources, coefficients)["w"]
+        assert result.model["w"].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda norms: norms / 100, "do not fit the target's update: B Σ‖δ_j‖² < ‖Δ_T‖²"),
+        # The estimators take these norms; they are not those of the steps.
+        (lambda norms: norms * 100, "do not have the norms that were sent with them"),
+    ],
+    ids=["too small", "too large"],
+)
+def test_steps_that_do_not_fit_are_every_sources_reason(make_target, make_update, spoil, reason):
+    target, batches = make_target(STEPS, 0.1)
+    batches = replace(batches, squared_norms=spoil(batches.squared_norms))
+    sources = [make_update([1.0, 0.0, 0.0], steps=1, rate=1)] * 2
+    result = RULES[0](MODEL, target, sources, np.array([0.1, 0.2]), batches)
+    assert result.fallbacks == [f"batch-updates {reason}"] * 2
+    assert result.estimates is None
+    assert result.betas.tolist() == [0.1, 0.2]
+
+
+def test_a_source_without_a_direction_has_no_estimate_though_it_told_all(make_target, make_update):
+    target, batches = make_target(STEPS, 0.1)
+    still = make_update([0.0, 0.0, 0.0], steps=1, rate=0.1)
+    result = RULES[2](MODEL, target, [still], np.array([0.3]), batches)
+    assert result.fallbacks == ["the estimate is not defined"]
+    assert result.betas.tolist() == [0.3]
+
+
+def test_the_fixed_betas_are_left_as_they_are(make_target, make_update):
+    target, batches = make_target(STEPS, 0.1)
+    fixed = np.array([0.9])
+    RULES[0](MODEL, target, [make_update([1.0, 0.0, 0.0], steps=1, rate=1)], fixed, batches)
+    assert fixed.tolist() == [0.9]

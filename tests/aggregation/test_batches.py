@@ -115,6 +115,16 @@ def test_errors_tell_what_came_and_what_was_expected():
         read({"norms": arrays()["norms"]}, "sketch")
 
 
+def test_an_unknown_encoding_is_an_error_that_names_the_known_ones():
+    with pytest.raises(ValueError, match=r"^encoding is 'zip': choose one of norms, sketch, full$"):
+        read(arrays(), "zip")
+
+
+def test_sketches_cannot_be_read_without_the_sketch_that_made_them():
+    with pytest.raises(ValueError, match="'sketch' needs the sketch that was asked for"):
+        BatchUpdates.from_arrays(arrays(), "sketch", B, M)
+
+
 def test_a_target_that_made_no_step_can_be_read():
     sent = {"norms": np.zeros(0), "full": np.zeros((0, M), np.float32)}
     assert BatchUpdates.from_arrays(sent, "full", 0, M).steps == 0

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fda_flower.aggregation import (
+    Coefficients,
     FedDA,
     FedGP,
     Geometry,
@@ -310,6 +311,24 @@ def test_weighted_mean_stays_within_its_inputs_when_the_weights_are_off_by_round
     assert weighted_mean([ones, ones], [0.5, 0.5 + 1e-9]).tolist() == [1, 1, 1]
     assert weighted_mean([ones, 3 * ones], [-1e-9, 1 + 1e-9]).tolist() == [3, 3, 3]
     assert weighted_mean([ones, 3 * ones], [1 + 1e-9, -1e-9]).tolist() == [1, 1, 1]
+
+
+def test_weighted_mean_stays_within_its_inputs_element_by_element():
+    agreed = np.array([1.0, 3.0])
+    for off in (1e-9, -1e-9):
+        assert weighted_mean([agreed, agreed], [0.5, 0.5 + off]).tolist() == [1, 3]
+
+
+def test_another_number_of_weights_than_clients_is_an_error(make_update):
+    model, one = {"w": np.zeros(3)}, make_update([1, 2, 3])
+    for weights in ([1.0], [0.5, 0.25, 0.25]):
+        with pytest.raises(ValueError, match="zip"):
+            mean_update(model, [one, one], np.array(weights))
+        with pytest.raises(ValueError, match="zip"):
+            weighted_mean([model["w"]] * 2, weights)
+        few = Coefficients(0.5, np.full((len(weights), 1), 0.25), np.full(len(weights), 0.25))
+        with pytest.raises(ValueError, match="zip"):
+            combine(model, one, [one, one], few)
 
 
 def test_weighted_mean_of_a_buffer_without_dimensions():

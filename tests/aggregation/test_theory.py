@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -78,6 +80,18 @@ def test_predicted_best_rule_in_each_region(sigma2, d2, tau2_d2, best):
 )
 def test_the_simplest_rule_wins_a_tie(beta, sigma2, d2, tau2_d2, best):
     assert predicted_best_rule(beta, sigma2, d2, tau2_d2, parameters=10) == best
+
+
+@pytest.mark.parametrize(
+    ("sigma2", "d2", "tau2_d2", "best"),
+    [
+        (1.0, math.nan, 4.0, "target-only"),
+        (math.nan, 2.0, 1.0, "source-only"),
+        (10.0, 10.0, math.nan, "fedda"),
+    ],
+)
+def test_a_rule_whose_error_is_not_known_is_not_the_best(sigma2, d2, tau2_d2, best):
+    assert predicted_best_rule(0.5, sigma2, d2, tau2_d2, parameters=1000) == best
 
 
 @given(beta=st.floats(0, 1), sigma2=amounts, d2=amounts, tau2_d2=amounts, m=st.integers(1, 10**9))
