@@ -37,6 +37,7 @@ def imports_of(name):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name} imports relatively in line {node.lineno}"
+            assert node.module is not None
             for alias in node.names:
                 submodule = f"{node.module}.{alias.name}"
                 found.add(submodule if submodule in MODULES else node.module)

@@ -67,8 +67,10 @@ def test_a_round_goes_by_the_weighting_and_tells_its_geometry_and_estimates(make
         make_update([0.0, 2.0, 0.0], steps=1, rate=1, examples=1),
     ]
     geometry = Geometry.of(target, sources)
-    for weighting, alphas in (("examples", [0.75, 0.25]), ("uniform", [0.5, 0.5])):
-        rule = AdaptiveRule(FedGP(magnitude="cosine"), "beta_fedgp", weighting)
+    for rule, alphas in (
+        (AdaptiveRule(FedGP(magnitude="cosine"), "beta_fedgp"), [0.75, 0.25]),
+        (AdaptiveRule(FedGP(magnitude="cosine"), "beta_fedgp", "uniform"), [0.5, 0.5]),
+    ):
         result = rule(MODEL, target, sources, np.zeros(2), batches)
         assert result.estimates == estimate(target, sources, geometry, batches)
         assert result.betas.tolist() == [beta_fedgp(e) for e in result.estimates]

@@ -11,6 +11,12 @@ from fda_flower.aggregation.layers import BLOCK
 B, M, SKETCH = 2, 3, CountSketch(4, seed=0)
 
 
+def products_of(rows, update):
+    products = BatchUpdates(np.zeros(len(rows)), full=rows).products(update)
+    assert products is not None
+    return products
+
+
 def arrays():
     """What a target sends of two steps of a model of three numbers, in all forms at once."""
     full = np.array([[1, 2, 2], [0, 3, -4]], np.float32)
@@ -62,7 +68,6 @@ def test_narrow_floats_are_read_in_float64_and_steps_as_they_are(form):
 
 
 BAD = {
-    "missing": None,
     "too few steps": lambda a: a[:1],
     "too many steps": lambda a: np.concatenate([a, a[:1]]),
     "another rank": lambda a: a[None],
@@ -83,7 +88,7 @@ CASES = [
     (form, name, fault)
     for form in ENCODINGS
     for name in dict.fromkeys(["norms", form])
-    for fault in (BAD if name == "norms" else BAD | BAD_ROWS)
+    for fault in ("missing", *BAD, *(() if name == "norms" else BAD_ROWS))
 ]
 
 
@@ -126,7 +131,7 @@ def test_sketches_cannot_be_read_without_the_sketch_that_made_them():
 
 
 def test_a_target_that_made_no_step_can_be_read():
-    sent = {"norms": np.zeros(0), "full": np.zeros((0, M), np.float32)}
+    sent: dict[str, np.ndarray] = {"norms": np.zeros(0), "full": np.zeros((0, M), np.float32)}
     assert BatchUpdates.from_arrays(sent, "full", 0, M).steps == 0
 
 
@@ -168,7 +173,7 @@ def test_products_of_full_steps_are_exact_on_integers(shapes):
     update = {name: integers(*shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
     flat = np.concatenate([layer.reshape(-1) for layer in update.values()]).astype(np.int64)
     rows = integers(3, flat.size, seed=99)
-    products = BatchUpdates(np.zeros(3), full=rows).products(update)
+    products = products_of(rows, update)
     assert products.tolist() == (rows.astype(np.int64) @ flat).tolist()
 
 
@@ -177,20 +182,20 @@ def test_products_do_not_lose_many_small_elements_beside_a_large_one():
     x = np.ones(1_000_001, np.float32)
     x[0] = 10_000
     assert np.cumsum(x * x, dtype=np.float32)[-1] == 1e8
-    assert BatchUpdates(np.zeros(1), full=x[None]).products({"w": x}).tolist() == [1e8 + 1e6]
+    assert products_of(x[None], {"w": x}).tolist() == [1e8 + 1e6]
 
 
 def test_products_do_not_depend_on_memory_order():
     rng = np.random.default_rng(1)
     rows, layer = rng.standard_normal((3, 600)).astype(np.float32), rng.standard_normal((20, 30))
     layer = layer.astype(np.float32)
-    plain = BatchUpdates(np.zeros(3), full=rows).products({"w": layer})
+    plain = products_of(rows, {"w": layer})
     for other_rows, other_layer in [
         (np.asfortranarray(rows), layer),
         (rows, np.asfortranarray(layer)),
         (np.repeat(rows, 2, axis=1)[:, ::2], np.repeat(layer, 2, axis=0)[::2]),
     ]:
-        products = BatchUpdates(np.zeros(3), full=other_rows).products({"w": other_layer})
+        products = products_of(other_rows, {"w": other_layer})
         np.testing.assert_allclose(products, plain, rtol=1e-13)
 
 

@@ -75,7 +75,7 @@ def test_they_minimise_the_sum_of_squared_weights_by_squared_distances(squared, 
 def test_where_nothing_moved_those_share_the_row():
     squared = np.array([[0.0, 4.0, 0.0], [1.0, 1e-13, 2.0], [1.0, 1.0, 1.0]])
     weights = distance_weights(squared, np.ones(3), top=3)
-    np.testing.assert_allclose(weights, [[0.5, 0, 0.5], [0, 1, 0], [1 / 3, 1 / 3, 1 / 3]])
+    np.testing.assert_allclose(weights, [[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [1 / 3, 1 / 3, 1 / 3]])
 
 
 @pytest.mark.parametrize(("squared", "expected"), [(0.9e-12, [1, 0]), (1.1e-12, [1 - 1.1e-12, 1.1e-12])])
