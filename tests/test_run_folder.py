@@ -1,4 +1,3 @@
-import doctest
 import json
 
 import numpy as np

@@ -76,7 +76,12 @@ def run_deployed(
     folder = RunFolder(
         output,
         config.fingerprint(),
-        {"rounds": config.rounds, "device": config.device, "connection": connection},
+        {
+            "rounds": config.rounds,
+            "device": config.device,
+            "connection": connection,
+            "settings": config.settings(),
+        },
         resume,
     )
     strategy = METHODS[config.method].build(**config.strategy_options())
