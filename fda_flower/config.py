@@ -145,7 +145,7 @@ class RunConfig:
 
     def _check_model(self) -> None:
         if self.model_options:
-            build, hidden = MODELS[self.model].build, {"shape", "classes"}
+            build, hidden = MODELS[self.model].builder, {"shape", "classes"}
             options = read_options(f"model '{self.model}'", build, dict(self.model_options), hidden)
             self._set("model_options", tuple(sorted(options.items())))
 

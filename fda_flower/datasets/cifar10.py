@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fda_flower.datasets.samples import Samples, Split
+from fda_flower.datasets.domains import Split
+from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.torchvision_files import CACHE, check_file, read_parts
 from fda_flower.errors import ConfigError
 

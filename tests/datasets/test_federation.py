@@ -12,7 +12,7 @@ from fda_flower.datasets import (
     DATASETS,
     Dataset,
     DataSpec,
-    Federation,
+    FederatedDataset,
     Samples,
     Split,
     load_domain,
@@ -61,7 +61,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
         cached.cache_clear()
 
 
-def sizes(federation: Federation) -> dict[str, int]:
+def sizes(federation: FederatedDataset) -> dict[str, int]:
     return {name: len(domain.train) for name, domain in federation.domains.items()}
 
 

@@ -104,7 +104,7 @@ def test_a_run_on_real_data_learns(monkeypatch):
     whole = DATASETS["fashion-mnist"]
 
     def part(data_dir, seed):
-        split = whole.load(data_dir, seed)
+        split = whole.loader(data_dir, seed)
         first = torch.arange(4000)
         return type(split)(split.train.take(first), split.test.take(first[:1000]), split.classes)
 

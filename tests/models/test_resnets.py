@@ -152,5 +152,5 @@ def test_two_channels_are_refused() -> None:
 def test_weights_are_an_option() -> None:
     from fda_flower.models import MODELS
 
-    given = read_options("model", MODELS["resnet50"].build, {"weights": "a.pth"}, {"shape", "classes"})
+    given = read_options("model", MODELS["resnet50"].builder, {"weights": "a.pth"}, {"shape", "classes"})
     assert given == {"weights": "a.pth"}
