@@ -8,11 +8,16 @@ from fda_flower.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from fda_flower.config import RunConfig
-    from fda_flower.experiments import Comparison, RunResult, compare, run
+    from fda_flower.experiments.compare import Comparison, compare
+    from fda_flower.experiments.run import RunResult, run
 else:
-    _EXPERIMENTS = ("Comparison", "RunResult", "compare", "run")
     __getattr__, __dir__ = lazy_exports(
-        __name__, {"RunConfig": "config", **dict.fromkeys(_EXPERIMENTS, "experiments")}
+        __name__,
+        {
+            "RunConfig": "config",
+            **dict.fromkeys(("Comparison", "compare"), "experiments.compare"),
+            **dict.fromkeys(("RunResult", "run"), "experiments.run"),
+        },
     )
 
 __version__ = version("fda-flower")

@@ -63,6 +63,11 @@ class Setting:
         return self.name.replace("_", "-")
 
     @property
+    def option(self) -> str:
+        """Its name on the command line, where each of several options is given by itself."""
+        return f"--{self.flag or (self.key.removesuffix('s') if self.has_options else self.key)}"
+
+    @property
     def has_options(self) -> bool:
         """Whether it holds options by name."""
         return bool(self.hint == Options)
@@ -110,18 +115,19 @@ def as_flower(value: Any) -> Any:
 
 
 def flower_table(settings: Iterable[Setting]) -> str:
-    """Return what ``[tool.flwr.app.config]`` of ``pyproject.toml`` holds, defaults of all settings."""
-    own = {"output": "", "resume": False}
-    table = {**{each.key: as_flower(each.default) for each in settings}, **own}
+    """Return what ``[tool.flwr.app.config]`` of ``pyproject.toml`` holds: the default of each setting."""
+    of_server_app = {"output": "", "resume": False}
+    table = {**{each.key: as_flower(each.default) for each in settings}, **of_server_app}
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
 
 
 def markdown_table(settings: Iterable[Setting]) -> str:
     """Return a Markdown table of settings, as the guide has it."""
-    lines = ["| setting | default | meaning |", "| --- | --- | --- |"]
+    rows = [("command line", "Flower", "default", "meaning", "defines the run"), ("---",) * 5]
     for group, members in groupby(settings, lambda each: each.group):
-        lines.append(f"| **{group}** | | |")
+        rows.append((f"**{group}**", "", "", "", ""))
         for each in members:
-            default = each.shown or (f"`{each.default}`" if each.default not in (None, ()) else "")
-            lines.append(f"| `--{each.flag or each.key}` | {default} | {each.help} |")
-    return "\n".join(lines) + "\n"
+            default = each.shown or ("" if each.default in (None, ()) else f"`{each.default}`")
+            defines = "yes" if each.defines_run else "no"
+            rows.append((f"`{each.option}`", f"`{each.key}`", default, each.help, defines))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)

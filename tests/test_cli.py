@@ -13,7 +13,7 @@ from in_process import run_all
 from typer.testing import CliRunner
 
 from fda_flower import RunConfig, cli
-from fda_flower.cli import runs
+from fda_flower.cli.app import app
 from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.experiments import RUNNERS
 from fda_flower.methods import METHODS
@@ -56,8 +56,8 @@ def caught(monkeypatch):
         calls.append((args, kwargs))
         raise CaughtError
 
-    monkeypatch.setattr(runs, "run_config", catch)
-    monkeypatch.setattr(runs, "run_comparison", catch)
+    monkeypatch.setattr("fda_flower.experiments.run_config", catch)
+    monkeypatch.setattr("fda_flower.experiments.compare", catch)
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["fda", *map(str, arguments)])
@@ -81,7 +81,7 @@ def files_below(folder):
 
 @pytest.mark.parametrize("command", [[], ["run"], ["compare"], ["list"]], ids=" ".join)
 def test_every_command_has_a_help_with_an_example(command):
-    result = CliRunner().invoke(cli.app, [*command, "--help"], env=WIDE)
+    result = CliRunner().invoke(app, [*command, "--help"], env=WIDE)
     assert result.exit_code == 0
     assert "Example" in result.output
     assert "fda " in result.output
@@ -89,7 +89,7 @@ def test_every_command_has_a_help_with_an_example(command):
 
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_the_help_describes_every_option(command):
-    text = CliRunner().invoke(cli.app, [command, "--help"], env=WIDE).output
+    text = CliRunner().invoke(app, [command, "--help"], env=WIDE).output
     options = re.findall(r"(--[a-z-]+)", text)
     expected = {
         "--dataset",
@@ -117,11 +117,11 @@ def test_without_arguments_the_help_is_shown(fda):
 
 @pytest.mark.parametrize("command", ["", "run", "compare", "list"])
 def test_the_examples_of_the_help_are_commands_that_parse(command, caught, monkeypatch):
-    text = CliRunner().invoke(cli.app, [*command.split(), "--help"], env=WIDE).output
+    text = CliRunner().invoke(app, [*command.split(), "--help"], env=WIDE).output
     (example,) = re.findall(r"Example: `?(fda [^`\n│]+)", text)
     _, *arguments = example.split()
     if arguments == ["list"]:
-        assert CliRunner().invoke(cli.app, arguments).exit_code == 0
+        assert CliRunner().invoke(app, arguments).exit_code == 0
     else:
         caught(*arguments)
 
@@ -234,7 +234,7 @@ def test_run_says_at_its_end_what_was_missing(fda, monkeypatch):
         history = history[: where["workers"]]
         return RunResult(config, history, {"last5": 1.0, "best": 1.0}, {}, None)
 
-    monkeypatch.setattr(runs, "run_config", incomplete)
+    monkeypatch.setattr("fda_flower.experiments.run_config", incomplete)
     _, out, _ = fda("run", "--workers", "3")
     assert "rounds without a new model: 1, rounds without all sources: 1, dropped replies: 1 (rounds" in out
     assert "Not complete" not in fda("run", "--workers", "1")[1]
@@ -251,7 +251,7 @@ def test_run_passes_on_where_it_is_to_run(caught):
 
 @pytest.mark.parametrize(("device", "share"), [("cpu", 0.0), ("cuda", 0.25)])
 def test_clients_share_a_gpu_evenly_if_there_is_one(caught, monkeypatch, device, share):
-    monkeypatch.setattr(runs, "find_device", lambda name: torch.device(device))
+    monkeypatch.setattr("fda_flower.devices.find_device", lambda name: torch.device(device))
     _, where = caught("run", "--engine", "ray")
     assert where["gpus_per_client"] == share
     _, where = caught("run", "--engine", "deploy")
@@ -388,6 +388,8 @@ MISTAKES = [
     (["--model", "nope"], "'nope'", "choose one of cnn, conv4, lenet"),
     (["--device", "nope"], "'nope'", "choose one of auto, cpu, cuda"),
     (["--engine", "spark"], "'spark'", "choose one of deploy, local, ray"),
+    (["--workers", "2"], "workers is 2", "leave it out, or choose --engine ray"),
+    (["--gpus-per-client", "0.5"], "gpus-per-client is 0.5", "leave it out, or choose --engine ray"),
     (["--connection", "prod"], "'prod'", "choose --engine deploy"),
     (["--engine", "deploy"], "connection", "give --connection NAME"),
     (["--engine", "deploy", "--connection", "prod", "--workers", "2"], "workers is 2", "leave it out"),
@@ -417,8 +419,10 @@ MISTAKES = [
     (["--learning-rate", "0"], "0.0", "above 0"),
     (["--target-learning-rate", "0"], "0.0", "above 0"),
     (["--cpus-per-client", "0"], "cpus-per-client is 0", "at least 1"),
-    (["--gpus-per-client", "-1"], "-1", "must not be negative"),
-    (["--workers", "0"], "workers is 0", "1 cores"),
+    (["--engine", "ray", "--gpus-per-client", "-1"], "-1", "must not be negative"),
+    (["--engine", "ray", "--workers", "0"], "workers is 0", "1 cores"),
+    (["--seed", "-1"], "seed is -1", "at least 0"),
+    (["--dataset", "images", "--dataset-option", "domains=clean"], "'clean'", "name two domains or more"),
 ]
 
 

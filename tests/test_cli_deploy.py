@@ -5,7 +5,6 @@ import signal
 import pytest
 
 from fda_flower import RunConfig
-from fda_flower.cli import deploy
 from fda_flower.errors import RunError
 
 RECORD = {
@@ -41,7 +40,7 @@ def rehearsed(monkeypatch):
         on_round(RECORD)
         return [RECORD]
 
-    monkeypatch.setattr(deploy, "run_rehearsal", rehearse)
+    monkeypatch.setattr("fda_flower.deployment.rehearse", rehearse)
     return calls
 
 
@@ -99,7 +98,7 @@ def test_a_rehearsal_that_fails_is_one_line_and_exit_code_1(fda, monkeypatch):
     def fails(*args, **kwargs):
         raise RunError("no luck")
 
-    monkeypatch.setattr(deploy, "run_rehearsal", fails)
+    monkeypatch.setattr("fda_flower.deployment.rehearse", fails)
     assert fda("deploy", "rehearse", "--output", "out") == (1, "", "Error: no luck\n")
 
 

@@ -107,7 +107,7 @@ def _given(
 
 def _option(each: Setting, default: Any, shown: Mapping[str, str]) -> inspect.Parameter:
     option = typer.Option(
-        f"--{each.flag or (each.key.removesuffix('s') if each.has_options else each.key)}",
+        each.option,
         help=each.help,
         metavar="NAME=VALUE" if each.has_options else None,
         show_default=shown.get(each.name) or each.shown or True,
