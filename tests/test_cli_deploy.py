@@ -83,6 +83,8 @@ def test_a_rehearsal_ends_with_its_table(fda, rehearsed):
         ([], {"sources": 2}),
         (["--sources", "3", "--rounds", "5"], {"sources": 3, "rounds": 5}),
         (["--method", "fedda", "--beta", "0.3", "--seed", "4"], {"method": "fedda", "beta": 0.3, "seed": 4}),
+        (["--warmup-rounds", "1", "--optimizer", "sgd"], {"warmup_rounds": 1, "optimizer": "sgd"}),
+        (["--query-timeout", "5", "--max-update-norm", "2"], {"query_timeout": 5.0, "max_update_norm": 2.0}),
         (["--dataset", "pacs", "--model", "resnet18"], {"dataset": "pacs", "model": "resnet18"}),
         (["--shift", "noise", "--shift-option", "std=0.2"], {"shift": "noise", "shift_options": "std=0.2"}),
     ],

@@ -16,6 +16,16 @@ from fda_flower.settings import Setting, as_flower
 
 ALL = tuple(each.name for each in SETTINGS)
 
+OF_SHIFT = ("shift_options", "sources", "target", "only_sources")
+BELONGING = {
+    "dataset": ("dataset_options", "shift", *OF_SHIFT),
+    "shift": OF_SHIFT,
+    "partition": ("partition_options",),
+    "method": ("method_options", "variant", "beta"),
+    "model": ("model_options",),
+}
+"""What a ``config.json`` says of a thing, which does not hold for another thing on the command line."""
+
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -57,8 +67,9 @@ def with_settings(
             file = values.get("config")
             from_file = {} if file is None else read_settings(file)
             given = _given(context, values, taken)
-            # Options in the file belong to the thing that the file names.
-            stale = {f"{name}_options" for name in given[ParameterSource.COMMANDLINE]}
+            stale = {
+                name for thing in given[ParameterSource.COMMANDLINE] for name in BELONGING.get(thing, ())
+            }
             settings = {
                 **defaults,
                 **given[ParameterSource.ENVIRONMENT],
