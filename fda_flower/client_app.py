@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -90,7 +91,7 @@ def make_client(config: RunConfig, name: str, state: RecordDict | None = None) -
     """
     site = load_domain(config.data, name)
     device = find_device(config.device)
-    model = _model(config, site.shape, site.classes, device)
+    model = _model(config, site.shape, site.classes, device, get_ident())
     is_target = name == site.target
     about: dict[str, Any] = {"shape": list(site.shape), "classes": site.classes}
     for key, names in (("class-names", site.class_names), ("features", site.features)):
@@ -115,7 +116,9 @@ def _domain(config: RunConfig, name: str, device: torch.device) -> Domain:
 
 
 @lru_cache(maxsize=2)
-def _model(config: RunConfig, shape: tuple[int, ...], classes: int, device: torch.device) -> nn.Module:
+def _model(
+    config: RunConfig, shape: tuple[int, ...], classes: int, device: torch.device, thread: int
+) -> nn.Module:
     return build_model(config.model, shape, classes, 0, dict(config.model_options)).to(device)
 
 

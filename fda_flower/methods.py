@@ -91,34 +91,44 @@ def _load(reference: Any) -> Any:
     return resolve_name(reference) if isinstance(reference, str) else reference
 
 
-def _ours(name: str, label: str, summary: str, **more: Any) -> Method:
-    return Method(label, summary, f"fda_flower.strategies:{name}", **more)
+def _ours(
+    label: str, summary: str, strategy: str, target: str = "target:TargetClient", **more: Any
+) -> Method:
+    return Method(
+        label, summary, f"fda_flower.strategies.{strategy}", target=f"fda_flower.clients.{target}", **more
+    )
 
+
+AUTO, LATE = {"auto": True}, {"warmup_rounds": 50}
 
 METHODS: Registry[Method] = Registry(
     "methods",
     Method,
     {
-        "source-only": _ours("SourceOnly", "Source Only", "the sources' mean; the target does not train"),
-        "fedavg": _ours("FedAvg", "FedAvg", "the mean of all clients, target included"),
-        "target-only": _ours("TargetOnly", "Target Only", "the target alone"),
-        "fedda": _ours("FedDA", "FedDA", "target and sources combined with a fixed β"),
-        "fedgp": _ours("FedGP", "FedGP", "the target projected on each source, with a fixed β"),
-        "fedda-auto": _ours("FedDA", "FedDA_Auto", "FedDA, β estimated every round", options={"auto": True}),
-        "fedgp-auto": _ours("FedGP", "FedGP_Auto", "FedGP, β estimated every round", options={"auto": True}),
-        "feddaf": _ours(
-            "FedDAF", "FedDAF", "two models blended on the target", target="fda_flower.clients:FedDAFTarget"
+        "source-only": _ours(
+            "Source Only", "the sources' mean; the target does not train", "source_only:SourceOnly"
         ),
-        "feddwa": _ours("FedDWA", "FedDWA", "a personal model for each client, by distances"),
-        "fedavg-ft": _ours("FedAvgFT", "FedAvg FT", "FedAvg, fine-tuned by the target every round"),
+        "fedavg": _ours("FedAvg", "the mean of all clients, target included", "fedavg:FedAvg"),
+        "target-only": _ours("Target Only", "the target alone", "target_only:TargetOnly"),
+        "fedda": _ours("FedDA", "target and sources combined with a fixed β", "fedda:FedDA"),
+        "fedgp": _ours("FedGP", "the target projected on each source, with a fixed β", "fedgp:FedGP"),
+        "fedda-auto": _ours("FedDA_Auto", "FedDA, β estimated every round", "fedda:FedDA", options=AUTO),
+        "fedgp-auto": _ours("FedGP_Auto", "FedGP, β estimated every round", "fedgp:FedGP", options=AUTO),
+        "feddaf": _ours("FedDAF", "two models blended on the target", "feddaf:FedDAF", "feddaf:FedDAFTarget"),
+        "feddwa": _ours("FedDWA", "a personal model for each client, by distances", "feddwa:FedDWA"),
+        "fedavg-ft": _ours("FedAvg FT", "FedAvg, fine-tuned by the target every round", "fedavg_ft:FedAvgFT"),
+        "ditto": _ours("Ditto", "FedAvg, and a personal model near it", "ditto:Ditto", "ditto:DittoTarget"),
         "finetune-offline": _ours(
-            "TargetOnly",
             "Finetune_Offline",
             "50 rounds of the sources, then the target",
-            options={"warmup_rounds": 50},
+            "target_only:TargetOnly",
+            options=LATE,
         ),
         "oracle": _ours(
-            "TargetOnly", "Oracle", "the target alone, with all its labels", all_target_labels=True
+            "Oracle",
+            "the target alone, with all its labels",
+            "target_only:TargetOnly",
+            all_target_labels=True,
         ),
     },
 )

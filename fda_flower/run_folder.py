@@ -1,9 +1,10 @@
 """The files of a run: its configuration, a line a round, and a checkpoint, so that it can be resumed."""
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,29 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe, write_atomically
 from fda_flower.records import Record
 
-Checkpoint = tuple[dict[str, NDArray[Any]], int, Record]
+CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run needs to go on.
+
+    Attributes
+    ----------
+    round : int
+        The last round that was finished; 0 before the first.
+    model : Layers
+        The global model.
+    state : Mapping[str, Layers]
+        Models that the method keeps beside it, by name.
+    held_rounds : int
+        How many rounds in a row were held.
+    """
+
+    round: int
+    model: Layers
+    state: Mapping[str, Layers] = field(default_factory=dict)
+    held_rounds: int = 0
 
 
 class RunFolder:
@@ -27,7 +50,7 @@ class RunFolder:
     ======================= =======================================================================
     ``config.json``         everything that defines the run
     ``rounds.jsonl``        one line a round, written when the round ends
-    ``checkpoint``          the models (safetensors), the round and the strategy's state, one file
+    ``checkpoint``          the models (safetensors), the round and a checksum of all of it, one file
     ======================= =======================================================================
 
     Parameters
@@ -37,9 +60,11 @@ class RunFolder:
     config : Mapping, optional
         What defines the run. A folder is only ever resumed with the same.
     notes : Mapping, optional
-        Written into ``config.json`` beside it, free to differ on resume (versions, machine, rounds).
+        Written into ``config.json`` beside it; may differ on resume (versions, machine, rounds).
     resume : bool
         Go on from the checkpoint, if there is one. Without it a folder that holds a run is refused.
+    mirror : bool
+        The folder mirrors a run on a server: it may hold rounds without a checkpoint.
     """
 
     def __init__(
@@ -48,11 +73,13 @@ class RunFolder:
         config: Mapping[str, Any] | None = None,
         notes: Mapping[str, Any] | None = None,
         resume: bool = False,
+        mirror: bool = False,
     ) -> None:
         self.path = Path(path)
         self.config: Record = dict(config or {})
         self._notes = dict(notes or {})
         self._resume = resume
+        self._mirror = mirror
 
     def open(self, strategy: Mapping[str, Any]) -> Checkpoint | None:
         """Check that the folder is free for this run, or holds it; nothing is written yet.
@@ -64,15 +91,15 @@ class RunFolder:
 
         Returns
         -------
-        tuple or None
-            Model, round and strategy state of the checkpoint to go on from.
+        Checkpoint or None
+            The checkpoint to go on from.
 
         Raises
         ------
         ConfigError
             If the folder holds another run, or a run that is not to be resumed, or cannot be written.
         RunError
-            If its checkpoint or its records are damaged.
+            If its checkpoint is missing or damaged, or its records are.
         """
         self.config = json.loads(json.dumps({**self.config, "strategy": dict(strategy)}))
         try:
@@ -82,14 +109,26 @@ class RunFolder:
         found = self._read_config()
         if found is not None:
             self._check_same(found)
-        if not (self.path / "checkpoint").exists():
+        if not (self.path / CHECKPOINT).exists():
+            if not self._mirror and (rounds := len(self.read_rounds())):
+                raise RunError(
+                    f"'{self.path}' holds {rounds} rounds, but not their checkpoint: restore the file "
+                    f"'{CHECKPOINT}' from a copy, or start again in another --output"
+                )
             return None
         checkpoint = self.load_checkpoint()
-        self._rounds_up_to(checkpoint[1])
+        self._rounds_up_to(checkpoint.round)
         return checkpoint
 
-    def begin(self, done: int) -> None:
+    def begin(self, done: int, model: Layers | None = None) -> None:
         """Write the configuration, and drop the lines of rounds after the `done` ones: they run again.
+
+        Parameters
+        ----------
+        done : int
+            Rounds that are done.
+        model : Layers, optional
+            The first global model, for the checkpoint of a run that begins.
 
         Raises
         ------
@@ -99,95 +138,70 @@ class RunFolder:
         config = json.dumps({"run": self.config, **self._notes}, indent=2) + "\n"
         text = "".join(json.dumps(record) + "\n" for record in self._rounds_up_to(done))
         try:
-            write_atomically(self.path / "config.json", config.encode())
-            write_atomically(self.path / "rounds.jsonl", text.encode())
+            write_atomically(self.path / CONFIG, config.encode())
+            if done == 0 and model is not None:
+                write_atomically(self.path / CHECKPOINT, self._pack(Checkpoint(0, model)))
+            write_atomically(self.path / ROUNDS, text.encode())
         except OSError as error:
             raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
 
-    def save_round(
-        self, record: Record, model: Layers, state: Record, kept: Mapping[str, Layers] | None = None
-    ) -> None:
+    def save_round(self, record: Record, checkpoint: Checkpoint) -> None:
         """Append a round's record, then replace the checkpoint.
-
-        Parameters
-        ----------
-        record : dict
-            The round's.
-        model : Layers
-            The global model.
-        state : dict
-            What else the strategy needs to go on, as JSON.
-        kept : Mapping[str, Layers], optional
-            Models that the method keeps beside the global one, by names of its own.
 
         Raises
         ------
         RunError
-            If they cannot be written, since the disk is full for one; what was written before stays valid.
+            If they cannot be written, for example because the disk is full; what was written before stays
+            valid.
         """
-        kept = kept or {}
-        header = {
-            "round": record["round"],
-            "state": state,
-            "run": self.config,
-            # A safetensors file sorts its arrays: the model's own order is kept beside them.
-            "names": list(model),
-            "kept": {key: list(layers) for key, layers in kept.items()},
-        }
-        own = {_kept(key, name): array for key, layers in kept.items() for name, array in layers.items()}
-        arrays = {name: np.asarray(array, order="C") for name, array in {**model, **own}.items()}
-        data = save(arrays, metadata={"fda-flower": json.dumps(header)})
+        data = self._pack(checkpoint)
         try:
-            with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
+            with (self.path / ROUNDS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(json_safe(record)) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
-            write_atomically(self.path / "checkpoint", data)
+            write_atomically(self.path / CHECKPOINT, data)
         except OSError as error:
             raise RunError(
                 f"round {record['round']} cannot be written to '{self.path}' ({error}): make room, and resume"
             ) from error
 
     def load_checkpoint(self) -> Checkpoint:
-        """Model, round and strategy state of the last round that was finished.
+        """Return the checkpoint of the last round that was finished.
 
         Raises
         ------
         ConfigError
             If the checkpoint is of another configuration.
         RunError
-            If it is truncated or not a checkpoint.
+            If it is damaged: cut off, changed by a single bit, or not a checkpoint.
         """
-        with self._checkpoint() as (file, header):
-            arrays = {name: file.get_tensor(name) for name in header["names"]}
-            run, done, state = header["run"], int(header["round"]), header["state"]
-        if self.config and run != self.config:
-            raise _other_run(self.path / "checkpoint", run, self.config)
-        return arrays, done, state
-
-    def load_kept(self) -> dict[str, dict[str, NDArray[Any]]]:
-        """The models that the method keeps beside the global one; a `RunError` as of `load_checkpoint`."""
-        with self._checkpoint() as (file, header):
-            return {
-                key: {name: file.get_tensor(_kept(key, name)) for name in names}
-                for key, names in header["kept"].items()
-            }
-
-    @contextmanager
-    def _checkpoint(self) -> Iterator[tuple[Any, Record]]:
-        path = self.path / "checkpoint"
+        path = self.path / CHECKPOINT
         try:
             with safe_open(path, framework="numpy") as file:
-                yield file, json.loads((file.metadata() or {})["fda-flower"])
-        except (SafetensorError, KeyError, ValueError, OSError) as error:
+                text = (file.metadata() or {})["fda-flower"]
+                header = json.loads(text)
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if _checksum(header, arrays) != header["sha256"]:
+                raise ValueError("its checksum does not match")
+            models = {
+                key: {name: arrays[_place(key, name)] for name in names}
+                for key, names in header["models"].items()
+            }
+            checkpoint = Checkpoint(int(header["round"]), models.pop(""), models, int(header["held-rounds"]))
+            run = header["run"]
+        except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError) as error:
             raise RunError(
-                f"the checkpoint '{path}' is damaged ({error}): delete it to start the run again, or "
-                "restore it from a copy"
+                f"the checkpoint '{path}' is damaged ({error}): restore it from a copy, or start again in "
+                "another --output"
             ) from error
+        if self.config and run != self.config:
+            raise _other_run(path, run, self.config)
+        return checkpoint
 
     def read_rounds(self) -> list[Record]:
-        """The records written so far; a last line that was cut off is left out."""
-        path = self.path / "rounds.jsonl"
+        """Return the records written so far, without a last line that was cut off."""
+        path = self.path / ROUNDS
         records: list[Record] = []
         for line in path.read_bytes().splitlines() if path.exists() else []:
             try:
@@ -196,10 +210,27 @@ class RunFolder:
                 break
         return records
 
+    def _pack(self, checkpoint: Checkpoint) -> bytes:
+        # A safetensors file sorts its arrays: the models' own order is kept beside them.
+        models = {"": checkpoint.model, **checkpoint.state}
+        header: Record = {
+            "round": checkpoint.round,
+            "held-rounds": checkpoint.held_rounds,
+            "run": self.config,
+            "models": {key: list(layers) for key, layers in models.items()},
+        }
+        arrays = {
+            _place(key, name): np.asarray(array, order="C")
+            for key, layers in models.items()
+            for name, array in layers.items()
+        }
+        header["sha256"] = _checksum(header, arrays)
+        return save(arrays, metadata={"fda-flower": json.dumps(header)})
+
     def _read_config(self) -> Record | None:
-        path = self.path / "config.json"
+        path = self.path / CONFIG
         if not path.exists():
-            if any((self.path / name).exists() for name in ("checkpoint", "rounds.jsonl")):
+            if any((self.path / name).exists() for name in (CHECKPOINT, ROUNDS)):
                 raise ConfigError(
                     f"'{self.path}' holds a run without its config.json: choose another --output"
                 )
@@ -225,14 +256,10 @@ class RunFolder:
         records = self.read_rounds()[:last]
         if [record.get("round") for record in records] != list(range(1, last + 1)):
             raise RunError(
-                f"'{self.path / 'rounds.jsonl'}' does not hold the rounds 1 to {last} of the checkpoint, a "
+                f"'{self.path / ROUNDS}' does not hold the rounds 1 to {last} of the checkpoint, a "
                 "line is missing or damaged: restore it from a copy, or start again in another --output"
             )
         return records
-
-
-def _kept(key: str, name: str) -> str:
-    return f"kept/{key}/{name}"
 
 
 def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
@@ -243,6 +270,21 @@ def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
             raise ConfigError(
                 f"the checkpoint is of another model: '{name}' differs; choose another --output"
             )
+
+
+def _place(model: str, name: str) -> str:
+    return f"{model}|{name}"
+
+
+def _checksum(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return the SHA-256 of a checkpoint's header and arrays, names, types and shapes included."""
+    digest = hashlib.sha256()
+    digest.update(json.dumps({k: v for k, v in header.items() if k != "sha256"}, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {arrays[name].shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:

@@ -22,7 +22,7 @@ from fda_flower.records import Record
 from fda_flower.reporting.summary import write_summary
 from fda_flower.seeds import derive_seed
 from fda_flower.strategies import RunFolder
-from fda_flower.strategies.node import Node
+from fda_flower.strategies.nodes import Node
 
 PACKAGES = ("fda-flower", "flwr", "torch", "numpy")
 

@@ -79,10 +79,10 @@ def reached_from(part):
 
 
 LEAVES = (
-    *("devices", "extras", "files", "flower_internals", "lazy", "local_training", "records", "registry"),
-    "settings",
+    *("devices", "extras", "files", "flower_internals", "lazy", "local_training", "protocol", "records"),
+    *("registry", "settings"),
 )
-"""Modules of the package that import only errors."""
+"""Modules that import only errors and the maths."""
 
 PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
 
@@ -91,7 +91,7 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
     ("part", "allowed"),
     [
         ("aggregation", {"aggregation"}),
-        *((leaf, {leaf, "errors"}) for leaf in LEAVES),
+        *((leaf, {leaf, "errors", "aggregation"}) for leaf in LEAVES),
         ("run_folder", {"run_folder", "aggregation", *LEAVES, "errors"}),
         ("strategies", {"strategies", "run_folder", "aggregation", *LEAVES, "errors"}),
         ("clients", {"clients", "aggregation", "datasets", "seeds", *LEAVES, "errors"}),

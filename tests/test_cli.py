@@ -1,5 +1,4 @@
 import dataclasses
-import importlib
 import json
 import logging
 import re
@@ -46,8 +45,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 @pytest.fixture
 def in_process(monkeypatch):
     """Comparisons whose cells run here, one after the other."""
-    for name in ("compare", "experiment"):
-        monkeypatch.setattr(importlib.import_module(f"fda_flower.experiments.{name}"), "run_all", run_all)
+    monkeypatch.setattr("fda_flower.experiments.cell.run_all", run_all)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
-from fda_flower.run_folder import RunFolder
+from fda_flower.run_folder import Checkpoint, RunFolder
 
 MODEL = {"b": np.array([1.5, -2.0], np.float32), "a": np.array(3), "c": np.zeros((2, 0), np.float32)}
 
@@ -13,7 +13,7 @@ MODEL = {"b": np.array([1.5, -2.0], np.float32), "a": np.array(3), "c": np.zeros
 def opened(path, config=None, resume=False, **notes):
     folder = RunFolder(path, config or {"seed": 0}, notes, resume)
     checkpoint = folder.open({"name": "FedGP"})
-    folder.begin(0 if checkpoint is None else checkpoint[1])
+    folder.begin(0 if checkpoint is None else checkpoint.round, MODEL)
     return folder, checkpoint
 
 
@@ -26,35 +26,35 @@ def test_a_new_folder_has_its_configuration_and_no_checkpoint(tmp_path):
 
 def test_a_checkpoint_round_trip_keeps_order_types_and_shapes(tmp_path):
     folder, _ = opened(tmp_path)
-    folder.save_round({"round": 1}, MODEL, {"held-rounds": 2})
-    _, (model, done, state) = opened(tmp_path, resume=True)
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL, held_rounds=2))
+    _, checkpoint = opened(tmp_path, resume=True)
+    model = checkpoint.model
     assert list(model) == ["b", "a", "c"]
     for name, array in MODEL.items():
         np.testing.assert_array_equal(model[name], array)
         assert model[name].dtype == array.dtype
         assert model[name].shape == array.shape
-    assert done == 1
-    assert state == {"held-rounds": 2}
+    assert (checkpoint.round, checkpoint.held_rounds, checkpoint.state) == (1, 2, {})
 
 
 def test_equal_runs_have_equal_checkpoints(tmp_path):
     for name in "xy":
         folder, _ = opened(tmp_path / name)
-        folder.save_round({"round": 1}, MODEL, {})
+        folder.save_round({"round": 1}, Checkpoint(1, MODEL))
     assert (tmp_path / "x/checkpoint").read_bytes() == (tmp_path / "y/checkpoint").read_bytes()
 
 
 def test_rounds_are_lines_of_strict_json(tmp_path):
     folder, _ = opened(tmp_path)
-    folder.save_round({"round": 1, "d2": float("nan"), "x": [float("inf"), 1.0]}, MODEL, {})
-    folder.save_round({"round": 2}, MODEL, {})
+    folder.save_round({"round": 1, "d2": float("nan"), "x": [float("inf"), 1.0]}, Checkpoint(1, MODEL))
+    folder.save_round({"round": 2}, Checkpoint(2, MODEL))
     lines = (tmp_path / "rounds.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [{"round": 1, "d2": None, "x": [None, 1.0]}, {"round": 2}]
 
 
 def test_lines_after_the_checkpoint_and_a_cut_off_line_are_dropped_on_resume(tmp_path):
     folder, _ = opened(tmp_path)
-    folder.save_round({"round": 1}, MODEL, {})
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
     with (tmp_path / "rounds.jsonl").open("a") as file:
         file.write('{"round": 2}\n{"round": 3, "acc')
     folder, _ = opened(tmp_path, resume=True)
@@ -63,7 +63,7 @@ def test_lines_after_the_checkpoint_and_a_cut_off_line_are_dropped_on_resume(tmp
 
 def test_a_folder_that_holds_this_run_is_not_overwritten(tmp_path):
     folder, _ = opened(tmp_path)
-    folder.save_round({"round": 1}, MODEL, {})
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
     before = (tmp_path / "rounds.jsonl").read_bytes()
     with pytest.raises(ConfigError, match="already holds this run: go on with --resume"):
         opened(tmp_path)
@@ -78,7 +78,7 @@ def test_a_folder_of_another_run_is_refused_and_the_difference_named(tmp_path):
 
 def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
     folder, _ = opened(tmp_path / "one", {"seed": 1})
-    folder.save_round({"round": 1}, MODEL, {})
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
     opened(tmp_path / "two", {"seed": 2})
     (tmp_path / "two/checkpoint").write_bytes((tmp_path / "one/checkpoint").read_bytes())
     with pytest.raises(ConfigError, match="seed: 1 there, 2 asked for"):
@@ -88,10 +88,10 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
 @pytest.mark.parametrize("keep", [0, 7, 100, -1])
 def test_a_truncated_checkpoint_is_named(tmp_path, keep):
     folder, _ = opened(tmp_path)
-    folder.save_round({"round": 1}, MODEL, {})
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
     data = (tmp_path / "checkpoint").read_bytes()
     (tmp_path / "checkpoint").write_bytes(data[:keep])
-    with pytest.raises(RunError, match=r"checkpoint' is damaged .* delete it"):
+    with pytest.raises(RunError, match=r"checkpoint' is damaged .* restore it from a copy"):
         opened(tmp_path, resume=True)
     assert folder.read_rounds() == [{"round": 1}]
 
@@ -117,9 +117,73 @@ def test_a_path_that_is_a_file_is_refused(tmp_path):
 
 def test_no_part_files_are_left(tmp_path):
     folder, _ = opened(tmp_path)
-    folder.save_round({"round": 1}, MODEL, {})
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", "config.json", "rounds.jsonl"]
 
 
 def test_finite_keeps_what_json_knows():
     assert json_safe({"a": (1, 2.0, "x", None, True)}) == {"a": [1, 2.0, "x", None, True]}
+
+
+def test_the_models_that_a_method_keeps_are_in_the_checkpoint_by_name(tmp_path):
+    folder, _ = opened(tmp_path)
+    state = {"sources": {"w": np.array([1.0])}, "client/t/personal": {"w": np.array([2.0]), "v": np.array(3)}}
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL, state))
+    found = folder.load_checkpoint().state
+    assert {key: list(layers) for key, layers in found.items()} == {
+        "sources": ["w"],
+        "client/t/personal": ["w", "v"],
+    }
+    assert found["client/t/personal"]["v"] == 3
+
+
+def test_a_checkpoint_with_one_flipped_bit_is_never_loaded_as_another_one(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL, {"own": {"w": np.array([1.0, 2.0])}}, held_rounds=2))
+    path = tmp_path / "checkpoint"
+    whole, refused = path.read_bytes(), 0
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << (place % 8)
+        path.write_bytes(damaged)
+        try:
+            found = folder.load_checkpoint()
+        except (RunError, ConfigError):
+            refused += 1
+            continue
+        assert (found.round, found.held_rounds) == (1, 2)
+        assert found.model["b"].tobytes() == MODEL["b"].tobytes()
+        assert found.state["own"]["w"].tolist() == [1.0, 2.0]
+    assert refused > 0.95 * len(whole)
+
+
+def test_rounds_without_their_checkpoint_are_an_error_and_nothing_is_overwritten(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
+    (tmp_path / "checkpoint").unlink()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(RunError, match="holds 1 rounds, but not their checkpoint: restore"):
+        opened(tmp_path, resume=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_mirror_of_a_run_on_a_server_may_have_rounds_alone(tmp_path):
+    opened(tmp_path)
+    (tmp_path / "checkpoint").unlink()
+    (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n')
+    folder = RunFolder(tmp_path, {"seed": 0}, resume=True, mirror=True)
+    assert folder.open({"name": "FedGP"}) is None
+
+
+def test_the_rounds_line_is_written_before_the_checkpoint(tmp_path, monkeypatch):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
+
+    def full(*args, **kwargs):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(tmp_path), "open", full)
+        with pytest.raises(RunError, match="make room, and resume"):
+            folder.save_round({"round": 2}, Checkpoint(2, MODEL))
+    assert folder.load_checkpoint().round == 1

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class Update:
         """``‖Δ‖`` of all parameters."""
         return math.sqrt(sum(inner_products(layer, [])[0] for layer in self.parameters.values()))
 
-    def scaled(self, factor: float) -> "Update":
+    def scaled(self, factor: float) -> Self:
         """The same update with its parameters multiplied by `factor`."""
         parameters = {
             name: np.multiply(layer, factor, dtype=layer.dtype) for name, layer in self.parameters.items()
@@ -82,7 +82,7 @@ class Update:
         learning_rate: float = 0.0,
         buffers: Collection[str] | None = None,
         overwrite: bool = False,
-    ) -> "Update":
+    ) -> Self:
         """The update from the global model `before` to the client's model `after`.
 
         Parameters

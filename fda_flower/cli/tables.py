@@ -14,7 +14,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.options import split_options
 
 if TYPE_CHECKING:
-    from fda_flower.experiments.experiment import Progress
+    from fda_flower.experiments.cell import Progress
 
 
 @with_settings(("data_dir", "device"))

@@ -2,6 +2,7 @@
 
 from fda_flower.clients.aggregation import aggregate_on_target
 from fda_flower.clients.client import DomainClient
+from fda_flower.clients.ditto import DittoTarget
 from fda_flower.clients.feddaf import FedDAFTarget
 from fda_flower.clients.optimizer_hooks import record_updates
 from fda_flower.clients.recorder import Recorder, make_recorder
@@ -11,6 +12,7 @@ from fda_flower.clients.target import TargetClient
 from fda_flower.clients.training import LocalTraining, evaluate, train
 
 __all__ = [
+    "DittoTarget",
     "DomainClient",
     "FedDAFTarget",
     "LocalTraining",

@@ -4,14 +4,13 @@ from logging import INFO
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.logger import log
-from numpy.typing import NDArray
 
+from fda_flower import protocol
 from fda_flower.aggregation import AdaptiveRule, BatchUpdates, CountSketch, Layers, Update
-
-AGGREGATE = "aggregate"
+from fda_flower.protocol import to_layers, to_record
 
 
 def aggregate_on_target(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -26,11 +25,11 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     >>> from flwr.clientapp import ClientApp
     >>> app = ClientApp(mods=[aggregate_on_target])
     """
-    if AGGREGATE not in message.content.config_records:
+    if protocol.AGGREGATE not in message.content.config_records:
         return call_next(message, context)
-    asked = message.content.config_records[AGGREGATE]
-    config = message.content.config_records.get("config", ConfigRecord())
-    model = _layers(message.content.array_records["arrays"])
+    asked = message.content.config_records[protocol.AGGREGATE]
+    config = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
+    model = to_layers(message.content.array_records[protocol.ARRAYS])
     sources = [
         _update(model, message.content.array_records.pop(f"source.{i}"), asked, i)
         for i in range(len(_list(asked, "domains")))
@@ -40,19 +39,15 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
         return reply
     target = _own_update(model, reply.content, asked)
     batches = _batches(reply.content, target, config)
-    weighing = AdaptiveRule.from_text(str(asked["weighing"]))
-    weighed = weighing(model, target, sources, np.array(_list(asked, "betas"), dtype=np.float64), batches)
-    for domain, beta, fallback in zip(_list(asked, "domains"), weighed.betas, weighed.fallbacks, strict=True):
+    rule = AdaptiveRule.from_text(str(asked["weighing"]))
+    result = rule(model, target, sources, np.array(_list(asked, "betas"), dtype=np.float64), batches)
+    for domain, beta, fallback in zip(_list(asked, "domains"), result.betas, result.fallbacks, strict=True):
         log(INFO, "β of %s: %.4g%s", domain, beta, f" (fixed: {fallback})" if fallback else "")
-    reply.content["arrays"] = ArrayRecord({name: Array(array) for name, array in weighed.model.items()})
-    reply.content.pop("batch-updates", None)
-    info = dict(reply.content.config_records.get("info", {}))
-    reply.content["info"] = ConfigRecord({**info, "aggregated-on": "target"})
+    reply.content[protocol.ARRAYS] = to_record(result.model)
+    reply.content.pop(protocol.BATCH_UPDATES, None)
+    info = dict(reply.content.config_records.get(protocol.INFO, {}))
+    reply.content[protocol.INFO] = ConfigRecord({**info, protocol.AGGREGATED_ON: "target"})
     return reply
-
-
-def _layers(record: ArrayRecord) -> dict[str, NDArray[Any]]:
-    return {name: array.numpy() for name, array in record.items()}
 
 
 def _list(asked: ConfigRecord, key: str) -> list[Any]:
@@ -64,39 +59,40 @@ def _update(model: Layers, record: ArrayRecord, asked: ConfigRecord, i: int) -> 
     examples, steps, rate, factor = (
         _list(asked, key)[i] for key in ("examples", "steps", "learning-rates", "factors")
     )
-    update = Update.between(model, _layers(record), examples, steps, rate, _list(asked, "buffers"))
+    update = Update.between(model, to_layers(record), examples, steps, rate, _list(asked, "buffers"))
     return update if factor == 1 else update.scaled(factor)
 
 
 def _own_update(model: Layers, content: RecordDict, asked: ConfigRecord) -> Update:
-    metrics = content.metric_records["metrics"]
+    metrics = content.metric_records[protocol.METRICS]
     numbers: dict[str, Any] = {
-        key: metrics.get(key, 0) for key in ("num-examples", "num-steps", "learning-rate")
+        key: metrics.get(key, 0)
+        for key in (protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE)
     }
     return Update.between(
         model,
-        _layers(content.array_records["arrays"]),
-        int(numbers["num-examples"]),
-        int(numbers["num-steps"]),
-        float(numbers["learning-rate"]),
+        to_layers(content.array_records[protocol.ARRAYS]),
+        int(numbers[protocol.NUM_EXAMPLES]),
+        int(numbers[protocol.NUM_STEPS]),
+        float(numbers[protocol.LEARNING_RATE]),
         _list(asked, "buffers"),
     )
 
 
 def _batches(content: RecordDict, target: Update, config: ConfigRecord) -> BatchUpdates | str | None:
     """What this client recorded of its steps; why it cannot be used; None if it was not asked for."""
-    encoding: Any = config.get("batch-updates")
+    encoding: Any = config.get(protocol.BATCH_UPDATES)
     if encoding is None:
         return None
-    if "batch-updates" not in content.array_records:
+    if protocol.BATCH_UPDATES not in content.array_records:
         return "the target recorded none"
     sketch = None
     if encoding == "sketch":
-        size, seed = config["sketch-size"], config["sketch-seed"]
+        size, seed = config[protocol.SKETCH_SIZE], config[protocol.SKETCH_SEED]
         sketch = CountSketch(int(str(size)), int(str(seed)))
     length = sum(layer.size for layer in target.parameters.values())
     try:
-        arrays = _layers(content.array_records["batch-updates"])
+        arrays = to_layers(content.array_records[protocol.BATCH_UPDATES])
         return BatchUpdates.from_arrays(arrays, encoding, target.steps, length, sketch)
     except ValueError as error:
         return str(error)

@@ -1,30 +1,36 @@
 """What source and target clients share: one domain, one model, one training loop."""
 
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from flwr.app import RecordDict
-from flwr.client import NumPyClient
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fda_flower import protocol
+from fda_flower.aggregation import Layers
+from fda_flower.clients.numpy_client import NDArrays, NumPyFace
 from fda_flower.clients.recorder import Recorder
-from fda_flower.clients.training import LocalTraining, evaluate, repeatable, train
+from fda_flower.clients.training import (
+    LocalTraining,
+    Objective,
+    evaluate,
+    head_of,
+    proximal,
+    repeatable,
+    train,
+)
 from fda_flower.datasets import Domain
+from fda_flower.protocol import TrainReply, TrainRequest, to_layers, to_record
 from fda_flower.seeds import derive_seed
 
-NDArrays = list[NDArray[Any]]
-
-PERSONAL = "personal"
-"""The record of a client's state that holds a model of its own; the server may give it back in a message."""
+Settings = Mapping[str, Any]
 
 
-class DomainClient(NumPyClient):
+class DomainClient(NumPyFace):
     """A client that trains on its own domain.
 
     Parameters
@@ -36,16 +42,18 @@ class DomainClient(NumPyClient):
     training : LocalTraining
         How it trains in a round.
     seed : int
-        With the round and the domain it decides the order of samples, whichever process runs it.
+        Decides, with the round and the domain, the order of samples, whichever process runs it.
     threads : int
         Torch's threads while it trains.
     about : Mapping, optional
         What else the server is told of the data when it asks for the role, such as their ``shape``.
     state : RecordDict, optional
-        What is kept between rounds, if anything: the context's ``state``.
+        What the client keeps between rounds: the context's ``state``.
     """
 
     role: ClassVar[str]
+    keeps: ClassVar[tuple[str, ...]] = ()
+    """The records of arrays that the client keeps between rounds; the server may give them back."""
 
     def __init__(
         self,
@@ -54,7 +62,7 @@ class DomainClient(NumPyClient):
         training: LocalTraining,
         seed: int = 0,
         threads: int = 1,
-        about: Mapping[str, Any] | None = None,
+        about: Settings | None = None,
         state: RecordDict | None = None,
     ) -> None:
         self.domain = domain
@@ -66,106 +74,128 @@ class DomainClient(NumPyClient):
         self._state = RecordDict() if state is None else state
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """The labelled samples to train on, ``examples``, and what the client was given as `about`."""
+        """Return ``examples``, the number of labelled samples to train on, and the client's `about`."""
         return {"examples": len(self.domain.train), **self._about}
 
-    def get_parameters(self, config: dict[str, Any]) -> NDArrays:
-        """Copies of the model's arrays, in the order of its state dictionary."""
-        return [tensor.detach().cpu().numpy().copy() for tensor in self.model.state_dict().values()]
+    def layers(self) -> dict[str, NDArray[Any]]:
+        """Return copies of the model's arrays, in the order of its state dictionary."""
+        return {name: t.detach().cpu().numpy().copy() for name, t in self.model.state_dict().items()}
 
-    def fit(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[NDArrays, int, dict[str, Any]]:
-        """Train from the server's model for one round.
+    def answer(self, request: TrainRequest) -> TrainReply:
+        """Take back the state that a request gives back, then train."""
+        for name in self.keeps:
+            if name in request.records:
+                self._state[name] = request.records[name]
+        return self.local_train(request)
+
+    def local_train(self, request: TrainRequest) -> TrainReply:
+        """Train as a request asks; a client with an algorithm of its own overrides this."""
+        return self.train_from(self.received(request), request.config)
+
+    def received(self, request: TrainRequest) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a request by the names of the state dictionary, whose order they have."""
+        return self._named(to_layers(request.arrays).values())
+
+    def train_from(self, model: Layers, config: Settings) -> TrainReply:
+        """Train from a model for one round.
 
         Parameters
         ----------
-        parameters : list of arrays
-            The global model, in the order of the state dictionary.
-        config : dict
-            ``server-round``; ``rate-factor``, which multiplies the learning rate; ``evaluate-trained`` and
-            ``guidance``, which ask for what they say; ``tune``, of `train`; and for the target what
-            `recorder` reads.
+        model : Layers
+            The model to begin with.
+        config : Mapping
+            ``server-round``; ``rate-factor``, which multiplies the learning rate; ``tune``, all parameters or
+            only the head; ``proximal``, the μ of a penalty ``μ/2 ‖θ − model‖²``; ``evaluate-trained`` and
+            ``guidance``, which ask for what they say; and for the target the settings of its recorder.
 
         Returns
         -------
-        tuple
-            The trained model, the number of examples, and the metrics ``num-steps``,
-            ``learning-rate``, ``train-loss``. If asked: ``eval-accuracy``, ``eval-loss`` and
-            ``eval-num-examples`` of the trained model on the domain's test set; and arrays, in NumPy's file
-            format, which `fda_flower.clients.serve` sends as records: ``batch-updates.*``, and
-            ``guidance.*``, the parameters after as much training again.
+        TrainReply
+            The trained model and ``num-steps``, ``learning-rate``, ``train-loss``. If asked for:
+            ``eval-accuracy``, ``eval-loss`` and ``eval-num-examples`` of the trained model on the domain's
+            test set, and the records ``batch-updates`` and ``guidance``, the parameters after as much
+            training again.
         """
-        self._load(parameters)
-        server_round = config.get("server-round", 0)
-        rate = self.training.learning_rate * config.get("rate-factor", 1.0)
-        training = replace(self.training, learning_rate=rate)
-        recorder = self.recorder(config)
-        steps, loss = self._train("train", server_round, training, recorder, config.get("tune", "all"))
-        metrics: dict[str, Any] = {
-            "num-steps": steps,
-            "learning-rate": rate,
-            "train-loss": loss,
+        self.load(model)
+        training, recorder = self.training_in(config), self.recorder(config)
+        objective = proximal(self.model, config[protocol.PROXIMAL]) if protocol.PROXIMAL in config else None
+        part = head_of(self.model) if config.get(protocol.TUNE) == "head" else None
+        with self.drawing("train", config) as generator:
+            on_step = None if recorder is None else recorder.step
+            steps, loss = train(self.model, self.domain.train, training, generator, objective, part, on_step)
+        metrics = {
+            protocol.NUM_STEPS: steps,
+            protocol.LEARNING_RATE: training.learning_rate,
+            protocol.TRAIN_LOSS: loss,
         }
+        records: dict[str, Layers] = {}
         if recorder is not None:
-            metrics |= as_metrics("batch-updates", recorder.arrays())
-        trained = self.get_parameters({})
-        if config.get("evaluate-trained"):
-            loss, accuracy = self._evaluate(server_round)
-            examples = len(self.domain.test)
-            metrics |= {"eval-loss": loss, "eval-accuracy": accuracy, "eval-num-examples": examples}
-        if config.get("guidance"):
-            self._train("guidance", server_round, training)
-            parameters_now = self.model.named_parameters(remove_duplicate=False)
-            metrics |= as_metrics("guidance", {n: p.detach().cpu().numpy() for n, p in parameters_now})
-        return trained, len(self.domain.train), metrics
+            records[protocol.BATCH_UPDATES] = recorder.arrays()
+        trained = self.layers()
+        if config.get(protocol.EVALUATE_TRAINED):
+            metrics |= self.evaluation(config)
+        if config.get(protocol.GUIDANCE):
+            self.train_on("guidance", config)
+            parameters = self.model.named_parameters(remove_duplicate=False)
+            records[protocol.GUIDANCE] = {name: p.detach().cpu().numpy() for name, p in parameters}
+        return TrainReply(trained, len(self.domain.train), metrics, records)
 
-    def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
-        """Loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""
-        self._load(parameters)
-        loss, accuracy = self._evaluate(config.get("server-round", 0))
-        return loss, len(self.domain.test), {"accuracy": accuracy}
+    def train_on(self, phase: str, config: Settings, objective: Objective | None = None) -> None:
+        """Train the model as it is for as many steps as in a round; `phase` names the random numbers."""
+        with self.drawing(phase, config) as generator:
+            train(self.model, self.domain.train, self.training_in(config), generator, objective)
 
-    def recorder(self, config: dict[str, Any]) -> Recorder | None:
-        """What records the steps of this round, if anything."""
+    def evaluate_model(self, arrays: NDArrays, config: Settings) -> tuple[float, int, float]:
+        """Return loss, number of examples and accuracy of a model on the domain's test set."""
+        self.load(self._named(arrays))
+        loss, accuracy = self._evaluate(config)
+        return loss, len(self.domain.test), accuracy
+
+    def evaluation(self, config: Settings) -> dict[str, float]:
+        """Return the metrics of the model as it is on the domain's test set, for a train reply."""
+        loss, accuracy = self._evaluate(config)
+        return {
+            protocol.EVAL_LOSS: loss,
+            protocol.EVAL_ACCURACY: accuracy,
+            "eval-num-examples": len(self.domain.test),
+        }
+
+    def recorder(self, config: Settings) -> Recorder | None:
+        """Return the recorder of this round's steps, if there is one."""
         return None
 
     def parameters_in_order(self) -> list[Tensor]:
-        """The model's parameters, without its buffers, in the order of its state dictionary."""
+        """Return the model's parameters, without its buffers, in the order of its state dictionary."""
         parameters = dict(self.model.named_parameters(remove_duplicate=False))
         return [parameters[name] for name in self.model.state_dict() if name in parameters]
 
-    def _train(
-        self,
-        phase: str,
-        server_round: int,
-        training: LocalTraining,
-        recorder: Recorder | None = None,
-        tune: str = "all",
-    ) -> tuple[int, float]:
-        with self._drawing(phase, server_round) as generator:
-            return train(self.model, self.domain.train, training, generator, recorder, tune)
+    def training_in(self, config: Settings) -> LocalTraining:
+        """Return how the client trains in a round: its learning rate, times the server's factor."""
+        factor = config.get(protocol.LEARNING_RATE_FACTOR, 1.0)
+        return replace(self.training, learning_rate=self.training.learning_rate * factor)
 
-    def _evaluate(self, server_round: int) -> tuple[float, float]:
-        with self._drawing("test", server_round) as generator:
-            return evaluate(self.model, self.domain.test, generator)
+    def load(self, model: Layers) -> None:
+        """Put arrays into the model."""
+        self.model.load_state_dict({name: torch.from_numpy(array) for name, array in model.items()})
+
+    def kept(self, name: str) -> dict[str, NDArray[Any]] | None:
+        """Return the arrays that the client has kept under a name, if there are any."""
+        return to_layers(self._state.array_records[name]) if name in self._state.array_records else None
+
+    def keep(self, name: str, layers: Layers) -> None:
+        """Keep arrays until the next round; call it only after the training has succeeded."""
+        self._state[name] = to_record(layers)
 
     @contextmanager
-    def _drawing(self, phase: str, server_round: int) -> Iterator[torch.Generator]:
-        """All randomness inside follows from the seed, the phase, the round and the domain."""
-        seed = derive_seed(self._seed, phase, server_round, self.domain.name)
+    def drawing(self, phase: str, config: Settings) -> Iterator[torch.Generator]:
+        """Have all randomness inside follow from the seed, the phase, the round and the domain."""
+        seed = derive_seed(self._seed, phase, config.get(protocol.SERVER_ROUND, 0), self.domain.name)
         with repeatable(seed, self._threads, self.domain.train.y.device):
             yield torch.Generator().manual_seed(seed)
 
-    def _load(self, parameters: NDArrays) -> None:
-        state = self.model.state_dict()
-        tensors = (torch.from_numpy(array) for array in parameters)
-        self.model.load_state_dict(dict(zip(state, tensors, strict=True)))
+    def _named(self, arrays: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return dict(zip(self.model.state_dict(), arrays, strict=True))
 
-
-def as_metrics(record: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
-    """Arrays as metrics ``RECORD.NAME`` in NumPy's file format, never pickled."""
-    metrics = {}
-    for name, array in arrays.items():
-        buffer = io.BytesIO()
-        np.save(buffer, array, allow_pickle=False)
-        metrics[f"{record}.{name}"] = buffer.getvalue()
-    return metrics
+    def _evaluate(self, config: Settings) -> tuple[float, float]:
+        with self.drawing("test", config) as generator:
+            return evaluate(self.model, self.domain.test, generator)

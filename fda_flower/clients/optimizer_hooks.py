@@ -5,14 +5,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
 from typing import Any, overload
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
+from fda_flower import protocol
 from fda_flower.aggregation import find_buffers
-from fda_flower.clients.client import as_metrics
+from fda_flower.clients.numpy_client import pack
 from fda_flower.clients.recorder import make_recorder
 from fda_flower.errors import ConfigError
+from fda_flower.protocol import to_layers, to_record
 
 Train = Callable[[Message, Context], Message]
 
@@ -54,15 +56,15 @@ class RecordedUpdates:
             steps, if the server asked for them, into an `ArrayRecord` ``batch-updates``. Or the metrics that
             a `NumPyClient` returns of ``fit``, served by `fda_flower.clients.serve`.
         """
-        numbers = {"num-steps": self.steps, "learning-rate": self.learning_rate}
+        numbers = {protocol.NUM_STEPS: self.steps, protocol.LEARNING_RATE: self.learning_rate}
         arrays = {} if self._recorder is None else self._recorder.arrays()
         if isinstance(reply, dict):
-            reply |= numbers | as_metrics("batch-updates", arrays)
+            reply |= numbers | pack(protocol.BATCH_UPDATES, arrays)
             return
-        metrics = reply.metric_records.get("metrics", MetricRecord())
-        reply["metrics"] = MetricRecord({**metrics, **numbers})
+        metrics = reply.metric_records.get(protocol.METRICS, MetricRecord())
+        reply[protocol.METRICS] = MetricRecord({**metrics, **numbers})
         if arrays:
-            reply["batch-updates"] = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+            reply[protocol.BATCH_UPDATES] = to_record(arrays)
 
 
 @overload
@@ -134,14 +136,16 @@ def _recording(
 def _decorated(train: Train) -> Train:
     @wraps(train)
     def recorded(message: Message, context: Context) -> Message:
-        settings = (record for record in message.content.config_records.values() if "batch-updates" in record)
+        settings = (
+            record for record in message.content.config_records.values() if protocol.BATCH_UPDATES in record
+        )
         config = next(settings, ConfigRecord())
         arrays = next(iter(message.content.array_records.values()))
         found: list[tuple[Optimizer, RecordedUpdates]] = []
 
         def begin(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             if not found:
-                if "batch-updates" in config:
+                if protocol.BATCH_UPDATES in config:
                     _check_shapes(optimizer, arrays)
                 found.append((optimizer, stack.enter_context(_recording(optimizer, config))))
             if optimizer is not found[0][0]:
@@ -162,7 +166,7 @@ def _decorated(train: Train) -> Train:
 
 
 def _check_shapes(optimizer: Optimizer, record: ArrayRecord) -> None:
-    sent = {name: array.numpy() for name, array in record.items()}
+    sent = to_layers(record)
     buffers = find_buffers(sent)
     expected = [array.shape for name, array in sent.items() if name not in buffers]
     if [tuple(parameter.shape) for parameter in _trained_by(optimizer)] != expected:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fda_flower import protocol
 from fda_flower.aggregation import CountSketch
 from fda_flower.errors import unknown
 
@@ -162,7 +163,7 @@ def make_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Re
         Of the message: ``batch-updates`` (``"norms"``, ``"sketch"`` or ``"full"``; absent for none) and,
         with ``"sketch"``, ``sketch-size`` and ``sketch-seed``.
     """
-    encoding = config.get("batch-updates")
+    encoding = config.get(protocol.BATCH_UPDATES)
     if encoding is None:
         return None
     if encoding not in RECORDERS:
@@ -171,7 +172,7 @@ def make_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Re
 
 
 def _sketch_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Recorder:
-    sketch = CountSketch(int(config["sketch-size"]), int(config["sketch-seed"]))
+    sketch = CountSketch(int(config[protocol.SKETCH_SIZE]), int(config[protocol.SKETCH_SEED]))
     return SketchRecorder(parameters, sketch)
 
 

@@ -1,25 +1,23 @@
 """Serve a `NumPyClient` from a Message-API `ClientApp`, and answer the strategies' role query."""
 
-import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from logging import ERROR
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common.logger import log
-from numpy.typing import NDArray
 
+from fda_flower import protocol
 from fda_flower.clients.aggregation import aggregate_on_target
-from fda_flower.clients.client import PERSONAL
+from fda_flower.clients.numpy_client import NumPyFace, unpack
 from fda_flower.errors import FdaError
-
-RECORDS = ("batch-updates", "guidance", "adapted")
-"""Records of arrays in a reply: a client's metrics ``RECORD.NAME``, bytes in NumPy's file format."""
+from fda_flower.protocol import TrainReply, TrainRequest, read_request
 
 
 def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = None) -> ClientApp:
@@ -49,35 +47,21 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
 
     @app.train(mods=mods)
     def train(message: Message, context: Context) -> Message:
-        if PERSONAL in message.content.array_records:
-            context.state[PERSONAL] = message.content.array_records[PERSONAL]
-        client = make(context)
-        arrays = message.content.array_records["arrays"]
-        parameters, examples, metrics = client.fit(arrays.to_numpy_ndarrays(), _config(message))
-        content = RecordDict(
-            {
-                "arrays": _named(parameters, list(arrays)),
-                "metrics": MetricRecord(_numbers({"num-examples": examples, **metrics})),
-                "info": _info(client, context),
-            }
-        )
-        for record in RECORDS:
-            if found := _arrays_of(record, metrics):
-                content[record] = found
+        client, request = make(context), read_request(message.content)
+        content = _answer(client, request).content()
+        content[protocol.INFO] = _info(client, context)
         return Message(content, reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        client = make(context)
-        records, config = message.content.array_records, _config(message)
-        loss, examples, metrics = client.evaluate(records["arrays"].to_numpy_ndarrays(), config)
-        numbers = _numbers({"loss": float(loss), "num-examples": examples, **metrics})
-        if "global" in records:
-            loss, _, metrics = client.evaluate(records["global"].to_numpy_ndarrays(), config)
+        client, request = make(context), read_request(message.content)
+        numbers = _evaluation(client, request.arrays, request.config)
+        if protocol.GLOBAL in request.records:
+            second = _evaluation(client, request.records[protocol.GLOBAL], request.config)
             numbers |= {
-                f"{key}-global": value for key, value in _numbers({"loss": float(loss), **metrics}).items()
+                f"{key}-global": value for key, value in second.items() if key != protocol.NUM_EXAMPLES
             }
-        return Message(RecordDict({"metrics": MetricRecord(numbers)}), reply_to=message)
+        return Message(RecordDict({protocol.METRICS: MetricRecord(numbers)}), reply_to=message)
 
     answer_role_query(app, make)
     return app
@@ -121,7 +105,7 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
             log(ERROR, "This node cannot take part", exc_info=error)
             info = _info(None, context)
             info["problem"] = str(error) if isinstance(error, FdaError) else repr(error)
-        return Message(RecordDict({"info": info}), reply_to=message)
+        return Message(RecordDict({protocol.INFO: info}), reply_to=message)
 
 
 def _info(client: Any, context: Context) -> ConfigRecord:
@@ -134,28 +118,22 @@ def _info(client: Any, context: Context) -> ConfigRecord:
     return info
 
 
-def _config(message: Message) -> dict[str, Any]:
-    return dict(message.content.config_records.get("config", {}))
+def _answer(client: Any, request: TrainRequest) -> TrainReply:
+    """Return a client's reply; another author's `NumPyClient` has further arrays in its metrics."""
+    if isinstance(client, NumPyFace) and type(client).fit is NumPyFace.fit:
+        reply = client.answer(request)
+        return replace(reply, arrays=dict(zip(request.arrays, reply.arrays.values(), strict=True)))
+    parameters, examples, metrics = client.fit(request.arrays.to_numpy_ndarrays(), dict(request.config))
+    arrays = dict(zip(request.arrays, map(np.asarray, parameters), strict=True))
+    return TrainReply(arrays, int(examples), _numbers(metrics), unpack(metrics))
 
 
-def _named(parameters: list[NDArray[Any]], names: list[str]) -> ArrayRecord:
-    return ArrayRecord(
-        {name: Array(np.asarray(parameter)) for name, parameter in zip(names, parameters, strict=True)}
-    )
+def _evaluation(client: Any, arrays: Any, config: Mapping[str, Any]) -> dict[str, MetricRecordValues]:
+    loss, examples, metrics = client.evaluate(arrays.to_numpy_ndarrays(), dict(config))
+    return _numbers({"loss": float(loss), protocol.NUM_EXAMPLES: examples, **metrics})
 
 
-def _numbers(metrics: dict[str, Any]) -> dict[str, MetricRecordValues]:
-    """What Flower takes as metrics: Python's integers and floats; text, truth values and bytes stay here."""
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, MetricRecordValues]:
+    """Return what Flower takes as metrics: Python's integers and floats; other values do not travel."""
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in metrics.items()}
     return {k: v for k, v in plain.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-
-
-def _arrays_of(record: str, metrics: dict[str, Any]) -> ArrayRecord:
-    prefix = f"{record}."
-    return ArrayRecord(
-        {
-            name.removeprefix(prefix): Array(np.load(io.BytesIO(value), allow_pickle=False))
-            for name, value in metrics.items()
-            if name.startswith(prefix) and isinstance(value, bytes)
-        }
-    )

@@ -1,6 +1,6 @@
 """The one local training loop."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from fda_flower.clients.recorder import Recorder
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.local_training import OPTIMIZERS as OPTIMIZERS
@@ -18,52 +17,92 @@ from fda_flower.local_training import LocalTraining as LocalTraining
 CPU = torch.device("cpu")
 
 
+Objective = Callable[[nn.Module, Tensor, Tensor], Tensor]
+"""The loss of a model on a batch of samples and labels."""
+
+
 def train(
     model: nn.Module,
     samples: Samples,
     training: LocalTraining,
     generator: torch.Generator,
-    recorder: Recorder | None = None,
-    tune: str = "all",
+    objective: Objective | None = None,
+    part: nn.Module | None = None,
+    on_step: Callable[[], None] | None = None,
 ) -> tuple[int, float]:
-    """Train a model in place on one client's samples; see `loss_for`.
+    """Train a model in place on one client's samples.
 
     Parameters
     ----------
     model : Module
-        On the device of the samples.
+        The network, on the device of the samples.
     samples : Samples
         What to train on.
     training : LocalTraining
         Rates and sizes.
     generator : torch.Generator
         Decides the order of samples and their noise.
-    recorder : Recorder, optional
-        Told of each step.
-    tune : {"all", "head"}
-        What to train: all parameters, or those of the last linear layer.
+    objective : callable, optional
+        What to minimise. Default: `loss_for` the labels.
+    part : Module, optional
+        The part of the model to train. The rest stays as it is, and in evaluation mode: neither its
+        parameters nor BatchNorm's running statistics move, and its dropout is off. Default: all.
+    on_step : callable, optional
+        Called after each step of the optimizer.
 
     Returns
     -------
     tuple[int, float]
-        Number of steps, and the mean loss over the samples that were trained on.
+        Number of steps, and the mean objective over the samples that were trained on.
     """
-    part = model if tune == "all" else head_of(model)
+    part = model if part is None else part
     optimizer = OPTIMIZERS[training.optimizer](part.parameters(), lr=training.learning_rate)
-    loss_of = loss_for(samples.y)
-    model.train()
+    objective = plain_objective(samples.y) if objective is None else objective
+    model.train(part is model)
+    part.train()
     steps, total = 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
     for _ in range(training.epochs):
         for x, y in samples.batches(training.batch_size, generator, shuffle=True):
             model.zero_grad()
-            loss = loss_of(model(x), y)
+            loss = objective(model, x, y)
             torch.autograd.backward(loss)
             optimizer.step()
-            if recorder is not None:
-                recorder.step()
+            if on_step is not None:
+                on_step()
             total += loss.detach() * len(y)
             steps += 1
     return steps, float(total) / (training.epochs * len(samples))
+
+
+def plain_objective(y: Tensor) -> Objective:
+    """Return the objective of plain training for labels like these; see `loss_for`."""
+    loss_of = loss_for(y)
+    return lambda model, x, y: loss_of(model(x), y)
+
+
+def proximal(model: nn.Module, strength: float, anchor: Sequence[Tensor] | None = None) -> Objective:
+    """Return the plain objective plus ``strength/2 ‖v − anchor‖²`` over the model's parameters.
+
+    Parameters
+    ----------
+    model : Module
+        The network that will be trained.
+    strength : float
+        ``μ`` of FedProx, ``λ`` of Ditto. At 0 there is no penalty, and training has the bits of plain
+        training.
+    anchor : sequence of Tensor, optional
+        One tensor for each parameter. Default: the parameters as they are now.
+    """
+    points = [p.detach().clone() for p in model.parameters()] if anchor is None else list(anchor)
+
+    def objective(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        loss = loss_for(y)(model(x), y)
+        if strength == 0:
+            return loss
+        pairs = zip(model.parameters(), points, strict=True)
+        return loss + strength / 2 * sum((p - point).square().sum() for p, point in pairs)
+
+    return objective
 
 
 def head_of(model: nn.Module) -> nn.Linear:

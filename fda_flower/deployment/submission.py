@@ -83,10 +83,11 @@ def run_deployed(
             "settings": config.settings(),
         },
         resume,
+        mirror=True,
     )
     strategy = METHODS[config.method].build(**config.strategy_options())
     checkpoint = folder.open({"name": type(strategy).__name__, **strategy.settings()})
-    done = 0 if checkpoint is None else checkpoint[1]
+    done = 0 if checkpoint is None else checkpoint.round
     rounds = {record["round"]: record for record in folder.read_rounds()}
     run_id = _still_running(flower, output) if resume else None
     if run_id is None:
@@ -123,7 +124,7 @@ def run_deployed(
         raise RunError(f"the results of run {run_id} did not arrive whole: fetch them again with --resume")
     for name, path in receiver.kept.items():
         log(WARNING, "The %s is too large to be sent: it stays on the server in '%s'", name, path)
-    return folder.read_rounds(), {} if receiver.kept else folder.load_checkpoint()[0]
+    return folder.read_rounds(), {} if receiver.kept else dict(folder.load_checkpoint().model)
 
 
 def server_folder(config: RunConfig, output: Path) -> str:

@@ -24,7 +24,7 @@ from flwr.serverapp import Grid
 
 from fda_flower.errors import ConfigError
 from fda_flower.flower_internals import Run, empty_run, error_reply, numbered
-from fda_flower.strategies.roster import ROLE_QUERY
+from fda_flower.protocol import INFO, ROLE_QUERY
 
 
 class ClientError(Exception):
@@ -150,7 +150,7 @@ class ManagerGrid(Grid):
                 f"client {proxy.cid} does not tell its domain: let its get_properties return "
                 '{"domain": ..., "role": "source" or "target"}',
             )
-        return Message(RecordDict({"info": ConfigRecord(dict(told.properties))}), reply_to=message)
+        return Message(RecordDict({INFO: ConfigRecord(dict(told.properties))}), reply_to=message)
 
     def create_message(
         self,

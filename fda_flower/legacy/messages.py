@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
 from flwr.common import EvaluateRes, FitRes, Parameters, Scalar
 
 from fda_flower.errors import ConfigError
+from fda_flower.protocol import ARRAYS, METRICS, NUM_EXAMPLES, EvaluateRequest, read_request
 
 NUMPY = "numpy.ndarray"
 """Flower's word for bytes in NumPy's file format."""
@@ -20,17 +21,20 @@ def instruction(message: Message) -> tuple[Parameters, dict[str, Scalar]]:
     ConfigError
         If the message holds more than that.
     """
-    content = message.content
-    config = content.config_records.get("config", ConfigRecord())
-    extra = [name for name in content if name not in ("arrays", "config")]
-    extra += [key for key, value in config.items() if not isinstance(value, Scalar)]
+    request = read_request(message.content)
+    check_request(request)
+    settings = {key: value for key, value in request.config.items() if isinstance(value, Scalar)}
+    return parameters_of(request.arrays), settings
+
+
+def check_request(request: EvaluateRequest) -> None:
+    """Raise a `ConfigError` if a request holds more than an older client takes: arrays and scalars."""
+    extra = [*request.records, *(k for k, value in request.config.items() if not isinstance(value, Scalar))]
     if extra:
         raise ConfigError(
             f"the method sends its clients '{extra[0]}', which Flower's older clients cannot take: use the "
             "Message API"
         )
-    settings = {key: value for key, value in config.items() if isinstance(value, Scalar)}
-    return parameters_of(content.array_records["arrays"]), settings
 
 
 def parameters_of(arrays: ArrayRecord) -> Parameters:
@@ -66,15 +70,15 @@ def fit_reply(message: Message, result: FitRes, names: Sequence[str]) -> Message
             for record, arrays in recorded.items()
         }
     )
-    content["arrays"] = arrays_of(result.parameters, names)
-    content["metrics"] = MetricRecord({"num-examples": result.num_examples, **_numbers(result.metrics)})
+    content[ARRAYS] = arrays_of(result.parameters, names)
+    content[METRICS] = MetricRecord({NUM_EXAMPLES: result.num_examples, **_numbers(result.metrics)})
     return Message(content, reply_to=message)
 
 
 def evaluate_reply(message: Message, result: EvaluateRes) -> Message:
     """A client's evaluation as a reply."""
-    numbers = {"loss": float(result.loss), "num-examples": result.num_examples, **_numbers(result.metrics)}
-    return Message(RecordDict({"metrics": MetricRecord(numbers)}), reply_to=message)
+    numbers = {"loss": float(result.loss), NUM_EXAMPLES: result.num_examples, **_numbers(result.metrics)}
+    return Message(RecordDict({METRICS: MetricRecord(numbers)}), reply_to=message)
 
 
 def _numbers(metrics: Mapping[str, Scalar]) -> dict[str, MetricRecordValues]:

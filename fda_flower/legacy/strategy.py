@@ -20,6 +20,7 @@ from fda_flower.flower_internals import error_reply, numbered, task_identity
 from fda_flower.legacy.grid import ClientError, ManagerGrid
 from fda_flower.legacy.messages import (
     arrays_of,
+    check_request,
     evaluate_reply,
     fit_reply,
     instruction,
@@ -27,7 +28,6 @@ from fda_flower.legacy.messages import (
 )
 from fda_flower.run_folder import check_same_model
 from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.feddaf import FedDAF
 
 MakeConfig = Callable[[int], dict[str, Scalar]]
 EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str, Scalar]] | None]
@@ -83,14 +83,10 @@ class LegacyStrategy(Strategy):
         on_evaluate_config_fn: MakeConfig | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> None:
-        if strategy.settings().get("aggregate-on") == "target":
+        if strategy.asks_again:
             raise ConfigError(
-                "aggregate_on is 'target', which Flower's older API cannot do: use aggregate_on='server', or "
-                "the Message API"
-            )
-        if isinstance(strategy, FedDAF):
-            raise ConfigError(
-                "FedDAF sends the target two models, which Flower's older API cannot do: use the Message API"
+                f"{type(strategy).__name__} asks its clients twice in a round, which Flower's older server "
+                "does not: use the Message API, or aggregate_on='server' if it is 'target'"
             )
         self.strategy = strategy
         self._initial = initial_parameters
@@ -123,9 +119,8 @@ class LegacyStrategy(Strategy):
         self._grid = ManagerGrid(client_manager)
         with task_identity():
             strategy.connect(self._grid)
-        if folder is not None:
-            folder.begin(self._done)
-        strategy.summary()
+            for request in strategy.preview(result.arrays, self._done, self._grid):
+                check_request(request)
         return parameters
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
@@ -142,7 +137,7 @@ class LegacyStrategy(Strategy):
     ) -> list[tuple[ClientProxy, FitIns]]:
         """The clients that are to train, and what they are sent."""
         if server_round == 1:
-            self._whole_arrays(parameters)
+            self.strategy.begin(self._whole_arrays(parameters), self._done)
         self._times = [time.perf_counter()]
         asked = self._ask(self.strategy.configure_train, server_round, parameters, self._fit_config)
         if not asked:  # then the server would leave this round out

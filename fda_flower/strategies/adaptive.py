@@ -1,14 +1,15 @@
 """The base of FedDA and FedGP: β of each source, fixed or estimated every round."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from logging import WARNING
-from typing import ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Literal, Unpack, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord
 from flwr.common.logger import log
 from numpy.typing import NDArray
 
+from fda_flower import protocol
 from fda_flower.aggregation import (
     ENCODINGS,
     AdaptiveResult,
@@ -17,16 +18,22 @@ from fda_flower.aggregation import (
     CountSketch,
     Encoding,
     Layers,
-    Update,
     mean_update,
 )
 from fda_flower.errors import ConfigError
-from fda_flower.records import Record
-from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.forwarding import Forwarded, forward
-from fda_flower.strategies.node import Node
-from fda_flower.strategies.replies import BadReplyError, read_arrays
+from fda_flower.protocol import to_record
+from fda_flower.strategies.base import (
+    Aggregated,
+    BadReplyError,
+    ClientUpdate,
+    CommonOptions,
+    DomainAdaptationStrategy,
+    Node,
+    Record,
+    Round,
+    Sources,
+    TrainRequest,
+)
 
 Beta = float | Sequence[float] | Mapping[str, float]
 """β for all sources, or one for each: in the order of their domains' names, or by domain."""
@@ -39,7 +46,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
 
     Parameters
     ----------
-    weighing : AdaptiveRule
+    rule : AdaptiveRule
         What to make of the updates, and of the estimates.
     beta : float, sequence or mapping
         β in [0, 1], the weight of a source against the target (0 is Target Only). With `auto` it is the
@@ -69,7 +76,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
 
     def __init__(
         self,
-        weighing: AdaptiveRule,
+        rule: AdaptiveRule,
         *,
         beta: Beta,
         auto: bool,
@@ -86,19 +93,17 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             )
         if sketch_size < 1:
             raise ConfigError(f"sketch_size is {sketch_size}, it must be at least 1")
-        if weighing.weighting not in ("examples", "uniform"):
-            raise ConfigError(f"source_weights is '{weighing.weighting}': choose examples or uniform")
+        if rule.weighting not in ("examples", "uniform"):
+            raise ConfigError(f"source_weights is '{rule.weighting}': choose examples or uniform")
         if aggregate_on not in ("server", "target"):
             raise ConfigError(f"aggregate_on is '{aggregate_on}': choose server or target")
         self.beta = check_beta(beta)
         self.auto = auto
-        self._weighing = weighing
+        self._rule = rule
         self._encoding, self._sketch_size = batch_update_encoding, sketch_size
-        self._batches: BatchUpdates | str = "not asked for"
         self._betas: dict[str, float] = {}
-        self._replies: dict[str, ArrayRecord] = {}
-        self._on_target = aggregate_on == "target"
-        if self._on_target:
+        self.asks_again = aggregate_on == "target"
+        if self.asks_again:
             self.trains = frozenset({"source"})
 
     def settings(self) -> Record:
@@ -108,117 +113,142 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         )
         return {
             **super().settings(),
-            "rule": str(self._weighing.rule),
+            "rule": str(self._rule.rule),
             "beta": self.beta if isinstance(self.beta, float | dict) else list(self.beta),
             "auto": self.auto,
-            "source-weights": self._weighing.weighting,
+            "source-weights": self._rule.weighting,
             **asked,
-            **({"aggregate-on": "target"} if self._on_target else {}),
+            **({"aggregate-on": "target"} if self.asks_again else {}),
         }
 
-    def check_roster(self) -> None:
+    def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` unless there is a β for each of the first sources."""
         if not self._betas:
-            domains = [node.domain for node in self.roster.sources]
+            domains = [node.domain for node in nodes if not node.is_target]
             self._betas = dict(zip(domains, betas_of(self.beta, domains).tolist(), strict=True))
 
-    def extra_config(self, server_round: int, node: Node) -> ConfigRecord:
-        """With `auto`, ask the target for its batch updates."""
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Ask the target for its batch updates, with `auto`; with `asks_again`, only later in the round."""
+        if node.is_target and self.asks_again:
+            return None
+        return self._train_request(node, round)
+
+    def _train_request(self, node: Node, round: Round) -> TrainRequest:
+        request = TrainRequest(round.arrays, round.config)
+        rule = self._rule.rule
+        if rule.needs_scale:
+            remedy = f"{rule} needs num-steps and learning-rate of every client"
+            request = request.adding(requires={protocol.NUM_STEPS: remedy, protocol.LEARNING_RATE: remedy})
+        if self.asks_again:
+            request = request.adding(expects={protocol.ARRAYS: "model"})
         if not (self.auto and node.is_target):
-            return ConfigRecord()
-        self._batches = "the target sent none"
-        asked = ConfigRecord({"batch-updates": self._encoding})
+            return request
+        asked: dict[str, Any] = {protocol.BATCH_UPDATES: self._encoding}
         if self._encoding == "sketch":
-            asked["sketch-size"], asked["sketch-seed"] = self._sketch_size, server_round
-        return asked
+            asked |= {protocol.SKETCH_SIZE: self._sketch_size, protocol.SKETCH_SEED: round.number}
+        return request.adding(
+            config=asked, expects={} if self.asks_again else {protocol.BATCH_UPDATES: "any"}
+        )
 
-    def read_extra(self, reply: RecordDict, node: Node, update: Update, record: Record) -> None:
-        """Read the target's batch updates; if they cannot be used, say why."""
-        if self._weighing.rule.needs_scale and update.scale <= 0:
-            raise BadReplyError(
-                f"its metrics lack num-steps or learning-rate, which {self._weighing.rule} needs"
-            )
-        if self._on_target:
-            info = reply.config_records.get("info", ConfigRecord())
-            if node.is_target and info.get("aggregated-on") != "target":
-                raise BadReplyError("it did not aggregate: its app lacks the mod aggregate_on_target")
-            self._replies[node.domain] = ArrayRecord(dict(reply.array_records["arrays"]))
-        elif self.auto and node.is_target:
-            self._batches = self._read_batches(reply, update, record)
-
-    def _read_batches(self, reply: RecordDict, update: Update, record: Record) -> BatchUpdates | str:
-        if "clipped" in record:
-            return "the target's update was clipped, its batch updates do not fit it"
-        try:
-            return BatchUpdates.from_arrays(
-                read_arrays(reply, "batch-updates"),
-                self._encoding,
-                update.steps,
-                sum(layer.size for layer in update.parameters.values()),
-                CountSketch(self._sketch_size, self.record["round"]),
-            )
-        except (BadReplyError, ValueError) as error:
-            return str(error)
-
-    def combine(
-        self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record
-    ) -> Layers:
-        """Weigh the sources, apply the rule."""
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Weigh the sources, and apply the rule."""
         betas = np.array([self._beta_of(domain) for domain in sources])
-        if self._on_target:
-            return self._combine_on_target(sources, betas, record)
-        assert target is not None, "the base class holds the model without the target"
-        batches = self._batches if self.auto else None
-        weighed = self._weighing(model, target, list(sources.values()), betas, batches)
-        geometry = weighed.geometry
+        if self.asks_again:
+            return Aggregated(self._aggregate_on_target(round, sources, betas))
+        assert target is not None, "the base class holds the round without the target"
+        batches = self._read_batches(target, round) if self.auto else None
+        result = self._rule(round.model, target, list(sources.values()), betas, batches)
+        geometry, record = result.geometry, cast(Record, round.record)
         record["target"]["norm"] = float(np.sqrt(geometry.target_squared.sum()))
         for i, domain in enumerate(sources):
-            record["sources"][domain] |= {
-                "beta": float(weighed.betas[i]),
+            entry = record["sources"][domain]
+            entry |= {
+                "beta": float(result.betas[i]),
                 "cosine": float(geometry.cosines[i]),
                 "kept": float((geometry.products[i] > 0).mean()),
                 "norm": float(np.sqrt(geometry.source_squared[i].sum())),
             }
             if self.auto:
-                self._record_estimate(record["sources"][domain], weighed, i)
-        return weighed.model
+                _record_estimate(entry, result, i)
+        return Aggregated(result.model)
+
+    def _read_batches(self, target: ClientUpdate, round: Round) -> BatchUpdates | str:
+        if target.factor != 1:
+            return "the target's update was clipped, its batch updates do not fit it"
+        if protocol.BATCH_UPDATES in target.faults:
+            return target.faults[protocol.BATCH_UPDATES]
+        try:
+            return BatchUpdates.from_arrays(
+                target.extra[protocol.BATCH_UPDATES],
+                self._encoding,
+                target.steps,
+                sum(layer.size for layer in target.parameters.values()),
+                CountSketch(self._sketch_size, round.number),
+            )
+        except ValueError as error:
+            return str(error)
 
     def _beta_of(self, domain: str) -> float:
         """The fixed β of a source; of one that came later, and has none, 0."""
         return self.beta if isinstance(self.beta, float) else self._betas.get(domain, 0.0)
 
-    def _record_estimate(self, entry: Record, weighed: AdaptiveResult, i: int) -> None:
-        if weighed.estimates is not None:
-            e = weighed.estimates[i]
-            entry |= {"sigma2": e.sigma2, "d2": e.d2, "tau2-d2": e.tau2_d2, "delta": e.delta}
-        entry["fallback"] = weighed.fallbacks[i]
-        if entry["fallback"]:
-            log(WARNING, "β of %s is the fixed %g: %s", entry["domain"], weighed.betas[i], entry["fallback"])
-
-    def _combine_on_target(
-        self, sources: Mapping[str, Update], betas: NDArray[np.float64], record: Record
-    ) -> Layers:
-        """Have the target train and combine; the new model is its reply."""
-        if self.roster.target is None:
+    def _aggregate_on_target(self, round: Round, sources: Sources, betas: NDArray[np.float64]) -> Layers:
+        """Have the target train and aggregate; the new model is its reply."""
+        node = round.target
+        if node is None:
             raise BadReplyError("the target is not connected")
-        asked = self.ask_to_train(self.roster.target)
         buffers = next(iter(sources.values())).buffers
-        forward(
-            asked.message.content,
-            self._weighing,
-            list(buffers),
-            [
-                Forwarded(self._replies.pop(domain), source, beta, record["sources"][domain])
-                for (domain, source), beta in zip(sources.items(), betas.tolist(), strict=True)
-            ],
+        remedy = "it did not aggregate, since its app lacks the mod aggregate_on_target"
+        request = self._train_request(node, round).adding(
+            records=forwarded(self._rule, list(buffers), sources, betas.tolist()),
+            requires={protocol.AGGREGATED_ON: remedy},
         )
-        target, _ = self.send_and_collect([asked])
+        target, _ = round.exchange({node: request})
         if target is None:
             raise BadReplyError("no usable reply of the target")
-        if "clipped" in record["target"]:
-            return mean_update(self.model, [target], np.ones(1))
-        new = self._replies.pop(asked.node.domain)
-        return {name: new[name].numpy() for name in self.model}
+        if target.factor != 1:
+            return mean_update(round.model, [target], np.ones(1))
+        return target.extra[protocol.ARRAYS]
+
+
+def forwarded(
+    rule: AdaptiveRule,
+    buffers: Sequence[str],
+    sources: Sources,
+    betas: Sequence[float],
+) -> dict[str, ArrayRecord | ConfigRecord]:
+    """Return the records by which the target aggregates the sources' models in the server's place.
+
+    Returns
+    -------
+    dict
+        The `ArrayRecord` ``source.I`` of the ``I``-th source, and the `ConfigRecord` ``aggregate``: the lists
+        ``domains``, ``betas``, ``examples``, ``steps``, ``learning-rates``, ``factors`` (by which to scale
+        the updates) and ``buffers``, and ``weighing``, the rule as text.
+    """
+    updates = list(sources.values())
+    columns: dict[str, Any] = {
+        "domains": list(sources),
+        "betas": list(betas),
+        "examples": [update.examples for update in updates],
+        "steps": [update.steps for update in updates],
+        "learning-rates": [update.learning_rate for update in updates],
+        "factors": [update.factor for update in updates],
+        "buffers": list(buffers),
+    }
+    records: dict[str, ArrayRecord | ConfigRecord] = {
+        f"source.{i}": to_record(update.extra[protocol.ARRAYS]) for i, update in enumerate(updates)
+    }
+    return {protocol.AGGREGATE: ConfigRecord({**columns, "weighing": rule.to_text()}), **records}
+
+
+def _record_estimate(entry: Record, result: AdaptiveResult, i: int) -> None:
+    if result.estimates is not None:
+        e = result.estimates[i]
+        entry |= {"sigma2": e.sigma2, "d2": e.d2, "tau2-d2": e.tau2_d2, "delta": e.delta}
+    entry["fallback"] = result.fallbacks[i]
+    if entry["fallback"]:
+        log(WARNING, "β of %s is the fixed %g: %s", entry["domain"], result.betas[i], entry["fallback"])
 
 
 def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:

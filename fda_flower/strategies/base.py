@@ -1,41 +1,61 @@
-"""The base of every strategy: one round of federated domain adaptation, its checks and its records."""
+"""The base of every strategy: the rounds of a run, in Flower's four steps, and what a method defines."""
 
 import math
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from logging import INFO, WARNING
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fda_flower.aggregation import Layers, Update, find_buffers, mean_update, source_weights
+from fda_flower.aggregation import Layers, mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
-from fda_flower.records import Record, headline
-from fda_flower.run_folder import RunFolder, check_same_model
-from fda_flower.strategies.collect import Collector, NormLimit, OnLargeUpdate, train_metrics
-from fda_flower.strategies.exchange import Asked, Keys, answers, ask, by_our_names, taken_from
-from fda_flower.strategies.node import Node
-from fda_flower.strategies.replies import EVALUATION, BadReplyError, check_finite, read_metrics
-from fda_flower.strategies.roster import Roster
+from fda_flower.protocol import (
+    LEARNING_RATE_FACTOR,
+    SERVER_ROUND,
+    EvaluateRequest,
+    Keys,
+    TrainRequest,
+    to_layers,
+    to_record,
+)
+from fda_flower.records import Record, RoundRecord, headline
+from fda_flower.run_folder import Checkpoint, RunFolder, check_same_model
+from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
+from fda_flower.strategies.nodes import Node, Roster
+from fda_flower.strategies.round import Channel, Round, Updates, drain
+from fda_flower.strategies.validation import (
+    BadReplyError,
+    ClientUpdate,
+    NormLimit,
+    OnLargeUpdate,
+    check_finite,
+)
+
+# fmt: off
+__all__ = ["Aggregated", "BadReplyError", "ClientUpdate", "CommonOptions", "DomainAdaptationStrategy", "Node",
+           "Record", "Round", "Sources", "TrainRequest"]
+# fmt: on
+"""What the file of a method needs."""
 
 
-class DomainAdaptationStrategy(Strategy):
-    """One round: ask the clients to train, check their replies, combine them, evaluate on the target.
+class DomainAdaptationStrategy(MethodHooks, Strategy):
+    """One round: have the clients train, check their replies, aggregate them, evaluate on the target.
 
-    A subclass says how to `combine` updates, and which roles have to train.
+    A subclass defines `aggregate`, and overrides others of the `MethodHooks` where its method needs it.
 
     Parameters
     ----------
     target : str, optional
-        The target's domain. Default: the node that gives its role as ``"target"``.
+        The target's domain. Default: the node whose role is ``"target"``.
     min_sources : int
-        With fewer usable replies of sources the model stays as it is.
+        With fewer usable replies of sources the round is held: the model stays as it is.
     wait_for : int, optional
         Nodes to wait for before the first round. Default: the target and `min_sources`.
     wait_seconds : float
@@ -43,38 +63,32 @@ class DomainAdaptationStrategy(Strategy):
     query_timeout : float
         Seconds that a node has to tell who it is. A node that does not answer is asked again later.
     max_held_rounds : int
-        After so many rounds in a row that could not change the model, since the target's reply (or
-        `min_sources` of sources) was missing or of no use, the run ends with an error and a checkpoint.
+        After so many held rounds in a row the run ends with an error and a checkpoint.
     max_update_norm : float, optional
         A limit for the norm of each client's update. Default: none.
     on_large_update : {"clip", "drop"}
         What happens to a longer one.
     warmup_rounds : int
-        Rounds in which the sources alone train and are averaged, before the method begins (Jiang et al.,
+        Rounds in which only the sources train and are averaged, before the method begins (Jiang et al.,
         ICLR 2024, Section C.2). They are the first of the rounds asked for.
     learning_rate_factor : float
         Clients multiply their learning rate by it after the warm-up rounds (Section C.4).
     buffers : Collection[str], optional
-        Names of the arrays that are no parameters; may be set later. Default: `aggregation.find_buffers`.
+        Names of the arrays that are not parameters; may be set later. Default: `aggregation.find_buffers`.
     arrayrecord_key, configrecord_key : str
         Names of the records with the model and the settings, as of Flower's ``FedAvg``.
     output : RunFolder, optional
-        Where to write a line a round and a checkpoint, and to resume from.
+        Where to write the rounds' records and a checkpoint, and to resume from.
     on_round : callable, optional
         Called with each round's record, for progress displays.
 
     Attributes
     ----------
     history : list[dict]
-        The record of each round, as in ``rounds.jsonl``.
-    record : dict
-        That of the round that is going on.
+        The record of each finished round, as in ``rounds.jsonl``.
+    round : Round
+        The current round.
     """
-
-    trains: frozenset[str] = frozenset({"source", "target"})
-    """The roles that train; the others are not asked to."""
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
-    """Settings that make the method what the authors' code does, or what the paper defines."""
 
     def __init__(
         self,
@@ -95,10 +109,9 @@ class DomainAdaptationStrategy(Strategy):
         output: RunFolder | None = None,
         on_round: Callable[[Record], None] | None = None,
     ) -> None:
-        if min_sources < 1:
-            raise ConfigError(f"min_sources is {min_sources}, it must be at least 1")
-        if max_held_rounds < 1:
-            raise ConfigError(f"max_held_rounds is {max_held_rounds}, it must be at least 1")
+        for name, value in (("min_sources", min_sources), ("max_held_rounds", max_held_rounds)):
+            if value < 1:
+                raise ConfigError(f"{name} is {value}, it must be at least 1")
         if warmup_rounds < 0:
             raise ConfigError(f"warmup_rounds is {warmup_rounds}, it must not be negative")
         if not query_timeout > 0:
@@ -109,75 +122,28 @@ class DomainAdaptationStrategy(Strategy):
         self.warmup_rounds = warmup_rounds
         self.learning_rate_factor = learning_rate_factor
         self.max_held_rounds = max_held_rounds
-        self._limit = NormLimit(max_update_norm, on_large_update)
+        self.buffers = buffers
+        self.output = output
         self.history: list[Record] = []
         self.roster = Roster(target, query_timeout)
+        self.state: dict[str, ArrayRecord] = {}
+        self.round: Round
+        self._limit = NormLimit(max_update_norm, on_large_update)
         self._waiting = (wait_for or min_sources + 1, wait_seconds)
-        self.buffers = buffers
         self._keys = Keys(arrayrecord_key, configrecord_key)
-        self.output = output
         self._on_round = on_round
         self._timeout = 3600.0
         self._held_rounds = 0
-        self.model: Layers = {}
-        self._sent = ArrayRecord()
-        self._asked: list[Asked] = []
-        self.record: Record = {}
-
-    # What a method defines
-
-    @abstractmethod
-    def combine(
-        self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record
-    ) -> Layers:
-        """The new global model.
-
-        Parameters
-        ----------
-        model : Layers
-            The global model.
-        target : Update or None
-            The target's update; None where the target does not train.
-        sources : Mapping[str, Update]
-            The sources' updates by domain, in the order of domains; at least `min_sources`, or none
-            where sources do not train.
-        record : dict
-            The round's record, to add to.
-        """
+        self._to_give_back: set[str] = set()
 
     def settings(self) -> Record:
-        """What defines the strategy, for the run's configuration and the log."""
+        """Return what defines the strategy, for the run's configuration and the log."""
         return {
             "min-sources": self.min_sources,
             "warmup-rounds": self.warmup_rounds,
             "learning-rate-factor": self.learning_rate_factor,
             **({} if self._limit.max_norm is None else {"limit": str(self._limit)}),
         }
-
-    def extra_config(self, server_round: int, node: Node) -> ConfigRecord:
-        """What a method asks of a client beside the training."""
-        return ConfigRecord()
-
-    def read_extra(self, reply: RecordDict, node: Node, update: Update, record: Record) -> None:
-        """Read what a method asked for, of each good reply; a `BadReplyError` refuses it."""
-
-    def start_of(self, node: Node, model: ArrayRecord) -> ArrayRecord:
-        """What a node trains from: the global model, unless the method keeps others."""
-        return model
-
-    def before(self, node: Node) -> Layers:
-        """The arrays of `start_of`."""
-        return self.model
-
-    def kept(self) -> dict[str, Layers]:
-        """Models that the method keeps beside the global one, for the checkpoint."""
-        return {}
-
-    def restore(self, kept: Mapping[str, Layers]) -> None:
-        """Go on with the models of a checkpoint."""
-
-    def check_roster(self) -> None:
-        """Raise an error if the method cannot work with these nodes; called before training."""
 
     # The run
 
@@ -191,7 +157,7 @@ class DomainAdaptationStrategy(Strategy):
         """
         self.roster.refresh(grid, *self._waiting)
         self.roster.require(self.min_sources)
-        self.check_roster()
+        self.validate_nodes(self.roster.nodes)
 
     def start(
         self,
@@ -230,9 +196,7 @@ class DomainAdaptationStrategy(Strategy):
         self._timeout = timeout
         if not self.roster.nodes:
             self.connect(grid)
-        if self.output is not None:
-            self.output.begin(done)
-        self.summary()
+        self.begin(result.arrays, done)
         if evaluate_fn and done == 0 and (metrics := evaluate_fn(0, result.arrays)) is not None:
             result.evaluate_metrics_serverapp[0] = metrics
         for server_round in range(done + 1, num_rounds + 1):
@@ -240,7 +204,7 @@ class DomainAdaptationStrategy(Strategy):
             messages = self.configure_train(server_round, result.arrays, train_config or ConfigRecord(), grid)
             replies = list(grid.send_and_receive(messages, timeout=timeout))
             trained = time.perf_counter()
-            arrays, train_metrics = self.aggregate_train(server_round, taken_from(replies))
+            arrays, train_metrics = self.aggregate_train(server_round, drain(replies))
             result.arrays = arrays or result.arrays
             aggregated = time.perf_counter()
             messages = self.configure_evaluate(
@@ -262,6 +226,12 @@ class DomainAdaptationStrategy(Strategy):
             self.finish_round(num_rounds)
         return result
 
+    def begin(self, arrays: ArrayRecord, done: int) -> None:
+        """Write the run's configuration and first checkpoint, and log who takes part."""
+        if self.output is not None:
+            self.output.begin(done, to_layers(arrays))
+        self.summary()
+
     def summary(self) -> None:
         """Log what the strategy is and who takes part."""
         log(INFO, "%s: %s", type(self).__name__, self.settings())
@@ -274,131 +244,151 @@ class DomainAdaptationStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """A train message for each client whose role trains, each with records of its own."""
+        """Return a train message for each node that trains, each with records of its own."""
         self.roster.refresh(grid)
-        self.check_roster()
-        self._grid = grid
-        self.model, self._sent = {}, arrays
-        self.record = {"round": server_round, "warmup": server_round <= self.warmup_rounds}
-        about = ConfigRecord({"server-round": server_round})
-        if self.learning_rate_factor != 1 and not self.record["warmup"]:
-            about["rate-factor"] = self.learning_rate_factor
-
-        def ask_to_train(node: Node) -> Asked:
-            start, more = self.start_of(node, arrays), self.extra_config(server_round, node)
-            return ask(node, "train", start, config, about, more, keys=self._keys)
-
-        self.ask_to_train = ask_to_train
-        self._asked = [ask_to_train(node) for node in self.roster.nodes if node.role in self._training_now()]
-        return [each.message for each in self._asked]
+        self.validate_nodes(self.roster.nodes)
+        self.round = self._new_round(server_round, arrays, config, grid)
+        requests = {node: self._request(node, self.round) for node in self.round.nodes}
+        return self.round.train_messages({node: r for node, r in requests.items() if r is not None})
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check the replies, combine the good ones; no arrays if the model has to stay as it is."""
-        record = self.record
-        self.model = {name: array.numpy() for name, array in self._sent.items()}
-        self._sent = ArrayRecord()
+        """Check the replies and aggregate the usable ones; return no arrays if the round is held."""
+        round, record, new = self.round, self.round.record, None
         record.update({"held": None, "target": None, "sources": {}, "dropped": []})
-        record |= {"missing": self.roster.missing, "bytes-received": 0}
-        new = None
+        record.update({"missing": self.roster.missing, "bytes-received": 0})
         try:
-            combined = self._combine_now(*self.collect(self._asked, replies), record)
-            new = ArrayRecord({name: Array(array) for name, array in combined.items()})
-            self.model = combined
+            updates = round.collect(replies)
+            new = self._commit(round, updates, self._aggregate(round, updates))
         except BadReplyError as error:
             record["held"] = str(error)
             log(WARNING, "Round %d: the model stays as it is: %s", server_round, error)
         self._held_rounds = 0 if new is not None else self._held_rounds + 1
-        return new, train_metrics(record)
+        return new, round.train_metrics()
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """An evaluate message for the target."""
-        target = self.roster.target
-        about = ConfigRecord({"server-round": server_round})
-        self._asked = [ask(target, "evaluate", arrays, config, about, keys=self._keys)] if target else []
-        return [each.message for each in self._asked]
+        """Return an evaluate message for the target."""
+        round = self.round
+        round.arrays, round.config = arrays, {**config, SERVER_ROUND: server_round}
+        round.sent = {}
+        request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
+        if round.target is None or request is None:
+            return []
+        return round.evaluate_message(round.target, request)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The global model's metrics on the target's test set."""
-        if not self._asked:
-            return None
-        try:
-            ((_, reply),) = answers(self._asked, replies)
-            metrics = read_metrics(reply)
-        except BadReplyError as error:
-            log(WARNING, "Round %d: the target did not evaluate: %s", server_round, error)
-            self.record["evaluation-failed"] = str(error)
-            return None
-        self.record.update({key: metrics[key] for key in EVALUATION if key in metrics})
-        if others := {key: metrics[key] for key in metrics if key not in (*EVALUATION, "num-examples")}:
-            self.record["metrics"] = others
-        return metrics
+        """Return the metrics of the model on the target's test set, and record them."""
+        return self.round.read_evaluation(replies, self.evaluates_trained) if self.round.sent else None
 
     # The parts of it
 
+    @property
+    def record(self) -> RoundRecord:
+        """The record of the current round."""
+        return self.round.record
+
+    @property
+    def model(self) -> Layers:
+        """The global model."""
+        return self.round.model
+
     def resume(self, folder: RunFolder, result: Result) -> int:
-        """The rounds that a folder holds; its model goes into `result`, the rest is taken up here."""
+        """Take up the run that a folder holds: its model goes into `result`; return its rounds."""
         checkpoint = folder.open({"name": type(self).__name__, **self.settings()})
         if checkpoint is None:
             return 0
-        model, done, state = checkpoint
-        self.restore(folder.load_kept())
-        self.history = folder.read_rounds()[:done]
-        result.arrays = ArrayRecord({name: Array(array) for name, array in model.items()})
-        self._held_rounds = state["held-rounds"]
-        log(INFO, "Resumed after round %d from %s", done, folder.path)
-        return done
+        self.load_state_dict(checkpoint.state)
+        self._to_give_back = {name for name in self.state if name.startswith(CLIENT)}
+        self._held_rounds = checkpoint.held_rounds
+        self.history = folder.read_rounds()[: checkpoint.round]
+        result.arrays = to_record(checkpoint.model)
+        log(INFO, "Resumed after round %d from %s", checkpoint.round, folder.path)
+        return checkpoint.round
 
-    def _training_now(self) -> frozenset[str]:
-        return frozenset({"source"}) if self.record["warmup"] else self.trains
-
-    def collect(
-        self, asked: Sequence[Asked], replies: Iterable[Message]
-    ) -> tuple[Update | None, dict[str, Update]]:
-        """The usable updates among the replies: the target's, and the sources' by domain."""
-        buffers = find_buffers(self.model) if self.buffers is None else self.buffers
-        found = by_our_names(replies, self._keys)
-        return Collector(self.before, buffers, self._limit, self.record, self.read_extra)(asked, found)
-
-    def send_and_collect(self, asked: Sequence[Asked]) -> tuple[Update | None, dict[str, Update]]:
-        """Send messages, and `collect` the replies: for a method that asks more than once in a round."""
-        return self.collect(
-            asked, self._grid.send_and_receive([a.message for a in asked], timeout=self._timeout)
-        )
-
-    def _combine_now(self, target: Update | None, sources: Mapping[str, Update], record: Record) -> Layers:
-        training = self._training_now()
-        if "target" in training and target is None:
-            raise BadReplyError("no usable reply of the target")
-        if "source" in training and len(sources) < self.min_sources:
-            raise BadReplyError(
-                f"{len(sources)} usable replies of sources, at least {self.min_sources} needed"
-            )
-        # A hostile update may overflow; what comes of it is checked below.
-        with np.errstate(all="ignore"):
-            if record["warmup"]:
-                updates = list(sources.values())
-                combined: Layers = mean_update(self.model, updates, source_weights(updates))
-            else:
-                combined = self.combine(self.model, target, sources, record)
-        check_finite(combined)
-        return combined
+    def preview(self, arrays: ArrayRecord, done: int, grid: Grid) -> list[EvaluateRequest]:
+        """Return the requests of the first round after the warm-up, without sending them."""
+        round = self._new_round(max(done, self.warmup_rounds) + 1, arrays, ConfigRecord(), grid)
+        requests = [*(self._request(node, round) for node in round.nodes), self.evaluate_request(round)]
+        return [request for request in requests if request is not None]
 
     def finish_round(self, num_rounds: int) -> None:
-        """Write the round's record and the checkpoint, and tell; a `RunError` after too many misses."""
-        record: dict[str, Any] = json_safe(self.record)
+        """Write the round's record and the checkpoint, and tell; a `RunError` after too many held rounds."""
+        record: Record = json_safe(dict(self.record))
         self.history.append(record)
         if self.output is not None:
-            state = {"held-rounds": self._held_rounds}
-            self.output.save_round(record, self.model, state, self.kept())
+            checkpoint = Checkpoint(record["round"], self.model, self.state_dict(), self._held_rounds)
+            self.output.save_round(record, checkpoint)
         if self._on_round is not None:
             self._on_round(record)
         log(INFO, "Round %d/%d: %s", record["round"], num_rounds, headline(record))
         if self._held_rounds >= self.max_held_rounds:
             raise RunError(
                 f"the model could not be updated for {self._held_rounds} rounds in a row "
-                f"({record['held']}): mend the clients, then resume"
+                f"({record['held']}): repair the clients, then resume"
             )
+
+    def _new_round(
+        self, server_round: int, arrays: ArrayRecord, config: Mapping[str, Any], grid: Grid
+    ) -> Round:
+        warmup = server_round <= self.warmup_rounds
+        sent = {**config, SERVER_ROUND: server_round}
+        if self.learning_rate_factor != 1 and not warmup:
+            sent[LEARNING_RATE_FACTOR] = self.learning_rate_factor
+        channel = Channel(grid, self._timeout, self._keys, self._limit, self.buffers)
+        record = RoundRecord(round=server_round, warmup=warmup)
+        return Round(server_round, warmup, self.roster.nodes, arrays, sent, channel, record)
+
+    def _request(self, node: Node, round: Round) -> TrainRequest | None:
+        if round.warmup:
+            return None if node.is_target else TrainRequest(round.arrays, round.config)
+        request = self.train_request(node, round)
+        if request is None:
+            return None
+        kept = {name: client_state(node.domain, name) for name in request.keeps}
+        return request.adding(
+            expects={record: request.expects.get(record, "model") for record in request.keeps.values()},
+            records={name: self.state[key] for name, key in kept.items() if key in self._to_give_back},
+        )
+
+    def _aggregate(self, round: Round, updates: Updates) -> Aggregated:
+        target, sources = updates
+        training = {"source"} if round.warmup else self.trains
+        if "target" in training and target is None:
+            raise BadReplyError("no usable reply of the target")
+        if "source" in training and len(sources) < self.min_sources:
+            raise BadReplyError(
+                f"{len(sources)} usable replies of sources, at least {self.min_sources} needed"
+            )
+        # A hostile update may overflow; the new models are checked before they are used.
+        with np.errstate(all="ignore"):
+            if round.warmup:
+                clients = list(sources.values())
+                return Aggregated(mean_update(round.model, clients, source_weights(clients)))
+            return self.aggregate(round, target, sources)
+
+    def _commit(self, round: Round, updates: Updates, aggregated: Aggregated) -> ArrayRecord:
+        target, sources = updates
+        replied = dict(sources) | ({round.target.domain: target} if round.target and target else {})
+        state = dict(aggregated.state)
+        for node, request in round.requests.items():
+            if node.domain in replied:
+                for name, record in request.keeps.items():
+                    state[client_state(node.domain, name)] = replied[node.domain].extra[record]
+        for layers in (aggregated.model, *state.values()):
+            check_finite(layers)
+        self.state |= {name: to_record(layers) for name, layers in state.items()}
+        self._to_give_back -= state.keys()
+        round.model = aggregated.model
+        return to_record(aggregated.model)
+
+
+CLIENT = "client/"
+"""Begins the names of the states that are a client's own."""
+
+
+def client_state(domain: str, name: str) -> str:
+    """Return the name under which the strategy keeps a record of a client's own state."""
+    return f"{CLIENT}{domain}/{name}"

@@ -5,7 +5,7 @@ from typing import TypedDict
 
 from fda_flower.records import Record
 from fda_flower.run_folder import RunFolder
-from fda_flower.strategies.collect import OnLargeUpdate
+from fda_flower.strategies.validation import OnLargeUpdate
 
 
 class CommonOptions(TypedDict, total=False):

@@ -1,24 +1,29 @@
 """FedAvg, with the target as one client among the others."""
 
-from collections.abc import Mapping
 from typing import Unpack
 
-from fda_flower.aggregation import Layers, SourceWeights, Update, mean_update, source_weights
-from fda_flower.records import Record
-from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.aggregation import SourceWeights, mean_update, source_weights
+from fda_flower.strategies.base import (
+    Aggregated,
+    ClientUpdate,
+    CommonOptions,
+    DomainAdaptationStrategy,
+    Record,
+    Round,
+    Sources,
+)
 
 
 class FedAvg(DomainAdaptationStrategy):
     """The mean of all clients' models, the target's included.
 
-    It is McMahan et al.'s rule as Flower's own ``FedAvg`` has it, but the result does not depend on the
-    order of the replies, and integer buffers keep their type.
+    The rule is McMahan et al.'s, as in Flower's own ``FedAvg``, but the result does not depend on the order
+    of the replies, and integer buffers keep their type.
 
     Parameters
     ----------
     weights : {"examples", "uniform"}
-        Of the mean. By examples, as McMahan et al., a scarce target counts for next to nothing.
+        Weights of the mean. By examples, as in McMahan et al., a scarce target hardly counts.
     **common
         See `DomainAdaptationStrategy`.
     """
@@ -28,12 +33,10 @@ class FedAvg(DomainAdaptationStrategy):
         self._weights = weights
 
     def settings(self) -> Record:
-        """What defines the strategy."""
+        """Return what defines the strategy."""
         return {**super().settings(), "weights": self._weights}
 
-    def combine(
-        self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record
-    ) -> Layers:
-        """The weighted mean."""
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Return the weighted mean."""
         clients = [client for client in (target, *sources.values()) if client is not None]
-        return mean_update(model, clients, source_weights(clients, self._weights))
+        return Aggregated(mean_update(round.model, clients, source_weights(clients, self._weights)))

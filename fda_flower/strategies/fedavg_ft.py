@@ -1,30 +1,26 @@
-"""FedAvg FT: FedAvg, judged by what the target makes of its model."""
+"""FedAvg FT: FedAvg, whose headline is the model that the target fine-tunes in every round."""
 
 from typing import Literal, Unpack
 
-from flwr.app import ConfigRecord
-
 from fda_flower.aggregation import SourceWeights
 from fda_flower.errors import ConfigError
-from fda_flower.records import Record
-from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.protocol import TUNE
+from fda_flower.strategies.base import CommonOptions, Node, Record, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
-from fda_flower.strategies.node import Node
-from fda_flower.strategies.personal import EvaluatesTrained
 
 
-class FedAvgFT(EvaluatesTrained, FedAvg):
+class FedAvgFT(FedAvg):
     """FedAvg of all clients; the headline is the target's model after its local training.
 
-    It is fine-tuned in every round, from the global model anew (Sen et al., Section 5.2.3). Fine-tuning once,
-    after the sources have trained, is the method ``finetune-offline``.
+    The target fine-tunes the global model anew in every round (Sen et al., Section 5.2.3). The method
+    ``finetune-offline`` fine-tunes once, after the sources have trained.
 
     Parameters
     ----------
     weights : {"uniform", "examples"}
-        Of the clients' mean, the target among them.
+        Weights of the mean of all clients, the target included.
     tune : {"all", "head"}
-        What the target trains: all parameters, or those of the last linear layer.
+        What the target trains: all parameters, or only the last linear layer.
     **common
         See `DomainAdaptationStrategy`.
 
@@ -33,6 +29,8 @@ class FedAvgFT(EvaluatesTrained, FedAvg):
     ConfigError
         If `tune` is another word.
     """
+
+    evaluates_trained = True
 
     def __init__(
         self,
@@ -47,12 +45,12 @@ class FedAvgFT(EvaluatesTrained, FedAvg):
         self._tune = tune
 
     def settings(self) -> Record:
-        """What defines the strategy."""
+        """Return what defines the strategy."""
         return {**super().settings(), "tune": self._tune}
 
-    def extra_config(self, server_round: int, node: Node) -> ConfigRecord:
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Tell the target what to train."""
-        asked = super().extra_config(server_round, node)
-        if node.is_target and self._tune == "head":
-            asked["tune"] = self._tune
-        return asked
+        request = super().train_request(node, round)
+        if request is None or not node.is_target or self._tune == "all":
+            return request
+        return request.adding(config={TUNE: self._tune})

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Unpack
 from fda_flower import aggregation
 from fda_flower.aggregation import AdaptiveRule, Encoding, SourceWeights
 from fda_flower.strategies.adaptive import AdaptiveStrategy, AggregateOn, Beta
-from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.strategies.base import CommonOptions
 
 
 class FedDA(AdaptiveStrategy):

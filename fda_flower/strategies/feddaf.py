@@ -1,30 +1,35 @@
 """FedDAF: the sources' model and the target's own, blended on the target by their functional distance."""
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Unpack
+from dataclasses import replace
+from typing import Any, Unpack
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.serverapp import Grid
-
-from fda_flower.aggregation import Layers, SourceWeights, Update, mean_update, source_weights
+from fda_flower import protocol
+from fda_flower.aggregation import SourceWeights, mean_update, source_weights
 from fda_flower.errors import ConfigError
-from fda_flower.records import Record
-from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.node import Node
-from fda_flower.strategies.personal import KeepsModels, read_model_like, to_layers
-from fda_flower.strategies.replies import read_number
+from fda_flower.protocol import EvaluateRequest, to_layers
+from fda_flower.strategies.base import (
+    Aggregated,
+    ClientUpdate,
+    CommonOptions,
+    DomainAdaptationStrategy,
+    Node,
+    Record,
+    Round,
+    Sources,
+    TrainRequest,
+)
 
-SOURCES, TARGET = "sources", "target"
+SOURCES = "sources"
 
 
-class FedDAF(KeepsModels):
+class FedDAF(DomainAdaptationStrategy):
     """``w_n = α w^S_{n−1} + (1−α) w^T_{n−1}`` on the target (Sen et al., Algorithm 1 and equation 2).
 
-    The sources train the global source model ``w^S``, which the target's model never enters. The target
-    blends it with its own model ``w^T`` of the round before, which it has kept; what comes of it, ``w_n``, is
-    the adapted model: the run's model, which is evaluated. From ``w_n`` it trains the next ``w^T``. It has to
-    be served by `fda_flower.clients.FedDAFTarget`.
+    The sources train the global source model ``w^S``; the target's model never enters it. The target blends
+    ``w^S`` with its own model ``w^T`` of the round before, which it keeps. The blend ``w_n`` is the adapted
+    model: the run's model, which is evaluated. From ``w_n`` the target trains the next ``w^T``. It runs
+    `fda_flower.clients.FedDAFTarget`.
 
     A round's record has the target's ``sim``, ``theta`` and ``alpha``, and ``accuracy-global`` of ``w^S``.
 
@@ -33,14 +38,15 @@ class FedDAF(KeepsModels):
     mu : float
         ``μ`` of the Gompertz function (Algorithm 3); the paper's is 5.
     source_weights : {"examples", "uniform"}
-        Of the sources' mean; equation 3 is uniform.
+        Weights of the sources' mean; equation 3 is uniform.
     **common
-        See `DomainAdaptationStrategy`.
+        See `DomainAdaptationStrategy`, but for `max_update_norm`: the server cannot limit a model that
+        the target blends and keeps.
 
     Raises
     ------
     ConfigError
-        If μ is not finite.
+        If μ is not finite, or `max_update_norm` is given.
 
     Examples
     --------
@@ -54,69 +60,47 @@ class FedDAF(KeepsModels):
         super().__init__(**common)
         if not math.isfinite(mu):
             raise ConfigError(f"mu is {mu}, it must be a finite number; the paper's is 5")
+        if (limit := common.get("max_update_norm")) is not None:
+            raise ConfigError(
+                f"max_update_norm is {limit}, but FedDAF's target blends and keeps its own model, which the "
+                "server cannot limit: leave it out, or choose another method"
+            )
         self._mu = mu
         self._source_weights = source_weights
-        self._resumed = False
-        self._adapted: Layers = {}
-        self._own = ArrayRecord()
 
     def settings(self) -> Record:
-        """What defines the strategy."""
+        """Return what defines the strategy."""
         return {**super().settings(), "mu": self._mu, "source-weights": self._source_weights}
 
-    def name_of(self, node: Node) -> str:
-        """All nodes get the source model."""
-        return SOURCES
-
-    def restore(self, kept: Mapping[str, Layers]) -> None:
-        """Also give the target its own model back, which was in its memory when the run ended."""
-        super().restore(kept)
-        self._resumed = TARGET in kept
-
-    def extra_config(self, server_round: int, node: Node) -> ConfigRecord:
-        """Tell the target to adapt, and by which μ."""
-        return ConfigRecord({"mu": self._mu} if node.is_target else {})
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """As ever; after a resume the target's message holds its own model, ``personal``."""
-        messages = super().configure_train(server_round, arrays, config, grid)
-        for asked in self._asked:
-            if asked.node.is_target and self._resumed:
-                asked.message.content["personal"] = self._kept[TARGET]
-        return messages
-
-    def read_extra(self, reply: RecordDict, node: Node, update: Update, record: Record) -> None:
-        """Take the adapted model, and how it was blended."""
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
+        """Send the source model to all nodes; the target has to blend, and to tell how."""
+        request = TrainRequest(self.state.get(SOURCES, round.arrays), round.config)
         if not node.is_target:
-            return
-        remedy = "FedDAF's target has to be served by fda_flower.clients.FedDAFTarget"
-        self._adapted = read_model_like(reply, "adapted", self.model, remedy)
-        self._own = ArrayRecord(dict(reply.array_records["arrays"]))
-        metrics = reply.metric_records["metrics"]
-        for key in ("sim", "theta", "alpha"):
-            record[key] = read_number(reply, key) if key in metrics else None
-        if record["alpha"] is None and self._kept:
-            record["fallback"] = "it had no model of its own, and began from the sources'"
+            return request
+        return request.adding(
+            config={protocol.MU: self._mu},
+            expects={protocol.ADAPTED: "model"},
+            requires={
+                protocol.ADAPTED: "FedDAF's target has to be served by fda_flower.clients.FedDAFTarget"
+            },
+            measures={"sim": "sim", "theta": "theta", "alpha": "alpha"},
+            keeps={protocol.PERSONAL: protocol.ARRAYS},
+        )
 
-    def combine(
-        self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record
-    ) -> Layers:
-        """Average the sources into the next source model; the adapted model is the target's."""
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Average the sources into the next source model; the run's model is the adapted one."""
+        assert target is not None, "the base class holds the round without the target"
+        entry: Any = round.record["target"]
+        for key in ("sim", "theta", "alpha"):
+            entry.setdefault(key, None)
+        if entry["alpha"] is None and self.state:
+            entry["fallback"] = "it had no model of its own, and began from the sources'"
         updates = list(sources.values())
         weights = source_weights(updates, self._source_weights)
-        before = self.before(self.roster.sources[0])
-        self.keep({SOURCES: mean_update(before, updates, weights), TARGET: to_layers(self._own)})
-        self._resumed = False
-        return self._adapted
+        before = to_layers(self.state[SOURCES]) if SOURCES in self.state else round.model
+        return Aggregated(target.extra[protocol.ADAPTED], {SOURCES: mean_update(before, updates, weights)})
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """The target evaluates the adapted model, and beside it the source model."""
-        messages = super().configure_evaluate(server_round, arrays, config, grid)
-        for asked in self._asked:
-            if self._kept:
-                asked.message.content["global"] = self._kept[SOURCES]
-        return messages
+    def evaluate_request(self, round: Round) -> EvaluateRequest:
+        """Have the target evaluate the adapted model, and beside it the source model."""
+        request = EvaluateRequest(round.arrays, round.config)
+        return replace(request, records={protocol.GLOBAL: self.state.get(SOURCES, round.arrays)})

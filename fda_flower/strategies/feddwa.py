@@ -1,39 +1,48 @@
-"""FedDWA: a personal model for every client, a mean of all by how near they are to its guidance."""
+"""FedDWA: a personal model for every client, a mean of all models weighted by closeness to its guidance."""
 
-from collections.abc import Mapping
-from typing import Literal, Unpack
+from dataclasses import replace
+from typing import Any, Literal, Unpack
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ArrayRecord
+from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
     Layers,
-    Update,
     distance_weights,
     guidance_distances,
     mean_update,
     personal_model,
 )
 from fda_flower.errors import ConfigError
-from fda_flower.records import Record
-from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.node import Node
-from fda_flower.strategies.personal import EvaluatesTrained, KeepsModels, read_model_like
+from fda_flower.protocol import GUIDANCE, to_layers
+from fda_flower.strategies.base import (
+    Aggregated,
+    ClientUpdate,
+    CommonOptions,
+    DomainAdaptationStrategy,
+    Node,
+    Record,
+    Round,
+    Sources,
+    TrainRequest,
+)
 
 
-class FedDWA(EvaluatesTrained, KeepsModels):
+class FedDWA(DomainAdaptationStrategy):
     """``u_i = Σ_j p_ij w_j``, ``p_ij ∝ 1/‖g_i − w_j‖²`` (Liu et al., IJCAI 2023).
 
-    Every client trains its personal model ``u_i`` to ``w_i``, and that by as much again to the guidance
-    ``g_i``, which it sends too. The run's model is the target's ``u_T``. Buffers stay each client's own: the
-    server gives back those that the client sent, so that a checkpoint is complete.
+    Every client trains its personal model ``u_i`` to ``w_i``, and from there, by as much training again, to
+    the guidance ``g_i``, which it sends too. The run's model is the target's ``u_T``. Buffers stay each
+    client's own: the server sends each client the buffers that it sent, so that a checkpoint is complete.
+    An update that is clipped has its guidance moved towards ``u_i`` by the same factor.
 
-    A round's record has ``weight``, what each client counts in the target's new model (``p_Tj``).
+    A round's record has ``weight``, the weight of each client in the target's new model (``p_Tj``).
 
     Parameters
     ----------
     top : int
-        ``K``: how many clients a personal model is made of, the client itself among them.
+        ``K``: from how many clients a personal model is made, the client itself included.
     evaluate : {"aggregated", "trained"}
         The headline: ``u_T`` as the server makes it, or ``w_T``, which the target has trained.
     **common
@@ -59,49 +68,51 @@ class FedDWA(EvaluatesTrained, KeepsModels):
             raise ConfigError(f"evaluate is '{evaluate}': choose aggregated or trained")
         self._top = top
         self.evaluates_trained = evaluate == "trained"
-        self._guidances: dict[str, Layers] = {}
 
     def settings(self) -> Record:
-        """What defines the strategy."""
+        """Return what defines the strategy."""
         headline = "trained" if self.evaluates_trained else "aggregated"
         return {**super().settings(), "top": self._top, "evaluate": headline}
 
-    def name_of(self, node: Node) -> str:
-        """Each source has a model of its own; the target's is the global one."""
-        return "" if node.is_target else node.domain
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Send each node its own model, and ask for its guidance."""
+        request = super().train_request(node, round)
+        if request is None:
+            return None
+        remedy = "FedDWA's clients train one pass more where the train message's config has 'guidance'"
+        asked = request.adding(
+            config={GUIDANCE: True}, expects={GUIDANCE: "parameters"}, requires={GUIDANCE: remedy}
+        )
+        return replace(asked, arrays=self._sent(node, round))
 
-    def extra_config(self, server_round: int, node: Node) -> ConfigRecord:
-        """Ask every client for its guidance, once the method has begun."""
-        asked = super().extra_config(server_round, node)
-        if not self.record["warmup"]:
-            asked["guidance"] = True
-        return asked
-
-    def read_extra(self, reply: RecordDict, node: Node, update: Update, record: Record) -> None:
-        """Take the guidance."""
-        super().read_extra(reply, node, update, record)
-        if not self.record["warmup"]:
-            before = self.before(node)
-            remedy = "FedDWA's clients train one pass more where the train message's config has 'guidance'"
-            parameters = {name: before[name] for name in update.parameters}
-            self._guidances[node.domain] = read_model_like(reply, "guidance", parameters, remedy)
-
-    def combine(
-        self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record
-    ) -> Layers:
-        """Make each client's next personal model; return the target's."""
-        assert target is not None, "the base class holds the model without the target"
-        nodes = [node for node in self.roster.sources if node.domain in sources]
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Make each client's next personal model; the run's model is the target's."""
+        assert target is not None, "the base class holds the round without the target"
+        nodes = [node for node in round.sources if node.domain in sources]
+        before = [*(to_layers(self._sent(node, round)) for node in nodes), round.model]
         updates = [*sources.values(), target]
-        before = [*(self.before(node) for node in nodes), model]
         trained = [mean_update(b, [u], np.ones(1)) for b, u in zip(before, updates, strict=True)]
         local = [{name: after[name] for name in target.parameters} for after in trained]
-        names = [*sources, self.roster.target.domain if self.roster.target else ""]
-        guidances = [self._guidances.pop(name) for name in names]
+        guidances = [_guidance(b, u) for b, u in zip(before, updates, strict=True)]
         weights = distance_weights(*guidance_distances(guidances, local), self._top)
         personal = [{**own, **personal_model(local, p)} for own, p in zip(trained, weights, strict=True)]
+        record: Any = round.record
         record["target"]["weight"] = float(weights[-1, -1])
         for domain, weight in zip(sources, weights[-1].tolist(), strict=False):
             record["sources"][domain]["weight"] = weight
-        self.keep(dict(zip(sources, personal, strict=False)))
-        return personal[-1]
+        return Aggregated(personal[-1], dict(zip(sources, personal, strict=False)))
+
+    def _sent(self, node: Node, round: Round) -> ArrayRecord:
+        """Return the model that a node trains from: a source's own, for the target the global one."""
+        return round.arrays if node.is_target else self.state.get(node.domain, round.arrays)
+
+
+def _guidance(before: Layers, update: ClientUpdate) -> dict[str, NDArray[Any]]:
+    """Return ``g_i``, scaled like the update: ``u_i + factor (g_i − u_i)``."""
+    guidance = dict(update.extra[GUIDANCE])
+    if update.factor == 1:
+        return guidance
+    return {
+        name: (before[name] + update.factor * (array - before[name])).astype(array.dtype)
+        for name, array in guidance.items()
+    }

@@ -1,12 +1,17 @@
 """Source Only: the sources' FedAvg, evaluated on the target."""
 
-from collections.abc import Mapping
 from typing import Unpack
 
-from fda_flower.aggregation import Layers, SourceWeights, Update, mean_update, source_weights
-from fda_flower.records import Record
-from fda_flower.strategies.base import DomainAdaptationStrategy
-from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.aggregation import SourceWeights, mean_update, source_weights
+from fda_flower.strategies.base import (
+    Aggregated,
+    ClientUpdate,
+    CommonOptions,
+    DomainAdaptationStrategy,
+    Record,
+    Round,
+    Sources,
+)
 
 
 class SourceOnly(DomainAdaptationStrategy):
@@ -29,12 +34,10 @@ class SourceOnly(DomainAdaptationStrategy):
         self._source_weights = source_weights
 
     def settings(self) -> Record:
-        """What defines the strategy."""
+        """Return what defines the strategy."""
         return {**super().settings(), "source-weights": self._source_weights}
 
-    def combine(
-        self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record
-    ) -> Layers:
-        """The sources' weighted mean."""
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Return the sources' weighted mean."""
         updates = list(sources.values())
-        return mean_update(model, updates, source_weights(updates, self._source_weights))
+        return Aggregated(mean_update(round.model, updates, source_weights(updates, self._source_weights)))

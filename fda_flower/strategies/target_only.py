@@ -1,12 +1,9 @@
 """Target Only: what the target achieves alone."""
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from fda_flower.aggregation import Layers, Update, mean_update
-from fda_flower.records import Record
-from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.aggregation import mean_update
+from fda_flower.strategies.base import Aggregated, ClientUpdate, DomainAdaptationStrategy, Round, Sources
 
 
 class TargetOnly(DomainAdaptationStrategy):
@@ -20,9 +17,7 @@ class TargetOnly(DomainAdaptationStrategy):
 
     trains: frozenset[str] = frozenset({"target"})
 
-    def combine(
-        self, model: Layers, target: Update | None, sources: Mapping[str, Update], record: Record
-    ) -> Layers:
-        """The target's model."""
-        assert target is not None, "the base class holds the model without the target"
-        return mean_update(model, [target], np.ones(1))
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Return the target's model."""
+        assert target is not None, "the base class holds the round without the target"
+        return Aggregated(mean_update(round.model, [target], np.ones(1)))

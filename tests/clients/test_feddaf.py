@@ -133,7 +133,7 @@ def test_a_training_that_fails_keeps_the_own_model_as_it_was(monkeypatch):
     def fails(*args):
         raise MemoryError
 
-    monkeypatch.setattr(TargetClient, "_train", fails)
+    monkeypatch.setattr(TargetClient, "train_from", fails)
     with pytest.raises(MemoryError):
         make(state).fit(start(shift=0.01), {"server-round": 2, "mu": 5.0})
     assert same([array.numpy() for array in state["personal"].values()], kept)

@@ -241,7 +241,7 @@ def test_rows_of_sgd_are_minus_the_rate_times_the_gradient_by_hand(rate: float) 
     recorder = make_recorder(list(model.parameters()), CONFIGS["full"])
     assert recorder is not None
     training = LocalTraining(rate, 4, 2, "sgd")
-    train(model, data, training, torch.Generator().manual_seed(5), recorder)
+    train(model, data, training, torch.Generator().manual_seed(5), on_step=recorder.step)
 
     same = torch.Generator().manual_seed(5)
     expected = []

@@ -37,7 +37,7 @@ def files_of():
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Comparisons whose cells run here, one after the other; the module of `compare` itself."""
-    module = importlib.import_module("fda_flower.experiments.compare")
+    """Cells that run here, one after the other; their module."""
+    module = importlib.import_module("fda_flower.experiments.cell")
     monkeypatch.setattr(module, "run_all", run_all)
     return module

@@ -67,9 +67,9 @@ class CrashError(Exception):
 @pytest.fixture(autouse=True)
 def module(monkeypatch):
     """The module of cells, which run here, one after the other."""
-    experiment = importlib.import_module("fda_flower.experiments.experiment")
-    monkeypatch.setattr(experiment, "run_all", run_all)
-    return importlib.import_module("fda_flower.experiments.cell")
+    cell = importlib.import_module("fda_flower.experiments.cell")
+    monkeypatch.setattr(cell, "run_all", run_all)
+    return cell
 
 
 @pytest.fixture(autouse=True)
@@ -468,20 +468,21 @@ def test_a_result_that_cannot_be_written_fails_its_cell_and_can_be_written_later
     experiment, tmp_path, module, monkeypatch, trained
 ):
     run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    write = module.write_atomically
+    files = importlib.import_module("fda_flower.experiments.cell_files")
+    write = files.write_atomically
 
     def full(path, data):
         if path.parent.name == "cells":
             raise NO_ROOM
         write(path, data)
 
-    monkeypatch.setattr(module, "write_atomically", full)
+    monkeypatch.setattr(files, "write_atomically", full)
     failures = run_experiment(experiment, tmp_path / "out", rounds=1, only=["little"], seeds=[0])
     (reason,) = failures.values()
     path = tmp_path / "out" / "cells" / "Target_Only-little-seed0.json"
     assert reason == f"the result '{path}' cannot be written ({NO_ROOM}): make room, and run again"
     assert [one.place for one in load_results(tmp_path / "out").cells] == [("", "FedAvg", "little")]
-    monkeypatch.setattr(module, "write_atomically", write)
+    monkeypatch.setattr(files, "write_atomically", write)
     trained.clear()
     assert run_experiment(experiment, tmp_path / "out", rounds=1, only=["little"], seeds=[0]) == {}
     assert trained == [], "its rounds were kept"

@@ -339,13 +339,15 @@ def test_a_client_that_cannot_tell_is_left_out_with_its_reason():
 
 
 def test_aggregation_on_the_target_is_refused():
-    with pytest.raises(ConfigError, match="aggregate_on is 'target'"):
+    with pytest.raises(ConfigError, match="FedGP asks its clients twice in a round"):
         LegacyStrategy(FedGP(aggregate_on="target"))
 
 
 def test_feddaf_is_refused():
-    with pytest.raises(ConfigError, match="FedDAF sends the target two models"):
-        LegacyStrategy(build("feddaf"))
+    strategy = build("feddaf")
+    with pytest.raises(ConfigError, match=r"sends its clients 'global'.*use the Message API"):
+        run_legacy(strategy)
+    assert strategy.history == []
 
 
 class Demanding(FedAvg):
@@ -429,7 +431,7 @@ def test_records_checkpoints_and_resume(tmp_path):
     whole, _ = run_legacy(build("fedgp-auto"), rounds=4)
     run_legacy(build("fedgp-auto", output=RunFolder(tmp_path)), rounds=2, names=NAMES)
     folder = RunFolder(tmp_path, resume=True)
-    assert list(folder.load_checkpoint()[0]) == NAMES
+    assert list(folder.load_checkpoint().model) == NAMES
     strategy = build("fedgp-auto", output=folder)
     resumed, _ = run_legacy(strategy, rounds=2, names=NAMES)
     assert resumed == whole

@@ -147,7 +147,7 @@ def test_a_reply_without_steps_and_rate_is_dropped_where_the_rule_needs_them(str
     _, record, _ = run(strategy, target(), source("a", rate=0.0), source("b"))
     (dropped,) = record["dropped"]
     assert dropped["domain"] == "a"
-    assert "num-steps or learning-rate" in dropped["reason"]
+    assert "needs num-steps and learning-rate of every client" in dropped["reason"]
     assert list(record["sources"]) == ["b"]
     assert record["held"] is None
 

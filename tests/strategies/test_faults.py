@@ -96,10 +96,10 @@ def test_without_the_target_the_model_holds_and_the_run_ends_with_a_checkpoint_t
         run(plan, rounds=6, max_held_rounds=2, output=RunFolder(tmp_path))
     records = RunFolder(tmp_path).read_rounds()
     assert [record["held"] for record in records] == [None, *["no usable reply of the target"] * 2]
-    model, done, _ = RunFolder(tmp_path).load_checkpoint()
+    checkpoint = RunFolder(tmp_path).load_checkpoint()
     one_round, _ = run({}, rounds=1)
-    assert done == 3
-    assert model["w"].tobytes() == weights(one_round).tobytes()
+    assert checkpoint.round == 3
+    assert checkpoint.model["w"].tobytes() == weights(one_round).tobytes()
     resumed, history = run({}, rounds=4, output=RunFolder(tmp_path, resume=True))
     assert history[-1]["held"] is None
     two_rounds, _ = run({}, rounds=2)

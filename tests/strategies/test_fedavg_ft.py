@@ -3,11 +3,13 @@
 import handmade
 import numpy as np
 import pytest
+from flwr.app import ArrayRecord
 from handmade import HandMade, initial, moves, weights
 
-from fda_flower.aggregation import Update
 from fda_flower.errors import ConfigError
 from fda_flower.strategies import FedAvg, FedAvgFT, TargetOnly
+from fda_flower.strategies.round import Round
+from fda_flower.strategies.validation import ClientUpdate
 
 NODES = [
     ("source", "a", moves([0.5, 0.0], domain="a", examples=900)),
@@ -71,10 +73,10 @@ def test_only_the_target_is_asked_to_evaluate():
 @pytest.mark.parametrize("seed", range(3))
 def test_without_sources_it_is_target_only_bit_by_bit(seed):
     generator = np.random.default_rng(seed)
-    model = {"w": generator.normal(size=7).astype(np.float32)}
-    target = Update({"w": generator.normal(size=7).astype(np.float32)}, {}, 10)
-    ours = FedAvgFT().combine(model, target, {}, {})
-    assert ours["w"].tobytes() == TargetOnly().combine(model, target, {}, {})["w"].tobytes()
+    target = ClientUpdate({"w": generator.normal(size=7).astype(np.float32)}, {}, 10)
+    now = Round(1, False, [], ArrayRecord(), {}, None, {}, {"w": generator.normal(size=7).astype(np.float32)})
+    models = [strategy.aggregate(now, target, {}).model for strategy in (FedAvgFT(), TargetOnly())]
+    assert models[0]["w"].tobytes() == models[1]["w"].tobytes()
 
 
 @pytest.mark.parametrize(("tune", "told"), [("all", None), ("head", "head")])

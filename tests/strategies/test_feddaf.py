@@ -47,18 +47,18 @@ def test_the_sources_mean_is_uniform_and_never_holds_the_target():
     _, strategy = start([*SOURCES, target(seen=seen)], rounds=3)
     # (1, 2), then (0.25, -0.5) more every round: the mean of the two updates
     assert seen == [[1, 2], [1.25, 1.5], [1.5, 1]]
-    np.testing.assert_allclose(strategy.kept()["sources"]["w"], [1.75, 0.5])
+    np.testing.assert_allclose(strategy.state_dict()["sources"]["w"], [1.75, 0.5])
 
 
 def test_the_sources_mean_by_examples():
     _, strategy = start([*SOURCES, target()], source_weights="examples")
-    np.testing.assert_allclose(strategy.kept()["sources"]["w"], [1.375, 1.75])
+    np.testing.assert_allclose(strategy.state_dict()["sources"]["w"], [1.375, 1.75])
 
 
 def test_the_runs_model_is_the_adapted_one():
     result, strategy = start([*SOURCES, target((7.0, 8.0))], rounds=2)
     np.testing.assert_array_equal(weights(result), [7, 8])
-    np.testing.assert_array_equal(strategy.kept()["target"]["w"], np.float32([12.5, 15]))
+    np.testing.assert_array_equal(strategy.state_dict()["client/t/personal"]["w"], np.float32([12.5, 15]))
     record = strategy.history[-1]
     assert {key: record["target"][key] for key in ("sim", "theta", "alpha")} == {
         "sim": 0.5,
@@ -129,7 +129,7 @@ def test_a_held_round_leaves_both_streams_as_they_are():
         raise OSError("off")
 
     _, strategy = start([*SOURCES, ("target", "t", fails)], rounds=2)
-    assert strategy.kept() == {}
+    assert strategy.state_dict() == {}
     assert [record["held"] for record in strategy.history] == ["no usable reply of the target"] * 2
 
 

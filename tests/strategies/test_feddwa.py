@@ -41,8 +41,8 @@ def test_three_rounds_by_hand(top):
         found = [record["sources"]["a"]["weight"], record["sources"]["b"]["weight"]]
         np.testing.assert_allclose([*found, record["target"]["weight"]], p[2], rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(weights(result), personal[2], rtol=1e-5)
-    np.testing.assert_allclose(strategy.kept()["a"]["w"], personal[0], rtol=1e-5)
-    np.testing.assert_allclose(strategy.kept()["b"]["w"], personal[1], rtol=1e-5)
+    np.testing.assert_allclose(strategy.state_dict()["a"]["w"], personal[0], rtol=1e-5)
+    np.testing.assert_allclose(strategy.state_dict()["b"]["w"], personal[1], rtol=1e-5)
 
 
 def test_each_node_is_sent_its_own_model():
@@ -89,7 +89,7 @@ def test_buffers_stay_each_clients_own():
     strategy = FedDWA()
     result = strategy.start(HandMade(nodes).grid(), arrays, 1)
     assert result.arrays["bn.running_mean"].numpy() == 8
-    assert strategy.kept()["a"]["bn.running_mean"] == 3
+    assert strategy.state_dict()["a"]["bn.running_mean"] == 3
 
 
 def test_a_reply_without_guidance_is_refused_with_the_remedy(monkeypatch):
@@ -121,8 +121,8 @@ def test_all_personal_models_survive_a_checkpoint(tmp_path):
     start(rounds=2, output=RunFolder(tmp_path))
     resumed, again = start(rounds=4, output=RunFolder(tmp_path, resume=True))
     assert weights(resumed).tobytes() == weights(whole).tobytes()
-    for domain, model in strategy.kept().items():
-        assert again.kept()[domain]["w"].tobytes() == model["w"].tobytes()
+    for domain, model in strategy.state_dict().items():
+        assert again.state_dict()[domain]["w"].tobytes() == model["w"].tobytes()
 
 
 @pytest.mark.parametrize("options", [{"top": 0}, {"evaluate": "best"}])

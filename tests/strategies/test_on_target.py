@@ -55,14 +55,18 @@ def test_the_same_bits_as_on_the_server(make):
 def test_the_server_sees_neither_beta_nor_batch_updates():
     seen = []
     strategy = FedDA(auto=True, aggregate_on="target")
-    read_extra = strategy.read_extra
 
-    def spy(reply, node, update, record):
-        seen.append((node.domain, set(reply)))
-        read_extra(reply, node, update, record)
+    class Spying(LocalGrid):
+        def send_and_receive(self, messages, *, timeout=None):
+            messages = list(messages)
+            replies = list(super().send_and_receive(messages, timeout=timeout))
+            if messages and messages[0].metadata.message_type == "train":
+                seen.extend((r.content["info"]["domain"], set(r.content)) for r in replies)
+            return replies
 
-    strategy.read_extra = spy
-    _, (record,) = run(strategy, nodes(), rounds=1)
+    app = HandMade(nodes(), mods=[aggregate_on_target])
+    strategy.start(Spying(app.app, 3), initial(), 1)
+    (record,) = strategy.history
     assert seen == [
         ("a", {"arrays", "metrics", "info"}),
         ("b", {"arrays", "metrics", "info"}),

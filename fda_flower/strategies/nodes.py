@@ -1,26 +1,55 @@
 """Who takes part: each node's role, domain and data, asked of the nodes themselves."""
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from logging import WARNING
-from typing import Any
+from typing import Any, TypeGuard
 
 from flwr.app import Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fda_flower.errors import RunError
-from fda_flower.strategies.exchange import Asked, answers
-from fda_flower.strategies.node import Node, conflict
-
-ROLE_QUERY = "query.role"
+from fda_flower.protocol import INFO, ROLE_QUERY
 
 ASK_AGAIN_SECONDS = 60.0
 """A node that cannot take part is asked again after so long: deployed, a message takes seconds."""
 
 LONGEST = 1000
 """Characters of a reason, which is whatever a node sends."""
+
+SHARED = ("class-names", "classes", "features", "shape")
+"""What the data of all nodes must have in common, where they tell it."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A client of the federation.
+
+    Attributes
+    ----------
+    id : int
+        Flower's id of its node.
+    domain : str
+        Its domain.
+    is_target : bool
+        Whether it is the target.
+    info : Mapping
+        All that it tells; this package's clients tell ``domain``, ``role``, ``examples`` (labelled samples
+        to train on), ``shape`` of a sample, ``classes`` (their number), ``class-names``, and ``features``
+        (the columns of a table).
+    """
+
+    id: int
+    domain: str
+    is_target: bool
+    info: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def role(self) -> str:
+        """``"target"`` or ``"source"``."""
+        return "target" if self.is_target else "source"
 
 
 @dataclass(frozen=True)
@@ -136,19 +165,18 @@ class Roster:
             )
 
     def _ask(self, grid: Grid, node_ids: list[int], timeout: float) -> Iterable[tuple[Node, str | None]]:
-        """Each node, and why it cannot take part if it cannot."""
-        asked = [Asked(self._node(i, {}), Message(RecordDict(), i, ROLE_QUERY)) for i in node_ids]
-        messages = [each.message for each in asked]
-        replies = grid.send_and_receive(messages, timeout=timeout) if asked else []
-        for node, reply in answers(asked, replies):
+        """Yield each node, and why it cannot take part if it cannot."""
+        sent = {self._node(i, {}): Message(RecordDict(), i, ROLE_QUERY) for i in node_ids}
+        replies = grid.send_and_receive(sent.values(), timeout=timeout) if sent else []
+        for node, reply in match_replies(sent, replies):
             if reply is None:
                 yield node, f"it does not answer within {timeout:g} s"
             elif reply.has_error():
                 yield node, (reply.error.reason or "an error").splitlines()[0][:LONGEST]
-            elif "info" not in reply.content.config_records:
+            elif INFO not in reply.content.config_records:
                 yield node, "its answer has no record 'info'"
             else:
-                info = dict(reply.content.config_records["info"])
+                info = dict(reply.content.config_records[INFO])
                 yield self._node(node.id, info), str(info["problem"])[:LONGEST] if "problem" in info else None
 
     def _node(self, node_id: int, info: dict[str, Any]) -> Node:
@@ -164,3 +192,50 @@ def _wait_for(grid: Grid, expected: int, patience: float) -> set[int]:
     if len(connected) < expected:
         log(WARNING, "%d of %d nodes are connected after %g s", len(connected), expected, patience)
     return connected
+
+
+def match_replies(
+    sent: Mapping[Node, Message], replies: Iterable[Message]
+) -> Iterator[tuple[Node, Message | None]]:
+    """Yield each node in the order of `sent` with its reply or None, whatever the order of arrival."""
+    asked = {message.metadata.message_id: node.id for node, message in sent.items()}
+    arrived: dict[int, Message] = {}
+    for reply in replies:
+        # The error reply of a dead SuperNode does not carry the node's own id.
+        metadata = reply.metadata
+        arrived[asked.get(metadata.reply_to_message_id, metadata.src_node_id)] = reply
+    for node in sent:
+        yield node, arrived.pop(node.id, None)
+
+
+def conflict(one: Node, other: Node) -> str | None:
+    """Why two nodes cannot both take part, and what to do about it; None if they can."""
+    if one.domain == other.domain:
+        return f"2 nodes serve the domain '{one.domain}': give each client its own"
+    if one.is_target and other.is_target:
+        claims = ", ".join(f"'{node.domain}' (node {node.id})" for node in (one, other))
+        return f"2 nodes claim to be the target, exactly one may: {claims}"
+    for key in SHARED:
+        told, told_too = one.info.get(key), other.info.get(key)
+        if None not in (told, told_too) and told != told_too:
+            return (
+                f"'{one.domain}' and '{other.domain}' do not have the same {key.replace('-', ' ')}: "
+                f"{_difference(one, told, other, told_too)}; give all sites the same"
+                + (", or name all classes by the data set's option 'classes'" if "class" in key else "")
+            )
+    return None
+
+
+def _difference(one: Node, told: object, other: Node, told_too: object) -> str:
+    if not (_is_names(told) and _is_names(told_too)):
+        return f"{told} and {told_too}"
+    only = (
+        f"only '{node.domain}' has {', '.join(name for name in ours if name not in others)}"
+        for node, ours, others in ((one, told, told_too), (other, told_too, told))
+        if set(ours) - set(others)
+    )
+    return "; ".join(only) or f"{', '.join(told)} and {', '.join(told_too)}"
+
+
+def _is_names(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)

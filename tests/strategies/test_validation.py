@@ -5,16 +5,22 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from handmade import reply_of
 
-from fda_flower.strategies.replies import BadReplyError, read_update
+from fda_flower.protocol import TrainRequest
+from fda_flower.strategies.nodes import Node
+from fda_flower.strategies.validation import BadReplyError, NormLimit, read_update
 
 MODEL = {"w": np.zeros((2, 2), np.float32), "n": np.array(1)}
 GOOD = {"w": np.ones((2, 2), np.float32), "n": np.array(2)}
 
 
+def read_reply(reply, role="source", model=MODEL, buffers=("n",)):
+    node, request = Node(5, "a", role == "target"), TrainRequest(ArrayRecord())
+    update, _ = read_update(reply, node, request, model, buffers, NormLimit())
+    return update
+
+
 def read(content, role="source"):
-    sent = Message(RecordDict(), 5, "train")
-    reply = Message(content, reply_to=sent)
-    return read_update(reply, MODEL, {"n"}, role)
+    return read_reply(Message(content, reply_to=Message(RecordDict(), 5, "train")), role)
 
 
 def test_a_good_reply_is_split_into_update_and_buffers():
@@ -103,7 +109,7 @@ def test_an_error_reply():
     sent = Message(RecordDict(), 5, "train")
     reply = Message(Error(8, "out of\n memory"), reply_to=sent)
     with pytest.raises(BadReplyError, match="error 8: out of memory"):
-        read_update(reply, MODEL, {"n"}, "source")
+        read_reply(reply)
 
 
 def test_pickled_objects_are_never_loaded(tmp_path):
@@ -137,4 +143,4 @@ def test_an_update_that_overflows():
     sent = Message(RecordDict(), 5, "train")
     reply = Message(reply_of({"w": np.full(2, 3e38, np.float32)}), reply_to=sent)
     with pytest.raises(BadReplyError, match="'w' is so far"):
-        read_update(reply, model, set(), "source")
+        read_reply(reply, model=model, buffers=())

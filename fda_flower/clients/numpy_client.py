@@ -1,0 +1,81 @@
+"""The `NumPyClient` face of this package's clients, for a plain ``ClientApp(client_fn=...)``."""
+
+import io
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from flwr.client import NumPyClient
+from numpy.typing import NDArray
+
+from fda_flower.aggregation import Layers
+from fda_flower.protocol import TrainReply, TrainRequest
+
+NDArrays = list[NDArray[Any]]
+
+
+class NumPyFace(NumPyClient):
+    """Translates a `NumPyClient`'s lists of arrays into requests, and replies into lists of arrays."""
+
+    @abstractmethod
+    def layers(self) -> Layers:
+        """Return copies of the model's arrays, in the order of its state dictionary."""
+
+    @abstractmethod
+    def answer(self, request: TrainRequest) -> TrainReply:
+        """Train as a request asks."""
+
+    @abstractmethod
+    def evaluate_model(self, arrays: NDArrays, config: Mapping[str, Any]) -> tuple[float, int, float]:
+        """Return loss, number of examples and accuracy of a model, in the order of its state dictionary."""
+
+    def get_parameters(self, config: dict[str, Any]) -> NDArrays:
+        """Return copies of the model's arrays, in the order of its state dictionary."""
+        return list(self.layers().values())
+
+    def fit(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[NDArrays, int, dict[str, Any]]:
+        """Train from the server's model for one round.
+
+        Parameters
+        ----------
+        parameters : list of arrays
+            The global model, in the order of the state dictionary.
+        config : dict
+            Settings of the train message; see `DomainClient.train_from`.
+
+        Returns
+        -------
+        tuple
+            The trained model, the number of examples, and the metrics of the reply. A `NumPyClient` has no
+            other place for arrays beside the model: they are metrics ``RECORD.NAME`` in NumPy's file format.
+        """
+        reply = self.answer(TrainRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
+        packed = {k: v for record, arrays in reply.records.items() for k, v in pack(record, arrays).items()}
+        return list(reply.arrays.values()), reply.examples, {**reply.metrics, **packed}
+
+    def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
+        """Return loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""
+        loss, examples, accuracy = self.evaluate_model(parameters, config)
+        return loss, examples, {"accuracy": accuracy}
+
+
+def pack(record: str, arrays: Layers) -> dict[str, bytes]:
+    """Return arrays as metrics ``RECORD.NAME`` in NumPy's file format, never pickled."""
+    metrics = {}
+    for name, array in arrays.items():
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        metrics[f"{record}.{name}"] = buffer.getvalue()
+    return metrics
+
+
+def unpack(metrics: Mapping[str, Any]) -> dict[str, dict[str, NDArray[Any]]]:
+    """Return the arrays among metrics by record and name: what `pack` has packed."""
+    records: dict[str, dict[str, NDArray[Any]]] = {}
+    for key, value in metrics.items():
+        record, _, name = key.partition(".")
+        if isinstance(value, bytes) and name:
+            records.setdefault(record, {})[name] = np.load(io.BytesIO(value), allow_pickle=False)
+    return records

@@ -1,0 +1,166 @@
+"""The wire contract of strategies and clients: names of records, requests and replies.
+
+``docs/plug-in.md`` explains each name to authors of other clients.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app.typing import ConfigRecordValues, MetricRecordValues
+from numpy.typing import NDArray
+
+from fda_flower.aggregation import Layers
+
+ROLE_QUERY = "query.role"
+TRAIN, EVALUATE = "train", "evaluate"
+"""Types of messages."""
+
+ARRAYS, CONFIG, METRICS, INFO = "arrays", "config", "metrics", "info"
+"""Records of every message or reply."""
+
+BATCH_UPDATES, ADAPTED, GUIDANCE = "batch-updates", "adapted", "guidance"
+"""Records of arrays that some methods ask of a client beside its model."""
+
+PERSONAL, GLOBAL = "personal", "global"
+"""Records of arrays that some methods send: a client's own model, given back; a second model to evaluate."""
+
+AGGREGATE, AGGREGATED_ON = "aggregate", "aggregated-on"
+"""The record that asks a target to aggregate, and the entry of ``info`` that says it has."""
+
+SERVER_ROUND, LEARNING_RATE_FACTOR = "server-round", "rate-factor"
+SKETCH_SIZE, SKETCH_SEED = "sketch-size", "sketch-seed"
+EVALUATE_TRAINED, TUNE, MU, PROXIMAL = "evaluate-trained", "tune", "mu", "proximal"
+"""Settings of a train message."""
+
+NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
+TRAIN_LOSS, EVAL_LOSS, EVAL_ACCURACY = "train-loss", "eval-loss", "eval-accuracy"
+"""Metrics of a train reply."""
+
+Config = Mapping[str, ConfigRecordValues]
+Like = Literal["model", "parameters", "any"]
+Record = ArrayRecord | ConfigRecord
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Names of the records that hold the model and the settings, for clients that use other names."""
+
+    arrays: str = ARRAYS
+    config: str = CONFIG
+
+
+@dataclass(frozen=True)
+class EvaluateRequest:
+    """What the target is asked to evaluate.
+
+    Attributes
+    ----------
+    arrays : ArrayRecord
+        The model to evaluate.
+    config : Mapping
+        Settings.
+    records : Mapping
+        Further records, such as `GLOBAL`.
+    """
+
+    arrays: ArrayRecord
+    config: Config = field(default_factory=dict)
+    records: Mapping[str, Record] = field(default_factory=dict)
+
+    def content(self, keys: Keys) -> RecordDict:
+        """Return the content of the message; each message has records of its own."""
+        content = RecordDict(
+            {keys.arrays: ArrayRecord(dict(self.arrays)), keys.config: ConfigRecord(dict(self.config))}
+        )
+        for name, record in self.records.items():
+            content[name] = record
+        return content
+
+
+@dataclass(frozen=True)
+class TrainRequest(EvaluateRequest):
+    """What a client is asked to train, and what its reply has to hold.
+
+    `arrays`, `config` and `records` travel; the other attributes tell the server how to read the reply.
+
+    Attributes
+    ----------
+    expects : Mapping[str, {"model", "parameters", "any"}]
+        Records of arrays to read from the reply, each like the model that the client is sent (in names,
+        shapes and types, all finite), like its parameters, or of any kind. They arrive as
+        ``update.extra[NAME]``.
+    requires : Mapping[str, str]
+        Names of records, metrics or entries of ``info`` without which the reply is dropped, each with the
+        remedy. `NUM_STEPS` and `LEARNING_RATE` must be above 0.
+    measures : Mapping[str, str]
+        Metrics to copy into the round's record, by their names there. They must be finite.
+    keeps : Mapping[str, str]
+        What the client keeps in its state until the next round: the record of its state, and the record
+        of the reply with the same arrays. After a resume the strategy gives it back.
+    """
+
+    expects: Mapping[str, Like] = field(default_factory=dict)
+    requires: Mapping[str, str] = field(default_factory=dict)
+    measures: Mapping[str, str] = field(default_factory=dict)
+    keeps: Mapping[str, str] = field(default_factory=dict)
+
+    def adding(self, **more: Mapping[str, Any]) -> "TrainRequest":
+        """Return the same request with entries added to its mappings.
+
+        Examples
+        --------
+        >>> TrainRequest(ArrayRecord(), {"server-round": 1}).adding(config={"mu": 5.0}).config
+        {'server-round': 1, 'mu': 5.0}
+        """
+        added: Any = {name: {**getattr(self, name), **entries} for name, entries in more.items()}
+        return replace(self, **added)
+
+
+@dataclass(frozen=True)
+class TrainReply:
+    """What a client sends after its local training.
+
+    Attributes
+    ----------
+    arrays : Layers
+        The trained model.
+    examples : int
+        Examples trained on.
+    metrics : Mapping
+        Further numbers.
+    records : Mapping[str, Layers]
+        Arrays beside the model, by record.
+    """
+
+    arrays: Layers
+    examples: int
+    metrics: Mapping[str, MetricRecordValues] = field(default_factory=dict)
+    records: Mapping[str, Layers] = field(default_factory=dict)
+
+    def content(self) -> RecordDict:
+        """Return the content of the reply."""
+        metrics = MetricRecord({NUM_EXAMPLES: self.examples, **self.metrics})
+        content = RecordDict({ARRAYS: to_record(self.arrays), METRICS: metrics})
+        for name, layers in self.records.items():
+            content[name] = to_record(layers)
+        return content
+
+
+def read_request(content: RecordDict) -> TrainRequest:
+    """Return the request in a message, as the client sees it."""
+    config = content.config_records.get(CONFIG, ConfigRecord())
+    own = (ARRAYS, CONFIG)
+    records: dict[str, Any] = {name: content[name] for name in content if name not in own}
+    return TrainRequest(content.array_records[ARRAYS], dict(config), records)
+
+
+def to_record(layers: Layers) -> ArrayRecord:
+    """Return arrays as Flower's record."""
+    return ArrayRecord({name: Array(array) for name, array in layers.items()})
+
+
+def to_layers(record: ArrayRecord) -> dict[str, NDArray[Any]]:
+    """Return the arrays of Flower's record as copies."""
+    return {name: array.numpy() for name, array in record.items()}

@@ -1,0 +1,96 @@
+"""Ditto: FedAvg, and beside it a personal model of the target that is drawn towards the global one."""
+
+import math
+from typing import Any, Literal, Unpack
+
+from fda_flower.aggregation import SourceWeights
+from fda_flower.errors import ConfigError
+from fda_flower.protocol import PERSONAL, PROXIMAL
+from fda_flower.strategies.base import (
+    Aggregated,
+    ClientUpdate,
+    CommonOptions,
+    Node,
+    Record,
+    Round,
+    Sources,
+    TrainRequest,
+)
+from fda_flower.strategies.fedavg import FedAvg
+
+
+class Ditto(FedAvg):
+    """``min_v F_T(v) + λ/2 ‖v − θ‖²`` with ``θ`` by FedAvg (Li et al., "Ditto", ICML 2021, Algorithm 1).
+
+    All clients train the global model ``θ``, as in FedAvg. The target, which runs
+    `fda_flower.clients.DittoTarget`, also trains its personal model ``v``, which it keeps. The headline is
+    the accuracy of ``v``; ``accuracy-global`` is the accuracy of ``θ``. A round's record has the target's
+    ``distance``, ``‖v − θ‖`` before the round's training.
+
+    Parameters
+    ----------
+    lam : float
+        ``λ``: 0 trains ``v`` alone, a large one keeps it near ``θ``. The product of λ and the learning rate
+        must stay below 2, else the training of ``v`` diverges.
+    global_branch : {"fedavg", "none"}
+        ``"fedavg"`` is the paper's method. With ``"none"`` all clients train from ``θ`` with the penalty, the
+        server averages these models, and the target's is the personal one: FedProx with ``μ = λ``.
+    weights : {"examples", "uniform"}
+        Weights of the mean of all clients, the target included.
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If λ is negative or not finite, or `global_branch` is another word.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import Ditto
+    >>> strategy = Ditto(lam=0.1)
+    """
+
+    evaluates_trained = True
+
+    def __init__(
+        self,
+        lam: float = 1.0,
+        *,
+        global_branch: Literal["fedavg", "none"] = "fedavg",
+        weights: SourceWeights = "examples",
+        **common: Unpack[CommonOptions],
+    ) -> None:
+        super().__init__(weights=weights, **common)
+        if not 0 <= lam < math.inf:
+            raise ConfigError(f"lam is {lam}, it must be a number of at least 0")
+        if global_branch not in ("fedavg", "none"):
+            raise ConfigError(f"global_branch is '{global_branch}': choose fedavg or none")
+        self._lam = float(lam)
+        self._has_global_branch = global_branch == "fedavg"
+
+    def settings(self) -> Record:
+        """Return what defines the strategy."""
+        branch = "fedavg" if self._has_global_branch else "none"
+        return {**super().settings(), "lam": self._lam, "global-branch": branch}
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Ask the target for its personal model; without a global branch, all clients for the penalty."""
+        request = super().train_request(node, round)
+        if request is None or (self._has_global_branch and not node.is_target):
+            return request
+        if not self._has_global_branch:
+            return request.adding(config={PROXIMAL: self._lam})
+        return request.adding(
+            config={PERSONAL: self._lam},
+            requires={PERSONAL: "Ditto's target has to be served by fda_flower.clients.DittoTarget"},
+            measures={"distance": "distance"},
+            keeps={PERSONAL: PERSONAL},
+        )
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Average all clients; say if the target has lost its personal model."""
+        entry: Any = round.record["target"]
+        if self.state and "distance" not in entry:
+            entry["fallback"] = "it had no personal model, and began from the global one"
+        return super().aggregate(round, target, sources)

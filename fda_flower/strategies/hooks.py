@@ -1,0 +1,111 @@
+"""What a method defines; every hook but `aggregate` has a default."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from flwr.app import ArrayRecord
+
+from fda_flower import protocol
+from fda_flower.aggregation import Layers
+from fda_flower.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
+from fda_flower.strategies.nodes import Node
+from fda_flower.strategies.round import Round
+from fda_flower.strategies.validation import ClientUpdate
+
+Sources = Mapping[str, ClientUpdate]
+"""Updates of sources by domain, in the order of domains."""
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """What a round comes to; the base class commits it at once, or not at all.
+
+    Attributes
+    ----------
+    model : Layers
+        The new global model.
+    state : Mapping[str, Layers]
+        Models that the method keeps beside it, by name; those that are not named stay as they are.
+    """
+
+    model: Layers
+    state: Mapping[str, Layers] = field(default_factory=dict)
+
+
+class MethodHooks(ABC):
+    """The part of a strategy that makes it one method and not another.
+
+    Attributes
+    ----------
+    state : dict[str, ArrayRecord]
+        Models that the method keeps beside the global one, by name; `Aggregated.state` replaces them.
+    """
+
+    state: dict[str, ArrayRecord]
+    trains: frozenset[str] = frozenset({"source", "target"})
+    """The roles that train; the others are not asked to."""
+    evaluates_trained: bool = False
+    """Whether the headline is the target's model after its local training, which the train reply tells.
+
+    ``accuracy-global`` and ``loss-global`` of a round's record are then the global model's."""
+    asks_again: bool = False
+    """Whether `aggregate` asks nodes again within a round."""
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
+    """Settings that make the method what the authors' code does, or what the paper defines."""
+
+    @abstractmethod
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Return the new global model, and the models to keep beside it.
+
+        Nothing of the strategy may be changed here, so that a held round changes nothing.
+
+        Parameters
+        ----------
+        round : Round
+            The round, with the global model; add to its ``record``.
+        target : ClientUpdate or None
+            The target's update; None where the target does not train.
+        sources : Sources
+            The sources' updates by domain, in the order of domains; at least `min_sources`, or none
+            where sources do not train.
+
+        Raises
+        ------
+        BadReplyError
+            If the replies cannot be used; the round is held.
+        """
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Return what a node is asked to train, and what its reply has to hold; None to leave it out."""
+        if node.role not in self.trains:
+            return None
+        request = TrainRequest(round.arrays, round.config)
+        if not (node.is_target and self.evaluates_trained):
+            return request
+        remedy = (
+            "the target has to evaluate what it has trained, where the train message's config has "
+            f"'{protocol.EVALUATE_TRAINED}'"
+        )
+        return request.adding(
+            config={protocol.EVALUATE_TRAINED: True},
+            requires={protocol.EVAL_ACCURACY: remedy},
+            measures={protocol.EVAL_ACCURACY: "accuracy", protocol.EVAL_LOSS: "loss"},
+        )
+
+    def evaluate_request(self, round: Round) -> EvaluateRequest | None:
+        """Return what the target is asked to evaluate, by default the new global model; None for nothing."""
+        return EvaluateRequest(round.arrays, round.config)
+
+    def state_dict(self) -> dict[str, Layers]:
+        """Return the models that the method keeps beside the global one, for the checkpoint."""
+        return {name: to_layers(record) for name, record in self.state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Layers]) -> None:
+        """Go on with the models of a checkpoint."""
+        self.state = {name: to_record(layers) for name, layers in state.items()}
+
+    def validate_nodes(self, nodes: Iterable[Node]) -> None:
+        """Raise a `ConfigError` if the method cannot work with these nodes; called before training."""
+        return None

@@ -1,0 +1,207 @@
+"""One round: who takes part, what they are sent and reply, and the round's record."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from logging import WARNING
+from typing import cast
+
+from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app.typing import MetricRecordValues
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+from fda_flower import protocol
+from fda_flower.aggregation import Layers, find_buffers
+from fda_flower.protocol import Config, EvaluateRequest, Keys, TrainRequest, to_layers
+from fda_flower.records import Record, RoundRecord
+from fda_flower.strategies.nodes import Node, match_replies
+from fda_flower.strategies.validation import BadReplyError, ClientUpdate, NormLimit, read_metrics, read_update
+
+EVALUATION = ("accuracy", "loss", "accuracy-global", "loss-global")
+"""Metrics of the target's evaluation that go into the round's record."""
+
+Updates = tuple[ClientUpdate | None, dict[str, ClientUpdate]]
+"""The target's update, if there is a usable one, and the sources' by domain, in the order of domains."""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """How a round's messages reach the nodes, and how their replies are read.
+
+    Attributes
+    ----------
+    grid : Grid
+        Flower's way to the nodes.
+    timeout : float
+        Seconds that a node has for its reply.
+    keys : Keys
+        Names of the records of model and settings.
+    limit : NormLimit
+        Limits each update.
+    buffers : Collection[str], optional
+        Names of the arrays that are not parameters. Default: `find_buffers` decides.
+    """
+
+    grid: Grid
+    timeout: float
+    keys: Keys
+    limit: NormLimit
+    buffers: Collection[str] | None
+
+
+@dataclass
+class Round:
+    """One round of a run.
+
+    Attributes
+    ----------
+    number : int
+        1, 2, ...
+    warmup : bool
+        Whether only the sources train and are averaged.
+    nodes : sequence of Node
+        The nodes that take part, sorted by domain.
+    arrays : ArrayRecord
+        The global model, as it is sent.
+    config : Mapping
+        Settings that every node is sent.
+    channel : Channel
+        The way to the nodes.
+    record : RoundRecord
+        The round's record; `aggregate` adds to it.
+    model : Layers
+        The global model; empty until the replies are read.
+    """
+
+    number: int
+    warmup: bool
+    nodes: Sequence[Node]
+    arrays: ArrayRecord
+    config: Config
+    channel: Channel
+    record: RoundRecord
+    model: Layers = field(default_factory=dict)
+    requests: dict[Node, TrainRequest] = field(default_factory=dict)
+    sent: dict[Node, Message] = field(default_factory=dict)
+
+    @property
+    def target(self) -> Node | None:
+        """The target, if it is connected."""
+        return next((node for node in self.nodes if node.is_target), None)
+
+    @property
+    def sources(self) -> list[Node]:
+        """The sources, sorted by domain."""
+        return [node for node in self.nodes if not node.is_target]
+
+    def train_messages(self, requests: Mapping[Node, TrainRequest]) -> Iterable[Message]:
+        """Return the messages that carry requests; `collect` reads the replies."""
+        self.requests = dict(requests)
+        return self._messages(requests, protocol.TRAIN)
+
+    def evaluate_message(self, node: Node, request: EvaluateRequest) -> Iterable[Message]:
+        """Return the message that carries a request; `read_evaluation` reads its reply."""
+        return self._messages({node: request}, protocol.EVALUATE)
+
+    def exchange(self, requests: Mapping[Node, TrainRequest]) -> Updates:
+        """Send further requests in the middle of a round, and return the updates in the replies."""
+        messages = self.train_messages(requests)
+        return self.collect(self.channel.grid.send_and_receive(messages, timeout=self.channel.timeout))
+
+    def collect(self, replies: Iterable[Message]) -> Updates:
+        """Return the usable updates among the replies; the others are logged and recorded as dropped."""
+        self.model = self.model or to_layers(self.arrays)
+        target: ClientUpdate | None = None
+        sources: dict[str, ClientUpdate] = {}
+        for node, reply in match_replies(self.sent, rename_arrays(replies, self.channel.keys)):
+            try:
+                update = self._read(node, reply)
+            except BadReplyError as error:
+                self.record["dropped"].append({"domain": node.domain, "reason": str(error)})
+                log(WARNING, "Round %d: dropped the reply of %s: %s", self.number, node.domain, error)
+                continue
+            finally:
+                release(reply)
+            if node.is_target:
+                target = update
+            else:
+                sources[node.domain] = update
+        return target, sources
+
+    def read_evaluation(self, replies: Iterable[Message], evaluates_trained: bool) -> MetricRecord | None:
+        """Return the target's metrics of the model, and record them; None if there are none.
+
+        With `evaluates_trained` the headline is the evaluation that came with the target's train reply, and
+        the metrics are the global model's.
+        """
+        metrics, record = None, cast(Record, self.record)
+        reply = next((reply for _, reply in match_replies(self.sent, replies)), None)
+        try:
+            metrics = read_metrics(reply)
+            record.update({key: metrics[key] for key in EVALUATION if key in metrics})
+            if others := {
+                key: metrics[key] for key in metrics if key not in (*EVALUATION, protocol.NUM_EXAMPLES)
+            }:
+                record["metrics"] = others
+        except BadReplyError as error:
+            log(WARNING, "Round %d: the target did not evaluate: %s", self.number, error)
+            record["evaluation-failed"] = str(error)
+        if evaluates_trained and not self.warmup:
+            trained = record["target"] or {}
+            for key in ("accuracy", "loss"):
+                if key in record:
+                    record[f"{key}-global"] = record.pop(key)
+                if key in trained:
+                    record[key] = trained[key]
+        return metrics
+
+    def train_metrics(self) -> MetricRecord:
+        """Return the metrics of Flower's result: dropped replies, loss and β of each source."""
+        metrics: dict[str, MetricRecordValues] = {"dropped": len(self.record["dropped"])}
+        for domain, entry in self.record["sources"].items():
+            for key, value in (("train-loss", entry.get("train-loss")), ("beta", entry.get("beta"))):
+                if value is not None:
+                    metrics[f"{key}.{domain}"] = value
+        return MetricRecord(metrics)
+
+    def _messages(self, requests: Mapping[Node, EvaluateRequest], kind: str) -> Iterable[Message]:
+        keys = self.channel.keys
+        self.sent = {
+            node: Message(request.content(keys), node.id, kind) for node, request in requests.items()
+        }
+        return list(self.sent.values())
+
+    def _read(self, node: Node, reply: Message | None) -> ClientUpdate:
+        if reply is not None and reply.has_content():
+            records = reply.content.array_records.values()
+            self.record["bytes-received"] += sum(record.count_bytes() for record in records)
+        request = self.requests[node]
+        model = self.model if request.arrays is self.arrays else to_layers(request.arrays)
+        buffers = find_buffers(self.model) if self.channel.buffers is None else self.channel.buffers
+        update, entry = read_update(reply, node, request, model, buffers, self.channel.limit)
+        if node.is_target:
+            self.record["target"] = entry
+        else:
+            self.record["sources"][node.domain] = entry
+        return update
+
+
+def rename_arrays(replies: Iterable[Message], keys: Keys) -> Iterator[Message]:
+    """Yield the replies with the client's model in the record ``arrays``."""
+    for reply in replies:
+        if reply.has_content() and keys.arrays in reply.content.array_records:
+            reply.content[protocol.ARRAYS] = reply.content.pop(keys.arrays)
+        yield reply
+
+
+def drain(replies: list[Message]) -> Iterator[Message]:
+    """Yield the replies and forget each, so that its arrays can be freed once its update is made."""
+    while replies:
+        yield replies.pop()
+
+
+def release(reply: Message | None) -> None:
+    """Free a reply's arrays at once; Python frees the message itself later, since it is part of cycles."""
+    if reply is not None and reply.has_content():
+        for record in reply.content.array_records.values():
+            record.clear()

@@ -1,0 +1,267 @@
+"""Clients' replies become updates; a reply that cannot be used is rejected with its reason."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from logging import WARNING
+from typing import Any, Literal, cast
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common.logger import log
+from numpy.typing import NDArray
+
+from fda_flower import protocol
+from fda_flower.aggregation import Layers, Update, is_finite
+from fda_flower.errors import ConfigError
+from fda_flower.protocol import TrainRequest
+from fda_flower.records import ClientRecord
+from fda_flower.strategies.nodes import Node
+
+OnLargeUpdate = Literal["clip", "drop"]
+
+
+class BadReplyError(Exception):
+    """Why a reply, or all replies of a round, cannot be used."""
+
+
+@dataclass(frozen=True)
+class NormLimit:
+    """A limit for ``‖Δ‖``, the norm of an update.
+
+    Attributes
+    ----------
+    max_norm : float, optional
+        Default: none.
+    on_large_update : {"clip", "drop"}
+        Scale a longer update down to the limit, or drop its reply.
+
+    Raises
+    ------
+    ConfigError
+        If `max_norm` is not above 0, or `on_large_update` is another word.
+    """
+
+    max_norm: float | None = None
+    on_large_update: OnLargeUpdate = "clip"
+
+    def __post_init__(self) -> None:
+        if self.max_norm is not None and not self.max_norm > 0:
+            raise ConfigError(f"max_update_norm is {self.max_norm}, it must be above 0")
+        if self.on_large_update not in ("clip", "drop"):
+            raise ConfigError(f"on_large_update is '{self.on_large_update}': choose clip or drop")
+
+    def factor(self, update: Update) -> float:
+        """Return the factor that scales an update down to the limit, 1 within it.
+
+        Raises
+        ------
+        BadReplyError
+            If the update is longer and is to be dropped.
+        """
+        if self.max_norm is None or (norm := update.norm) <= self.max_norm:
+            return 1.0
+        if self.on_large_update == "drop":
+            raise BadReplyError(f"its update's norm is {norm:.4g}, the limit is {self.max_norm:g}")
+        return self.max_norm / norm
+
+
+@dataclass(frozen=True)
+class ClientUpdate(Update):
+    """A client's update, with what else the strategy expects of its reply.
+
+    Attributes
+    ----------
+    extra : Mapping[str, Layers]
+        The expected records of arrays, by name.
+    faults : Mapping[str, str]
+        Why an expected record that may be missing could not be read.
+    factor : float
+        By which the update was scaled down to the limit of its norm; 1 within the limit.
+    """
+
+    extra: Mapping[str, Layers] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
+    factor: float = 1.0
+
+
+def read_update(
+    reply: Message | None,
+    node: Node,
+    request: TrainRequest,
+    model: Layers,
+    buffers: Collection[str],
+    limit: NormLimit,
+) -> tuple[ClientUpdate, ClientRecord]:
+    """Return the update in a reply to a train message, and its entry in the round's record.
+
+    Parameters
+    ----------
+    reply : Message or None
+        The reply; None if there is none.
+    node : Node
+        The node that was asked.
+    request : TrainRequest
+        What it was asked.
+    model : Layers
+        The model that it was sent.
+    buffers : Collection[str]
+        Names of the model's buffers.
+    limit : NormLimit
+        A longer update is scaled down or rejected.
+
+    Raises
+    ------
+    BadReplyError
+        If there is no reply, or the reply is an error, or its arrays differ from the model's in name, shape
+        or type, or are not finite, or it has no examples, or it comes in another role, or lacks what the
+        request requires.
+    """
+    content = content_of(reply)
+    info = content.config_records.get(protocol.INFO)
+    if info is not None and info.get("role", node.role) != node.role:
+        raise BadReplyError(f"it replied as {info['role']!r}, but its role is '{node.role}'")
+    after = read_arrays(content, protocol.ARRAYS)
+    _check_model(after, model)
+    examples = read_number(content, protocol.NUM_EXAMPLES)
+    if examples <= 0:
+        raise BadReplyError(f"num-examples is {examples:g}, it must be above 0")
+    steps, rate = read_number(content, protocol.NUM_STEPS, 0), read_number(content, protocol.LEARNING_RATE, 0)
+    if steps < 0 or rate < 0:
+        raise BadReplyError(f"num-steps is {steps:g} and learning-rate {rate:g}, neither may be negative")
+    with np.errstate(over="ignore"):
+        update = ClientUpdate.between(model, after, int(examples), int(steps), rate, buffers, overwrite=True)
+    for name, layer in update.parameters.items():
+        if not is_finite(layer):
+            raise BadReplyError(f"array '{name}' is so far from the model's that the difference overflows")
+    factor = limit.factor(update)
+    _check_required(content, request, update.scale > 0)
+    extra, faults = _read_expected(content, request, model, update.parameters)
+    entry: dict[str, Any] = {
+        "domain": node.domain,
+        "examples": update.examples,
+        "steps": update.steps,
+        "train-loss": optional_number(content, protocol.TRAIN_LOSS),
+    }
+    measured = {name: optional_number(content, metric) for metric, name in request.measures.items()}
+    entry |= {name: value for name, value in measured.items() if value is not None}
+    if factor != 1:
+        entry["clipped"] = factor
+        log(WARNING, "The update of %s is clipped to %.3g of its norm", node.domain, factor)
+        update = update.scaled(factor)
+    return replace(update, extra=extra, faults=faults, factor=factor), cast(ClientRecord, entry)
+
+
+def read_metrics(reply: Message | None) -> MetricRecord:
+    """Return all metrics of a reply, each a finite number; a `BadReplyError` if one is not."""
+    content = content_of(reply)
+    return MetricRecord(
+        {key: read_number(content, key) for key in content.metric_records.get(protocol.METRICS, {})}
+    )
+
+
+def content_of(reply: Message | None) -> RecordDict:
+    """Return the records of a reply; a `BadReplyError` if there is none or it is an error."""
+    if reply is None:
+        raise BadReplyError("no reply within the timeout")
+    if reply.has_error():
+        raise BadReplyError(f"error {reply.error.code}: {' '.join(str(reply.error.reason).split())}")
+    return reply.content
+
+
+def read_arrays(content: RecordDict, key: str, remedy: str = "") -> dict[str, NDArray[Any]]:
+    """Return the arrays of a record, deserialised; pickled objects are never loaded."""
+    if key not in content.array_records:
+        raise BadReplyError(f"it has no ArrayRecord '{key}'" + (f": {remedy}" if remedy else ""))
+    arrays = {}
+    for name, array in content.array_records[key].items():
+        try:
+            arrays[name] = array.numpy()
+        except Exception as error:
+            raise BadReplyError(f"array '{name}' cannot be read: {error}") from error
+    return arrays
+
+
+def read_number(content: RecordDict, key: str, default: float | None = None) -> float:
+    """Return a finite number of the record ``metrics``; a `BadReplyError` if it is missing or not finite."""
+    number = optional_number(content, key)
+    if number is not None:
+        return number
+    if default is None:
+        raise BadReplyError(f"its metrics have no '{key}'")
+    return default
+
+
+def optional_number(content: RecordDict, key: str) -> float | None:
+    """Return a finite number of the record ``metrics``, or None if it is not there."""
+    value = content.metric_records.get(protocol.METRICS, MetricRecord()).get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or not np.isfinite(value):
+        raise BadReplyError(f"its metric '{key}' is {value!r}, expected a finite number")
+    return float(value)
+
+
+def check_finite(model: Layers) -> None:
+    """Raise a `BadReplyError` if a model made of replies is not finite."""
+    for name, array in model.items():
+        if not is_finite(array):
+            raise BadReplyError(
+                f"array '{name}' of the new model would hold NaN or infinity: a client's update, steps "
+                "or learning rate are out of range; max_update_norm limits updates"
+            )
+
+
+def _read_expected(
+    content: RecordDict, request: TrainRequest, model: Layers, parameters: Layers
+) -> tuple[dict[str, Layers], dict[str, str]]:
+    extra, faults = dict[str, Layers](), dict[str, str]()
+    for name, like in request.expects.items():
+        try:
+            arrays = read_arrays(content, name, request.requires.get(name, ""))
+            if like != "any":
+                arrays = _like(model if like == "model" else parameters, arrays, name)
+            extra[name] = arrays
+        except BadReplyError as error:
+            if name in request.requires:
+                raise
+            faults[name] = str(error)
+    return extra, faults
+
+
+def _like(like: Layers, arrays: Mapping[str, NDArray[Any]], key: str) -> dict[str, NDArray[Any]]:
+    for name, array in like.items():
+        found = arrays.get(name)
+        if found is None or (found.shape, found.dtype) != (array.shape, array.dtype):
+            raise BadReplyError(f"array '{name}' of its '{key}' is missing, or not like the model's")
+        if not is_finite(found):
+            raise BadReplyError(f"array '{name}' of its '{key}' holds NaN or infinity")
+    return {name: arrays[name] for name in like}
+
+
+def _check_required(content: RecordDict, request: TrainRequest, has_scale: bool) -> None:
+    metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
+    info = content.config_records.get(protocol.INFO, ConfigRecord())
+    for name, remedy in request.requires.items():
+        missing = (
+            not has_scale
+            if name in (protocol.NUM_STEPS, protocol.LEARNING_RATE)
+            else name not in {*metrics, *info}
+        )
+        if missing and name not in request.expects:
+            raise BadReplyError(f"it has no '{name}': {remedy}")
+
+
+def _check_model(arrays: Layers, model: Layers) -> None:
+    if missing := [name for name in model if name not in arrays]:
+        raise BadReplyError(f"its arrays lack '{missing[0]}' ({len(missing)} of {len(model)} missing)")
+    if extra := [name for name in arrays if name not in model]:
+        raise BadReplyError(f"its arrays hold '{extra[0]}', which the model has not")
+    for name, array in arrays.items():
+        if array.shape != model[name].shape:
+            raise BadReplyError(
+                f"array '{name}' has shape {list(array.shape)}, expected {list(model[name].shape)}"
+            )
+        if array.dtype != model[name].dtype:
+            raise BadReplyError(f"array '{name}' has type {array.dtype}, expected {model[name].dtype}")
+        if not is_finite(array):
+            raise BadReplyError(f"array '{name}' holds NaN or infinity")
