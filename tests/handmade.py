@@ -32,6 +32,10 @@ def add_what_is_asked(content, model, config, accuracy):
         content["adapted"] = ArrayRecord(dict(content["arrays"]))
         if config["server-round"] > 1:
             content["metrics"].update({"sim": 0.5, "theta": 1.0, "alpha": 0.6})
+    if "personal" in config:
+        content["personal"] = ArrayRecord(dict(content["arrays"]))
+        if config["server-round"] > 1:
+            content["metrics"]["distance"] = 0.5
     if "guidance" in config:
         after = {name: array.numpy() for name, array in content["arrays"].items()}
         guidance = {name: (2 * after[name] - model[name]).astype(model[name].dtype) for name in after}

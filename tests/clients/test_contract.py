@@ -9,7 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fda_flower.clients import DomainClient, FedDAFTarget, LocalTraining, SourceClient, TargetClient
+from fda_flower.clients import (
+    DittoTarget,
+    DomainClient,
+    FedDAFTarget,
+    LocalTraining,
+    SourceClient,
+    TargetClient,
+)
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.models import build_model
 
@@ -18,6 +25,7 @@ CLIENTS: dict[str, tuple[type[DomainClient], str]] = {
     "source": (SourceClient, "source-1"),
     "target": (TargetClient, "target"),
     "feddaf": (FedDAFTarget, "target"),
+    "ditto": (DittoTarget, "target"),
 }
 SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=50)
 ASKED: dict[str, dict[str, Any]] = {

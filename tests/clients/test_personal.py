@@ -68,3 +68,39 @@ def test_with_the_head_alone_nothing_else_moves(kind, domain):
 def test_a_model_without_a_linear_layer_has_no_head():
     with pytest.raises(ConfigError, match="no linear layer to tune"):
         head_of(torch.nn.Conv2d(1, 2, 3))
+
+
+def batch_norm_model():
+    return torch.nn.Sequential(
+        torch.nn.Flatten(),
+        torch.nn.Linear(64, 16),
+        torch.nn.BatchNorm1d(16),
+        torch.nn.Dropout(0.5),
+        torch.nn.Linear(16, 10),
+    )
+
+
+def test_with_the_head_alone_the_bodys_batch_norm_statistics_stay():
+    data = load_federation(SPEC)
+    client = TargetClient(data.domains["target"], batch_norm_model(), LocalTraining(0.01, 11))
+    before = client.layers()
+    client.fit(client.get_parameters({}), {"server-round": 1, "tune": "head"})
+    after = client.layers()
+    moved = {name for name, array in before.items() if array.tobytes() != after[name].tobytes()}
+    assert moved == {"4.weight", "4.bias"}
+
+
+@BOTH
+def test_the_guidance_is_trained_with_the_rounds_rate_factor(kind, domain):
+    client = make(kind, domain)
+    first = client.get_parameters({})
+
+    def step(factor):
+        trained, _, metrics = client.fit(
+            [array.copy() for array in first], {"server-round": 1, "guidance": True, "rate-factor": factor}
+        )
+        names = list(client.model.state_dict())
+        guidance = [np.load(io.BytesIO(metrics[f"guidance.{n}"]), allow_pickle=False) for n in names]
+        return max(float(np.abs(g - w).max()) for g, w in zip(guidance, trained, strict=True))
+
+    assert step(1e-3) < 0.01 * step(1.0)

@@ -7,7 +7,7 @@ from sites import write_images, write_table
 
 from fda_flower import run
 
-PERSONAL = ["feddaf", "feddwa", "fedavg-ft"]
+PERSONAL = ["feddaf", "feddwa", "fedavg-ft", "ditto"]
 SMALL = {"device": "cpu", "target_samples": 10}
 DATA = {
     "noisy digits": {"model": "cnn", "shift": "noise"},

@@ -53,10 +53,10 @@ def network():
     return build_model("mlp", DATA.shape, DATA.classes, seed=0)
 
 
-def client_of(domain):
-    kind = TargetClient if domain == TARGET else SourceClient
+def client_of(domain, method="fedgp", state=None):
+    kind = METHODS[method].client_class("target" if domain == TARGET else "source")
     about = {"domain": domain, "role": kind.role}
-    return kind(DATA.domains[domain], network(), LocalTraining(0.05, 10), seed=1, about=about)
+    return kind(DATA.domains[domain], network(), LocalTraining(0.05, 10), seed=1, about=about, state=state)
 
 
 def client_fn(context):
@@ -111,8 +111,10 @@ def run_legacy(strategy, clients=None, rounds=3, **options):
     return server.parameters.tensors, history
 
 
-def run_messages(strategy, rounds=3):
-    app = serve(lambda context: client_of(DOMAINS[context.node_config["partition-id"]]))
+def run_messages(strategy, rounds=3, method="fedgp"):
+    app = serve(
+        lambda context: client_of(DOMAINS[context.node_config["partition-id"]], method, context.state)
+    )
     result = strategy.start(LocalGrid(app, len(DOMAINS)), ArrayRecord(network().state_dict()), rounds)
     return [array.data for array in result.arrays.values()]
 
@@ -130,8 +132,8 @@ def comparable(history):
 def test_the_same_bits_and_records_as_under_the_message_api(method):
     options = {"warmup_rounds": 1} if method == "finetune-offline" else {}
     one, other = build(method, **options), build(method, **options)
-    model, history = run_legacy(one, names=NAMES)
-    assert model == run_messages(other)
+    model, history = run_legacy(one, [client_of(domain, method) for domain in DOMAINS], names=NAMES)
+    assert model == run_messages(other, method=method)
     assert comparable(one.history) == comparable(other.history)
     accuracies = [(r["round"], r.get("accuracy-global", r["accuracy"])) for r in one.history]
     assert history.metrics_distributed["accuracy"] == accuracies
@@ -523,3 +525,12 @@ def test_flowers_simulation_gives_the_same_bits(tmp_path):
     assert len(lines) == 2, done.stderr[-3000:]
     for line in lines:
         assert json.loads(line.removeprefix("RESULT ")) == json.loads(json.dumps(expected))
+
+
+def test_a_personal_model_cannot_be_given_back_and_that_is_said_before_training(tmp_path):
+    clients = [client_of(domain, "ditto") for domain in DOMAINS]
+    run_legacy(build("ditto", output=RunFolder(tmp_path)), clients, rounds=1, names=NAMES)
+    strategy = build("ditto", output=RunFolder(tmp_path, resume=True))
+    with pytest.raises(ConfigError, match=r"sends its clients 'personal'.*use the Message API"):
+        run_legacy(strategy, clients, names=NAMES)
+    assert len(strategy.history) == 1

@@ -1,0 +1,144 @@
+"""Ditto's target: its personal model, by hand and against plain training."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import RecordDict
+
+from fda_flower.clients import DittoTarget, LocalTraining, TargetClient
+from fda_flower.clients.training import proximal
+from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
+from fda_flower.models import build_model
+from fda_flower.protocol import TrainRequest, to_layers, to_record
+
+SPEC = DataSpec("digits", "rotate", target_samples=50)
+
+
+def make(state=None, kind=DittoTarget, optimizer="sgd", rate=0.05):
+    data = load_federation(SPEC)
+    model = build_model("mlp", data.shape, data.classes, seed=0)
+    return kind(data.domains["target"], model, LocalTraining(rate, 11, optimizer=optimizer), state=state)
+
+
+def ask(client, lam, server_round=1, model=None, **config):
+    arrays = to_record(make().layers() if model is None else model)
+    settings = {"server-round": server_round, **({} if lam is None else {"personal": lam}), **config}
+    return client.answer(TrainRequest(arrays, settings))
+
+
+def same(one, other):
+    return all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+class Scalar(torch.nn.Module):
+    """A model of one number ``v`` that predicts ``v``."""
+
+    def __init__(self):
+        super().__init__()
+        self.v = torch.nn.Parameter(torch.zeros(1, 1))
+
+    def forward(self, x):
+        return x @ self.v
+
+
+def scalar_target(state, rate, epochs=1):
+    """``F(v) = (v − 2)²/2`` from ``(√½ v − √2)²``, the mean squared error of one sample."""
+    samples = Samples(torch.tensor([[0.5**0.5]]), torch.tensor([[2.0**0.5]]))
+    domain = Domain("t", samples, samples)
+    return DittoTarget(domain, Scalar(), LocalTraining(rate, 1, epochs, "sgd"), state=state)
+
+
+def test_one_step_by_hand_and_the_fixed_point():
+    zero = {"v": np.zeros((1, 1), np.float32)}
+    one = ask(scalar_target(RecordDict(), 0.1), 1.0, model=zero).records["personal"]["v"]
+    np.testing.assert_allclose(one, 0.2, rtol=1e-6)
+    many = ask(scalar_target(RecordDict(), 0.1, epochs=200), 1.0, model=zero).records["personal"]["v"]
+    np.testing.assert_allclose(many, 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_without_a_penalty_the_personal_model_is_local_training_bit_for_bit(optimizer):
+    state, plain = RecordDict(), make(kind=TargetClient, optimizer=optimizer).layers()
+    for server_round in (1, 2):
+        reply = ask(make(state, optimizer=optimizer), 0.0, server_round)
+        plain = ask(make(kind=TargetClient, optimizer=optimizer), None, server_round, plain).arrays
+        assert same(reply.records["personal"], plain)
+
+
+def test_the_global_branch_is_plain_training_whatever_the_penalty():
+    state = RecordDict()
+    for lam in (0.0, 5.0):
+        expected = ask(make(kind=TargetClient), None).arrays
+        assert same(ask(make(state), lam).arrays, expected)
+
+
+def test_the_personal_model_is_kept_and_goes_on_from_there():
+    state = RecordDict()
+    first = ask(make(state), 1.0)
+    assert same(to_layers(state["personal"]), first.records["personal"])
+    assert "distance" not in first.metrics
+    second = ask(make(state), 1.0, server_round=2)
+    before, anchor = first.records["personal"], make().layers()
+    squares = (((before[n].astype(np.float64) - anchor[n]) ** 2).sum() for n in anchor)
+    assert second.metrics["distance"] == pytest.approx(sum(squares) ** 0.5)
+    assert not same(second.records["personal"], before)
+
+
+def test_a_larger_penalty_keeps_it_nearer_to_the_global_model():
+    def moved(lam):
+        reply, start = ask(make(RecordDict(), rate=0.01), lam), make().layers()
+        return sum(float(((reply.records["personal"][n] - start[n]) ** 2).sum()) for n in start)
+
+    assert moved(50.0) < moved(5.0) < moved(0.0)
+
+
+def test_a_model_that_is_given_back_takes_the_place_of_its_own():
+    state, other = RecordDict(), ask(make(RecordDict()), 1.0).records["personal"]
+    request = TrainRequest(
+        to_record(make().layers()), {"server-round": 2, "personal": 1.0}, {"personal": to_record(other)}
+    )
+    found = make(state).answer(request).records["personal"]
+    kept = RecordDict({"personal": to_record(other)})
+    assert same(found, ask(make(kept), 1.0, server_round=2).records["personal"])
+
+
+def test_the_evaluation_is_of_the_personal_model():
+    reply = ask(make(RecordDict()), 0.5, **{"evaluate-trained": True})
+    _, _, accuracy = make().evaluate_model(list(reply.records["personal"].values()), {"server-round": 1})
+    assert reply.metrics["eval-accuracy"] == accuracy
+
+
+def test_a_training_that_fails_keeps_the_model_as_it_was(monkeypatch):
+    state = RecordDict()
+    ask(make(state), 1.0)
+    kept = to_layers(state["personal"])
+
+    def fails(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(TargetClient, "train_on", fails)
+    with pytest.raises(MemoryError):
+        ask(make(state), 1.0, server_round=2)
+    assert same(to_layers(state["personal"]), kept)
+
+
+def test_a_rate_that_will_diverge_is_warned_of(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        ask(make(RecordDict(), rate=0.05), 10.0)
+        assert "diverges" not in caplog.text
+        ask(make(RecordDict(), rate=0.05), 20.0)
+    assert "The learning rate times λ is 1" in caplog.text
+
+
+def test_the_penalty_acts_on_parameters_by_the_definition():
+    model = torch.nn.Linear(2, 1, bias=False)
+    anchor = [torch.tensor([[1.0, -1.0]])]
+    x, y = torch.ones(1, 2), torch.zeros(1, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[3.0, 1.0]]))
+    plain = float(proximal(model, 0.0, anchor)(model, x, y).detach())
+    assert float(proximal(model, 0.5, anchor)(model, x, y).detach()) == pytest.approx(plain + 0.25 * 8)
