@@ -2,7 +2,6 @@ import logging
 import re
 
 import pytest
-from fda_flower.strategies.roster import ASK_AGAIN_SECONDS, Roster
 from flwr.app import Message, RecordDict
 from flwr.clientapp import ClientApp
 from handmade import HandMade, initial, moves
@@ -10,10 +9,7 @@ from handmade import HandMade, initial, moves
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
 from fda_flower.strategies import FedAvg, FedGP
-<<<<<<< HEAD
-=======
 from fda_flower.strategies.nodes import ASK_AGAIN_SECONDS, Roster
->>>>>>> main
 
 
 def federation(*nodes, **info):
