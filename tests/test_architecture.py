@@ -80,7 +80,10 @@ def reached_from(part):
     return seen
 
 
-LEAVES = ("files", "flower_internals", "lazy", "protocol", "records", "registry")
+LEAVES = (
+    *("devices", "extras", "files", "flower_internals", "lazy", "local_training", "protocol", "records"),
+    *("registry", "settings"),
+)
 """Modules that import only errors and the maths."""
 
 PARTS = sorted({part_of(name) for name in MODULES} - {SELF})

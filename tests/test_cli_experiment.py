@@ -10,7 +10,7 @@ import pytest
 from in_process import run_all
 from typer.testing import CliRunner
 
-from fda_flower import cli
+from fda_flower.cli.app import app
 from fda_flower.errors import RunError
 from fda_flower.experiments.definition import RUN_KEYS
 
@@ -84,7 +84,7 @@ def config_of(name=FIRST, folder="runs/noise"):
 
 @pytest.mark.parametrize("command", ["experiment", "report"])
 def test_the_help_has_an_example_and_describes_every_option(command):
-    result = CliRunner().invoke(cli.app, [command, "--help"], env=WIDE)
+    result = CliRunner().invoke(app, [command, "--help"], env=WIDE)
     assert result.exit_code == 0
     (example,) = re.findall(r"Example: `?(fda [^`\n│]+)", result.output)
     assert example.startswith(f"fda {command} ")

@@ -90,6 +90,11 @@ class DataSpec:
 
     def _check_shift(self) -> None:
         own = self._own_domains
+        if len(own) == 1:
+            raise ConfigError(
+                f"option 'domains' is '{own[0]}', which leaves no source beside the target: name two domains "
+                "or more, separated by commas"
+            )
         if own:
             for name, given, without in (
                 ("shift", self.shift, None),
