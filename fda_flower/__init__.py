@@ -1,10 +1,24 @@
 """Federated domain adaptation for Flower: FedDA, FedGP and auto-weighting."""
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, FdaError, RunError
-from fda_flower.experiments import Comparison, RunResult, compare, run
+from fda_flower.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from fda_flower.config import RunConfig
+    from fda_flower.experiments.compare import Comparison, compare
+    from fda_flower.experiments.run import RunResult, run
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "RunConfig": "config",
+            **dict.fromkeys(("Comparison", "compare"), "experiments.compare"),
+            **dict.fromkeys(("RunResult", "run"), "experiments.run"),
+        },
+    )
 
 __version__ = version("fda-flower")
 

@@ -15,6 +15,7 @@ from torch import nn
 from fda_flower.clients import DomainClient, serve
 from fda_flower.config import RunConfig
 from fda_flower.datasets import Domain, load_domain
+from fda_flower.devices import find_device
 from fda_flower.errors import ConfigError
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
@@ -106,11 +107,6 @@ def make_client(config: RunConfig, name: str, state: RecordDict | None = None) -
         about,
         state,
     )
-
-
-def find_device(name: str) -> torch.device:
-    """The device of a name: ``cpu``, ``cuda``, or ``auto`` for a GPU if there is one."""
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 @lru_cache(maxsize=64)

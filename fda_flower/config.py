@@ -1,88 +1,33 @@
 """What defines a run, checked whole before anything is trained."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-import torch
-
-from fda_flower.clients import LocalTraining
-from fda_flower.datasets import Amount, DataSpec, read_amount
+from fda_flower.datasets.amounts import Amount, read_amount
+from fda_flower.datasets.spec import DataSpec
+from fda_flower.devices import check_device
 from fda_flower.errors import ConfigError, unknown
+from fda_flower.local_training import LocalTraining
 from fda_flower.methods import METHODS
 from fda_flower.models import MODELS
 from fda_flower.options import read_options, split_options
-from fda_flower.strategies.adaptive import betas_of, check_beta
-from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.settings import Options, as_flower, setting, settings_of
 
-OptionPairs = tuple[tuple[str, Any], ...]
-Options = Mapping[str, Any] | OptionPairs
-
-OPTION_FIELDS = tuple(f"{kind}_options" for kind in ("dataset", "shift", "partition", "method", "model"))
-
-OPTIONAL = (
-    *("shift", "sources", "target", "only_sources", "target_samples", "source_samples", "data_dir"),
-    *("beta", "variant", "warmup_rounds", "target_learning_rate", "max_update_norm"),
+_data, _method, _training, _machine = (
+    partial(setting, group) for group in ("Data", "Method", "Training", "Machine")
 )
-"""Fields that may be None; in Flower's configuration that is empty text."""
+_limit = partial(setting, "Limits", strategy=True)
+_TIME = {"seconds": True, "defines_run": False}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """One method on one federation with one seed.
 
-    Attributes
-    ----------
-    dataset, shift, partition, method, model, optimizer : str
-        Names; ``fda list`` shows them. Default of the shift: the data set's, if it needs one.
-    dataset_options, shift_options, partition_options, method_options, model_options : mapping or pairs
-        Options of each; as text ``"angle=45 invert=false"``.
-    variant : {"reference-code", "paper"}, optional
-        The method as the authors' code runs it, or as the paper defines it; `method_options` come on top.
-    rounds : int
-        Rounds of local training and aggregation, beside the initial ones.
-    warmup_rounds : int, optional
-        Rounds before them in which the sources alone train. Default: the method's, usually 0.
-    learning_rate_factor : float
-        Of both learning rates, after the warm-up rounds.
-    seed : int
-        Decides the data's split, the model's first weights and the order of samples.
-    beta : float or sequence, optional
-        β of all sources, or one for each in the order of their names. Default: the method's.
-    sources : int, optional
-        Number of sources. Default: the shift's.
-    target : str, optional
-        The target's domain. Default: the shift's.
-    only_sources : sequence of str, optional
-        The sources that take part, by domain; as text ``"photo,sketch"``. Default: all.
-    target_samples, source_samples : int or str, optional
-        Labelled samples of the target, samples of each source: a number, or a share such as ``"15%"``;
-        None or ``"all"`` for all.
-    learning_rate, batch_size : float, int
-        Of the sources.
-    target_learning_rate, target_batch_size : float, int
-        Of the target. Default of the rate: the sources'.
-    epochs : int
-        Passes over a client's samples in a round.
-    min_sources : int
-        With fewer usable replies of sources the model stays as it is in that round.
-    max_held_rounds : int
-        The run ends with an error after so many rounds in a row without the target's reply, or without
-        `min_sources` of the sources.
-    max_update_norm : float, optional
-        A limit for the norm of each client's update.
-    on_large_update : {"clip", "drop"}
-        What happens to a longer one.
-    wait_seconds : float
-        How long to wait for the clients before the first round.
-    round_timeout : float
-        Seconds that a client has for its reply.
-    device : {"auto", "cpu", "cuda"}
-        Where clients train; ``auto`` takes a GPU if there is one.
-    threads : int
-        Torch's threads of a client.
-    data_dir : str, optional
-        The folder of data sets.
+    Every setting may be given as text too, as a command line or Flower's configuration has it.
 
     Raises
     ------
@@ -90,111 +35,130 @@ class RunConfig:
         If a name is unknown or a number cannot work.
     """
 
-    dataset: str = "digits"
-    dataset_options: Options = ()
-    shift: str | None = None
-    shift_options: Options = ()
-    partition: str = "even"
-    partition_options: Options = ()
-    method: str = "fedgp-auto"
-    method_options: Options = ()
-    variant: str | None = None
-    rounds: int = 30
-    warmup_rounds: int | None = None
-    learning_rate_factor: float = 1.0
-    seed: int = 0
-    beta: float | Sequence[float] | None = None
-    sources: int | None = None
-    target: str | None = None
-    only_sources: Sequence[str] | None = None
-    target_samples: Amount | None = 50
-    source_samples: Amount | None = None
-    model: str = "cnn"
-    model_options: Options = ()
-    optimizer: str = "adam"
-    learning_rate: float = 0.003
-    batch_size: int = 16
-    target_learning_rate: float | None = None
-    target_batch_size: int = 4
-    epochs: int = 1
-    min_sources: int = 1
-    max_held_rounds: int = 3
-    max_update_norm: float | None = None
-    on_large_update: str = "clip"
-    wait_seconds: float = 60.0
-    round_timeout: float = 3600.0
-    device: str = "auto"
-    threads: int = 1
-    data_dir: str | None = None
+    dataset: str = _data("digits", "Data set; `fda list` shows them.")
+    dataset_options: Options = _data((), "Option of the data set, such as image_size=64.")
+    shift: str | None = _data(
+        None, "How the domains differ; `fda list` shows the shifts.", shown="the data set's, if it needs one"
+    )
+    shift_options: Options = _data((), "Option of the shift, such as angle=45.")
+    partition: str = _data("even", "How samples are dealt to the clients; `fda list` shows the partitions.")
+    partition_options: Options = _data((), "Option of the partition, such as alpha=0.5.")
+    sources: int | None = _data(None, "Number of sources.", shown="the shift's")
+    target: str | None = _data(None, "The target's domain.", shown="the shift's, or the data set's last")
+    only_sources: Sequence[str] | None = _data(
+        None, "Sources that take part, separated by commas.", shown="all"
+    )
+    target_samples: Amount | None = _data(
+        50, "Labelled samples of the target: a number, a share such as 15%, or all."
+    )
+    source_samples: Amount | None = _data(
+        None, "Samples of each source: a number, a share, or all.", shown="all"
+    )
+    seed: int = _data(0, "Seed of everything random.", at_least=0)
+    data_dir: str | None = _data(
+        None, "Folder of data sets; without it they are downloaded.", envvar="FDA_DATA_DIR", defines_run=False
+    )
+    method: str = _method("fedgp-auto", "Method; `fda list` shows them.")
+    method_options: Options = _method((), "Option of the method, such as magnitude=cosine.")
+    variant: str | None = _method(
+        None, "reference-code: as the authors' code runs the method; paper: as the paper defines it."
+    )
+    beta: float | Sequence[float] | None = _method(
+        None, "Weight of the sources against the target in [0, 1]; one, or one each: 0.2,0.3,0.5."
+    )
+    rounds: int = _method(30, "Rounds of local training and aggregation.", at_least=1, defines_run=False)
+    warmup_rounds: int | None = _method(
+        None, "Rounds before them in which only the sources train.", shown="the method's", strategy=True
+    )
+    learning_rate_factor: float = _method(
+        1.0, "Factor of both learning rates after the warm-up rounds.", strategy=True
+    )
+    model: str = _training("cnn", "Network; `fda list` shows them.")
+    model_options: Options = _training((), "Option of the network, such as weights=imagenet.")
+    optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")
+    learning_rate: float = _training(0.003, "Learning rate of the sources.")
+    batch_size: int = _training(16, "Batch size of the sources.")
+    target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
+    target_batch_size: int = _training(4, "Batch size of the target.")
+    epochs: int = _training(1, "Passes over a client's samples in a round.")
+    min_sources: int = _limit(1, "With fewer usable replies of sources the model stays as it is.")
+    max_held_rounds: int = _limit(
+        3, "Rounds in a row without the target, or too few sources, until the run ends.", defines_run=False
+    )
+    max_update_norm: float | None = _limit(None, "Limit for the norm of each client's update.", shown="none")
+    on_large_update: str = _limit("clip", "What happens to a larger update: clip or drop.")
+    wait_seconds: float = _limit(60.0, "Seconds to wait for the clients at the start.", **_TIME)
+    query_timeout: float = _limit(30.0, "Seconds that a client has to tell who it is.", **_TIME)
+    round_timeout: float = _limit(3600.0, "Seconds that a client has for its reply.", strategy=False, **_TIME)
+    device: str = _machine("auto", "auto, cpu or cuda; auto takes a GPU if there is one.", defines_run=False)
+    threads: int = _machine(
+        1, "Cores of a client, which are torch's threads.", flag="cpus-per-client", at_least=1
+    )
 
     def __post_init__(self) -> None:
-        self._convert_numbers()
+        given = {each.name: getattr(self, each.name) for each in SETTINGS if each.plain}
+        if none := [e.name for e in SETTINGS if e.plain and given[e.name] is None and not e.optional]:
+            raise ConfigError(f"{none[0]} is None: give a value, or leave it out")
+        known = {name: value for name, value in given.items() if value is not None}
+        for name, value in read_options("the run", RunConfig, known, set()).items():
+            self._set(name, value)
+        for each in SETTINGS:
+            each.check(getattr(self, each.name))
         if self.method not in METHODS:
             raise unknown("method", self.method, METHODS)
         if self.model not in MODELS:
             raise unknown("model", self.model, MODELS)
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise unknown("device", self.device, ("auto", "cpu", "cuda"))
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ConfigError("device is 'cuda', but torch sees no GPU here: use auto or cpu")
-        for name in ("wait_seconds", "round_timeout"):
-            if not getattr(self, name) > 0:
-                called = name.replace("_", "-")
-                raise ConfigError(f"{called} is {getattr(self, name):g} seconds, it must be above 0")
-        for name in ("rounds", "threads"):
-            if getattr(self, name) < 1:
-                called = "threads or cpus-per-client" if name == "threads" else name
-                raise ConfigError(f"{called} is {getattr(self, name)}, it must be at least 1")
-        if self.beta is not None:
-            beta = parse_beta(self.beta) if isinstance(self.beta, str) else self.beta
-            if isinstance(beta, Mapping):
-                raise ConfigError(f"beta is {beta!r}: give one number, or one for each source in order")
-            object.__setattr__(self, "beta", check_beta(beta))
+        check_device(self.device)
+        self._read_lists()
+        data = self.data
+        for name in ("shift", "shift_options", "dataset_options", "partition_options"):
+            self._set(name, getattr(data, name))
+        self._set("target", data.target_name)
+        # Building these validates their fields.
+        _ = self.source_training, self.target_training
+        if isinstance(data.target_samples, int):
+            self.check_target_samples(data.target_samples)
+        # From here on heavy modules are loaded.
+        self._check_model()
+        self._check_method()
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _read_lists(self) -> None:
         for name in OPTION_FIELDS:
             options = getattr(self, name)
             read = split_options(options) if isinstance(options, str) else dict(options)
-            object.__setattr__(self, name, tuple(sorted(read.items())))
+            self._set(name, tuple(sorted(read.items())))
+        for name in ("target_samples", "source_samples"):
+            self._set(name, read_amount(name.replace("_", "-"), getattr(self, name)))
         if isinstance(self.only_sources, str):
-            object.__setattr__(self, "only_sources", [name.strip() for name in self.only_sources.split(",")])
+            self._set("only_sources", [name.strip() for name in self.only_sources.split(",")])
         if self.only_sources is not None:
             if not isinstance(self.only_sources, Sequence):
                 raise ConfigError(f"only-sources is {self.only_sources!r}: give a list of domains")
-            object.__setattr__(self, "only_sources", tuple(self.only_sources))
-        data = self.data
-        for name in ("shift", "shift_options", "dataset_options", "partition_options"):
-            object.__setattr__(self, name, getattr(data, name))
-        for name in ("target_samples", "source_samples"):
-            object.__setattr__(self, name, read_amount(name.replace("_", "-"), getattr(self, name)))
-        self._check_model()
-        # Making these checks what they are made of.
-        _ = self.source_training, self.target_training
-        self._check_method()
-        if isinstance(self.data.target_samples, int):
-            self.check_target_samples(self.data.target_samples)
-
-    def _convert_numbers(self) -> None:
-        """Fields to the types that they declare; text and numbers may come from anywhere."""
-        free = {"beta", "only_sources", "target_samples", "source_samples", *OPTION_FIELDS}
-        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in free}
-        if none := [name for name, value in given.items() if value is None and name not in OPTIONAL]:
-            raise ConfigError(f"{none[0]} is None: give a value, or leave it out")
-        known = {name: value for name, value in given.items() if value is not None}
-        for name, value in read_options("the run", RunConfig, known, free).items():
-            object.__setattr__(self, name, value)
+            self._set("only_sources", tuple(self.only_sources))
+        if isinstance(self.beta, str):
+            self._set("beta", parse_beta(self.beta))
+        if isinstance(self.beta, Mapping):
+            raise ConfigError(f"beta is {self.beta!r}: give one number, or one for each source in order")
 
     def _check_model(self) -> None:
-        hidden = {"shape", "classes"}
-        options = read_options(
-            f"model '{self.model}'", MODELS[self.model].build, dict(self.model_options), hidden
-        )
-        object.__setattr__(self, "model_options", tuple(sorted(options.items())))
+        if self.model_options:
+            build, hidden = MODELS[self.model].builder, {"shape", "classes"}
+            options = read_options(f"model '{self.model}'", build, dict(self.model_options), hidden)
+            self._set("model_options", tuple(sorted(options.items())))
 
     def _check_method(self) -> None:
+        from fda_flower.strategies.adaptive import betas_of, check_beta
+        from fda_flower.strategies.common_options import CommonOptions
+
         method, what = METHODS[self.method], f"method '{self.method}'"
         hidden = {*CommonOptions.__annotations__, "beta", "auto"}
         options = read_options(what, method.strategy_class, dict(self.method_options), hidden)
-        object.__setattr__(self, "method_options", tuple(sorted(options.items())))
+        self._set("method_options", tuple(sorted(options.items())))
         if self.beta is not None:
+            self._set("beta", check_beta(self.beta))
             if not method.weighted:
                 raise ConfigError(f"{what} has no beta: leave it out, or choose FedDA or FedGP")
             betas_of(self.beta, self.data.source_names)
@@ -220,21 +184,12 @@ class RunConfig:
             options["beta"] = dict(zip(self.data.source_names, self.beta, strict=True))
         elif self.beta is not None:
             options["beta"] = self.beta
-        if self.warmup_rounds is not None:
-            options["warmup_rounds"] = self.warmup_rounds
-        same = (
-            "learning_rate_factor",
-            "min_sources",
-            "max_held_rounds",
-            "max_update_norm",
-            "on_large_update",
-            "wait_seconds",
-        )
-        return {**options, **{name: getattr(self, name) for name in same}}
+        own = {each.name: getattr(self, each.name) for each in SETTINGS if each.strategy}
+        return options | {name: value for name, value in own.items() if value is not None}
 
     @property
     def all_rounds(self) -> int:
-        """The rounds of a run, the initial ones among them."""
+        """The rounds of a run, the warm-up rounds among them."""
         return self.rounds + METHODS[self.method].build(**self.strategy_options()).warmup_rounds
 
     @property
@@ -267,19 +222,22 @@ class RunConfig:
         rate = self.learning_rate if self.target_learning_rate is None else self.target_learning_rate
         return LocalTraining(rate, self.target_batch_size, self.epochs, self.optimizer)
 
-    def fingerprint(self) -> dict[str, Any]:
-        """What makes two runs the same, as JSON: everything but how long and where they run."""
-        free = {"rounds", "device", "data_dir", "max_held_rounds", "wait_seconds", "round_timeout"}
-        return {
-            field.name: dict(value) if field.name in OPTION_FIELDS else value
-            for field in fields(self)
-            if field.name not in free
-            for value in [getattr(self, field.name)]
+    def settings(self) -> dict[str, Any]:
+        """Return all settings by name, as JSON can hold them; the data folder is absolute."""
+        values = {
+            name: dict(value) if name in OPTION_FIELDS else value for name, value in asdict(self).items()
         }
+        folder = None if self.data_dir is None else str(Path(self.data_dir).expanduser().absolute())
+        return values | {"data_dir": folder}
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what makes two runs the same, as JSON: everything but how long and where they run."""
+        values = self.settings()
+        return {each.name: values[each.name] for each in SETTINGS if each.defines_run}
 
     def to_flower(self) -> dict[str, Any]:
-        """The same as a run configuration of Flower's: text and numbers by kebab-case names."""
-        return {key.replace("_", "-"): _as_text(value) for key, value in asdict(self).items()}
+        """Return the same as a run configuration of Flower's: text and numbers by kebab-case names."""
+        return {each.key: as_flower(getattr(self, each.name)) for each in SETTINGS}
 
     @classmethod
     def from_flower(cls, config: Mapping[str, Any]) -> "RunConfig":
@@ -291,17 +249,19 @@ class RunConfig:
             If a value cannot be read or cannot work.
         """
         known = {key.replace("-", "_"): value for key, value in config.items()}
-        names = {field.name for field in fields(cls)}
         given: dict[str, Any] = {
-            name: None if value == "" else value
-            for name, value in known.items()
-            if name in names and (value != "" or name in OPTIONAL)
+            each.name: None if known[each.name] == "" else known[each.name]
+            for each in SETTINGS
+            if each.name in known and (known[each.name] != "" or each.optional)
         }
         return cls(**given)
 
 
-def _pairs(options: Options) -> OptionPairs:
-    return tuple(options.items()) if isinstance(options, Mapping) else options
+SETTINGS = settings_of(RunConfig)
+"""The settings of a run, in the order of the fields."""
+
+OPTION_FIELDS = tuple(each.name for each in SETTINGS if each.has_options)
+"""The fields that hold options by name."""
 
 
 def parse_beta(text: str) -> float | tuple[float, ...]:
@@ -315,9 +275,5 @@ def parse_beta(text: str) -> float | tuple[float, ...]:
     return values[0] if len(values) == 1 else values
 
 
-def _as_text(value: Any) -> Any:
-    if value is None:
-        return ""
-    if isinstance(value, tuple) and value and isinstance(value[0], tuple):
-        return " ".join(f"{key}={item}" for key, item in value)
-    return ",".join(map(str, value)) if isinstance(value, tuple) else value
+def _pairs(options: Options) -> tuple[tuple[str, Any], ...]:
+    return tuple(options.items()) if isinstance(options, Mapping) else options

@@ -85,9 +85,10 @@ def _annotated(build: Callable[..., Any]) -> Any:
 def _convert(value: Any, hint: Any) -> Any:
     origin = typing.get_origin(hint)
     if origin is Literal:
-        if value not in typing.get_args(hint):
-            raise ValueError(f"choose one of {', '.join(map(str, typing.get_args(hint)))}")
-        return value
+        choices = {str(choice): choice for choice in typing.get_args(hint)}
+        if str(value) not in choices:
+            raise ValueError(f"choose one of {', '.join(choices)}")
+        return choices[str(value)]
     if origin in (types.UnionType, typing.Union):
         return _convert(value, typing.get_args(hint)[0])
     if hint is bool:

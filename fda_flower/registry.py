@@ -1,17 +1,20 @@
 """Things by name: the built-in ones, and those that other installed packages add."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import TypeVar
+from pkgutil import resolve_name
+from typing import Any, TypeVar
 
 from fda_flower.errors import ConfigError
 
 Entry = TypeVar("Entry")
 
 
-class Registry(Mapping[str, Entry]):
+class Registry(MutableMapping[str, Entry]):
     """Entries by name; a package adds its own by an entry point of the group ``fda_flower.GROUP``.
+
+    An entry that is set by hand is known in this process alone.
 
     Parameters
     ----------
@@ -59,6 +62,12 @@ class Registry(Mapping[str, Entry]):
         self._entries[name] = entry
         return entry
 
+    def __setitem__(self, name: str, entry: Entry) -> None:
+        self._entries[name] = entry
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
     def __iter__(self) -> Iterator[str]:
         """Iterate over the built-in names, then over those added by other packages."""
         yield from dict.fromkeys([*self._entries, *sorted(self._added)])
@@ -68,3 +77,24 @@ class Registry(Mapping[str, Entry]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries or name in self._added
+
+
+def resolve(reference: Any) -> Any:
+    """Return what ``"module:attribute"`` names, imported on first use; anything but text as it is.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such module or attribute, or the module cannot be imported.
+
+    Examples
+    --------
+    >>> resolve("math:pi") == resolve(3.141592653589793)
+    True
+    """
+    if not isinstance(reference, str):
+        return reference
+    try:
+        return resolve_name(reference)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"'{reference}' cannot be loaded: {error!r}") from error

@@ -94,11 +94,25 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
 
 
-def make_folder(path: str, config: RunConfig, resume: bool = False) -> RunFolder:
-    """The folder of a run, with the versions and the machine noted."""
+def make_folder(path: str, config: RunConfig, resume: bool = False, device: str | None = None) -> RunFolder:
+    """Return the folder of a run, in whose ``config.json`` are all settings to repeat it.
+
+    Parameters
+    ----------
+    path : str
+        Where it is.
+    config : RunConfig
+        The run.
+    resume : bool
+        Whether to go on with what it holds.
+    device : str, optional
+        The device on which all clients train. Default: as configured, since each node finds its own.
+    """
+    settings = config.settings() | {"device": device or config.device}
     notes = {
         "rounds": config.rounds,
-        "device": config.device,
+        "device": settings["device"],
+        "settings": settings,
         "versions": versions(),
     }
     return RunFolder(path, config.fingerprint(), notes, resume)

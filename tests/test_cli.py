@@ -1,5 +1,4 @@
 import dataclasses
-import importlib
 import json
 import logging
 import re
@@ -12,12 +11,15 @@ import torch
 from in_process import run_all
 from typer.testing import CliRunner
 
+import fda_flower
 from fda_flower import RunConfig, cli
-from fda_flower.cli import runs
+from fda_flower.cli.app import app
+from fda_flower.config import SETTINGS
 from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.experiments import RUNNERS
 from fda_flower.methods import METHODS
 from fda_flower.models import MODELS
+from fda_flower.run_folder import RunFolder
 
 SMALL = ["--model", "mlp", "--rounds", "2", "--target-samples", "16", "--device", "cpu"]
 WIDE = {"COLUMNS": "200", "TERMINAL_WIDTH": "200", "TERM": "dumb", "NO_COLOR": "1"}
@@ -43,8 +45,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 @pytest.fixture
 def in_process(monkeypatch):
     """Comparisons whose cells run here, one after the other."""
-    for name in ("compare", "experiment"):
-        monkeypatch.setattr(importlib.import_module(f"fda_flower.experiments.{name}"), "run_all", run_all)
+    monkeypatch.setattr("fda_flower.experiments.cell.run_all", run_all)
 
 
 @pytest.fixture
@@ -56,8 +57,8 @@ def caught(monkeypatch):
         calls.append((args, kwargs))
         raise CaughtError
 
-    monkeypatch.setattr(runs, "run_config", catch)
-    monkeypatch.setattr(runs, "run_comparison", catch)
+    monkeypatch.setattr("fda_flower.experiments.run_config", catch)
+    monkeypatch.setattr("fda_flower.experiments.compare", catch)
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["fda", *map(str, arguments)])
@@ -81,31 +82,41 @@ def files_below(folder):
 
 @pytest.mark.parametrize("command", [[], ["run"], ["compare"], ["list"]], ids=" ".join)
 def test_every_command_has_a_help_with_an_example(command):
-    result = CliRunner().invoke(cli.app, [*command, "--help"], env=WIDE)
+    result = CliRunner().invoke(app, [*command, "--help"], env=WIDE)
     assert result.exit_code == 0
     assert "Example" in result.output
     assert "fda " in result.output
 
 
-@pytest.mark.parametrize("command", ["run", "compare"])
-def test_the_help_describes_every_option(command):
-    text = CliRunner().invoke(cli.app, [command, "--help"], env=WIDE).output
-    options = re.findall(r"(--[a-z-]+)", text)
-    expected = {
-        "--dataset",
-        "--shift",
-        "--shift-option",
-        "--method-option",
-        "--rounds",
-        "--beta",
-        "--sources",
-    }
-    expected |= {"--target", "--target-samples", "--model", "--optimizer", "--learning-rate", "--batch-size"}
-    expected |= {"--epochs", "--device", "--cpus-per-client", "--data-dir", "--output", "--resume"}
-    assert expected <= set(options)
+@pytest.mark.parametrize(
+    ("command", "without", "more"),
+    [
+        ("run", set(), {"--engine", "--config", "--output", "--resume", "--workers", "--verbose"}),
+        ("compare", {"--method", "--seed"}, {"--methods", "--seeds", "--jobs", "--config", "--resume"}),
+        ("deploy rehearse", set(), {"--config", "--output"}),
+    ],
+)
+def test_a_command_that_runs_something_takes_all_settings_in_their_groups(command, without, more):
+    text = CliRunner().invoke(app, [*command.split(), "--help"], env=WIDE).output
+    panels = dict(re.findall(r"╭─ (\w+) ─+╮\n((?:│.*\n)+)", text))
+    found = {title: set(re.findall(r"^│ \*?\s*(--[a-z-]+)", panel, re.M)) for title, panel in panels.items()}
+    for group in ("Data", "Method", "Training", "Limits", "Machine"):
+        assert found[group] == {each.option for each in SETTINGS if each.group == group} - without
+    assert more <= found["Options"]
     for line in text.splitlines():
-        if found := re.search(r"(--[a-z-]+)\s+(.*)", line):
-            assert len(found[2].strip(" │|")) > 10, f"{found[1]} has no description"
+        if option := re.search(r"(--[a-z-]+)\s+(.*)", line):
+            assert len(option[2].strip(" │|")) > 10, f"{option[1]} has no description"
+
+
+def test_the_help_tells_the_defaults_of_a_command():
+    text = CliRunner().invoke(app, ["deploy", "rehearse", "--help"], env=WIDE).output
+    for option, default in (("--rounds", "2"), ("--sources", "(2, or those of the data set)")):
+        assert re.search(rf"{option} .*\n.*\[default: {re.escape(default)}\]", text)
+    assert re.search(r"--target-samples .*\n.*\[default: 50\]", text)
+
+
+def test_the_version_is_shown(fda):
+    assert fda("--version") == (0, f"fda-flower {fda_flower.__version__}\n", "")
 
 
 def test_without_arguments_the_help_is_shown(fda):
@@ -117,11 +128,11 @@ def test_without_arguments_the_help_is_shown(fda):
 
 @pytest.mark.parametrize("command", ["", "run", "compare", "list"])
 def test_the_examples_of_the_help_are_commands_that_parse(command, caught, monkeypatch):
-    text = CliRunner().invoke(cli.app, [*command.split(), "--help"], env=WIDE).output
+    text = CliRunner().invoke(app, [*command.split(), "--help"], env=WIDE).output
     (example,) = re.findall(r"Example: `?(fda [^`\n│]+)", text)
     _, *arguments = example.split()
     if arguments == ["list"]:
-        assert CliRunner().invoke(cli.app, arguments).exit_code == 0
+        assert CliRunner().invoke(app, arguments).exit_code == 0
     else:
         caught(*arguments)
 
@@ -234,7 +245,7 @@ def test_run_says_at_its_end_what_was_missing(fda, monkeypatch):
         history = history[: where["workers"]]
         return RunResult(config, history, {"last5": 1.0, "best": 1.0}, {}, None)
 
-    monkeypatch.setattr(runs, "run_config", incomplete)
+    monkeypatch.setattr("fda_flower.experiments.run_config", incomplete)
     _, out, _ = fda("run", "--workers", "3")
     assert "rounds without a new model: 1, rounds without all sources: 1, dropped replies: 1 (rounds" in out
     assert "Not complete" not in fda("run", "--workers", "1")[1]
@@ -251,7 +262,7 @@ def test_run_passes_on_where_it_is_to_run(caught):
 
 @pytest.mark.parametrize(("device", "share"), [("cpu", 0.0), ("cuda", 0.25)])
 def test_clients_share_a_gpu_evenly_if_there_is_one(caught, monkeypatch, device, share):
-    monkeypatch.setattr(runs, "find_device", lambda name: torch.device(device))
+    monkeypatch.setattr("fda_flower.devices.find_device", lambda name: torch.device(device))
     _, where = caught("run", "--engine", "ray")
     assert where["gpus_per_client"] == share
     _, where = caught("run", "--engine", "deploy")
@@ -268,6 +279,115 @@ def test_the_folder_of_data_sets_can_come_from_the_environment(caught, monkeypat
 def test_verbose_shows_the_log_of_flower(caught, flags, level):
     caught("run", *flags)
     assert logging.getLogger("flwr").level == level
+
+
+# fda run --config
+
+
+OPTIONS = [
+    "--sources",
+    "2",
+    "--method",
+    "fedgp",
+    "--beta",
+    "0.3,0.7",
+    "--seed",
+    "3",
+    "--cpus-per-client",
+    "1",
+]
+
+
+def test_config_json_repeats_a_run_bit_for_bit_in_a_folder_of_its_own(fda, tmp_path):
+    assert fda("run", *SMALL, *OPTIONS, "--shift-option", "angle=45", "--batch-size", "32")[0] == 0
+    first = Path("runs") / "digits-rotate-fedgp-seed3"
+    before = files_below(first)
+    for number in (2, 3):
+        code, out, err = fda("run", "--config", first / "config.json")
+        assert (code, err) == (0, "")
+        again = Path("runs") / f"digits-rotate-fedgp-seed3-{number}"
+        assert out.endswith(f"Written to {again}\n")
+        (model, *_), (other, *_) = (RunFolder(folder).load_checkpoint() for folder in (first, again))
+        assert {name: array.tobytes() for name, array in model.items()} == {
+            name: array.tobytes() for name, array in other.items()
+        }
+        ours, theirs = (json.loads((folder / "config.json").read_text()) for folder in (first, again))
+        assert ours == theirs
+    assert files_below(first) == before
+
+
+def test_a_run_goes_on_in_the_folder_of_its_config_json(fda):
+    assert fda("run", *SMALL, "--output", "a")[0] == 0
+    code, _, err = fda("run", "--config", "a/config.json", "--output", "a", "--resume", "--rounds", "3")
+    assert (code, err) == (0, "")
+    assert len(Path("a/rounds.jsonl").read_text(encoding="utf-8").splitlines()) == 3
+
+
+@pytest.fixture
+def config_json(tmp_path):
+    """A `config.json` with settings."""
+
+    def write(**settings):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps({"settings": RunConfig(**settings).settings()}), encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_options_on_the_command_line_win_over_those_of_config_json(caught, config_json, monkeypatch):
+    monkeypatch.setenv("FDA_DATA_DIR", "elsewhere")
+    path = config_json(rounds=5, seed=7, target_samples="10%", data_dir="/data", shift_options={"angle": 45})
+    (config,), _ = caught("run", "--config", path, "--seed", "8", "--rounds", "30", "--target-samples", "all")
+    expected = RunConfig(seed=8, target_samples=None, data_dir="/data", shift_options={"angle": 45})
+    assert config == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "expected"),
+    [
+        (
+            {"method": "fedgp", "beta": 0.3, "variant": "paper", "method_options": {"magnitude": "cosine"}},
+            ["--method", "fedavg"],
+            {"method": "fedavg"},
+        ),
+        ({"shift_options": {"angle": 45}}, ["--shift", "color"], {"shift": "color"}),
+        ({"sources": 2, "seed": 4}, ["--dataset", "heart"], {"dataset": "heart", "seed": 4}),
+        ({"model": "resnet18", "model_options": {"weights": "x"}}, ["--model", "mlp"], {"model": "mlp"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_another_method_does_not_get_the_options_of_the_one_in_config_json(
+    caught, config_json, settings, options, expected
+):
+    (config,), _ = caught("run", "--config", config_json(**settings), *options)
+    assert config == RunConfig(**expected)
+
+
+def test_compare_and_rehearse_take_a_config_json_too(caught, config_json):
+    path = config_json(method="fedavg", seed=7, rounds=5, model="mlp")
+    _, where = caught("compare", "--config", path)
+    assert (where["rounds"], where["model"]) == (5, "mlp")
+    assert not {"method", "seed"} & set(where)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "JSONDecodeError"),
+        ("[]", "TypeError"),
+        ('{"run": {}}', "'settings'"),
+        ('{"settings": {"speed": 1}}', "unknown setting 'speed'"),
+        ('{"settings": {"rounds": "many"}}', "option 'rounds' of the run is 'many'"),
+    ],
+)
+def test_a_file_without_settings_is_one_line(fda, tmp_path, text, says):
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="utf-8")
+    code, _, err = fda("run", "--config", path)
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert says in err
 
 
 # fda compare
@@ -388,6 +508,8 @@ MISTAKES = [
     (["--model", "nope"], "'nope'", "choose one of cnn, conv4, lenet"),
     (["--device", "nope"], "'nope'", "choose one of auto, cpu, cuda"),
     (["--engine", "spark"], "'spark'", "choose one of deploy, local, ray"),
+    (["--workers", "2"], "workers is 2", "leave it out, or choose --engine ray"),
+    (["--gpus-per-client", "0.5"], "gpus-per-client is 0.5", "leave it out, or choose --engine ray"),
     (["--connection", "prod"], "'prod'", "choose --engine deploy"),
     (["--engine", "deploy"], "connection", "give --connection NAME"),
     (["--engine", "deploy", "--connection", "prod", "--workers", "2"], "workers is 2", "leave it out"),
@@ -417,8 +539,10 @@ MISTAKES = [
     (["--learning-rate", "0"], "0.0", "above 0"),
     (["--target-learning-rate", "0"], "0.0", "above 0"),
     (["--cpus-per-client", "0"], "cpus-per-client is 0", "at least 1"),
-    (["--gpus-per-client", "-1"], "-1", "must not be negative"),
-    (["--workers", "0"], "workers is 0", "1 cores"),
+    (["--engine", "ray", "--gpus-per-client", "-1"], "-1", "must not be negative"),
+    (["--engine", "ray", "--workers", "0"], "workers is 0", "1 cores"),
+    (["--seed", "-1"], "seed is -1", "at least 0"),
+    (["--dataset", "images", "--dataset-option", "domains=clean"], "'clean'", "name two domains or more"),
 ]
 
 

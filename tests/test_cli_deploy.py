@@ -5,7 +5,6 @@ import signal
 import pytest
 
 from fda_flower import RunConfig
-from fda_flower.cli import deploy
 from fda_flower.errors import RunError
 
 RECORD = {
@@ -41,7 +40,7 @@ def rehearsed(monkeypatch):
         on_round(RECORD)
         return [RECORD]
 
-    monkeypatch.setattr(deploy, "run_rehearsal", rehearse)
+    monkeypatch.setattr("fda_flower.deployment.rehearse", rehearse)
     return calls
 
 
@@ -84,6 +83,8 @@ def test_a_rehearsal_ends_with_its_table(fda, rehearsed):
         ([], {"sources": 2}),
         (["--sources", "3", "--rounds", "5"], {"sources": 3, "rounds": 5}),
         (["--method", "fedda", "--beta", "0.3", "--seed", "4"], {"method": "fedda", "beta": 0.3, "seed": 4}),
+        (["--warmup-rounds", "1", "--optimizer", "sgd"], {"warmup_rounds": 1, "optimizer": "sgd"}),
+        (["--query-timeout", "5", "--max-update-norm", "2"], {"query_timeout": 5.0, "max_update_norm": 2.0}),
         (["--dataset", "pacs", "--model", "resnet18"], {"dataset": "pacs", "model": "resnet18"}),
         (["--shift", "noise", "--shift-option", "std=0.2"], {"shift": "noise", "shift_options": "std=0.2"}),
     ],
@@ -99,7 +100,7 @@ def test_a_rehearsal_that_fails_is_one_line_and_exit_code_1(fda, monkeypatch):
     def fails(*args, **kwargs):
         raise RunError("no luck")
 
-    monkeypatch.setattr(deploy, "run_rehearsal", fails)
+    monkeypatch.setattr("fda_flower.deployment.rehearse", fails)
     assert fda("deploy", "rehearse", "--output", "out") == (1, "", "Error: no luck\n")
 
 

@@ -10,7 +10,7 @@ import pytest
 from in_process import run_all
 from typer.testing import CliRunner
 
-from fda_flower import cli
+from fda_flower.cli.app import app
 from fda_flower.errors import RunError
 from fda_flower.experiments.definition import RUN_KEYS
 
@@ -66,9 +66,9 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def module(monkeypatch):
     """The module of cells, which run here, one after the other."""
-    experiment = importlib.import_module("fda_flower.experiments.experiment")
-    monkeypatch.setattr(experiment, "run_all", run_all)
-    return importlib.import_module("fda_flower.experiments.cell")
+    cell = importlib.import_module("fda_flower.experiments.cell")
+    monkeypatch.setattr(cell, "run_all", run_all)
+    return cell
 
 
 def cells(folder="runs/noise"):
@@ -84,7 +84,7 @@ def config_of(name=FIRST, folder="runs/noise"):
 
 @pytest.mark.parametrize("command", ["experiment", "report"])
 def test_the_help_has_an_example_and_describes_every_option(command):
-    result = CliRunner().invoke(cli.app, [command, "--help"], env=WIDE)
+    result = CliRunner().invoke(app, [command, "--help"], env=WIDE)
     assert result.exit_code == 0
     (example,) = re.findall(r"Example: `?(fda [^`\n│]+)", result.output)
     assert example.startswith(f"fda {command} ")
@@ -189,7 +189,7 @@ def test_an_interrupt_says_how_to_go_on(fda, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(importlib.import_module("fda_flower.experiments.experiment"), "run_all", interrupt)
+    monkeypatch.setattr("fda_flower.experiments.cell.run_all", interrupt)
     code, out, err = fda("experiment", "noise.toml", *ONE)
     assert (code, err) == (130, "")
     assert "Interrupted. What is done is in runs/noise: call it again to go on." in out
@@ -253,7 +253,9 @@ def test_a_report_is_written_into_the_first_folder_unless_told_otherwise(fda):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nothing.toml"], ["the experiment 'nothing.toml' cannot be read"]),
+        (["nothing.toml"], ["unknown experiment 'nothing.toml'", "choose one of", "fashion_mnist_noise"]),
+        (["at/nothing.toml"], ["the experiment 'at/nothing.toml' cannot be read"]),
+        (["fashion_mnist_noise", "--only", "red"], ["unknown row, column or group 'red'", "FedGP_0.5"]),
         (["noise.toml", "--only", "nobody"],
          ["unknown row, column or group 'nobody'", "choose one of 0.1, 0.5, FedAvg, Target Only"]),
         (["noise.toml", "--seeds", "0"], ["seeds is 0, it must be at least 1"]),

@@ -290,9 +290,9 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     limits = {
         "min_sources": 1,
         "max_held_rounds": 3,
-        "max_update_norm": None,
         "on_large_update": "clip",
         "wait_seconds": 60.0,
+        "query_timeout": 30.0,
     }
     expected = {
         "granularity": "model",
@@ -320,7 +320,14 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
         ({"max_update_norm": -1.0}, "max_update_norm is -1.0"),
         ({"max_update_norm": 1.0, "on_large_update": "ignore"}, "choose clip or drop"),
         ({"wait_seconds": 0}, "wait-seconds is 0 seconds"),
+        ({"query_timeout": 0}, "query-timeout is 0 seconds"),
+        ({"query_timeout": NAN}, "query-timeout is nan seconds"),
         ({"round_timeout": -5}, "round-timeout is -5 seconds"),
+        ({"seed": -1}, "seed is -1, it must be at least 0"),
+        (
+            {"dataset": "images", "dataset_options": {"domains": "clean"}},
+            "option 'domains' is 'clean', which leaves no source",
+        ),
     ],
 )
 def test_limits_that_cannot_work_are_refused(settings: dict[str, Any], says: str) -> None:
@@ -366,7 +373,7 @@ def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
     identity = config.fingerprint()
     assert json.loads(json.dumps(identity))["shift_options"] == {"angle": 45}
     elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None}
-    patience = {"max_held_rounds": 1, "wait_seconds": 5.0, "round_timeout": 7.0}
+    patience = {"max_held_rounds": 1, "wait_seconds": 5.0, "query_timeout": 6.0, "round_timeout": 7.0}
     elsewhere |= patience
     assert set(identity) == set(config.__dataclass_fields__) - set(elsewhere)
     assert RunConfig(**{**_as_settings(config), **elsewhere}).fingerprint() == identity

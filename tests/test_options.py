@@ -17,6 +17,7 @@ def build(
     switch: bool = False,
     name: str = "a",
     kind: Literal["one", "two"] = "one",
+    size: Literal[8, 16] = 8,
     limit: int | None = None,
     many: float | Sequence[float] = 0.5,
     anything: Any = None,
@@ -60,6 +61,8 @@ def read(options: dict[str, Any], what: Callable[..., Any] = build, hidden: Sequ
         ("name", "two words", "two words"),
         ("name", 3, "3"),
         ("kind", "two", "two"),
+        ("size", "16", 16),
+        ("size", 16, 16),
         ("limit", "4", 4),
         ("many", "0.3", 0.3),
         ("anything", "as it is", "as it is"),
@@ -86,6 +89,8 @@ def test_an_option_is_converted_to_its_type(name: str, text: Any, value: Any) ->
         ("switch", "2", ["true or false"]),
         ("kind", "three", ["one, two"]),
         ("kind", "One", ["one, two"]),
+        ("size", "9", ["8, 16"]),
+        ("size", True, ["8, 16"]),
         ("limit", "none", ["int"]),
     ],
 )
@@ -114,7 +119,7 @@ def test_hidden_and_collected_arguments_are_no_options(name: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown option '{name}'") as caught:
         read({name: 1}, hidden=["count", "hidden"])
     valid = str(caught.value).split("choose one of ")[1].split(", ")
-    assert valid == ["rate", "switch", "name", "kind", "limit", "many", "anything"]
+    assert valid == ["rate", "switch", "name", "kind", "size", "limit", "many", "anything"]
 
 
 @pytest.mark.parametrize("what", [Built, Handmade, partial(Handmade, rate=1.0), partial(partial(Handmade))])

@@ -179,8 +179,12 @@ def test_the_rounds_line_is_written_before_the_checkpoint(tmp_path, monkeypatch)
     folder, _ = opened(tmp_path)
     folder.save_round({"round": 1}, Checkpoint(1, MODEL))
 
-    def full(*args, **kwargs):
-        raise OSError("disk full")
+    opens = type(tmp_path).open
+
+    def full(path, *args, **kwargs):
+        if path.name == "rounds.jsonl":
+            raise OSError("disk full")
+        return opens(path, *args, **kwargs)
 
     with monkeypatch.context() as patch:
         patch.setattr(type(tmp_path), "open", full)

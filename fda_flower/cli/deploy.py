@@ -4,39 +4,20 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from fda_flower.cli.console import console
-from fda_flower.cli.options import (
-    Beta,
-    Cpus,
-    DataDir,
-    Dataset,
-    DatasetOption,
-    Device,
-    MethodOption,
-    Model,
-    ModelOption,
-    OnlySources,
-    Partition,
-    PartitionOption,
-    Shift,
-    ShiftOption,
-    SourceSamples,
-    Target,
-    TargetSamples,
-    settings_of,
-)
+from fda_flower.cli.console import console, say
+from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.config import RunConfig
-from fda_flower.datasets import DATASETS
-from fda_flower.deployment import make_certificates, make_key
-from fda_flower.deployment import rehearse as run_rehearsal
+from fda_flower.datasets.registry import DATASETS
 from fda_flower.methods import METHODS
 from fda_flower.records import Record
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 app = typer.Typer(no_args_is_help=True, help="Certificates and keys for a federation, and its rehearsal.")
 
@@ -55,9 +36,11 @@ def certificates(
 
     Every site gets `ca.crt`; the other files stay on the server, and `ca.key` is best kept off it.
     """
+    from fda_flower.deployment import make_certificates
+
     files = make_certificates(output, host, days)
     for path in (files.ca, files.ca_key, files.server, files.server_key):
-        _say(path)
+        say(path)
 
 
 @app.command(epilog="Example: `fda deploy key source-1 --output keys`")
@@ -66,45 +49,30 @@ def key(
     output: Annotated[Path, typer.Option(help="Folder to write to.")],
 ) -> None:
     """Make a node's key pair: NAME stays on the node, NAME.pub is registered with the SuperLink."""
+    from fda_flower.deployment import make_key
+
     for path in make_key(output, name):
-        _say(path)
+        say(path)
 
 
 @app.command(epilog="Example: `fda deploy rehearse --output runs/rehearsal`")
+@with_settings(shown={"sources": "2, or those of the data set"}, rounds=2)
 def rehearse(
+    settings: dict[str, Any],
     output: Annotated[Path, typer.Option(help="Folder to write to.")],
-    dataset: Dataset = "digits",
-    shift: Shift = None,
-    method: Annotated[str, typer.Option(help="Method; `fda list` shows them.")] = "fedgp-auto",
-    rounds: Annotated[int, typer.Option(help="Rounds; each takes a few seconds a node.")] = 2,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    beta: Beta = None,
-    dataset_option: DatasetOption = [],  # noqa: B006
-    shift_option: ShiftOption = [],  # noqa: B006
-    partition: Partition = "even",
-    partition_option: PartitionOption = [],  # noqa: B006
-    method_option: MethodOption = [],  # noqa: B006
-    sources: Annotated[
-        int | None, typer.Option(help="Number of sources.", show_default="2, or those of the data set")
-    ] = None,
-    target: Target = None,
-    only_sources: OnlySources = None,
-    target_samples: TargetSamples = "50",
-    source_samples: SourceSamples = "all",
-    model: Model = "cnn",
-    model_option: ModelOption = [],  # noqa: B006
-    device: Device = "auto",
-    cpus_per_client: Cpus = 1,
-    data_dir: DataDir = None,
+    config: ConfigFile = None,
 ) -> None:
     """Rehearse a federation on this machine: a SuperLink with TLS and authentication, a SuperNode a domain.
 
     Everything is taken down again at the end, also after an error; OUTPUT holds the run and each
     process's log.
     """
-    if sources is None and dataset in DATASETS and DATASETS[dataset].domains == ():
-        sources = 2
-    config = RunConfig(**settings_of(locals()))
+    dataset = settings.get("dataset", RunConfig.dataset)
+    if settings.get("sources") is None and dataset in DATASETS and DATASETS[dataset].domains == ():
+        settings["sources"] = 2
+    wanted = RunConfig(**settings)
+    from fda_flower.deployment import rehearse as run_rehearsal
+
     logging.getLogger("flwr").setLevel(logging.WARNING)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
@@ -117,15 +85,17 @@ def rehearse(
         def on_round(record: Record) -> None:
             accuracy = record.get("accuracy")
             shown = "" if accuracy is None else f": target accuracy {100 * accuracy:.1f}%"
-            on_step(f"Round {record['round']} of {config.all_rounds} is done{shown}")
+            on_step(f"Round {record['round']} of {wanted.all_rounds} is done{shown}")
 
-        history = run_rehearsal(config, output, on_step=on_step, on_round=on_round)
-    console.print(_table(config, history))
+        history = run_rehearsal(wanted, output, on_step=on_step, on_round=on_round)
+    console.print(_table(wanted, history))
     console.print(f"Written to {escape(str(output))}", soft_wrap=True)
 
 
-def _table(config: RunConfig, history: list[Record]) -> Table:
+def _table(config: RunConfig, history: list[Record]) -> "Table":
     """A line a round."""
+    from rich.table import Table
+
     names = config.data.source_names
     table = Table(title=f"{METHODS[config.method].label} on {config.dataset}, over SuperLink and SuperNodes")
     for column in ("Round", "Accuracy (%)", *(f"β of {name}" for name in names), "Trouble"):
@@ -141,7 +111,3 @@ def _table(config: RunConfig, history: list[Record]) -> Table:
             escape("; ".join(filter(None, trouble))),
         )
     return table
-
-
-def _say(path: Path) -> None:
-    console.print(escape(str(path)), soft_wrap=True, highlight=False)

@@ -1,117 +1,136 @@
-"""The options that commands share."""
+"""The options of commands that run something: made from the declarations of a run's settings."""
 
+import inspect
+import json
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
+from click.core import ParameterSource
 
-from fda_flower.config import OPTION_FIELDS, RunConfig, parse_beta
+from fda_flower.config import SETTINGS
+from fda_flower.errors import ConfigError
 from fda_flower.options import split_options
+from fda_flower.settings import Setting, as_flower
 
-Dataset = Annotated[str, typer.Option(help="Data set; `fda list` shows them.")]
-DatasetOption = Annotated[
-    list[str], typer.Option(metavar="NAME=VALUE", help="Option of the data set, such as image_size=64.")
-]
-Shift = Annotated[
-    str | None,
-    typer.Option(
-        help="How the domains differ; `fda list` shows the shifts.",
-        show_default="the data set's, if its domains are not its own",
-    ),
-]
-ShiftOption = Annotated[
-    list[str], typer.Option(metavar="NAME=VALUE", help="Option of the shift, such as angle=45.")
-]
-Partition = Annotated[
-    str, typer.Option(help="How samples are dealt to the clients; `fda list` shows the partitions.")
-]
-PartitionOption = Annotated[
-    list[str], typer.Option(metavar="NAME=VALUE", help="Option of the partition, such as alpha=0.5.")
-]
-Variant = Annotated[
-    str | None,
-    typer.Option(
-        help="authors: as the authors' code runs the method; definitions: as the paper defines it.",
-        show_default="the method's own defaults",
-    ),
-]
-MethodOption = Annotated[
-    list[str],
-    typer.Option(metavar="NAME=VALUE", help="Option of the method, such as magnitude=cosine."),
-]
-Rounds = Annotated[int, typer.Option(help="Rounds of local training and aggregation.")]
-WarmupRounds = Annotated[
-    int | None,
-    typer.Option(help="Rounds before them in which only the sources train.", show_default="the method's"),
-]
-RateFactor = Annotated[float, typer.Option(help="Factor of both learning rates after the warm-up rounds.")]
-Beta = Annotated[
-    str | None,
-    typer.Option(help="Weight of the sources against the target in [0, 1]; one, or one each: 0.2,0.3,0.5."),
-]
-Sources = Annotated[int | None, typer.Option(help="Number of sources.", show_default="the shift's")]
-Target = Annotated[str | None, typer.Option(help="The target's domain.", show_default="the shift's")]
-OnlySources = Annotated[
-    str | None, typer.Option(help="Sources that take part, separated by commas.", show_default="all")
-]
-TargetSamples = Annotated[
-    str, typer.Option(help="Labelled samples of the target: a number, a share such as 15%, or all.")
-]
-SourceSamples = Annotated[str, typer.Option(help="Samples of each source: a number, a share, or all.")]
-Model = Annotated[str, typer.Option(help="Network; `fda list` shows them.")]
-ModelOption = Annotated[
-    list[str], typer.Option(metavar="NAME=VALUE", help="Option of the network, such as weights=imagenet.")
-]
-Optimizer = Annotated[str, typer.Option(help="adam or sgd.")]
-Rate = Annotated[float, typer.Option(help="Learning rate of the sources.")]
-TargetRate = Annotated[
-    float | None, typer.Option(help="Learning rate of the target.", show_default="the sources'")
-]
-BatchSize = Annotated[int, typer.Option(help="Batch size of the sources.")]
-TargetBatchSize = Annotated[int, typer.Option(help="Batch size of the target.")]
-Epochs = Annotated[int, typer.Option(help="Passes over a client's samples in a round.")]
-MinSources = Annotated[int, typer.Option(help="With fewer replies of sources the model stays as it is.")]
-MaxHeldRounds = Annotated[
-    int,
-    typer.Option(help="Rounds in a row without the target, or too few sources, until the run ends."),
-]
-MaxUpdateNorm = Annotated[
-    float | None, typer.Option(help="Limit for the norm of each client's update.", show_default="none")
-]
-OnLargeUpdate = Annotated[str, typer.Option(help="What happens to a longer update: clip or drop.")]
-WaitSeconds = Annotated[float, typer.Option(help="Seconds to wait for the clients at the start.")]
-RoundTimeout = Annotated[float, typer.Option(help="Seconds that a client has for its reply.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")]
-Cpus = Annotated[int, typer.Option(help="Cores of a client, which are torch's threads.")]
-DataDir = Annotated[
+ALL = tuple(each.name for each in SETTINGS)
+
+OF_SHIFT = ("shift_options", "sources", "target", "only_sources")
+BELONGING = {
+    "dataset": ("dataset_options", "shift", *OF_SHIFT),
+    "shift": OF_SHIFT,
+    "partition": ("partition_options",),
+    "method": ("method_options", "variant", "beta"),
+    "model": ("model_options",),
+}
+"""What a ``config.json`` says of a thing, which does not hold for another thing on the command line."""
+
+ConfigFile = Annotated[
     Path | None,
-    typer.Option(envvar="FDA_DATA_DIR", help="Folder of data sets; without it they are downloaded."),
-]
-Engine = Annotated[
-    str,
     typer.Option(
-        help="local: in this process; ray: Flower's Ray simulation; deploy, for `fda run`: over a SuperLink."
+        help="Take the settings from config.json of another run; options given here win.", show_default="none"
     ),
 ]
-Connection = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The SuperLink of --engine deploy, as Flower's config.toml names it.",
-        show_default="none",
-    ),
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's log.")]
 
 
-def settings_of(values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of `RunConfig` from a command's options."""
-    names = RunConfig.__dataclass_fields__.keys()
-    settings = {name: value for name, value in values.items() if name in names}
-    for field in OPTION_FIELDS:
-        settings[field] = split_options(" ".join(values[field.removesuffix("s")]))
-    settings["beta"] = None if values["beta"] is None else parse_beta(values["beta"])
-    settings["threads"] = values["cpus_per_client"]
-    settings["data_dir"] = None if values["data_dir"] is None else str(values["data_dir"])
-    return settings
+def with_settings(
+    names: Collection[str] = ALL,
+    *,
+    shown: Mapping[str, str] | None = None,
+    **defaults: Any,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a run's settings beside its own.
+
+    Parameters
+    ----------
+    names : collection of str
+        The settings that the command takes. Default: all.
+    shown : Mapping, optional
+        Other words for a default, by setting.
+    **defaults
+        Other defaults.
+
+    Returns
+    -------
+    callable
+        A decorator. The command's argument `settings` becomes a dictionary of the settings that `defaults`,
+        the environment, a ``config.json`` and the command line give, in which the latter win.
+    """
+    taken = [each for each in SETTINGS if each.name in names]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        own = [p for p in inspect.signature(command).parameters.values() if p.name != "settings"]
+
+        def call(context: typer.Context, **values: Any) -> None:
+            file = values.get("config")
+            from_file = {} if file is None else read_settings(file)
+            given = _given(context, values, taken)
+            stale = {
+                name for thing in given[ParameterSource.COMMANDLINE] for name in BELONGING.get(thing, ())
+            }
+            settings = {
+                **defaults,
+                **given[ParameterSource.ENVIRONMENT],
+                **{name: from_file[name] for name in names if name in from_file and name not in stale},
+                **given[ParameterSource.COMMANDLINE],
+            }
+            command(settings=settings, **{p.name: values[p.name] for p in own})
+
+        parameters = [
+            _parameter("context", typer.Context),
+            *(_parameter(p.name, hints[p.name], p.default) for p in own),
+            *(_option(each, defaults.get(each.name, each.default), shown or {}) for each in taken),
+        ]
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {}
+        call.__name__, call.__doc__ = command.__name__, command.__doc__
+        return call
+
+    return decorate
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the settings in a run's ``config.json``; a `ConfigError` if there are none."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
+        if unknown := found.keys() - set(ALL):
+            raise ValueError(f"unknown setting '{min(unknown)}'")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"'{path}' holds no settings of a run ({error!r}): give the config.json of a run's folder"
+        ) from error
+    return found
+
+
+def _given(
+    context: typer.Context, values: Mapping[str, Any], taken: Collection[Setting]
+) -> dict[ParameterSource, dict[str, Any]]:
+    """The settings by where they come from."""
+    given: dict[ParameterSource, dict[str, Any]] = {source: {} for source in ParameterSource}
+    for each in taken:
+        source, value = context.get_parameter_source(each.name), values[each.name]
+        if source is not None:
+            given[source][each.name] = split_options(" ".join(value)) if each.has_options else value
+    return given
+
+
+def _option(each: Setting, default: Any, shown: Mapping[str, str]) -> inspect.Parameter:
+    option = typer.Option(
+        each.option,
+        help=each.help,
+        metavar="NAME=VALUE" if each.has_options else None,
+        show_default=shown.get(each.name) or each.shown or True,
+        envvar=each.envvar,
+        rich_help_panel=each.group,
+    )
+    if each.has_options:
+        return _parameter(each.name, Annotated[list[str], option], [])
+    if each.plain:
+        return _parameter(each.name, Annotated[each.hint, option], default)
+    return _parameter(each.name, Annotated[str | None, option], as_flower(default) or None)
+
+
+def _parameter(name: str, hint: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)

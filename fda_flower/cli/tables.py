@@ -2,22 +2,24 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import console, progress_bar
-from fda_flower.cli.options import DataDir, Device
+from fda_flower.cli.console import check_counts, console, end_with, progress_bar
+from fda_flower.cli.options import with_settings
 from fda_flower.config import OPTION_FIELDS
 from fda_flower.errors import ConfigError
-from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
-from fda_flower.experiments.definition import RUN_KEYS
-from fda_flower.experiments.experiment import Progress
 from fda_flower.options import split_options
 
+if TYPE_CHECKING:
+    from fda_flower.experiments.cell import Progress
 
+
+@with_settings(("data_dir", "device"))
 def experiment(
+    settings: dict[str, Any],
     file: Annotated[Path, typer.Argument(help="The experiment, a TOML file.")],
     only: Annotated[
         list[str], typer.Option(help="Label of a row, column or group to run; repeat it for more.")
@@ -31,8 +33,6 @@ def experiment(
         typer.Option("--set", metavar="KEY=VALUE", help="Another setting for all runs, such as model=lenet."),
     ] = [],  # noqa: B006
     jobs: Annotated[int, typer.Option(help="Runs at a time.", show_default="the number of cores")] = 0,
-    device: Device = "auto",
-    data_dir: DataDir = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard's files too.")
     ] = False,
@@ -44,16 +44,15 @@ def experiment(
 
     What is done is kept: call it again to go on after an interruption, or with more seeds.
     """
+    from fda_flower.experiments import read_experiment, run_experiment
+
     definition = read_experiment(file)
-    if seeds is not None and seeds < 1:
-        raise ConfigError(f"seeds is {seeds}, it must be at least 1")
-    if jobs < 0:
-        raise ConfigError(f"jobs is {jobs}, it must be at least 1 (0 for the number of cores)")
+    check_counts(seeds, jobs)
     folder = output or Path("runs") / definition.name
     with progress_bar() as bar:
         task = bar.add_task("Rounds", total=None, shown="")
 
-        def on_progress(state: Progress) -> None:
+        def on_progress(state: "Progress") -> None:
             shown = f"{state.done} of {state.cells} cells done, {len(state.running)} running"
             if state.failed:
                 shown += f", {state.failed} failed"
@@ -67,7 +66,7 @@ def experiment(
                 seeds=None if seeds is None else range(seeds),
                 rounds=rounds,
                 settings=_changes(change),
-                machine={"data_dir": None if data_dir is None else str(data_dir), "device": device},
+                machine=settings,
                 jobs=jobs or os.cpu_count() or 1,
                 tensorboard=tensorboard,
                 on_progress=on_progress,
@@ -77,10 +76,7 @@ def experiment(
             console.print(f"Interrupted. What is done is in {escape(str(folder))}: call it again to go on.")
             raise typer.Exit(130) from None
     _report([folder], folder / "report.md")
-    for cell, reason in failures.items():
-        console.print(f"[red]Failed:[/red] {cell}: {escape(reason)}", soft_wrap=True)
-    if failures:
-        raise typer.Exit(1)
+    end_with(failures)
 
 
 def report(
@@ -95,11 +91,15 @@ def report(
 
 
 def _report(folders: list[Path], output: Path) -> None:
+    from fda_flower.experiments import load_results, write_report
+
     paths = write_report([load_results(folder) for folder in folders], output)
     console.print(f"Written: {escape(', '.join(map(str, paths)))}", soft_wrap=True)
 
 
 def _changes(pairs: list[str]) -> dict[str, Any]:
+    from fda_flower.experiments.definition import RUN_KEYS
+
     changes: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -1,10 +1,7 @@
 """The one local training loop."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,50 +10,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from fda_flower.datasets import Samples
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.errors import ConfigError
+from fda_flower.local_training import OPTIMIZERS as OPTIMIZERS
+from fda_flower.local_training import LocalTraining as LocalTraining
 
 CPU = torch.device("cpu")
-
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": partial(torch.optim.Adam, fused=True),
-    "sgd": torch.optim.SGD,
-}
-"""The optimizers by name. A new one is one line here."""
-
-
-@dataclass(frozen=True)
-class LocalTraining:
-    """How a client trains in a round; the optimizer starts afresh in each.
-
-    Attributes
-    ----------
-    learning_rate : float
-        ``η``.
-    batch_size : int
-        Samples in a step.
-    epochs : int
-        Passes over the client's samples in a round.
-    optimizer : str
-        A name of `OPTIMIZERS`.
-    """
-
-    learning_rate: float
-    batch_size: int
-    epochs: int = 1
-    optimizer: str = "adam"
-
-    def __post_init__(self) -> None:
-        if self.optimizer not in OPTIMIZERS:
-            raise unknown("optimizer", self.optimizer, OPTIMIZERS)
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"the learning rate is {self.learning_rate}, it must be a number above 0")
-        for name, value in (("batch size", self.batch_size), ("number of epochs", self.epochs)):
-            if value < 1:
-                raise ConfigError(f"the {name} is {value}, it must be at least 1")
-
-    def steps(self, examples: int) -> int:
-        """``K``, the optimizer steps of a round with so many examples."""
-        return self.epochs * -(-examples // self.batch_size)
 
 
 Objective = Callable[[nn.Module, Tensor, Tensor], Tensor]

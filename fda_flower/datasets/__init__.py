@@ -1,12 +1,32 @@
 """Data sets as named sets of domains; `load_federation`, and `load_domain` at a site, are the ways in."""
 
-from fda_flower.datasets.amounts import Amount, read_amount
-from fda_flower.datasets.federation import Federation, load_domain, load_federation
-from fda_flower.datasets.partitions import PARTITIONS, Partition
-from fda_flower.datasets.registry import DATASETS, Dataset
-from fda_flower.datasets.samples import Domain, Samples, Split, Splits
-from fda_flower.datasets.shifts import SHIFTS, Shift, summary
-from fda_flower.datasets.spec import DataSpec
+from typing import TYPE_CHECKING
+
+from fda_flower.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from fda_flower.datasets.amounts import Amount, read_amount
+    from fda_flower.datasets.domains import Domain, Split, Splits
+    from fda_flower.datasets.federation import FederatedDataset, load_domain, load_federation
+    from fda_flower.datasets.partitions import PARTITIONS, Partition
+    from fda_flower.datasets.registry import DATASETS, Dataset
+    from fda_flower.datasets.samples import Samples
+    from fda_flower.datasets.shifts import SHIFTS, Shift, summary
+    from fda_flower.datasets.spec import DataSpec
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            **dict.fromkeys(("Amount", "read_amount"), "amounts"),
+            **dict.fromkeys(("Domain", "Split", "Splits"), "domains"),
+            **dict.fromkeys(("FederatedDataset", "load_domain", "load_federation"), "federation"),
+            **dict.fromkeys(("PARTITIONS", "Partition"), "partitions"),
+            **dict.fromkeys(("DATASETS", "Dataset"), "registry"),
+            "Samples": "samples",
+            **dict.fromkeys(("SHIFTS", "Shift", "summary"), "shifts"),
+            "DataSpec": "spec",
+        },
+    )
 
 __all__ = [
     "DATASETS",
@@ -16,7 +36,7 @@ __all__ = [
     "DataSpec",
     "Dataset",
     "Domain",
-    "Federation",
+    "FederatedDataset",
     "Partition",
     "Samples",
     "Shift",

@@ -6,7 +6,8 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from fda_flower.datasets.samples import Samples, Split
+from fda_flower.datasets.domains import Split
+from fda_flower.datasets.samples import Samples
 
 TEST_SHARE = 0.25
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import torch
 
 from fda_flower.datasets.amounts import Amount, count
-from fda_flower.datasets.partitions import PARTITIONS, shuffled
+from fda_flower.datasets.domains import Domain, Split
+from fda_flower.datasets.partitions import PARTITIONS
 from fda_flower.datasets.registry import DATASETS
-from fda_flower.datasets.samples import Domain, Split
 from fda_flower.datasets.spec import DataSpec, Pairs
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.seeds import derive_seed
 
 
 @dataclass(frozen=True)
-class Federation:
+class FederatedDataset:
     """The data of all clients, or of one.
 
     Attributes
@@ -43,7 +43,7 @@ class Federation:
 
 
 @lru_cache(maxsize=4)
-def load_federation(spec: DataSpec) -> Federation:
+def load_federation(spec: DataSpec) -> FederatedDataset:
     """Load, shift and deal the data of all clients; cached per process.
 
     Raises
@@ -63,11 +63,11 @@ def load_federation(spec: DataSpec) -> Federation:
     dealt = shift.domains(data, len(spec.all_names) - 1, generator, partition)
     domains = {domain.name: domain for domain in dealt if domain.name in spec.domain_names}
     cut = {name: _cut(domain, spec, generator) for name, domain in domains.items()}
-    return Federation(cut, spec.target_name, shift.classes(data), tuple(dealt[0].train.x.shape[1:]))
+    return FederatedDataset(cut, spec.target_name, shift.classes(data), tuple(dealt[0].train.x.shape[1:]))
 
 
 @lru_cache(maxsize=16)
-def load_domain(spec: DataSpec, name: str) -> Federation:
+def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
     """One client's domain alone, with the same bits as in `load_federation`; cached per process.
 
     Where domains are the data set's own, no other domain's files are needed: a site has none. What a shift
@@ -93,7 +93,7 @@ def load_domain(spec: DataSpec, name: str) -> Federation:
         raise
     domain = _cut(Domain(name, split.train, split.test), spec, _generator(spec))
     shape = tuple(split.train.x.shape[1:])
-    return Federation(
+    return FederatedDataset(
         {name: domain}, spec.target_name, split.classes, shape, split.class_names, split.features
     )
 
@@ -108,7 +108,7 @@ def _data(spec: DataSpec) -> Split | Mapping[str, Split]:
 
 @lru_cache(maxsize=1)
 def _load(name: str, data_dir: str | None, seed: int, options: Pairs) -> Split | Mapping[str, Split]:
-    return DATASETS[name].load(Path(data_dir) if data_dir else None, seed, **dict(options))
+    return DATASETS[name].loader(Path(data_dir) if data_dir else None, seed, **dict(options))
 
 
 def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
@@ -128,5 +128,5 @@ def _keep(domain: Domain, name: str, amount: Amount | None, generator: torch.Gen
     if amount is None:
         return domain
     wanted = count(name, amount, len(domain.train))
-    kept = shuffled(torch.arange(len(domain.train)), generator)[:wanted]
+    kept = domain.train.order(generator)[:wanted]
     return Domain(domain.name, domain.train.take(kept), domain.test)

@@ -8,9 +8,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.image_files import CHANNELS, ImageFiles
 from fda_flower.datasets.own_data import own_folder, warn_of_one
-from fda_flower.datasets.samples import Samples, Split, Splits
+from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_names
 from fda_flower.seeds import derive_seed

@@ -6,8 +6,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.features import balanced, standardised
-from fda_flower.datasets.samples import Samples, Split, Splits
+from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 
 FILES = {"cleveland": "cleveland", "hungary": "hungarian", "switzerland": "switzerland", "va": "va"}

@@ -5,7 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fda_flower.datasets.samples import Samples, Split
+from fda_flower.datasets.domains import Split
+from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.torchvision_files import CACHE, check_file, read_parts
 
 

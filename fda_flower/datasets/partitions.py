@@ -1,18 +1,23 @@
 """Partitions: how the training samples of one data set are dealt to clients.
 
-A partition is a dataclass; its fields are its options.
+A partition is a dataclass; its fields are its options. Names and options are read without torch, which only
+the methods that deal import.
 """
+
+from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from fda_flower.datasets.samples import Samples
 
 
 class Partition(ABC):
@@ -38,14 +43,13 @@ class Partition(ABC):
 
 @dataclass(frozen=True)
 class Even(Partition):
-    """Everybody gets as many, at random."""
+    """Every client gets the same number of samples, at random."""
 
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
         """Shuffled, then cut into even parts."""
         if len(samples) < parts:
             raise ConfigError(f"{len(samples)} samples cannot be dealt to {parts} clients: use fewer sources")
-        order = shuffled(torch.arange(len(samples)), generator)
-        return [samples.take(part) for part in order.tensor_split(parts)]
+        return [samples.take(part) for part in samples.order(generator).tensor_split(parts)]
 
     def deal_with_target(
         self, samples: Samples, sources: int, generator: torch.Generator
@@ -69,16 +73,18 @@ class Dirichlet(Partition):
 
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
         """Class by class (Hsu et al., 2019)."""
+        import numpy as np
+        import torch
+
         seed = int(torch.randint(2**62, (1,), generator=generator))
         random = np.random.default_rng(seed)
         members: list[list[Tensor]] = [[] for _ in range(parts)]
-        for label in torch.unique(samples.y).tolist():
-            of_class = shuffled(torch.nonzero(samples.y == label).flatten(), generator)
+        for _, of_class in samples.by_class(generator):
             shares = random.dirichlet(np.full(parts, self.alpha))
             cuts = torch.from_numpy((shares.cumsum()[:-1] * len(of_class)).round().astype(np.int64))
             for mine, piece in zip(members, of_class.tensor_split(cuts), strict=True):
                 mine.append(piece)
-        return [_not_empty(samples.take(torch.cat(mine)), "dirichlet") for mine in members]
+        return [_not_empty(samples.take(*mine), "dirichlet") for mine in members]
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,8 @@ class Labels(Partition):
 
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
         """Client `i` holds class ``i mod classes`` and `k - 1` random others; a class is shared evenly."""
+        import torch
+
         labels = torch.unique(samples.y)
         if self.k > len(labels):
             raise ConfigError(
@@ -102,15 +110,15 @@ class Labels(Partition):
         holders: list[list[int]] = [[] for _ in labels]
         for client in range(parts):
             first = client % len(labels)
-            others = shuffled(torch.tensor([i for i in range(len(labels)) if i != first]), generator)
-            for index in (first, *others[: self.k - 1].tolist()):
+            others = [i for i in range(len(labels)) if i != first]
+            chosen = torch.randperm(len(others), generator=generator)[: self.k - 1].tolist()
+            for index in (first, *(others[i] for i in chosen)):
                 holders[index].append(client)
         members: list[list[Tensor]] = [[] for _ in range(parts)]
-        for label, clients in zip(labels.tolist(), holders, strict=True):
-            of_class = shuffled(torch.nonzero(samples.y == label).flatten(), generator)
+        for (_, of_class), clients in zip(samples.by_class(generator), holders, strict=True):
             for client, piece in zip(clients, of_class.tensor_split(max(len(clients), 1)), strict=False):
                 members[client].append(piece)
-        return [_not_empty(samples.take(torch.cat(mine)), "labels") for mine in members]
+        return [_not_empty(samples.take(*mine), "labels") for mine in members]
 
     def deal_with_target(
         self, samples: Samples, sources: int, generator: torch.Generator
@@ -122,13 +130,8 @@ class Labels(Partition):
         return parts, target
 
 
-def shuffled(indices: Tensor, generator: torch.Generator) -> Tensor:
-    """The same indices in a random order."""
-    return indices[torch.randperm(len(indices), generator=generator)]
-
-
 def _cut(samples: Samples, sources: int, generator: torch.Generator) -> tuple[Samples, Samples]:
-    order = shuffled(torch.arange(len(samples)), generator)
+    order = samples.order(generator)
     size = len(samples) // (sources + 1)
     if not size:
         raise ConfigError(

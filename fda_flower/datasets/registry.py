@@ -1,16 +1,19 @@
-"""The data sets by name. A new one is a file with a `load`, and one line here."""
+"""The data sets by name. A new one is a file with a `load`, and one line here.
+
+Loaders are named, not imported: only the data set that is loaded costs its imports.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
-from fda_flower.datasets import cifar10, digits, folders, heart, mnist, rbf, table
-from fda_flower.datasets.samples import Split
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_names
+from fda_flower.registry import Registry, resolve
 
-Loaded = Split | Mapping[str, Split]
-"""The samples of one data set, or of each of its domains."""
+if TYPE_CHECKING:
+    from fda_flower.datasets.domains import Split
 
 DOMAINBED = "DomainBed's download script (https://github.com/facebookresearch/DomainBed)"
 OFFICE_CALTECH = "https://github.com/ChristophRaab/Office_Caltech_DA_Dataset (its Caltech renamed caltech)"
@@ -24,19 +27,27 @@ class Dataset:
     ----------
     summary : str
         One line for ``fda list``.
-    load : callable
-        From the folder of data and a seed to its samples; further keyword arguments are its options.
+    load : str or callable
+        A function, or ``"module:function"``: from the folder of data and a seed to a `Split`, or to a
+        mapping with a `Split` for each of `domains`; further keyword arguments are its options.
     domains : tuple of str, optional
-        Its own domains, if it has any; `load` then returns a `Split` for each of them, in this order. None
-        where its option ``domains`` names them.
+        Its own domains, if it has any, in order. None where its option ``domains`` names them.
     shift : str
         The shift that makes domains of it where none is named, unless it has its own.
+    arguments : tuple
+        Leading arguments of `load`, before the folder and the seed.
     """
 
     summary: str
-    load: Callable[..., Loaded]
+    load: "str | Callable[..., Split | Mapping[str, Split]]"
     domains: tuple[str, ...] | None = ()
     shift: str = "rotate"
+    arguments: tuple[Any, ...] = ()
+
+    @cached_property
+    def loader(self) -> "Callable[..., Split | Mapping[str, Split]]":
+        """The function `load` with its leading arguments, imported on first use."""
+        return partial(resolve(self.load), *self.arguments)
 
     def own_domains(self, options: Mapping[str, str | int | float | bool]) -> tuple[str, ...]:
         """The domains of its own, as they are or as its options name them.
@@ -53,37 +64,50 @@ class Dataset:
         return split_names("option 'domains'", str(options["domains"]))
 
 
+def _ours(summary: str, load: str, *domains: str, **more: Any) -> Dataset:
+    return Dataset(summary, f"fda_flower.datasets.{load}", **{"domains": domains, **more})
+
+
 def _folders(summary: str, folder: str, domains: str, source: str = DOMAINBED) -> Dataset:
     names = tuple(domains.split(", "))
-    return Dataset(summary, partial(folders.load, folder, names, source), names)
+    return _ours(summary, "folders:load", *names, arguments=(folder, names, source))
 
 
-DATASETS: dict[str, Dataset] = {
-    "digits": Dataset("scikit-learn's 1,797 handwritten digits, 8x8; no download", digits.load),
-    "fashion-mnist": Dataset("70,000 grey images of clothing, 28x28", mnist.load_fashion_mnist),
-    "mnist": Dataset("70,000 handwritten digits, 28x28", mnist.load_mnist),
-    "colored-mnist": Dataset("MNIST in two colours, two classes", mnist.load_mnist, shift="color"),
-    "cifar-10": Dataset("60,000 colour images of 10 classes, 32x32", cifar10.load, shift="noise"),
-    "pacs": _folders("photos and art, 7 classes", "PACS", "art_painting, cartoon, photo, sketch"),
-    "vlcs": _folders("four photo collections, 5 classes", "VLCS", "Caltech101, LabelMe, SUN09, VOC2007"),
-    "office-home": _folders(
-        "photos and art of things, 65 classes", "office_home", "Art, Clipart, Product, Real World"
-    ),
-    "terra-incognita": _folders(
-        "animals at four camera traps, 10 classes",
-        "terra_incognita",
-        "location_100, location_38, location_43, location_46",
-    ),
-    "domain-net": _folders(
-        "587,000 photos and drawings, 345 classes",
-        "domain_net",
-        "clipart, infograph, painting, quickdraw, real, sketch",
-    ),
-    "office-caltech10": _folders(
-        "office things, 10 classes", "office_caltech_10", "amazon, caltech, dslr, webcam", OFFICE_CALTECH
-    ),
-    "heart": Dataset("740 patients of four hospitals, 2 classes", heart.load, tuple(heart.FILES)),
-    "images": Dataset("your own images, in folders DOMAIN/CLASS/", folders.load_own, None),
-    "table": Dataset("your own tables of numbers, in files DOMAIN.csv", table.load, None),
-    "rbf": Dataset("a synthetic regression with a shift to choose", rbf.load, ("source", "target")),
-}
+DATASETS: Registry[Dataset] = Registry(
+    "datasets",
+    Dataset,
+    {
+        "digits": _ours("scikit-learn's 1,797 handwritten digits, 8x8; no download", "digits:load"),
+        "fashion-mnist": _ours("70,000 grey images of clothing, 28x28", "mnist:load_fashion_mnist"),
+        "mnist": _ours("70,000 handwritten digits, 28x28", "mnist:load_mnist"),
+        "colored-mnist": _ours("MNIST in two colours, two classes", "mnist:load_mnist", shift="color"),
+        "cifar-10": _ours("60,000 colour images of 10 classes, 32x32", "cifar10:load", shift="noise"),
+        "pacs": _folders("photos and art, 7 classes", "PACS", "art_painting, cartoon, photo, sketch"),
+        "vlcs": _folders("four photo collections, 5 classes", "VLCS", "Caltech101, LabelMe, SUN09, VOC2007"),
+        "office-home": _folders(
+            "photos and art of things, 65 classes", "office_home", "Art, Clipart, Product, Real World"
+        ),
+        "terra-incognita": _folders(
+            "animals at four camera traps, 10 classes",
+            "terra_incognita",
+            "location_100, location_38, location_43, location_46",
+        ),
+        "domain-net": _folders(
+            "587,000 photos and drawings, 345 classes",
+            "domain_net",
+            "clipart, infograph, painting, quickdraw, real, sketch",
+        ),
+        "office-caltech10": _folders(
+            "office things, 10 classes", "office_caltech_10", "amazon, caltech, dslr, webcam", OFFICE_CALTECH
+        ),
+        "heart": _ours(
+            "740 patients of four hospitals, 2 classes",
+            "heart:load",
+            *("cleveland", "hungary", "switzerland", "va"),
+        ),
+        "images": _ours("your own images, in folders DOMAIN/CLASS/", "folders:load_own", domains=None),
+        "table": _ours("your own tables of numbers, in files DOMAIN.csv", "table:load", domains=None),
+        "rbf": _ours("a synthetic regression with a shift to choose", "rbf:load", "source", "target"),
+    },
+)
+"""The data sets by name; another package adds its own by an entry point ``fda_flower.datasets``."""

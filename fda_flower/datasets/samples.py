@@ -1,8 +1,7 @@
 """Labelled samples as tensors in memory."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -31,9 +30,24 @@ class Samples:
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, indices: Tensor) -> "Samples":
-        """The samples at these positions."""
+    def take(self, *positions: Tensor) -> "Samples":
+        """The samples at these positions, one tensor of them after the other."""
+        indices = torch.cat(positions)
         return replace(self, x=self.x.index_select(0, indices), y=self.y[indices])
+
+    def order(self, generator: torch.Generator) -> Tensor:
+        """All positions in random order."""
+        return torch.randperm(len(self), generator=generator)
+
+    def by_class(self, generator: torch.Generator) -> Iterator[tuple[int, Tensor]]:
+        """Each class that occurs, by number, with the positions of its samples in random order."""
+        for label in torch.unique(self.y).tolist():
+            members = (self.y == label).nonzero().flatten()
+            yield label, members[torch.randperm(len(members), generator=generator)]
+
+    def of_classes(self, others: "Samples") -> "Samples":
+        """The samples whose class occurs in `others`."""
+        return self.take(torch.isin(self.y, others.y).nonzero().flatten())
 
     def to(self, device: torch.device) -> "Samples":
         """The same samples on a device."""
@@ -56,7 +70,7 @@ class Samples:
         shuffle : bool
             In a random order.
         """
-        order = torch.randperm(len(self), generator=generator) if shuffle else torch.arange(len(self))
+        order = self.order(generator) if shuffle else torch.arange(len(self))
         for part in order.to(self.y.device).tensor_split(-(-len(self) // size)):
             x = self.x[part]
             if x.dtype == torch.uint8:
@@ -64,60 +78,3 @@ class Samples:
             if self.noise:
                 x = x + self.noise * torch.randn(x.shape, generator=generator).to(x.device)
             yield x, self.y[part]
-
-
-@dataclass(frozen=True)
-class Split:
-    """A data set before it is shifted, or one of its own domains.
-
-    Attributes
-    ----------
-    train, test : Samples
-        Samples to train on, and to test on.
-    classes : int
-        Number of classes; of outputs where the task is a regression.
-    class_names, features : tuple of str
-        Names of the classes and of the features, in order; empty where they have none.
-    """
-
-    train: Samples
-    test: Samples
-    classes: int
-    class_names: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
-
-
-class Splits(Mapping[str, Split]):
-    """The domains of a data set, each read once, when it is asked for: a site has no files but its own.
-
-    Parameters
-    ----------
-    names : tuple of str
-        The domains.
-    read : callable
-        From a domain's name to its samples.
-    """
-
-    def __init__(self, names: tuple[str, ...], read: Callable[[str], Split]) -> None:
-        self._names = names
-        self._read = cache(read)
-
-    def __getitem__(self, name: str) -> Split:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._read(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-@dataclass(frozen=True)
-class Domain:
-    """One client's data."""
-
-    name: str
-    train: Samples
-    test: Samples

@@ -1,19 +1,26 @@
 """Shifts: how one data set becomes a federation of domains that differ.
 
-A shift is a dataclass; its fields are its options. It works with any data set of images.
+A shift is a dataclass; its fields are its options. It works with any data set of images. Names and options
+are read without torch, which only the methods that make domains import.
 """
+
+from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor
-
-from fda_flower.datasets.partitions import Even, Partition, shuffled
-from fda_flower.datasets.samples import Domain, Samples, Split
+from fda_flower.datasets.domains import Domain
+from fda_flower.datasets.partitions import Even, Partition
 from fda_flower.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from fda_flower.datasets.domains import Split
+    from fda_flower.datasets.samples import Samples
 
 EVEN = Even()
 
@@ -64,7 +71,7 @@ class TargetShift(Shift):
     ) -> list[Domain]:
         """Parts of the training samples; the test samples are shared, the target's those of its classes."""
         sources, target = partition.deal_with_target(data.train, num_sources, generator)
-        known = data.test.take(torch.nonzero(torch.isin(data.test.y, target.y)).flatten())
+        known = data.test.of_classes(target)
         *names, target_name = self.names(num_sources)
         return [
             *(Domain(name, part, data.test) for name, part in zip(names, sources, strict=True)),
@@ -133,13 +140,12 @@ class Label(Shift):
 
     def _divide(self, samples: Samples, generator: torch.Generator) -> tuple[Samples, Samples]:
         sources, target = [], []
-        for label in torch.unique(samples.y).tolist():
-            members = shuffled(torch.nonzero(samples.y == label).flatten(), generator)
+        for label, members in samples.by_class(generator):
             share = self.eta if label < self.FIRST else 1 - self.eta
             cut = round(share * len(members))
             sources.append(members[:cut])
             target.append(members[cut:])
-        return samples.take(torch.cat(sources)), samples.take(torch.cat(target))
+        return samples.take(*sources), samples.take(*target)
 
 
 @dataclass(frozen=True)
@@ -182,14 +188,18 @@ class Color(Shift):
         return 2
 
     def _colored(self, samples: Samples, half: int, name: str, generator: torch.Generator) -> Samples:
+        import torch
+
         label = (samples.y < half).long() ^ _coins(len(samples), self.FLIPPED, generator)
         color = label ^ _coins(len(samples), self.DISAGREEMENT[name], generator)
         gray = samples.x.mean(dim=1)
         x = torch.stack([gray * (color == 0)[:, None, None], gray * (color == 1)[:, None, None]], dim=1)
-        return Samples(x, label)
+        return replace(samples, x=x, y=label)
 
 
 def _coins(count: int, probability: float, generator: torch.Generator) -> Tensor:
+    import torch
+
     return (torch.rand(count, generator=generator) < probability).long()
 
 

@@ -66,8 +66,9 @@ class DataSpec:
     def __post_init__(self) -> None:
         if self.dataset not in DATASETS:
             raise unknown("data set", self.dataset, DATASETS)
-        load = DATASETS[self.dataset].load
-        self._read("dataset_options", f"data set '{self.dataset}'", load, "data_dir", "seed")
+        if self.dataset_options:
+            load = DATASETS[self.dataset].loader
+            self._read("dataset_options", f"data set '{self.dataset}'", load, "data_dir", "seed")
         if self.partition not in PARTITIONS:
             raise unknown("partition", self.partition, PARTITIONS)
         self._read("partition_options", f"partition '{self.partition}'", PARTITIONS[self.partition])
@@ -89,6 +90,11 @@ class DataSpec:
 
     def _check_shift(self) -> None:
         own = self._own_domains
+        if len(own) == 1:
+            raise ConfigError(
+                f"option 'domains' is '{own[0]}', which leaves no source beside the target: name two domains "
+                "or more, separated by commas"
+            )
         if own:
             for name, given, without in (
                 ("shift", self.shift, None),

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import torch
 
+from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.features import balanced, standardised
 from fda_flower.datasets.own_data import own_folder, warn_of_one
-from fda_flower.datasets.samples import Samples, Split, Splits
+from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_names
 from fda_flower.seeds import derive_seed

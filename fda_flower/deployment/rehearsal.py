@@ -52,9 +52,8 @@ def rehearse(
     output = output.absolute()
     if output.is_file() or (output.is_dir() and any(output.iterdir())):
         raise ConfigError(f"'{output}' is there already: choose another --output")
-    if config.data_dir is not None:
-        # Processes run in folders of their own.
-        config = replace(config, data_dir=str(Path(config.data_dir).absolute()))
+    # Processes run in folders of their own: the data folder has to be absolute.
+    config = replace(config, data_dir=config.settings()["data_dir"])
     nodes = node_configs(config)
     with TemporaryDirectory(prefix="fda-rehearsal-") as folder:
         try:

@@ -76,7 +76,12 @@ def run_deployed(
     folder = RunFolder(
         output,
         config.fingerprint(),
-        {"rounds": config.rounds, "device": config.device, "connection": connection},
+        {
+            "rounds": config.rounds,
+            "device": config.device,
+            "connection": connection,
+            "settings": config.settings(),
+        },
         resume,
         mirror=True,
     )

@@ -1,20 +1,64 @@
 """Where a federation runs; an engine knows neither strategies nor data."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
-
-from fda_flower.engines.local import LocalGrid, run_local
-from fda_flower.engines.ray import run_ray
 from fda_flower.engines.resources import Resources
+from fda_flower.lazy import lazy_exports
 
-Engine = Callable[[Callable[[Grid], None], ClientApp, int, Resources], None]
-"""Calls a server function with a grid of so many clients, each running the client app."""
+if TYPE_CHECKING:
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid
+
+    from fda_flower.engines.local import LocalGrid, run_local
+    from fda_flower.engines.ray import run_ray
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__, {"LocalGrid": "local", "run_local": "local", "run_ray": "ray"}
+    )
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that can be named; what it runs on is loaded on first use.
+
+    Attributes
+    ----------
+    summary : str
+        One line for ``fda list``.
+    function : str
+        As ``"module:function"``; it calls a server function with a grid of so many clients, each of which
+        runs the client app.
+    parallel : bool
+        Whether clients run in processes of their own, for which there are workers and shares of a GPU.
+    """
+
+    summary: str
+    function: str
+    parallel: bool = False
+
+    def __call__(
+        self,
+        server: "Callable[[Grid], None]",
+        client_app: "ClientApp",
+        num_clients: int,
+        resources: Resources,
+    ) -> None:
+        """Run the server function and the clients to the end."""
+        resolve_name(self.function)(server, client_app, num_clients, resources)
+
 
 ENGINES: dict[str, Engine] = {
-    "local": run_local,
-    "ray": run_ray,
+    "local": Engine(
+        "in this process, one client after the other: no start-up", "fda_flower.engines.local:run_local"
+    ),
+    "ray": Engine(
+        "through Flower's Ray simulation, clients in parallel processes",
+        "fda_flower.engines.ray:run_ray",
+        parallel=True,
+    ),
 }
 """The engines by name. A new one is a file and one line here."""
 

@@ -26,6 +26,7 @@ def run_ray(
     Flower marks `run_simulation` as deprecated in favour of ``flwr run``. It is used all the same: it
     tells a failure by an exception, and hands results back to the caller, which ``flwr run`` does not.
     """
+    import ray  # noqa: F401 - Flower's own error does not say that it is missing
     from flwr.simulation import run_simulation
 
     for name, value in QUIET.items():

@@ -1,33 +1,31 @@
-"""A cell of an experiment: one run, and its result in a file."""
+"""The cells of a table of runs: each a run in a process of its own, and perhaps its result in a file."""
 
-import json
-import platform
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from fda_flower.config import RunConfig
-from fda_flower.errors import ConfigError, RunError
+from fda_flower.experiments.cell_files import write_cell
 from fda_flower.experiments.definition import file_name
+from fda_flower.experiments.processes import State, run_all
 from fda_flower.experiments.run import run_config
-from fda_flower.files import write_atomically
-from fda_flower.reporting import summarise
 from fda_flower.reporting.results import Place
-from fda_flower.server_app import versions
-
-NEEDED = {"config", "history", "group", "row", "column", "seed", "rounds", "parameters"}
-"""Keys of a cell's result that are read."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of an experiment, with where it is written to."""
+    """One run of a table of runs, in a folder of its own below `runs`.
+
+    Without a folder `results` no result is written beside the run; `engine` and `resume` are those of
+    `fda_flower.run`.
+    """
 
     place: Place
     config: RunConfig
-    folder: Path
+    runs: Path
+    results: Path | None = None
+    engine: str = "local"
+    resume: bool = True
     tensorboard: bool = False
 
     @property
@@ -37,79 +35,64 @@ class Cell:
 
     @property
     def run_folder(self) -> Path:
-        """Where the run is kept, round by round."""
-        return self.folder / "runs" / self.name
+        """The folder of its run."""
+        return self.runs / self.name
 
     @property
-    def path(self) -> Path:
-        """Its result: configuration, records, timing and versions, written when it is done."""
-        return self.folder / "cells" / f"{self.name}.json"
-
-    @property
-    def fingerprint(self) -> dict[str, Any]:
-        """What makes two cells the same, as JSON."""
-        identity: dict[str, Any] = json.loads(json.dumps(self.config.fingerprint()))
-        return identity
-
-    def is_done(self) -> bool:
-        """Whether its result is there, with as many rounds.
-
-        Raises
-        ------
-        ConfigError
-            If the result is of another configuration.
-        """
-        if not self.path.exists():
-            return False
-        found = read_cell(self.path)
-        if found["config"] != self.fingerprint:
-            theirs, ours = found["config"], self.fingerprint
-            keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
-            differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)
-            raise ConfigError(
-                f"'{self.path}' is of another configuration ({differences}): choose another --output"
-            )
-        return len(found["history"]) >= self.config.all_rounds
+    def result(self) -> Path | None:
+        """The file of its result, written when the run is done."""
+        return None if self.results is None else self.results / f"{self.name}.json"
 
     def rounds_done(self) -> int:
         """Rounds written so far."""
         path = self.run_folder / "rounds.jsonl"
-        return path.read_bytes().count(b"\n") if path.exists() else 0
+        return min(path.read_bytes().count(b"\n"), self.config.all_rounds) if path.exists() else 0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the cells of a table are; rounds are counted without the cells that were done or failed."""
+
+    cells: int
+    done: int
+    running: Sequence[str]
+    failed: int
+    rounds: int
+    rounds_done: int
+
+
+def run_cells(
+    cells: Sequence[Cell], jobs: int, on_progress: Callable[[Progress], None] | None, done: int = 0
+) -> dict[str, str]:
+    """Run cells, each in a process of its own, and `jobs` of them at a time.
+
+    A cell that fails does not stop the others. `done` is how many cells of the table are done already.
+
+    Returns
+    -------
+    dict[str, str]
+        The reason of each failure, by the name of the cell.
+    """
+
+    def on_poll(state: State) -> None:
+        if on_progress is not None:
+            left = [cell for cell in cells if cell.name not in state.failures]
+            rounds = sum(cell.config.all_rounds for cell in left), sum(cell.rounds_done() for cell in left)
+            counts = done + len(cells), done + state.done, state.running, len(state.failures)
+            on_progress(Progress(*counts, *rounds))
+
+    return run_all(run_cell, {cell.name: cell for cell in cells}, jobs, on_poll)
 
 
 def run_cell(cell: Cell) -> None:
-    """Run it, from where it was left, and write its result."""
+    """Run a cell and write its result."""
     on_round = None
     if cell.tensorboard:
         from fda_flower.reporting.tensorboard import tensorboard_writer
 
         on_round = tensorboard_writer(cell.run_folder)
-    result = run_config(cell.config, output=cell.run_folder, resume=True, on_round=on_round)
-    group, row, column = cell.place
-    found = {
-        **{"group": group, "row": row, "column": column, "seed": cell.config.seed},
-        "rounds": cell.config.rounds,
-        "config": cell.fingerprint,
-        "summary": summarise(result.history),
-        "parameters": sum(a.size for a in result.model.values() if np.issubdtype(a.dtype, np.floating)),
-        "versions": versions(),
-        "machine": platform.machine(),
-        "history": result.history,
-    }
-    try:
-        write_atomically(cell.path, (json.dumps(found) + "\n").encode())
-    except OSError as error:
-        raise RunError(
-            f"the result '{cell.path}' cannot be written ({error}): make room, and run again"
-        ) from error
-
-
-def read_cell(path: Path) -> dict[str, Any]:
-    """A cell's result; a `ConfigError` if it is damaged."""
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if missing := NEEDED - found.keys():
-            raise ValueError(f"it has no '{min(missing)}'")
-    except (OSError, ValueError, AttributeError) as error:
-        raise ConfigError(f"the result '{path}' is damaged ({error}): delete it, and run again") from error
-    return found
+    result = run_config(
+        cell.config, engine=cell.engine, output=cell.run_folder, resume=cell.resume, on_round=on_round
+    )
+    if cell.result is not None:
+        write_cell(cell.result, cell.place, result)

@@ -1,6 +1,5 @@
 """Several methods and seeds on one federation, beside each other."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,22 +7,12 @@ from typing import Any
 
 from fda_flower.config import RunConfig
 from fda_flower.engines import ENGINES
-from fda_flower.errors import ConfigError, RunError, unknown
-from fda_flower.experiments.processes import State, run_all
-from fda_flower.experiments.run import run_config
+from fda_flower.errors import ConfigError, unknown
+from fda_flower.experiments.cell import Cell, Progress, run_cells
 from fda_flower.files import write_atomically
 from fda_flower.methods import METHODS
-from fda_flower.records import Record
-from fda_flower.reporting import Row, make_rows, plot_runs, save_figure, to_csv, to_markdown
-from fda_flower.strategies import RunFolder
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of a comparison, with the folder it writes to."""
-
-    config: RunConfig
-    path: Path
+from fda_flower.reporting import CellResult, Row, make_rows, plot_runs, save_figure, to_csv, to_markdown
+from fda_flower.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -101,12 +90,17 @@ def compare(
             "or choose another --output"
         )
     cells = [
-        Cell(_config(method, seed, methods, settings), folder / f"{method}-seed{seed}")
+        Cell(("", method, ""), _config(method, seed, methods, settings), folder, engine=engine, resume=resume)
         for seed in seeds
         for method in methods
     ]
-    failures = _run_cells(cells, engine, jobs, resume, on_progress)
-    done = [cell for cell in cells if cell.path.name not in failures]
+
+    def in_rounds(progress: Progress) -> None:
+        if on_progress is not None:
+            on_progress(progress.rounds_done, progress.rounds)
+
+    failures = run_cells(cells, jobs, in_rounds)
+    done = [cell for cell in cells if cell.name not in failures]
     rows = _write(folder, done) if done else []
     return Comparison(rows, failures, folder)
 
@@ -124,47 +118,15 @@ def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[st
     return RunConfig(**{**shared, "method": method, "seed": seed, "method_options": own})
 
 
-def _run_cells(
-    cells: Sequence[Cell],
-    engine: str,
-    jobs: int,
-    resume: bool,
-    on_progress: Callable[[int, int], None] | None,
-) -> dict[str, str]:
-    total = sum(cell.config.all_rounds for cell in cells)
-
-    def on_poll(_: State) -> None:
-        if on_progress is not None:
-            on_progress(sum(map(_rounds_done, cells)), total)
-
-    tasks = {cell.path.name: (cell, engine, resume) for cell in cells}
-    return run_all(_run_cell, tasks, jobs, on_poll)
-
-
-def _run_cell(task: tuple[Cell, str, bool]) -> None:
-    cell, engine, resume = task
-    run_config(cell.config, engine=engine, output=cell.path, resume=resume)
-
-
-def _rounds_done(cell: Cell) -> int:
-    path = cell.path / "rounds.jsonl"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
 def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
-    """The table and the picture, from the files of the cells that are done."""
-    histories: dict[str, list[list[Record]]] = {}
-    summaries: dict[str, list[dict[str, Any]]] = {}
+    """Write the table and the picture from the records of the cells that are done."""
+    runs: dict[str, list[CellResult]] = {}
     for cell in cells:
-        label = METHODS[cell.config.method].label
-        histories.setdefault(label, []).append(RunFolder(cell.path).read_rounds())
-        try:
-            summary = json.loads((cell.path / "summary.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunError(f"'{cell.path / 'summary.json'}' cannot be read: {error}") from error
-        summaries.setdefault(label, []).append(summary)
-    rows = make_rows(summaries)
+        result = CellResult(cell.place, cell.config.seed, RunFolder(cell.run_folder).read_rounds())
+        runs.setdefault(METHODS[cell.config.method].label, []).append(result)
+    rows = make_rows(runs)
     write_atomically(folder / "table.md", to_markdown(rows).encode())
     write_atomically(folder / "table.csv", to_csv(rows).encode())
+    histories = {label: [result.history for result in results] for label, results in runs.items()}
     save_figure(folder / "comparison.png", plot_runs(histories))
     return rows

@@ -9,6 +9,7 @@ from typing import Any
 
 from fda_flower.config import OPTION_FIELDS, RunConfig
 from fda_flower.errors import ConfigError
+from fda_flower.experiments.packaged import find_experiment
 from fda_flower.reporting import check_figures
 from fda_flower.reporting.results import Place
 
@@ -126,15 +127,20 @@ class Experiment:
             raise ConfigError(f"experiment '{self.name}', cell '{where}': {error}") from error
 
 
-def read_experiment(path: str | Path) -> Experiment:
+def read_experiment(file: str | Path) -> Experiment:
     """Read an experiment's file and check all of it.
+
+    Parameters
+    ----------
+    file : str or Path
+        A path, or the name of an experiment that comes with the package, such as ``"fashion_mnist_noise"``.
 
     Raises
     ------
     ConfigError
         If it cannot be read, or a key or value is wrong: it names the file, the key and the valid ones.
     """
-    path = Path(path)
+    path = find_experiment(file)
     try:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text)

@@ -2,28 +2,15 @@
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fda_flower.errors import ConfigError, unknown
-from fda_flower.experiments.cell import Cell, run_cell
+from fda_flower.experiments.cell import Cell, Progress, run_cells
+from fda_flower.experiments.cell_files import is_done
 from fda_flower.experiments.definition import Experiment
-from fda_flower.experiments.folder import check_free, claim
-from fda_flower.experiments.processes import State, run_all
+from fda_flower.experiments.folder import RESULTS, RUNS, check_free, claim
 from fda_flower.reporting.results import Place
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far an experiment is."""
-
-    cells: int
-    done: int
-    running: Sequence[str]
-    failed: int
-    rounds: int
-    rounds_done: int
 
 
 def run_experiment(
@@ -77,25 +64,17 @@ def run_experiment(
     folder = Path(output).absolute()
     changed = dict(settings or {})
     overrides = {**changed, **(machine or {}), **({} if rounds is None else {"rounds": rounds})}
+    folders = folder / RUNS, folder / RESULTS
     cells = [
-        Cell(place, experiment.config(place, seed, overrides), folder, tensorboard)
+        Cell(place, experiment.config(place, seed, overrides), *folders, tensorboard=tensorboard)
         for seed in (experiment.seeds if seeds is None else seeds)
         for place in _chosen(experiment, only)
     ]
     mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed))}
     check_free(folder, mark)
-    todo = {cell.name: cell for cell in cells if not cell.is_done()}
+    todo = [cell for cell in cells if not (cell.result and is_done(cell.result, cell.config))]
     claim(experiment, folder, mark)
-
-    def on_poll(state: State) -> None:
-        if on_progress is not None:
-            finished = len(cells) - len(todo) + state.done
-            left = [cell for cell in todo.values() if cell.name not in state.failures]
-            total = sum(cell.config.all_rounds for cell in left)
-            done = sum(min(cell.rounds_done(), cell.config.all_rounds) for cell in left)
-            on_progress(Progress(len(cells), finished, state.running, len(state.failures), total, done))
-
-    return run_all(run_cell, todo, jobs, on_poll)
+    return run_cells(todo, jobs, on_progress, len(cells) - len(todo))
 
 
 def _chosen(experiment: Experiment, only: Collection[str]) -> list[Place]:

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.errors import ConfigError
-from fda_flower.experiments.cell import read_cell
+from fda_flower.experiments.cell_files import read_cell
 from fda_flower.experiments.definition import Experiment, read_experiment
 from fda_flower.files import write_atomically
 from fda_flower.reporting.results import CellResult, Place, Results
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
+RESULTS, RUNS = "cells", "runs"
 
 
 def check_free(folder: Path, mark: Mapping[str, Any]) -> None:
@@ -39,7 +40,7 @@ def _read_mark(folder: Path) -> dict[str, Any] | None:
 def claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None:
     """Make the folder this experiment's."""
     try:
-        for name in ("cells", "runs"):
+        for name in (RESULTS, RUNS):
             (folder / name).mkdir(parents=True, exist_ok=True)
         write_atomically(folder / DEFINITION, experiment.text.encode())
         write_atomically(folder / MARK, (json.dumps(mark, indent=2) + "\n").encode())
@@ -63,7 +64,7 @@ def load_results(folder: str | Path) -> Results:
         )
     experiment = read_experiment(folder / DEFINITION)
     cells, rounds, short = [], [], []
-    for path in sorted((folder / "cells").glob("*.json")):
+    for path in sorted((folder / RESULTS).glob("*.json")):
         found = read_cell(path)
         place: Place = (found["group"], found["row"], found["column"])
         if place in experiment.places:
@@ -89,7 +90,10 @@ def load_results(folder: str | Path) -> Results:
         paper=experiment.paper,
         figures=experiment.figures,
         average=experiment.average,
-        cuts=[*_cuts(experiment, cells, short), *_changes(mark["settings"])],
+        cuts=[
+            *_cuts(experiment, cells, short),
+            *(f"{key.replace('_', '-')} is {value}" for key, value in mark["settings"].items()),
+        ],
     )
 
 
@@ -108,7 +112,3 @@ def _cuts(
     if len(cells) < places * seeds:
         cuts.append(f"{len(cells)} of {places * seeds} runs over {seeds} seeds")
     return cuts
-
-
-def _changes(settings: Mapping[str, Any]) -> list[str]:
-    return [f"{key.replace('_', '-')} is {value}" for key, value in settings.items()]

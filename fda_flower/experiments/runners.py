@@ -11,6 +11,7 @@ from flwr.serverapp.strategy import Result
 from fda_flower.client_app import make_client_app
 from fda_flower.config import RunConfig
 from fda_flower.deployment import run_deployed
+from fda_flower.devices import find_device
 from fda_flower.engines import ENGINES, Engine, Resources
 from fda_flower.errors import ConfigError
 from fda_flower.records import Record
@@ -36,7 +37,7 @@ class RunRequest:
 Runner = Callable[[RunRequest], RunOutput]
 
 
-def _on_this_machine(engine: Engine) -> Runner:
+def _on_this_machine(name: str, engine: Engine) -> Runner:
     def run_here(request: RunRequest) -> RunOutput:
         config = request.config
         if request.connection is not None:
@@ -44,9 +45,17 @@ def _on_this_machine(engine: Engine) -> Runner:
                 f"connection is '{request.connection}', but only the engine deploy has one: leave it out, or "
                 "choose --engine deploy"
             )
-        check_data(config)
+        if not engine.parallel:
+            _refuse_resources(
+                request,
+                f"engine {name} runs one client after the other: leave it out, or choose --engine ray",
+            )
         resources = Resources(config.threads, request.gpus_per_client, request.workers)
-        folder = None if request.output is None else make_folder(str(request.output), config, request.resume)
+        check_data(config)
+        folder = None
+        if request.output is not None:
+            device = find_device(config.device).type
+            folder = make_folder(str(request.output), config, request.resume, device)
         results: list[tuple[Result, list[Record]]] = []
 
         def server(grid: Grid) -> None:
@@ -56,30 +65,30 @@ def _on_this_machine(engine: Engine) -> Runner:
         ((result, history),) = results
         return history, {name: array.numpy() for name, array in result.arrays.items()}
 
-    run_here.__doc__ = engine.__doc__
     return run_here
 
 
 def _on_a_superlink(request: RunRequest) -> RunOutput:
-    """On the SuperLink of a connection, with real SuperNodes."""
     if request.connection is None:
         raise ConfigError(
             "engine deploy needs a connection: give --connection NAME, as in Flower's config.toml"
         )
     if request.output is None:
         raise ConfigError("engine deploy needs an output folder: give --output FOLDER")
-    for name, given in (("workers", request.workers), ("gpus-per-client", request.gpus_per_client or None)):
-        if given is not None:
-            raise ConfigError(
-                f"{name} is {given}, but with engine deploy a site has its machine: leave it out"
-            )
+    _refuse_resources(request, "with engine deploy a site has its machine: leave it out")
     return run_deployed(
         request.config, request.connection, request.output, resume=request.resume, on_round=request.on_round
     )
 
 
+def _refuse_resources(request: RunRequest, remedy: str) -> None:
+    for name, given in (("workers", request.workers), ("gpus-per-client", request.gpus_per_client or None)):
+        if given is not None:
+            raise ConfigError(f"{name} is {given}, but {remedy}")
+
+
 RUNNERS: dict[str, Runner] = {
-    **{name: _on_this_machine(engine) for name, engine in ENGINES.items()},
+    **{name: _on_this_machine(name, engine) for name, engine in ENGINES.items()},
     "deploy": _on_a_superlink,
 }
 """By the name of the engine."""

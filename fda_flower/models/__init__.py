@@ -1,17 +1,18 @@
-"""Networks by name."""
+"""Networks by name.
+
+They are named, not imported: torch is imported with the network that is built.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch import nn
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import unknown
-from fda_flower.models.convolutional import cnn, conv4, lenet
-from fda_flower.models.dense import logistic, mlp, sigmoid
-from fda_flower.models.resnet9 import resnet9
-from fda_flower.models.resnets import resnet18, resnet50
+from fda_flower.registry import Registry, resolve
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -22,32 +23,51 @@ class Model:
     ----------
     summary : str
         One line for ``fda list``.
-    build : callable
-        From the shape of a sample and the number of classes to the network; further keyword arguments
-        are its options.
+    build : str or callable
+        A function, or ``"module:function"``: from the shape of a sample and the number of classes to the
+        network; further keyword arguments are its options.
     """
 
     summary: str
-    build: Callable[..., nn.Module]
+    build: "str | Callable[..., nn.Module]"
+
+    @cached_property
+    def builder(self) -> "Callable[..., nn.Module]":
+        """The function `build`, imported on first use."""
+        builder: Callable[..., nn.Module] = resolve(self.build)
+        return builder
 
 
-MODELS: dict[str, Model] = {
-    "cnn": Model("two convolutions of 3x3 and two linear layers", cnn),
-    "lenet": Model("two convolutions of 5x5 and three linear layers, for 16x16 or more", lenet),
-    "conv4": Model("four convolutions of 3x3 with GroupNorm, and a linear layer", conv4),
-    "resnet9": Model("residual network of 9 layers, for 16x16 or more", resnet9),
-    "resnet18": Model("torchvision's, random or with weights=imagenet or a file; 32x32 or more", resnet18),
-    "resnet50": Model("torchvision's, random or with weights=imagenet or a file; 32x32 or more", resnet50),
-    "mlp": Model("one hidden layer of 64", mlp),
-    "logistic": Model("one linear layer", logistic),
-    "sigmoid": Model("one hidden layer of 100 with sigmoid", sigmoid),
-}
-"""The networks by name. A new one is a function and one line here."""
+def _ours(summary: str, build: str) -> Model:
+    return Model(summary, f"fda_flower.models.{build}")
+
+
+TORCHVISIONS = "torchvision's, random or with weights=imagenet or a file; 32x32 or more"
+
+MODELS: Registry[Model] = Registry(
+    "models",
+    Model,
+    {
+        "cnn": _ours("two convolutions of 3x3 and two linear layers", "convolutional:cnn"),
+        "lenet": _ours(
+            "two convolutions of 5x5 and three linear layers, for 16x16 or more", "convolutional:lenet"
+        ),
+        "conv4": _ours("four convolutions of 3x3 with GroupNorm, and a linear layer", "convolutional:conv4"),
+        "resnet9": _ours("residual network of 9 layers, for 16x16 or more", "resnet9:resnet9"),
+        "resnet18": _ours(TORCHVISIONS, "resnets:resnet18"),
+        "resnet50": _ours(TORCHVISIONS, "resnets:resnet50"),
+        "mlp": _ours("one hidden layer of 64", "dense:mlp"),
+        "logistic": _ours("one linear layer", "dense:logistic"),
+        "sigmoid": _ours("one hidden layer of 100 with sigmoid", "dense:sigmoid"),
+    },
+)
+"""The networks by name. A new one is a function and one line here; another package adds its own by an entry
+point ``fda_flower.models``."""
 
 
 def build_model(
     name: str, shape: tuple[int, ...], classes: int, seed: int, options: Mapping[str, Any] | None = None
-) -> nn.Module:
+) -> "nn.Module":
     """A network with weights drawn from a seed; the global random state stays as it was.
 
     Raises
@@ -55,11 +75,13 @@ def build_model(
     ConfigError
         If the name is unknown, or the network cannot take such samples.
     """
+    import torch
+
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(seed)
-        return MODELS[name].build(shape, classes, **(options or {}))
+        return MODELS[name].builder(shape, classes, **(options or {}))
 
 
 __all__ = ["MODELS", "Model", "build_model"]

@@ -12,7 +12,6 @@ from matplotlib.patches import Patch
 
 from fda_flower.aggregation.theory import predicted_best_rule
 from fda_flower.methods import METHODS
-from fda_flower.reporting.experiment_tables import known_scores
 from fda_flower.reporting.panels import PRINT, SIZE, add_legend, panels, set_categories
 from fda_flower.reporting.results import CellResult, Results
 
@@ -94,6 +93,6 @@ def find_best(results: Results, rows: Sequence[str], group: str, column: str) ->
     means = [
         (float(np.mean(values)), rule)
         for row in rows
-        if (rule := rule_of(row)) and (values := known_scores(results, (group, row, column), "last5"))
+        if (rule := rule_of(row)) and (values := results.scores((group, row, column), "last5"))
     ]
     return max(means, key=itemgetter(0), default=(0.0, None))[1]

@@ -15,9 +15,8 @@ from matplotlib.ticker import MaxNLocator
 from fda_flower.errors import unknown
 from fda_flower.records import Record
 from fda_flower.reporting.experiment_maps import plot_best_rule
-from fda_flower.reporting.experiment_tables import known_scores
 from fda_flower.reporting.panels import PRINT, add_legend, blank, panels, set_categories
-from fda_flower.reporting.plots import band, betas, estimated_sources, save_figure
+from fda_flower.reporting.plots import band, betas, color, estimated_sources, save_figure
 from fda_flower.reporting.results import Place, Results
 from fda_flower.reporting.summary import accuracies
 
@@ -36,9 +35,9 @@ def plot_columns(results: Results) -> Figure:
     for axis, group in zip(axes, results.groups, strict=True):
         axis.grid(alpha=0.3, linewidth=0.5)
         for i, row in enumerate(results.rows):
-            style: dict[str, Any] = {"color": _color("tab10", i), "marker": MARKERS[i % len(MARKERS)]}
+            style: dict[str, Any] = {"color": color("tab10", i), "marker": MARKERS[i % len(MARKERS)]}
             places = {x: (group, row, column) for column, x in positions.items()}
-            measured = {x: v for x, place in places.items() if (v := known_scores(results, place, "last5"))}
+            measured = {x: v for x, place in places.items() if (v := results.scores(place, "last5"))}
             printed = {x: results.paper[place] for x, place in places.items() if place in results.paper}
             if measured:
                 means = [np.mean(values) for values in measured.values()]
@@ -77,7 +76,7 @@ def plot_rounds(results: Results) -> Figure:
                     "linewidth": 1.1,
                 }
                 values = [accuracies(history) for history in histories]
-                band(axis, values, row, _color("tab10", i), **style)
+                band(axis, values, row, color("tab10", i), **style)
             shown += histories
         _finish_rounds(axis, shown)
     add_legend(figure, axes, results.rows)
@@ -99,7 +98,7 @@ def plot_betas(results: Results) -> Figure:
         for source in estimated_sources(histories):
             i = sources.index(source)
             style = {"linestyle": DASHES[i % len(DASHES)], "linewidth": 1.1}
-            band(axis, betas(histories, source), source, _color("Dark2", i), **style)
+            band(axis, betas(histories, source), source, color("Dark2", i), **style)
     _scale_betas(axes)
     for axis, place in zip(axes, places, strict=True):
         _finish_rounds(axis, _histories(results, place))
@@ -154,11 +153,6 @@ def _per_line(results: Results) -> int:
 
 def _histories(results: Results, place: Place) -> list[Sequence[Record]]:
     return [cell.history for cell in results.at(place)]
-
-
-def _color(name: str, i: int) -> Any:
-    colors = matplotlib.colormaps[name].colors  # type: ignore[attr-defined]
-    return colors[i % len(colors)]
 
 
 def _finish_rounds(axis: Axes, histories: Sequence[Sequence[Record]]) -> None:

@@ -1,13 +1,18 @@
 """The tables of an experiment: what was measured, beside what the paper prints."""
 
-import csv
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fda_flower.reporting.results import Place, Results
-from fda_flower.reporting.tables import mean_std
+from fda_flower.reporting.results import Results
+from fda_flower.reporting.tables import (
+    bold_if_top,
+    csv_table,
+    markdown_table,
+    mean_and_std,
+    mean_std,
+    top,
+)
 
 AVERAGE = "Avg"
 HEADER = (
@@ -19,17 +24,12 @@ Scores = Mapping[tuple[str, str], Sequence[float]]
 """By row and column: one value a seed."""
 
 
-def known_scores(results: Results, place: Place, key: str) -> list[float]:
-    """``last5`` or ``best`` of the seeds that have it, in percent."""
-    return [score for score in results.scores(place, key) if not np.isnan(score)]
-
-
 def to_markdown(results: Results) -> str:
     """For each group a table of ``last5`` beside the paper's values, and one of ``best``.
 
     The best mean of each column is bold; what a cut-down run left out is marked.
     """
-    counts = sorted({len(known_scores(results, place, "last5")) for place in _places(results)} - {0})
+    counts = sorted({len(results.scores(place, "last5")) for place in results.places} - {0})
     usual = max(counts, default=0)
     measured = f"{_describe(counts)}, {_number(results.rounds, 'round')}."
     parts = [
@@ -53,30 +53,21 @@ def to_markdown(results: Results) -> str:
 
 def to_csv(results: Results) -> str:
     """One line a place, numbers unrounded, empty where nothing is known."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(HEADER)
-    for place in _places(results):
-        last5, best = (known_scores(results, place, key) for key in ("last5", "best"))
+    lines = []
+    for place in results.places:
+        last5, best = (results.scores(place, key) for key in ("last5", "best"))
         rounds = max((len(cell.history) for cell in results.at(place)), default=None)
         paper = results.paper.get(place)
         difference = np.mean(last5) - paper if last5 and paper is not None else None
-        numbers = (*_mean_and_std(last5), *_mean_and_std(best), paper, difference)
-        writer.writerow([*place, len(last5), rounds, *numbers])
-    return buffer.getvalue()
-
-
-def _places(results: Results) -> Iterator[Place]:
-    for group in results.groups:
-        for row in results.rows:
-            for column in results.columns:
-                yield group, row, column
+        numbers = (*mean_and_std(last5), *mean_and_std(best), paper, difference)
+        lines.append([*place, len(last5), rounds, *numbers])
+    return csv_table(HEADER, lines)
 
 
 def _scores(results: Results, group: str, key: str) -> Scores:
     """Of each row and column, and of their average: over the seeds that have all columns."""
-    scores = {
-        (row, column): known_scores(results, (group, row, column), key)
+    scores: dict[tuple[str, str], Sequence[float]] = {
+        (row, column): results.scores((group, row, column), key)
         for row in results.rows
         for column in results.columns
     }
@@ -103,25 +94,21 @@ def _paper(results: Results, group: str) -> Mapping[tuple[str, str], float]:
 
 def _table(results: Results, scores: Scores, paper: Mapping[tuple[str, str], float], usual: int) -> str:
     columns = [*results.columns, *([AVERAGE] if results.average else [])]
-    means = {place: float(np.mean(values)) for place, values in scores.items() if values}
-    tops = {column: max(means.get((row, column), 0) for row in results.rows) for column in columns}
-    lines = [f"| {' | '.join([results.axis, *columns])} |", f"| --- |{' ---: |' * len(columns)}"]
-    for row in results.rows:
-        cells = [
-            _cell(scores[row, column], tops[column], paper.get((row, column)), usual) for column in columns
-        ]
-        lines.append(f"| {' | '.join([row, *cells])} |")
-    return "\n".join(lines)
+    tops = {column: top([scores[row, column] for row in results.rows]) for column in columns}
+    rows = [
+        [row, *(_cell(scores[row, c], tops[c], paper.get((row, c)), usual) for c in columns)]
+        for row in results.rows
+    ]
+    return markdown_table([results.axis, *columns], rows).rstrip()
 
 
-def _cell(values: Sequence[float], top: float, paper: float | None, usual: int) -> str:
+def _cell(values: Sequence[float], best: float, paper: float | None, usual: int) -> str:
     """``**71.0 (0.4, 3 seeds)**<br>paper 71.1, -0.1``; the seeds where there are fewer than usual."""
     text = mean_std(values)
     if values and len(values) != usual:
         seeds = _number(len(values), "seed")
         text = f"{text} ({seeds})" if len(values) == 1 else f"{text[:-1]}, {seeds})"
-    if values and np.mean(values) == top:
-        text = f"**{text}**"
+    text = bold_if_top(text, values, best)
     if paper is None:
         return text
     difference = f", {np.mean(values) - paper:+z.1f}" if values else ""
@@ -137,7 +124,3 @@ def _describe(counts: Sequence[int]) -> str:
 
 def _number(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _mean_and_std(values: Sequence[float]) -> tuple[object, object]:
-    return np.mean(values) if values else None, np.std(values, ddof=1) if len(values) > 1 else None

@@ -31,9 +31,16 @@ def plot_runs(runs: Runs) -> Figure:
     FigureCanvasAgg(figure)
     widths = [1.6] + [1.0] * len(estimated)
     axes = figure.subplots(1, panels, width_ratios=widths, squeeze=False)[0]
-    _plot_accuracy(axes[0], runs)
+    values = {
+        label: [[100 * record.get("accuracy", np.nan) for record in history] for history in histories]
+        for label, histories in runs.items()
+    }
+    _draw(axes[0], values, "tab10", ylabel="Target test accuracy (%)")
     for axis, label in zip(axes[1:], estimated, strict=True):
-        _plot_betas(axis, label, runs[label])
+        domains = estimated_sources(runs[label])
+        sources = {domain: betas(runs[label], domain) for domain in domains}
+        _draw(axis, sources, "Dark2", ylabel="β of the source", title=label)
+        axis.set_ylim(0, None)
     return figure
 
 
@@ -45,26 +52,19 @@ def save_figure(path: Path, figure: Figure, dpi: int = 150) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def _plot_accuracy(axis: Axes, runs: Runs) -> None:
-    colors = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
-    for i, (label, histories) in enumerate(runs.items()):
-        values = [[100 * r.get("accuracy", np.nan) for r in history] for history in histories]
-        band(axis, values, label, colors[i % len(colors)])
-    axis.set(xlabel="Round", ylabel="Target test accuracy (%)")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8, loc="best")
-
-
-def _plot_betas(axis: Axes, label: str, histories: Sequence[Sequence[Record]]) -> None:
-    colors = matplotlib.colormaps["Dark2"].colors  # type: ignore[attr-defined]
-    for i, domain in enumerate(estimated_sources(histories)):
-        band(axis, betas(histories, domain), domain, colors[i % len(colors)])
-    axis.set(xlabel="Round", ylabel="β of the source", title=label)
-    axis.set_ylim(0, None)
+def _draw(axis: Axes, curves: Mapping[str, Sequence[Sequence[float]]], colors: str, **labels: str) -> None:
+    for i, (label, values) in enumerate(curves.items()):
+        band(axis, values, label, color(colors, i))
+    axis.set(xlabel="Round", **labels)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
+
+
+def color(colors: str, i: int) -> Any:
+    """Return a colour of a qualitative colormap; they are repeated where there are too few."""
+    listed = matplotlib.colormaps[colors].colors  # type: ignore[attr-defined]
+    return listed[i % len(listed)]
 
 
 def estimated_sources(histories: Sequence[Sequence[Record]]) -> list[str]:

@@ -1,7 +1,8 @@
 """The results of an experiment, as tables and pictures take them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 
@@ -89,10 +90,20 @@ class Results:
     average: bool = False
     cuts: Sequence[str] = ()
 
+    @property
+    def places(self) -> list[Place]:
+        """Where cells stand, row by row."""
+        return list(product(self.groups, self.rows, self.columns))
+
     def at(self, place: Place) -> list[CellResult]:
         """The cells of a place, by seed."""
         return sorted((cell for cell in self.cells if cell.place == place), key=lambda cell: cell.seed)
 
     def scores(self, place: Place, key: str) -> tuple[float, ...]:
-        """``last5`` or ``best`` of each seed, in percent."""
-        return tuple(cell.score(key) for cell in self.at(place))
+        """``last5`` or ``best`` of the seeds that have it, in percent."""
+        return known_scores(self.at(place), key)
+
+
+def known_scores(cells: Iterable[CellResult], key: str) -> tuple[float, ...]:
+    """``last5`` or ``best`` of the cells that have it, in percent."""
+    return tuple(score for cell in cells if not np.isnan(score := cell.score(key)))

@@ -2,11 +2,12 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from fda_flower.reporting.results import CellResult, known_scores
 
 
 @dataclass(frozen=True)
@@ -38,48 +39,65 @@ def mean_std(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ({np.std(values, ddof=1):.1f})"
 
 
-def make_rows(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:
-    """Rows from the summaries of each method's runs, one a seed."""
+def mean_and_std(values: Sequence[float]) -> tuple[object, object]:
+    """Return both numbers unrounded; None for what is not known."""
+    return np.mean(values) if values else None, np.std(values, ddof=1) if len(values) > 1 else None
+
+
+def top(column: Iterable[Sequence[float]]) -> float:
+    """Return the best mean of a table's column; NaN if nothing is known."""
+    return float(max((np.mean(values) for values in column if values), default=np.nan))
+
+
+def bold_if_top(text: str, values: Sequence[float], best: float) -> str:
+    """Return a cell's text, bold if the mean of its values is the column's best."""
+    return f"**{text}**" if values and np.mean(values) == best else text
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown, with labels in the first column and numbers in the others."""
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (header, rule, *rows))
+
+
+def csv_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in CSV; None is left empty."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows((header, *rows))
+    return buffer.getvalue()
+
+
+def make_rows(runs: Mapping[str, Sequence[CellResult]]) -> list[Row]:
+    """Return a row for each method, from the results of its seeds."""
     return [
         Row(
             label,
-            tuple(s["last5"] for s in runs if s["last5"] is not None),
-            tuple(s["best"] for s in runs if s["best"] is not None),
-            max(s["rounds"] for s in runs),
+            known_scores(results, "last5"),
+            known_scores(results, "best"),
+            max(len(result.history) for result in results),
         )
-        for label, runs in summaries.items()
+        for label, results in runs.items()
     ]
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """A Markdown table; the best mean of each column is bold."""
-    tops = [max((np.mean(v) for v in column if v), default=np.nan) for column in _columns(rows)]
+    """Return a Markdown table; the best mean of each column is bold."""
+    best = top(row.last5 for row in rows), top(row.best for row in rows)
     lines = [
-        "| Method | last5 (%) | best (%) | seeds | rounds |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    for row in rows:
-        cells = [
-            f"**{cell}**" if values and np.mean(values) == top else cell
-            for cell, values, top in zip(row.cells, (row.last5, row.best), tops, strict=True)
+        [
+            row.label,
+            *map(bold_if_top, row.cells, (row.last5, row.best), best),
+            *(str(len(row.last5)), str(row.rounds)),
         ]
-        lines.append(f"| {row.label} | {' | '.join(cells)} | {len(row.last5)} | {row.rounds} |")
-    return "\n".join(lines) + "\n"
+        for row in rows
+    ]
+    return markdown_table(["Method", "last5 (%)", "best (%)", "seeds", "rounds"], lines)
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """The same table with its numbers apart."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["method", "last5", "last5_std", "best", "best_std", "seeds", "rounds"])
-    for row in rows:
-        numbers: list[object] = []
-        for values in (row.last5, row.best):
-            numbers.append(np.mean(values) if values else "")
-            numbers.append(np.std(values, ddof=1) if len(values) > 1 else "")
-        writer.writerow([row.label, *numbers, len(row.last5), row.rounds])
-    return buffer.getvalue()
-
-
-def _columns(rows: Sequence[Row]) -> tuple[list[tuple[float, ...]], list[tuple[float, ...]]]:
-    return [row.last5 for row in rows], [row.best for row in rows]
+    """Return the same table with its numbers apart."""
+    lines = [
+        [row.label, *mean_and_std(row.last5), *mean_and_std(row.best), len(row.last5), row.rounds]
+        for row in rows
+    ]
+    return csv_table(["method", "last5", "last5_std", "best", "best_std", "seeds", "rounds"], lines)

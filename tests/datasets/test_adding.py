@@ -1,42 +1,88 @@
-"""The data set that docs/adding.md adds by one file and one line works as it says."""
+"""What docs/adding.md adds works as it says: in a copy of this package, and in a package of its own."""
 
+import json
+import os
 import re
-import types
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
-import torch
+import pytest
+from installed import install
 
-from fda_flower import run
-from fda_flower.datasets import DATASETS, Dataset, load_federation
+import fda_flower
 
-PAGE = Path(__file__).parents[2] / "docs" / "adding.md"
+PAGE = (Path(__file__).parents[2] / "docs" / "adding.md").read_text(encoding="utf-8")
+FDA = "from fda_flower.cli import main; main()"
+SMALL = ["--dataset-option", "test_share=0.5", "--target-samples", "20%", "--rounds", "2", "--output", "out"]
 
 
-def test_the_example_runs(monkeypatch):
-    text = PAGE.read_text(encoding="utf-8")
-    (source,) = re.findall(r'```python\n("""scikit-learn.*?)```', text, re.DOTALL)
-    (line,) = re.findall(r'```python\n    ("tumours": .*?),\n```', text, re.DOTALL)
-    tumours = types.ModuleType("tumours")
-    exec(source, tumours.__dict__)
-    ((name, entry),) = eval("{" + line + "}", {"Dataset": Dataset, "tumours": tumours}).items()
-    monkeypatch.setitem(DATASETS, name, entry)
-    load_federation.cache_clear()
+def printed(language, start):
+    """The block of the page that starts so."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    (found,) = (block for block in blocks if block.startswith(start))
+    return found
 
-    result = run(
-        dataset=name,
-        dataset_options={"test_share": "0.5"},
-        target="small",
-        target_samples="20%",
-        model="logistic",
-        method="fedgp-auto",
-        rounds=3,
+
+FILE = printed("python", '"""scikit-learn')
+COMMAND = printed("sh", "fda run --dataset tumours").split()[1:]
+LINE = printed("python", '        "tumours"')
+DATASET = printed("python", "from fda_flower.datasets import Dataset")
+MODEL = printed("python", "from math import prod")
+ENTRY_POINTS = printed("toml", '[project.entry-points."fda_flower.datasets"]') + printed(
+    "toml", '[project.entry-points."fda_flower.models"]'
+)
+
+
+def fda(folder, *arguments):
+    """Run `fda` in a process of its own in which `folder` comes first."""
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, "-c", FDA, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
-    federation = load_federation(result.config.data)
-    assert list(federation.domains) == ["large", "small"]
-    assert federation.target == "small"
-    assert federation.shape == (30,)
-    assert len(federation.domains["small"].train) == 28
-    assert {len(domain.test) for domain in federation.domains.values()} == {142, 143}
-    assert torch.isfinite(federation.domains["small"].train.x).all()
-    assert result.accuracies[-1] > 50
+
+def check_run(done, folder, model):
+    assert done.returncode == 0, done.stderr
+    rounds = [json.loads(line) for line in (folder / "out" / "rounds.jsonl").read_text().splitlines()]
+    assert [record["held"] for record in rounds] == [None, None]
+    assert list(rounds[0]["sources"]) == ["large"]
+    assert rounds[0]["target"]["domain"] == "small"
+    assert rounds[0]["target"]["examples"] == 28, "20% of the 142 of the 284 samples that are trained on"
+    assert rounds[-1]["accuracy"] > 0.5
+    config = json.loads((folder / "out" / "config.json").read_text(encoding="utf-8"))["run"]
+    assert (config["model"], config["dataset_options"]) == (model, {"test_share": 0.5})
+
+
+def test_a_file_and_a_line_add_a_data_set(tmp_path):
+    ignored = shutil.ignore_patterns("__pycache__")
+    copy = shutil.copytree(Path(fda_flower.__file__).parent, tmp_path / "fda_flower", ignore=ignored)
+    (copy / "datasets" / "tumours.py").write_text(FILE, encoding="utf-8")
+    registry = copy / "datasets" / "registry.py"
+    before, digits, after = re.split(r'(?m)^( +"digits": .*\n)', registry.read_text(encoding="utf-8"))
+    registry.write_text(before + digits + LINE + after, encoding="utf-8")
+
+    check_run(fda(tmp_path, *COMMAND, *SMALL), tmp_path, "logistic")
+
+
+@pytest.fixture(scope="module")
+def clinics(tmp_path_factory):
+    """A folder in which the page's package is installed."""
+    modules = {"tumours": f"{FILE}\n\n{DATASET}", "networks": MODEL}
+    return install(tmp_path_factory.mktemp("clinics"), modules, ENTRY_POINTS)
+
+
+def test_a_package_adds_a_data_set_and_a_model(clinics):
+    check_run(fda(clinics, *COMMAND, *SMALL, "--model", "tiny"), clinics, "tiny")
+
+
+def test_the_names_of_a_package_are_listed(clinics):
+    shown = fda(clinics, "list").stdout
+    assert re.search(r"^  tumours +breast cancer by the size of tumours$", shown, re.MULTILINE)
+    assert re.search(r"^  tiny +one hidden layer of 8$", shown, re.MULTILINE)

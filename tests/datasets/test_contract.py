@@ -22,7 +22,7 @@ from fda_flower.datasets import (
     Dataset,
     DataSpec,
     Domain,
-    Federation,
+    FederatedDataset,
     Samples,
     Split,
     federation,
@@ -104,7 +104,7 @@ def part_of(dataset: Dataset, **options: Any) -> Callable[[Path | None, int], Sp
 
     def load_part(data_dir: Path | None, seed: int) -> Split:
         if not kept:
-            whole = dataset.load(data_dir, seed, **options)
+            whole = dataset.loader(data_dir, seed, **options)
             assert isinstance(whole, Split)
             first = torch.arange(2000)
             kept.append(Split(whole.train.take(first), whole.test.take(first[:800]), whole.classes))
@@ -115,7 +115,7 @@ def part_of(dataset: Dataset, **options: Any) -> Callable[[Path | None, int], Sp
 
 def part_of_folders(name: str, root: Path) -> Callable[[Path | None, int], Any]:
     """The first images of each class of image folders, linked to in a folder of the test's, or made there."""
-    load = DATASETS[name].load
+    load = DATASETS[name].loader
     assert isinstance(load, partial)
     for domain in DATASETS[name].domains or ():
         real = Path(DATA_DIR or "") / FILES[name] / domain if name in FILES else None
@@ -171,8 +171,10 @@ def _parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             if name in FILES and name in SHIFTED:
                 load: Callable[..., Any] = part_of(dataset, **OPTIONS.get(name, {}))
                 patch.setitem(DATASETS, name, replace(dataset, load=load))
-            elif getattr(dataset.load, "func", None) is folders.load and there(name):
-                patch.setitem(DATASETS, name, replace(dataset, load=part_of_folders(name, root)))
+            elif getattr(dataset.loader, "func", None) is folders.load and there(name):
+                patch.setitem(
+                    DATASETS, name, replace(dataset, load=part_of_folders(name, root), arguments=())
+                )
         for name, made in (("images", own_images(root / "own")), ("table", own_tables(root / "tables"))):
             patch.setitem(DATASETS, name, replace(DATASETS[name], load=made, domains=MADE_DOMAINS))
         patch.setitem(DATASETS, SPY, Dataset("made for a test", lambda data_dir, seed: spy_split()))
@@ -184,11 +186,11 @@ def spec_of(dataset: str, shift: str | None, **settings: Any) -> DataSpec:
     return DataSpec(dataset, shift, **{"target_samples": TARGET_SAMPLES, "data_dir": DATA_DIR, **settings})
 
 
-def load_spy(shift: str, **settings: Any) -> Federation:
+def load_spy(shift: str, **settings: Any) -> FederatedDataset:
     return load_federation(spec_of(SPY, shift, shift_options=PLAIN.get(shift, ()), **settings))
 
 
-def sets_of(federation: Federation) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
+def sets_of(federation: FederatedDataset) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
     return [
         (f"{name}/{part}", samples.x, samples.y)
         for name, domain in federation.domains.items()
@@ -196,7 +198,7 @@ def sets_of(federation: Federation) -> list[tuple[str, torch.Tensor, torch.Tenso
     ]
 
 
-def sources_of(federation: Federation) -> list[Domain]:
+def sources_of(federation: FederatedDataset) -> list[Domain]:
     return [domain for name, domain in federation.domains.items() if name != federation.target]
 
 
@@ -342,7 +344,7 @@ def test_another_seed_divides_all_of_an_own_domain_otherwise(dataset: str, shift
 
 def load_unshifted(dataset: str, seed: int = 0) -> list[Split]:
     """The data set's one division, or that of each of its domains."""
-    data = DATASETS[dataset].load(Path(DATA_DIR) if DATA_DIR else None, seed)
+    data = DATASETS[dataset].loader(Path(DATA_DIR) if DATA_DIR else None, seed)
     return [data] if isinstance(data, Split) else list(data.values())
 
 

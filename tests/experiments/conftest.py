@@ -1,11 +1,12 @@
 """What the tests of runs and comparisons share."""
 
 import importlib
+from typing import Any
 
 import pytest
 from in_process import run_all
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "model": "mlp",
     "target_samples": 16,
     "target_batch_size": 4,
@@ -37,7 +38,7 @@ def files_of():
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Comparisons whose cells run here, one after the other; the module of `compare` itself."""
-    module = importlib.import_module("fda_flower.experiments.compare")
+    """Cells that run here, one after the other; their module."""
+    module = importlib.import_module("fda_flower.experiments.cell")
     monkeypatch.setattr(module, "run_all", run_all)
     return module

@@ -241,13 +241,6 @@ def test_if_every_cell_fails_there_is_no_table(config, tmp_path, in_process, mon
     assert not list(tmp_path.rglob("table.*"))
 
 
-def test_a_summary_that_cannot_be_read_is_an_error_that_names_it(config, copy, in_process, monkeypatch):
-    monkeypatch.setattr(in_process, "run_config", lambda *args, **kwargs: None)
-    (copy / "fedgp-seed0" / "summary.json").write_text("{", encoding="utf-8")
-    with pytest.raises(RunError, match=r"fedgp-seed0/summary\.json' cannot be read"):
-        compare(METHODS, SEEDS, copy, resume=True, **config)
-
-
 @pytest.mark.parametrize(
     ("settings", "methods", "seeds", "jobs", "message"),
     [

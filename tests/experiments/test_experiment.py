@@ -5,12 +5,13 @@ import importlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from in_process import run_all
 
-from fda_flower import ConfigError, RunConfig, run, run_folder
+from fda_flower import ConfigError, RunConfig, files, run, run_folder
 from fda_flower.errors import RunError
 from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
 from fda_flower.reporting import summarise
@@ -53,7 +54,7 @@ NAMES = [
     for row in ("FedAvg", "Target_Only")
     for column in ("little", "much")
 ]
-ONE = {"only": ["FedAvg", "little"], "seeds": [0]}
+ONE: dict[str, Any] = {"only": ["FedAvg", "little"], "seeds": [0]}
 """Of all cells the first."""
 FIRST = NAMES[0]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -67,9 +68,9 @@ class CrashError(Exception):
 @pytest.fixture(autouse=True)
 def module(monkeypatch):
     """The module of cells, which run here, one after the other."""
-    experiment = importlib.import_module("fda_flower.experiments.experiment")
-    monkeypatch.setattr(experiment, "run_all", run_all)
-    return importlib.import_module("fda_flower.experiments.cell")
+    cell = importlib.import_module("fda_flower.experiments.cell")
+    monkeypatch.setattr(cell, "run_all", run_all)
+    return cell
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +146,12 @@ def test_every_row_column_and_seed_is_a_cell(experiment, tmp_path, trained):
 
 
 def test_a_cells_result_is_that_of_the_run_alone(experiment, tmp_path):
-    settings = {"model": "mlp", "shift": "noise", "shift_options": {"std": 0.1}, "batch_size": 64}
+    settings: dict[str, Any] = {
+        "model": "mlp",
+        "shift": "noise",
+        "shift_options": {"std": 0.1},
+        "batch_size": 64,
+    }
     settings |= {"target_samples": 16, "method": "fedavg", "seed": 0}
     expected = run(**settings, rounds=4)
     assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
@@ -468,20 +474,21 @@ def test_a_result_that_cannot_be_written_fails_its_cell_and_can_be_written_later
     experiment, tmp_path, module, monkeypatch, trained
 ):
     run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    write = module.write_atomically
+    files = importlib.import_module("fda_flower.experiments.cell_files")
+    write = files.write_atomically
 
     def full(path, data):
         if path.parent.name == "cells":
             raise NO_ROOM
         write(path, data)
 
-    monkeypatch.setattr(module, "write_atomically", full)
+    monkeypatch.setattr(files, "write_atomically", full)
     failures = run_experiment(experiment, tmp_path / "out", rounds=1, only=["little"], seeds=[0])
     (reason,) = failures.values()
     path = tmp_path / "out" / "cells" / "Target_Only-little-seed0.json"
     assert reason == f"the result '{path}' cannot be written ({NO_ROOM}): make room, and run again"
     assert [one.place for one in load_results(tmp_path / "out").cells] == [("", "FedAvg", "little")]
-    monkeypatch.setattr(module, "write_atomically", write)
+    monkeypatch.setattr(files, "write_atomically", write)
     trained.clear()
     assert run_experiment(experiment, tmp_path / "out", rounds=1, only=["little"], seeds=[0]) == {}
     assert trained == [], "its rounds were kept"
@@ -492,12 +499,12 @@ def test_a_round_that_cannot_be_written_fails_its_cell_which_goes_on_to_the_same
     experiment, tmp_path, monkeypatch
 ):
     run_experiment(experiment, tmp_path / "whole", **ONE)
-    write, checkpoints = run_folder.write_atomically, []
+    write, checkpoints = files.write_atomically, []
 
     def full(path, data):
         if path.name == "checkpoint":
             checkpoints.append(path)
-            if len(checkpoints) == 3:
+            if len(checkpoints) == 4:  # The first is of the model that the run begins with.
                 raise NO_ROOM
         write(path, data)
 

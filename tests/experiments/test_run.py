@@ -177,6 +177,19 @@ def test_config_json_tells_the_settings_the_strategy_and_the_versions(six_rounds
     assert all(config["versions"].values())
 
 
+def test_config_json_has_all_settings_with_what_their_defaults_were(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    given = {**small, "rounds": 1, "device": "auto", "data_dir": "data"}
+    result = run(**given, output=tmp_path / "run")
+    settings = strict((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))["settings"]
+    assert list(settings) == list(RunConfig.__dataclass_fields__)
+    resolved = {"target": "target", "shift": "rotate", "device": "cpu", "data_dir": str(tmp_path / "data")}
+    assert {**given, **resolved}.items() <= settings.items()
+    assert RunConfig(**settings).fingerprint() == result.config.fingerprint()
+    assert RunConfig(**settings).settings() == settings
+
+
 def test_rounds_jsonl_has_a_line_a_round_with_all_that_is_known_of_it(six_rounds):
     lines = lines_of(six_rounds.path)
     assert [line["round"] for line in lines] == [1, 2, 3, 4, 5, 6]
@@ -300,9 +313,9 @@ def test_a_run_that_crashed_after_a_round_goes_on_from_it(small, six_rounds, tmp
 def test_a_run_that_crashed_while_it_wrote_a_checkpoint_does_the_round_again(
     small, six_rounds, tmp_path, monkeypatch
 ):
-    from fda_flower import run_folder
+    from fda_flower import files, run_folder
 
-    write = run_folder.write_atomically
+    write = files.write_atomically
 
     def crash(path, data):
         if (
@@ -460,8 +473,8 @@ def test_arrays_without_a_header_are_no_checkpoint(small, copy):
 
 
 def test_a_checkpoint_of_another_run_is_refused(small, copy, tmp_path):
-    other = run(**small, seed=5, rounds=1, output=tmp_path / "other")
-    shutil.copy(other.path / "checkpoint", copy / "checkpoint")
+    run(**small, seed=5, rounds=1, output=tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "checkpoint", copy / "checkpoint")
     with pytest.raises(ConfigError, match=r"checkpoint' is of another run \(seed: 5 there, 0 asked for\)"):
         run(**small, rounds=6, output=copy, resume=True)
 
@@ -481,8 +494,14 @@ def test_rounds_whose_checkpoint_is_missing_are_not_overwritten(small, copy):
     ("settings", "message"),
     [
         ({"engine": "spark"}, "unknown engine 'spark': choose one of deploy, local, ray"),
-        ({"gpus_per_client": -1}, "gpus-per-client is -1"),
-        ({"workers": 0}, "workers is 0"),
+        (
+            {"gpus_per_client": 0.5},
+            "gpus-per-client is 0.5, but engine local runs one client after the other",
+        ),
+        ({"workers": 2}, "workers is 2, but engine local runs one client after the other"),
+        ({"engine": "ray", "gpus_per_client": -1}, "gpus-per-client is -1"),
+        ({"engine": "ray", "workers": 0}, "workers is 0"),
+        ({"seed": -1}, "seed is -1"),
         ({"dataset": "nope"}, "unknown data set 'nope': choose one of"),
         ({"shift": "nope"}, "unknown shift 'nope'"),
         ({"shift_options": {"size": 1}}, "unknown option 'size' of shift 'rotate'"),

@@ -1,14 +1,18 @@
 import csv
 import io
 import math
+from typing import Any
 
 import pytest
 
-from fda_flower.reporting import Row, make_rows, mean_std, to_csv, to_markdown
+from fda_flower.reporting import CellResult, Row, make_rows, mean_std, to_csv, to_markdown
 
 
-def summary(last5, best, rounds=30):
-    return {"last5": last5, "best": best, "rounds": rounds}
+def results_of(runs):
+    return {
+        label: [CellResult(("", label, ""), seed, history) for seed, history in enumerate(histories)]
+        for label, histories in runs.items()
+    }
 
 
 @pytest.fixture
@@ -40,22 +44,25 @@ def test_cells_of_a_row_are_last5_and_best():
     assert Row("FedGP", (76.0, 78.0), (80.0, 80.0), 30).cells == ("77.0 (1.4)", "80.0 (0.0)")
 
 
-def test_make_rows_has_a_row_a_method_and_a_value_a_seed():
-    rows = make_rows(
-        {
-            "FedAvg": [summary(10.0, 20.0), summary(30.0, 40.0)],
-            "FedGP": [summary(50.0, 60.0, 12)],
-        }
-    )
-    assert rows == [
-        Row("FedAvg", (10.0, 30.0), (20.0, 40.0), 30),
-        Row("FedGP", (50.0,), (60.0,), 12),
+def about(*values: float) -> Any:
+    return pytest.approx(values)
+
+
+def test_make_rows_has_a_row_a_method_and_a_value_a_seed(history):
+    runs = {
+        "FedAvg": [history(0.1, 0.2), history(0.3, 0.3)],
+        "FedGP": [history(0.5, 0.6, 0.4)],
+    }
+    assert make_rows(results_of(runs)) == [
+        Row("FedAvg", about(15.0, 30.0), about(20.0, 30.0), 2),
+        Row("FedGP", about(50.0), about(60.0), 3),
     ]
 
 
-def test_make_rows_leaves_out_runs_that_never_evaluated():
-    (row,) = make_rows({"FedAvg": [summary(None, None, 3), summary(None, 40.0, 5), summary(1.0, 2.0, 4)]})
-    assert row == Row("FedAvg", (1.0,), (40.0, 2.0), 5)
+def test_make_rows_leaves_out_runs_that_never_evaluated(history):
+    never, sometimes = history(None, None, None, None, None, None), history(0.4, *[None] * 5)
+    (row,) = make_rows(results_of({"FedAvg": [never, sometimes, history(0.01)]}))
+    assert row == Row("FedAvg", about(1.0), about(40.0, 1.0), 6)
 
 
 def test_make_rows_of_nothing_is_nothing():

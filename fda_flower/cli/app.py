@@ -1,0 +1,74 @@
+"""All commands together."""
+
+from typing import Annotated
+
+import typer
+
+import fda_flower.cli.deploy
+import fda_flower.cli.runs
+import fda_flower.cli.tables
+from fda_flower.cli.console import console, say
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Federated domain adaptation on Flower: a target with few labels learns from shifted sources."
+    "\n\nExample: `fda compare --dataset digits --shift rotate --seeds 3`",
+)
+app.command(
+    epilog="Example: `fda run --dataset digits --shift rotate --method fedgp-auto --rounds 30 --seed 0`"
+)(fda_flower.cli.runs.run)
+app.command(epilog="Example: `fda compare --methods fedavg,target-only,fedgp-auto --seeds 3 --rounds 30`")(
+    fda_flower.cli.runs.compare
+)
+app.command(epilog="Example: `fda experiment experiments/fashion_mnist_noise.toml --only 0.4 --seeds 1`")(
+    fda_flower.cli.tables.experiment
+)
+app.command(epilog="Example: `fda report runs/fashion_mnist_noise`")(fda_flower.cli.tables.report)
+app.add_typer(fda_flower.cli.deploy.app, name="deploy")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        say(f"fda-flower {version('fda-flower')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Take the options that come before a command."""
+
+
+@app.command("list", epilog="Example: `fda list`")
+def list_names() -> None:
+    """Show the methods, data sets, shifts and models, with a line each."""
+    from fda_flower.datasets.partitions import PARTITIONS
+    from fda_flower.datasets.registry import DATASETS
+    from fda_flower.datasets.shifts import SHIFTS, summary
+    from fda_flower.engines import ENGINES
+    from fda_flower.methods import METHODS
+    from fda_flower.models import MODELS
+
+    kinds = {
+        "Methods": {name: f"{method.label}: {method.summary}" for name, method in METHODS.items()},
+        "Data sets": {name: dataset.summary for name, dataset in DATASETS.items()},
+        "Shifts": {name: summary(shift) for name, shift in SHIFTS.items()},
+        "Partitions": {name: summary(partition) for name, partition in PARTITIONS.items()},
+        "Models": {name: model.summary for name, model in MODELS.items()},
+        "Engines": {
+            **{name: engine.summary for name, engine in ENGINES.items()},
+            "deploy": "on the SuperLink of a connection, with real SuperNodes",
+        },
+    }
+    for kind, names in kinds.items():
+        console.print(f"[bold]{kind}[/bold]")
+        for name, text in names.items():
+            say(f"  {name:<16} {text}")

@@ -1,0 +1,68 @@
+"""The results of an experiment's cells: a JSON file each."""
+
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fda_flower.config import RunConfig
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.experiments.run import RunResult
+from fda_flower.files import write_atomically
+from fda_flower.reporting.results import Place
+from fda_flower.server_app import versions
+
+NEEDED = {"config", "history", "group", "row", "column", "seed", "rounds", "parameters"}
+"""Keys of a cell's result that are read."""
+
+
+def write_cell(path: Path, place: Place, result: RunResult) -> None:
+    """Write a cell's configuration, records, timing and versions."""
+    group, row, column = place
+    found = {
+        **{"group": group, "row": row, "column": column, "seed": result.config.seed},
+        "rounds": result.config.rounds,
+        "config": _fingerprint(result.config),
+        "summary": result.summary,
+        "parameters": sum(a.size for a in result.model.values() if np.issubdtype(a.dtype, np.floating)),
+        "versions": versions(),
+        "machine": platform.machine(),
+        "history": result.history,
+    }
+    try:
+        write_atomically(path, (json.dumps(found) + "\n").encode())
+    except OSError as error:
+        raise RunError(
+            f"the result '{path}' cannot be written ({error}): make room, and run again"
+        ) from error
+
+
+def read_cell(path: Path) -> dict[str, Any]:
+    """Read a cell's result; a `ConfigError` if it is damaged."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if missing := NEEDED - found.keys():
+            raise ValueError(f"it has no '{min(missing)}'")
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(f"the result '{path}' is damaged ({error}): delete it, and run again") from error
+    return found
+
+
+def is_done(path: Path, config: RunConfig) -> bool:
+    """Whether a cell's result is there, with as many rounds; a `ConfigError` if it is of another run."""
+    if not path.exists():
+        return False
+    found, ours = read_cell(path), _fingerprint(config)
+    theirs = found["config"]
+    if theirs != ours:
+        keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
+        differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)
+        raise ConfigError(f"'{path}' is of another configuration ({differences}): choose another --output")
+    return len(found["history"]) >= config.all_rounds
+
+
+def _fingerprint(config: RunConfig) -> dict[str, Any]:
+    fingerprint: dict[str, Any] = json.loads(json.dumps(config.fingerprint()))
+    return fingerprint

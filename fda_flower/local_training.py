@@ -1,0 +1,67 @@
+"""How a client trains in a round: settings, checked without loading torch."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fda_flower.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
+def _adam(parameters: Any, lr: float) -> "Optimizer":
+    import torch
+
+    return torch.optim.Adam(parameters, lr=lr, fused=True)
+
+
+def _sgd(parameters: Any, lr: float) -> "Optimizer":
+    import torch
+
+    return torch.optim.SGD(parameters, lr=lr)
+
+
+OPTIMIZERS: dict[str, Callable[..., "Optimizer"]] = {"adam": _adam, "sgd": _sgd}
+"""The optimizers by name: functions of the parameters and the learning rate."""
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains in a round; the optimizer starts afresh in each.
+
+    Attributes
+    ----------
+    learning_rate : float
+        ``η``.
+    batch_size : int
+        Samples in a step.
+    epochs : int
+        Passes over the client's samples in a round.
+    optimizer : str
+        A name of `OPTIMIZERS`.
+
+    Raises
+    ------
+    ConfigError
+        If the optimizer is unknown or a number cannot work.
+    """
+
+    learning_rate: float
+    batch_size: int
+    epochs: int = 1
+    optimizer: str = "adam"
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown("optimizer", self.optimizer, OPTIMIZERS)
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"the learning rate is {self.learning_rate}, it must be a number above 0")
+        for name, value in (("batch size", self.batch_size), ("number of epochs", self.epochs)):
+            if value < 1:
+                raise ConfigError(f"the {name} is {value}, it must be at least 1")
+
+    def steps(self, examples: int) -> int:
+        """``K``, the optimizer steps of a round with so many examples."""
+        return self.epochs * -(-examples // self.batch_size)

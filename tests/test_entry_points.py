@@ -1,0 +1,99 @@
+"""Entry points of other packages: what a mistake in one says, and what none can do."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+from installed import install
+
+from fda_flower import ConfigError
+from fda_flower.datasets import DATASETS, Dataset
+from fda_flower.models import MODELS, Model
+from fda_flower.registry import Registry
+
+OURS = {"datasets": (Dataset, dict(DATASETS)), "models": (Model, dict(MODELS))}
+"""By group the kind of an entry, and the entries of this package, read before others are installed."""
+
+SOURCE = """
+from fda_flower.datasets import Dataset
+
+ENTRY = Dataset("made for a test", "others:load")
+BROKEN = Dataset("made for a test", "others:laod")
+NUMBER = 3
+
+
+def load(data_dir, seed): ...
+"""
+
+
+@pytest.fixture
+def add(tmp_path, monkeypatch):
+    """Install a package `others` that names a data set or a model by an entry point."""
+
+    def add(group, name, value):
+        entry_points = f'[project.entry-points."fda_flower.{group}"]\n{name} = "{value}"\n'
+        install(tmp_path, {"__init__": SOURCE}, entry_points, name="others")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "others", raising=False)
+        importlib.invalidate_caches()
+        return Registry(group, *OURS[group])
+
+    return add
+
+
+def test_an_entry_point_is_loaded_on_first_use(add):
+    registry = add("datasets", "mine", "others:ENTRY")
+    assert "mine" in registry
+    assert list(registry) == [*DATASETS, "mine"]
+    assert "others" not in sys.modules
+    assert registry["mine"].summary == "made for a test"
+    assert registry["mine"].loader.func is sys.modules["others"].load
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "message"),
+    [
+        ("datasets", "nowhere:ENTRY", "No module named 'nowhere'"),
+        ("models", "others:NOTHING", "has no attribute 'NOTHING'"),
+        ("datasets", "others:NUMBER", "is no Dataset: let the entry point name a fda_flower.datasets"),
+        ("models", "others:ENTRY", "is no Model: let the entry point name a fda_flower.models.Model"),
+    ],
+)
+def test_one_of_no_use_is_an_error_that_names_it(add, group, value, message):
+    registry = add(group, "mine", value)
+    with pytest.raises(ConfigError) as caught:
+        _ = registry["mine"]
+    for words in (f"'mine' of fda_flower.{group}", value, message):
+        assert words in str(caught.value)
+
+
+def test_a_reference_to_nothing_is_an_error_that_names_it(add):
+    registry = add("datasets", "mine", "others:BROKEN")
+    with pytest.raises(ConfigError, match=r"'others:laod' cannot be loaded: AttributeError"):
+        _ = registry["mine"].loader
+
+
+def test_one_does_not_take_the_place_of_a_name_of_ours(add):
+    registry = add("datasets", "digits", "others:ENTRY")
+    assert registry["digits"] is DATASETS["digits"]
+    assert list(registry) == list(DATASETS)
+
+
+def test_a_command_says_it_in_one_line(add, tmp_path):
+    add("models", "mine", "others:NOTHING")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from fda_flower.cli import main; main()"
+    command = [sys.executable, "-c", code, "run", "--model", "mine"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: 'mine' of fda_flower.models cannot be loaded from others:NOTHING")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_entry_can_be_set_and_taken_away_in_a_process():
+    registry = Registry("datasets", Dataset, {})
+    registry["mine"] = entry = Dataset("made for a test", print)
+    assert registry["mine"] is entry
+    assert len(registry) == 1
+    del registry["mine"]
+    assert "mine" not in registry

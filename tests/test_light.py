@@ -1,0 +1,140 @@
+"""What an import and a command load, in a process of their own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {"torch", "flwr", "numpy", "sklearn", "matplotlib", "psutil", "ray", "PIL", "torchvision"}
+
+REPORT = "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})), file=sys.stderr)"
+
+
+def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder, timeout=120
+    )
+
+
+def called(arguments: list[str], folder: Path, before: str = "") -> subprocess.CompletedProcess[str]:
+    """Call `fda`; the last line of its standard error is the list of packages that it loaded."""
+    code = f"""
+import json, sys
+{before}
+sys.argv = ["fda", *{arguments!r}]
+try:
+    from fda_flower.cli import main
+    main()
+finally:
+    {REPORT}
+"""
+    return run(code, folder)
+
+
+def loaded(done: subprocess.CompletedProcess[str]) -> set[str]:
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--help"], 0, "fda compare --dataset digits"),
+        (["run", "--help"], 0, "--learning-rate-factor"),
+        (["deploy", "--help"], 0, "rehearse"),
+        (["list"], 0, "terra-incognita"),
+        (["--version"], 0, "fda-flower 0."),
+        (["run", "--method", "nope"], 2, "unknown method 'nope'"),
+        (["run", "--dataset", "nope"], 2, "unknown data set 'nope'"),
+        (["run", "--model", "nope"], 2, "unknown model 'nope'"),
+        (["run", "--shift", "nope"], 2, "unknown shift 'nope'"),
+        (["run", "--partition", "nope"], 2, "unknown partition 'nope'"),
+        (["run", "--optimizer", "nope"], 2, "unknown optimizer 'nope'"),
+        (["run", "--rounds", "0"], 2, "rounds is 0"),
+        (["run", "--learning-rate", "-1"], 2, "the learning rate is -1.0"),
+        (["run", "--rounds", "many"], 2, "'many' is not a valid int"),
+        (["run", "--config", "nowhere.json"], 2, "'nowhere.json' holds no settings"),
+        (["deploy", "rehearse", "--output", "x", "--method", "nope"], 2, "unknown method 'nope'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_command_that_runs_nothing_loads_nothing_heavy(
+    arguments: list[str], code: int, says: str, tmp_path: Path
+) -> None:
+    done = called(arguments, tmp_path)
+    assert done.returncode == code
+    assert says in done.stdout + done.stderr
+    assert not loaded(done) & HEAVY
+
+
+@pytest.mark.parametrize(
+    ("module", "without"),
+    [
+        ("fda_flower", HEAVY | {"typer", "rich"}),
+        ("fda_flower.methods", HEAVY),
+        ("fda_flower.config", HEAVY),
+        ("fda_flower.strategies", HEAVY - {"flwr", "numpy"}),
+        ("fda_flower.aggregation", HEAVY - {"numpy"}),
+    ],
+)
+def test_an_import_loads_only_what_it_needs(module: str, without: set[str], tmp_path: Path) -> None:
+    done = run(f"import json, sys, {module}; {REPORT}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not loaded(done) & without
+
+
+def test_the_names_of_the_package_are_there_when_they_are_used(tmp_path: Path) -> None:
+    code = """
+import fda_flower
+assert set(fda_flower.__all__) <= set(dir(fda_flower))
+assert fda_flower.RunConfig().dataset == "digits"
+assert callable(fda_flower.run) and callable(fda_flower.compare)
+assert not hasattr(fda_flower, "walk")
+"""
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "arguments", "says"),
+    [
+        ("torch", ["run"], "fda run needs torch, which is not installed: pip install 'fda-flower[torch]'"),
+        (
+            "sklearn",
+            ["run"],
+            "fda run needs sklearn, which is not installed: pip install 'fda-flower[torch]'",
+        ),
+        (
+            "matplotlib",
+            ["compare"],
+            "fda compare needs matplotlib, which is not installed: pip install 'fda-flower[cli]'",
+        ),
+        ("typer", ["--help"], "fda needs typer, which is not installed: pip install 'fda-flower[cli]'"),
+        ("rich", ["list"], "fda list needs rich, which is not installed: pip install 'fda-flower[cli]'"),
+        (
+            "ray",
+            ["run", "--engine", "ray", "--model", "mlp"],
+            "fda run needs ray, which is not installed: pip install 'fda-flower[simulation]'",
+        ),
+        (
+            "cryptography",
+            ["deploy", "key", "target", "--output", "keys"],
+            "fda deploy key needs cryptography, which is not installed: pip install 'fda-flower[deploy]'",
+        ),
+    ],
+)
+def test_a_command_whose_extra_is_missing_says_what_to_install(
+    package: str, arguments: list[str], says: str, tmp_path: Path
+) -> None:
+    done = called(arguments, tmp_path, before=f"sys.modules[{package!r}] = None")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[:-1] == [f"Error: {says}"]
+    assert done.stdout.strip() == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_that_is_no_extra_of_ours_is_an_error_with_its_traceback(tmp_path: Path) -> None:
+    done = called(["run"], tmp_path, before="sys.modules['flwr'] = None")
+    assert done.returncode == 1
+    assert "ModuleNotFoundError" in done.stderr

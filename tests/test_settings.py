@@ -1,0 +1,141 @@
+"""A setting is declared once: what follows from the declarations is what is written down elsewhere."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fda_flower import ConfigError, RunConfig
+from fda_flower.config import OPTION_FIELDS, SETTINGS
+from fda_flower.settings import (
+    Options,
+    as_flower,
+    flower_table,
+    markdown_table,
+    setting,
+    settings_of,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Small:
+    """Settings of each kind."""
+
+    name: str = setting("First", "a", "A name.")
+    name_options: Options = setting("First", (), "Option of it.")  # noqa: RUF009
+    count: int | None = setting("Second", None, "A number.", shown="any", flag="number", at_least=2)
+    wait: float = setting("Second", 1.5, "A time.", seconds=True, defines_run=False)
+
+
+NAME, NAME_OPTIONS, COUNT, WAIT = settings_of(Small)
+
+
+def test_a_declaration_tells_names_kinds_and_the_default() -> None:
+    assert [each.name for each in settings_of(Small)] == ["name", "name_options", "count", "wait"]
+    assert [each.key for each in settings_of(Small)] == ["name", "name-options", "count", "wait"]
+    assert [each.option for each in settings_of(Small)] == ["--name", "--name-option", "--number", "--wait"]
+    assert [each.has_options for each in settings_of(Small)] == [False, True, False, False]
+    assert [each.optional for each in settings_of(Small)] == [False, False, True, False]
+    assert [each.plain for each in settings_of(Small)] == [True, False, True, True]
+    assert Small() == Small("a", (), None, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("each", "value", "says"),
+    [
+        (COUNT, 1, "count or number is 1, it must be at least 2"),
+        (WAIT, 0.0, "wait is 0 seconds, it must be above 0"),
+        (WAIT, float("nan"), "wait is nan seconds"),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused(each: Any, value: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        each.check(value)
+
+
+@pytest.mark.parametrize(("each", "value"), [(COUNT, 2), (WAIT, 0.1), (NAME, "b")])
+def test_a_value_within_bounds_is_taken(each: Any, value: Any) -> None:
+    each.check(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (None, ""),
+        ((), ""),
+        (3, 3),
+        (True, True),
+        ((0.1, 0.2), "0.1,0.2"),
+        ((("a", 1), ("b", "c d")), "a=1 b=c d"),
+    ],
+)
+def test_how_a_value_is_written_for_flower(value: Any, written: Any) -> None:
+    assert as_flower(value) == written
+
+
+def test_the_tables_of_settings() -> None:
+    assert flower_table(settings_of(Small)) == (
+        'name = "a"\nname-options = ""\ncount = ""\nwait = 1.5\noutput = ""\nresume = false\n'
+    )
+    assert markdown_table(settings_of(Small)).splitlines()[2:] == [
+        "| **First** |  |  |  |  |",
+        "| `--name` | `name` | `a` | A name. | yes |",
+        "| `--name-option` | `name-options` |  | Option of it. | yes |",
+        "| **Second** |  |  |  |  |",
+        "| `--number` | `count` | any | A number. | yes |",
+        "| `--wait` | `wait` | `1.5` | A time. | no |",
+    ]
+
+
+def flower_config() -> Mapping[str, Any]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    config: Mapping[str, Any] = project["tool"]["flwr"]["app"]["config"]
+    return config
+
+
+def test_the_apps_configuration_is_generated() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\[tool\.flwr\.app\.config\]\n((?:.+\n)*)", text, re.MULTILINE)
+    assert table == flower_table(SETTINGS)
+
+
+def test_flwr_run_runs_what_fda_run_runs() -> None:
+    assert RunConfig.from_flower(flower_config()) == RunConfig()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "shift"), [("colored-mnist", "color"), ("cifar-10", "noise"), ("heart", None)]
+)
+def test_flwr_run_takes_the_shift_of_the_data_set(dataset: str, shift: str | None) -> None:
+    config = RunConfig.from_flower({**flower_config(), "dataset": dataset})
+    assert config.shift == shift
+    assert config == RunConfig(dataset=dataset)
+
+
+def test_the_guides_table_is_generated() -> None:
+    guide = (ROOT / "docs" / "user-guide.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"<!-- settings: begin -->\n(.*)<!-- settings: end -->", guide, re.DOTALL)
+    assert table == markdown_table(SETTINGS)
+
+
+def test_the_line_that_prints_the_apps_configuration_is_right(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (code,) = re.findall(r'^# python -c "(.*)"$', text, re.MULTILINE)
+    exec(code, {})
+    assert capsys.readouterr().out.strip() == flower_table(SETTINGS).strip()
+
+
+def test_every_setting_is_declared_with_a_group_and_a_sentence() -> None:
+    assert [each.name for each in SETTINGS] == list(RunConfig.__dataclass_fields__)
+    for each in SETTINGS:
+        assert each.group in ("Data", "Method", "Training", "Limits", "Machine")
+        assert each.help.endswith(".")
+        assert len(each.help) > 10
+    assert all(name.endswith("_options") for name in OPTION_FIELDS)
+    assert len(OPTION_FIELDS) == 5
