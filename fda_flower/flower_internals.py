@@ -11,9 +11,13 @@ from flwr.proto.log_pb2 import PushLogsRequest
 from flwr.proto.node_pb2 import Node
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
 from fda_flower.errors import RunError
+
+try:
+    from flwr.supercore.task_identity import TaskIdentity
+except ModuleNotFoundError:  # Flower 1.36 lets messages be made anywhere.
+    TaskIdentity = None  # type: ignore[assignment,misc]
 
 __all__ = ["Run", "empty_run", "error_reply", "log_writer", "numbered", "task_identity"]
 
@@ -22,8 +26,8 @@ _ids = count(1)
 
 @contextmanager
 def task_identity() -> Iterator[None]:
-    """Let messages be made in this process, which Flower allows only inside a run; in a run, do nothing."""
-    if TaskIdentity._run_id is not None:
+    """Allow messages to be made in this process, as Flower does only inside a run; in a run, do nothing."""
+    if TaskIdentity is None or TaskIdentity._run_id is not None:
         yield
         return
     fields = ("_task_id", "_run_id", "_node_id")

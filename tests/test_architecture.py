@@ -3,6 +3,7 @@
 import ast
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -136,6 +137,39 @@ def test_a_part_does_without_the_packages_it_is_not_made_for(part, forbidden):
 )
 def test_a_part_does_not_reach_these_by_way_of_others_either(part, forbidden):
     assert not reached_from(part) & forbidden
+
+
+PUBLIC = re.compile(r"flwr\.(common(\.logger)?|(app|client|clientapp|server|serverapp|simulation)(\..+)?)")
+"""What Flower documents for apps; ``flwr.supercore``, ``flwr.proto`` and so on are not among it."""
+WITHOUT_INTERNALS = [name for name in MODULES if name != f"{SELF}.flower_internals"]
+
+
+@pytest.mark.parametrize("module", WITHOUT_INTERNALS)
+def test_only_flower_internals_imports_what_is_private_in_flower(module):
+    flower = {name for name in IMPORTS[module] if name.split(".")[0] == "flwr"}
+    assert {name for name in flower if not PUBLIC.fullmatch(name)} == set()
+
+
+@pytest.mark.parametrize("module", WITHOUT_INTERNALS)
+def test_only_flower_internals_uses_private_attributes_of_objects_of_others(module):
+    tree = read(module)
+    own = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_own(node.value)}
+    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    foreign = {
+        f"{ast.unparse(node)} in line {node.lineno}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and not is_own(node.value)
+        and node.attr not in own
+    }
+    assert {use for use in foreign if not use.startswith("torch._foreach_")} == set()
+
+
+def is_own(value):
+    """Whether an attribute is taken from ``self``, ``cls`` or ``super()``."""
+    return ast.unparse(value) in ("self", "cls", "super()")
 
 
 def test_nothing_imports_the_command_line():

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fda_flower.deployment.guard import guarded
 from fda_flower.errors import RunError
 
 QUIET = {
@@ -16,6 +17,7 @@ QUIET = {
     "PYTHONUNBUFFERED": "1",
     "PYTHONIOENCODING": "utf-8",
 }
+GRACE_SECONDS = 1.0
 
 
 class Connection:
@@ -64,14 +66,13 @@ class Connection:
             stderr=subprocess.DEVNULL,
             encoding="utf-8",
             errors="replace",
-            # Ctrl-C is for this process alone.
             start_new_session=True,
         )
         assert command.stdout is not None
         try:
             yield from command.stdout
         finally:
-            command.kill()
+            command.terminate()
             command.wait()
             command.stdout.close()
 
@@ -86,7 +87,8 @@ class Connection:
         self._ask("stop", run_id, self.name)
 
     def _command(self, *arguments: str) -> list[str]:
-        return [str(Path(sys.executable).with_name("flwr")), *arguments]
+        """Return the command, which gets a session of its own: Ctrl-C is for this process alone."""
+        return guarded([str(Path(sys.executable).with_name("flwr")), *arguments], GRACE_SECONDS)
 
     def _ask(self, *arguments: str) -> dict[str, Any]:
         done = subprocess.run(

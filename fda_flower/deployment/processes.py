@@ -1,4 +1,4 @@
-"""Processes that start others of their own, and are ended with all of them."""
+"""Processes that are ended with all that they started, at the latest when this process ends."""
 
 import contextlib
 import socket
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from fda_flower.deployment.guard import end_descendants, guarded
 from fda_flower.errors import RunError
 
 POLL_SECONDS = 0.1
@@ -18,7 +19,7 @@ TAIL = 2000
 
 
 class Service:
-    """A process that runs until it is ended, and what it says.
+    """A process that runs until it is ended or this process is gone, and what it says.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class Service:
             self._said_before = file.tell()
             # A session of its own, so that an interrupt from the keyboard reaches this process alone.
             self.process = psutil.Popen(
-                list(command),
+                guarded(command, GRACE_SECONDS),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -81,15 +82,16 @@ def end(services: Iterable[Service], kill: bool = False) -> None:
     kill : bool
         Kill them at once, as a machine that loses its power does.
     """
-    roots = [service.process for service in services]
-    tree = list({process for root in roots for process in _tree(root)})
+    roots = [service.process for service in services if service.process.poll() is None]
     try:
         if not kill:
-            _signal(tree, psutil.Process.terminate)
-            tree = _wait(tree, GRACE_SECONDS)
+            _signal(roots, psutil.Process.terminate)
+            # A guard needs up to twice the grace period, and a moment to start.
+            psutil.wait_procs(roots, 2 * GRACE_SECONDS + 5)
     finally:
-        _signal(tree, psutil.Process.kill)
-        _wait(tree, GRACE_SECONDS)
+        for root in roots:
+            end_descendants(root, grace=0)
+        _signal(roots, psutil.Process.kill)
         for root in roots:
             root.wait()
 
@@ -103,30 +105,7 @@ def free_ports(number: int) -> list[int]:
         return [probe.getsockname()[1] for probe in probes]
 
 
-def _tree(root: psutil.Popen) -> list[psutil.Process]:
-    try:
-        return [*root.children(recursive=True), psutil.Process(root.pid)]
-    except psutil.NoSuchProcess:
-        return []
-
-
 def _signal(processes: Iterable[psutil.Process], send: Callable[[psutil.Process], None]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             send(process)
-
-
-def _wait(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Wait for processes to end, and return those that have not."""
-    deadline = time.monotonic() + seconds
-    while (alive := [process for process in processes if _is_alive(process)]) and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
-    return alive
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    """Whether a process runs; one that has ended and was not yet waited for does not."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

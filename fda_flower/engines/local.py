@@ -4,7 +4,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
@@ -92,6 +91,8 @@ class LocalGrid(Grid):
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
     """Torch's number of threads for a whole run: changing it for each client would take time."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -14,12 +14,18 @@ from fda_flower.errors import RunError
 @pytest.fixture
 def flwr(tmp_path, monkeypatch):
     """Makes a `flwr` that runs a shell script; its arguments are in the file ``arguments``."""
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    def write(name, script):
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return str(path)
+
+    # Its `flwr` is found beside the interpreter.
+    monkeypatch.setattr(sys, "executable", write("python", f'exec {sys.executable} "$@"'))
 
     def make(script):
-        path = tmp_path / "flwr"
-        path.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/arguments\n{script}\n', encoding="utf-8")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        write("flwr", f'echo "$@" >> {tmp_path}/arguments\n{script}')
         return Connection("prod", {"PATH": "/usr/bin:/bin", "WHERE": "here"})
 
     return make

@@ -1,10 +1,12 @@
 """A federation of real processes: what is started, with which arguments, and that nothing stays."""
 
+import contextlib
 import json
 import os
 import shlex
 import subprocess
 import sys
+import time
 import tomllib
 
 import psutil
@@ -198,6 +200,39 @@ def is_ours(pid, running):
         )
     except psutil.NoSuchProcess:
         return False
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from fda_flower.deployment import Federation
+with Federation(Path(sys.argv[1]), {"target": {"role": "target", "domain": "target"}}):
+    print("ready", flush=True)
+    time.sleep(300)
+"""
+
+
+@pytest.mark.slow
+def test_nothing_outlives_a_process_that_is_terminated(tmp_path):
+    folder = tmp_path / "f"
+    command = [sys.executable, "-c", HOLDER, str(folder)]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "ready\n"
+        assert len(running_in(folder)) >= 6, "SuperLink, SuperNode, what each starts, and their guards"
+        holder.terminate()
+    deadline = time.monotonic() + 30
+    while running_in(folder) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert running_in(folder) == []
+
+
+def running_in(folder):
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cwd() == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 @pytest.mark.slow

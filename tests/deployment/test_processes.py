@@ -41,7 +41,7 @@ def test_to_end_a_service_ends_its_children_in_sessions_of_their_own_too(start, 
     while service.said().count("ready") < 2:
         time.sleep(0.05)
     tree = [psutil.Process(service.process.pid), *service.process.children(recursive=True)]
-    assert len(tree) == 2
+    assert len(tree) == 3, "its guard, itself and its child"
     end([service], kill)
     assert alive(tree) == []
 

@@ -151,6 +151,7 @@ def left_over(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.timeout(600)
 def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(start, tmp_path):
     done = start("--seed", "3", "--rounds", "1")
@@ -167,17 +168,33 @@ def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(s
     assert left_over(tmp_path) == ([], [])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_takes_everything_down(start, tmp_path, number):
-    command = start("--rounds", "50")
+def until_it_runs(command, tmp_path):
     said = ""
     while "Running 50 rounds" not in said:
         said += command.stdout.readline()
     time.sleep(3)
     processes, _ = left_over(tmp_path)
     assert len(processes) >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_takes_everything_down(start, tmp_path, number):
+    command = start("--rounds", "50")
+    until_it_runs(command, tmp_path)
     command.send_signal(number)
     command.communicate(timeout=120)
     assert command.returncode != 0
     assert left_over(tmp_path) == ([], [])
+
+
+@pytest.mark.slow
+def test_no_process_outlives_a_command_that_is_killed_while_the_run_goes_on(start, tmp_path):
+    command = start("--rounds", "50")
+    until_it_runs(command, tmp_path)
+    command.kill()
+    command.communicate(timeout=120)
+    deadline = time.monotonic() + 30
+    while left_over(tmp_path)[0] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left_over(tmp_path)[0] == []

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 from handmade import HandMade, initial, moves
 
 from fda_flower.engines import ENGINES, Resources, run_local
@@ -30,13 +29,6 @@ def test_errors_of_the_server_reach_the_caller():
 
     with pytest.raises(RuntimeError, match="no"):
         run_local(server, app().app, 2, Resources())
-
-
-def test_the_task_identity_is_as_before_afterwards():
-    before = TaskIdentity._run_id
-    with task_identity():
-        assert TaskIdentity.run_id == 1
-    assert TaskIdentity._run_id is before
 
 
 def test_an_error_of_a_client_is_an_error_reply_with_its_reason():

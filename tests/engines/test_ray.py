@@ -13,7 +13,9 @@ def without_seconds(history):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "workers"), [("fedgp-auto", 2), ("feddaf", 1)])
+@pytest.mark.parametrize(
+    ("method", "workers"), [pytest.param("fedgp-auto", 2, marks=pytest.mark.smoke), ("feddaf", 1)]
+)
 def test_same_seed_same_bits_whatever_the_number_of_workers(method, workers, tmp_path):
     """FedDAF's target also keeps a model of its own from round to round."""
     settings = {**SETTINGS, "method": method}

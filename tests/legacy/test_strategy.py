@@ -24,12 +24,12 @@ from flwr.common import (
 from flwr.server import Server, ServerConfig, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.compat import start_grid
-from flwr.supercore.task_identity import TaskIdentity
 
 from fda_flower.clients import LocalTraining, SourceClient, TargetClient, serve
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.flower_internals import TaskIdentity
 from fda_flower.legacy import LegacyStrategy
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
@@ -157,6 +157,7 @@ def test_without_a_model_that_of_a_client_is_the_first():
     assert run_legacy(build("fedgp"), initial_parameters=None)[0] == run_legacy(build("fedgp"))[0]
 
 
+@pytest.mark.skipif(TaskIdentity is None, reason="Flower 1.36 lets messages be made anywhere")
 def test_outside_a_run_no_identity_is_left_behind(monkeypatch):
     for field in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, field, None)

@@ -1,0 +1,192 @@
+"""What a guard runs ends with the process that asked for it, however that process ends."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fda_flower.deployment import guard
+from fda_flower.deployment.guard import guarded, is_alive
+
+SECONDS = 20
+SLEEP = "import time; time.sleep(300)"
+DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
+FAMILY = """
+import subprocess, sys, time
+sleep = [sys.executable, "-c", {sleep!r}]
+subprocess.Popen(sleep, start_new_session=True)
+orphan = f"import subprocess; subprocess.Popen({{sleep!r}}, start_new_session=True)"
+subprocess.run([sys.executable, "-c", orphan], start_new_session=True)
+time.sleep(300)
+"""
+"""Has a child in a session of its own, and an orphan in another one."""
+PARENT = """
+import os, subprocess, sys, time
+sys.path.insert(0, {folder!r})
+from guard import guarded
+subprocess.Popen(guarded({command!r}, grace=1.0), cwd={here!r}, start_new_session=True)
+os.fork()
+time.sleep(300)
+"""
+"""Has a fork that lives on without it, as a notebook's may."""
+
+
+def family(sleep=SLEEP):
+    return [sys.executable, "-c", FAMILY.format(sleep=sleep)]
+
+
+@pytest.fixture
+def here(tmp_path):
+    """A folder to run in; who still runs there after the test is killed."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    yield folder
+    for process in running_in(folder):
+        process.kill()
+
+
+def running_in(folder):
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cwd() == str(folder) and is_alive(process):
+                found.append(process)
+    return found
+
+
+def until(condition):
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def until_there_are(number, folder):
+    """Wait for the guard, its command, and two that sleep; starting an orphan takes one more."""
+
+    def settled():
+        first = running_in(folder)
+        time.sleep(0.3)
+        return len(first) == number and first == running_in(folder)
+
+    until(settled)
+
+
+@pytest.fixture
+def parent(here):
+    """Start a process that has a guarded command; it is a group of its own with its fork."""
+    code = PARENT.format(folder=str(Path(guard.__file__).parent), command=family(), here=str(here))
+    parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    yield parent
+    os.killpg(parent.pid, signal.SIGKILL)
+    parent.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_a_parent_that_a_signal_ends(parent, here, number):
+    until_there_are(4, here)
+    parent.send_signal(number)
+    parent.wait()
+    until(lambda: running_in(here) == [])
+
+
+@pytest.fixture
+def start(here):
+    started = []
+
+    def start(command, grace=5.0):
+        process = subprocess.Popen(
+            guarded(command, grace), cwd=here, start_new_session=True, stderr=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_a_guard_that_is_terminated_ends_all(start, here):
+    process = start(family())
+    until_there_are(4, here)
+    process.terminate()
+    assert process.wait(SECONDS) == 128 + signal.SIGTERM
+    assert running_in(here) == []
+
+
+def test_a_guard_kills_what_is_deaf_to_sigterm(start, here):
+    process = start(family(DEAF), grace=0.5)
+    until_there_are(4, here)
+    process.terminate()
+    process.wait(SECONDS)
+    assert running_in(here) == []
+
+
+def test_what_a_command_leaves_behind_ends_with_it(start, here):
+    process = start(family())
+    until_there_are(4, here)
+    (command,) = psutil.Process(process.pid).children()[:1]
+    command.kill()
+    assert process.wait(SECONDS) == 128 + signal.SIGKILL
+    assert running_in(here) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_a_command_ends_with_a_guard_that_is_killed(start, here):
+    process = start([sys.executable, "-c", SLEEP])
+    until_there_are(2, here)
+    process.kill()
+    until(lambda: running_in(here) == [])
+
+
+def test_a_command_of_a_process_that_is_gone_already_ends_at_once(start, here, monkeypatch):
+    monkeypatch.setattr(os, "getpid", lambda: 2**22 + 1)
+    assert start([sys.executable, "-c", SLEEP]).wait(SECONDS) != 0
+    assert running_in(here) == []
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_exit_code_is_the_commands(start, code):
+    assert start([sys.executable, "-c", f"raise SystemExit({code})"]).wait(SECONDS) == code
+
+
+def test_a_command_that_is_not_there_is_an_error_that_names_it(start):
+    process = start(["/nowhere/flower-superlink"])
+    assert "No such file or directory: '/nowhere/flower-superlink'" in process.communicate()[1]
+    assert process.returncode == 1
+
+
+AGAIN = f"""
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, lambda *_: subprocess.Popen([sys.executable, "-c", {SLEEP!r}]))
+time.sleep(300)
+"""
+"""Answers SIGTERM by one more process."""
+
+
+def test_what_is_started_while_all_is_ended_is_ended_too(start, here):
+    process = start([sys.executable, "-c", AGAIN], grace=1.0)
+    until_there_are(2, here)
+    process.terminate()
+    process.wait(SECONDS)
+    assert running_in(here) == []
+
+
+def test_the_guard_imports_nothing_of_the_package():
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import guard; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(Path(guard.__file__).parent)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert not loaded & {"fda_flower", "flwr", "numpy", "torch"}

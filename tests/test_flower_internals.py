@@ -1,0 +1,117 @@
+"""Flower's private parts are as this package uses them."""
+
+from types import SimpleNamespace
+
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.superlink.grid.http_grid import HttpGrid
+from handmade import HandMade
+
+from fda_flower import flower_internals
+from fda_flower.errors import RunError
+from fda_flower.flower_internals import (
+    empty_run,
+    error_reply,
+    log_writer,
+    numbered,
+    task_identity,
+)
+
+IDENTITY = ("_task_id", "_run_id", "_node_id")
+needs_identity = pytest.mark.skipif(
+    flower_internals.TaskIdentity is None, reason="Flower 1.36 lets messages be made anywhere"
+)
+
+
+def message():
+    return Message(RecordDict({"config": ConfigRecord({"a": 1})}), 7, "train")
+
+
+def identity():
+    return [getattr(flower_internals.TaskIdentity, field) for field in IDENTITY]
+
+
+@pytest.fixture
+def outside(monkeypatch):
+    """Be outside a run."""
+    for field in IDENTITY:
+        monkeypatch.setattr(flower_internals.TaskIdentity, field, None)
+
+
+@needs_identity
+def test_a_message_can_be_made_with_a_task_identity_alone(outside):
+    with pytest.raises(RuntimeError, match="is not set"):
+        message()
+    with task_identity():
+        assert message().metadata.run_id == empty_run().run_id
+    with pytest.raises(RuntimeError, match="is not set"):
+        message()
+
+
+@needs_identity
+def test_a_task_identity_is_taken_back_after_an_error(outside):
+    with pytest.raises(ZeroDivisionError), task_identity():
+        raise ZeroDivisionError
+    assert identity() == [None, None, None]
+
+
+@needs_identity
+def test_the_task_identity_of_a_run_stays_as_it_is(monkeypatch):
+    for number, field in enumerate(IDENTITY, 11):
+        monkeypatch.setattr(flower_internals.TaskIdentity, field, number)
+    with task_identity():
+        assert identity() == [11, 12, 13]
+    assert identity() == [11, 12, 13]
+
+
+def test_a_message_can_be_made_within_a_task_identity_in_every_version():
+    with task_identity():
+        assert message().metadata.dst_node_id == 7
+
+
+def test_an_empty_run_has_an_id_and_no_app():
+    run = empty_run()
+    assert (run.run_id, run.fab_id, run.override_config) == (1, "", {})
+
+
+def test_each_message_gets_an_id_of_its_own_that_its_reply_refers_to(in_a_run):
+    messages = [message(), message()]
+    sent = numbered(iter(messages)) + numbered([message()])
+    assert sent[:2] == messages
+    ids = [each.metadata.message_id for each in sent]
+    assert len(set(ids)) == 3
+    assert all(ids)
+    reply = Message(RecordDict(), reply_to=sent[0])
+    assert reply.metadata.reply_to_message_id == ids[0]
+
+
+def test_an_error_reply_has_the_reason_and_goes_to_who_asked(in_a_run):
+    (sent,) = numbered([message()])
+    reply = error_reply(sent, "the disk is full")
+    assert reply.has_error()
+    assert (reply.error.code, reply.error.reason) == (
+        ErrorCode.CLIENT_APP_RAISED_EXCEPTION,
+        "the disk is full",
+    )
+    assert reply.metadata.reply_to_message_id == sent.metadata.message_id
+    assert reply.metadata.src_node_id == 7
+
+
+def test_what_is_written_is_appended_to_the_log_of_the_run():
+    pushed = []
+    client = SimpleNamespace(PushLogs=pushed.append)
+    write = log_writer(SimpleNamespace(_runtime_client=client, run=SimpleNamespace(run_id=17)))
+    write("first")
+    write("second\n")
+    assert [(push.run_id, list(push.logs)) for push in pushed] == [(17, ["first"]), (17, ["second\n"])]
+
+
+def test_the_grid_of_a_superlink_has_the_client_that_appends_to_the_log():
+    client = HttpGrid._runtime_client.fget.__annotations__["return"]
+    assert callable(client.PushLogs)
+
+
+def test_the_grid_of_a_simulation_has_no_log():
+    with pytest.raises(RunError, match="this SuperLink simulates its nodes: choose the engine ray"):
+        log_writer(HandMade([]).grid())
