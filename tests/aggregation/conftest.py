@@ -31,6 +31,6 @@ def make_target(make_update):
         arrays = {"norms": (rows**2).sum(axis=1), "full": rows}
         if form == "sketch":
             arrays["sketch"] = np.stack([sketch({"w": row}) for row in rows])
-        return target, BatchUpdates.from_arrays(arrays, form, *rows.shape, sketch)
+        return target, BatchUpdates.from_arrays(arrays, form, len(rows), rows.shape[1], sketch)
 
     return build

@@ -1,10 +1,20 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fda_flower.aggregation import ENCODINGS, BatchUpdates, CountSketch
 from fda_flower.aggregation.layers import BLOCK
 
 B, M, SKETCH = 2, 3, CountSketch(4, seed=0)
+
+
+def products_of(rows, update):
+    products = BatchUpdates(np.zeros(len(rows)), full=rows).products(update)
+    assert products is not None
+    return products
 
 
 def arrays():
@@ -58,7 +68,6 @@ def test_narrow_floats_are_read_in_float64_and_steps_as_they_are(form):
 
 
 BAD = {
-    "missing": None,
     "too few steps": lambda a: a[:1],
     "too many steps": lambda a: np.concatenate([a, a[:1]]),
     "another rank": lambda a: a[None],
@@ -79,7 +88,7 @@ CASES = [
     (form, name, fault)
     for form in ENCODINGS
     for name in dict.fromkeys(["norms", form])
-    for fault in (BAD if name == "norms" else BAD | BAD_ROWS)
+    for fault in ("missing", *BAD, *(() if name == "norms" else BAD_ROWS))
 ]
 
 
@@ -111,8 +120,18 @@ def test_errors_tell_what_came_and_what_was_expected():
         read({"norms": arrays()["norms"]}, "sketch")
 
 
+def test_an_unknown_encoding_is_an_error_that_names_the_known_ones():
+    with pytest.raises(ValueError, match=r"^encoding is 'zip': choose one of norms, sketch, full$"):
+        read(arrays(), "zip")
+
+
+def test_sketches_cannot_be_read_without_the_sketch_that_made_them():
+    with pytest.raises(ValueError, match="'sketch' needs the sketch that was asked for"):
+        BatchUpdates.from_arrays(arrays(), "sketch", B, M)
+
+
 def test_a_target_that_made_no_step_can_be_read():
-    sent = {"norms": np.zeros(0), "full": np.zeros((0, M), np.float32)}
+    sent: dict[str, np.ndarray] = {"norms": np.zeros(0), "full": np.zeros((0, M), np.float32)}
     assert BatchUpdates.from_arrays(sent, "full", 0, M).steps == 0
 
 
@@ -154,7 +173,7 @@ def test_products_of_full_steps_are_exact_on_integers(shapes):
     update = {name: integers(*shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
     flat = np.concatenate([layer.reshape(-1) for layer in update.values()]).astype(np.int64)
     rows = integers(3, flat.size, seed=99)
-    products = BatchUpdates(np.zeros(3), full=rows).products(update)
+    products = products_of(rows, update)
     assert products.tolist() == (rows.astype(np.int64) @ flat).tolist()
 
 
@@ -163,18 +182,117 @@ def test_products_do_not_lose_many_small_elements_beside_a_large_one():
     x = np.ones(1_000_001, np.float32)
     x[0] = 10_000
     assert np.cumsum(x * x, dtype=np.float32)[-1] == 1e8
-    assert BatchUpdates(np.zeros(1), full=x[None]).products({"w": x}).tolist() == [1e8 + 1e6]
+    assert products_of(x[None], {"w": x}).tolist() == [1e8 + 1e6]
 
 
 def test_products_do_not_depend_on_memory_order():
     rng = np.random.default_rng(1)
     rows, layer = rng.standard_normal((3, 600)).astype(np.float32), rng.standard_normal((20, 30))
     layer = layer.astype(np.float32)
-    plain = BatchUpdates(np.zeros(3), full=rows).products({"w": layer})
+    plain = products_of(rows, {"w": layer})
     for other_rows, other_layer in [
         (np.asfortranarray(rows), layer),
         (rows, np.asfortranarray(layer)),
         (np.repeat(rows, 2, axis=1)[:, ::2], np.repeat(layer, 2, axis=0)[::2]),
     ]:
-        products = BatchUpdates(np.zeros(3), full=other_rows).products({"w": other_layer})
+        products = products_of(other_rows, {"w": other_layer})
         np.testing.assert_allclose(products, plain, rtol=1e-13)
+
+
+# --- The sum of the steps -------------------------------------------------------------------------------
+
+UPDATE = np.array([0.5, 0.4, 0.3])
+STEPS = [[0.2, 0.0, 0.1], [0.0, 0.1, 0.1], [0.3, 0.3, 0.1]]
+
+
+@pytest.mark.parametrize("form", ENCODINGS)
+@given(
+    rows=st.lists(
+        st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3).filter(any), min_size=1, max_size=6
+    )
+)
+@settings(derandomize=True, deadline=None)
+def test_steps_fit_the_update_that_they_make(make_target, form, rows):
+    target, batches = make_target(rows, 0.1, CountSketch(64, 0), form)
+    batches.check_sum(target.parameters)
+
+
+@pytest.mark.parametrize("form", ENCODINGS)
+def test_steps_that_are_too_short_do_not_fit(make_target, form):
+    _, batches = make_target(STEPS, 0.1, CountSketch(64, 0), form)
+    with pytest.raises(ValueError, match="do not fit the target's update: Σ‖δ_j‖ < ‖Δ_T‖"):
+        batches.check_sum({"w": 10 * UPDATE})
+
+
+@pytest.mark.parametrize("form", ["sketch", "full"])
+def test_steps_of_another_update_do_not_fit(make_target, form):
+    _, batches = make_target(STEPS, 0.1, CountSketch(64, 0), form)
+    with pytest.raises(ValueError, match="do not sum up to it"):
+        batches.check_sum({"w": -UPDATE})
+
+
+def test_norms_fit_an_update_that_is_longer_by_rounding_and_no_other(make_target):
+    # Four steps of length 3 reach 12, and a thousandth more.
+    _, batches = make_target([[1, 2, 2]] * 4, 0.1, form="norms")
+    batches.check_sum({"w": 1.0009 * np.array([4.0, 8.0, 8.0])})
+    with pytest.raises(ValueError, match="Σ‖δ_j‖ < ‖Δ_T‖"):
+        batches.check_sum({"w": 1.0011 * np.array([4.0, 8.0, 8.0])})
+
+
+@pytest.mark.parametrize("form", ["sketch", "full"])
+def test_a_sum_may_be_off_by_rounding_and_no_more(make_target, form):
+    # Four steps of length 5, forth and back: the sum may be off by a thousandth of 20. No two of the
+    # elements share a bucket, so that the sketch's lengths are exact.
+    sketch = CountSketch(64, 0)
+    _, batches = make_target([[3, 4, 0], [-3, -4, 0]] * 2, 0.1, sketch, form)
+    batches.check_sum({"w": np.array([0.0, 0.0, 0.019])})
+    with pytest.raises(ValueError, match="do not sum up to it"):
+        batches.check_sum({"w": np.array([0.0, 0.0, 0.021])})
+
+
+def test_a_gap_between_the_steps_and_the_update_counts_in_every_layer_and_block(make_target):
+    length = BLOCK + 2
+    _, batches = make_target(np.ones((2, length)), 0.1)
+    update = {"a": np.full(1, 2.0), "b": np.full(length - 2, 2.0), "c": np.full(1, 2.0)}
+    batches.check_sum(update)
+    for name, place in (("a", 0), ("b", 0), ("b", -1), ("c", 0)):
+        spoilt = {layer: array.copy() for layer, array in update.items()}
+        spoilt[name][place] -= 1.0  # the slack is a thousandth of 2·√8194, so 0.18
+        with pytest.raises(ValueError, match="do not sum up to it"):
+            batches.check_sum(spoilt)
+
+
+@pytest.mark.parametrize(
+    ("factor", "fits"), [(0.9989, False), (0.9991, True), (1.0009, True), (1.0011, False)]
+)
+def test_whole_steps_have_the_norms_that_were_sent(make_target, factor, fits):
+    target, batches = make_target([[3, 4, 0], [3, -4, 0]], 0.1)
+    batches = replace(batches, squared_norms=np.array([25.0, 25.0 / factor]))
+    if fits:
+        batches.check_sum(target.parameters)
+    else:
+        with pytest.raises(ValueError, match="do not have the norms"):
+            batches.check_sum(target.parameters)
+
+
+@pytest.mark.parametrize(("factor", "fits"), [(0.49, False), (0.51, True), (1.49, True), (1.51, False)])
+def test_sketches_have_the_norms_that_were_sent_within_ten_standard_deviations(make_target, factor, fits):
+    # 10·√(2/800) = 0.5. One element has the square in the sketch that it has in the model.
+    target, batches = make_target([[4], [-2]], 0.1, CountSketch(800, 0), "sketch")
+    batches = replace(batches, squared_norms=np.array([16.0 / factor, 4.0]))
+    if fits:
+        batches.check_sum(target.parameters)
+    else:
+        with pytest.raises(ValueError, match="do not have the norms"):
+            batches.check_sum(target.parameters)
+
+
+@pytest.mark.parametrize("form", ["sketch", "full"])
+def test_steps_that_sum_up_to_the_update_but_are_longer_than_they_say_are_refused(make_target, form):
+    target, batches = make_target(STEPS, 0.1, CountSketch(800, 0), form)
+    name = {"sketch": "sketches", "full": "full"}[form]
+    rows = getattr(batches, name).copy()
+    rows[0] += 100
+    rows[1] -= 100
+    with pytest.raises(ValueError, match="do not have the norms"):
+        replace(batches, **{name: rows}).check_sum(target.parameters)

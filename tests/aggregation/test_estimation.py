@@ -299,6 +299,13 @@ def test_fewer_than_two_steps_are_an_error(make_target, make_update, rows, form)
         estimate_one(target, make_update([1, 2, 3], steps=1, rate=1), batches)
 
 
+def test_another_number_of_steps_than_the_target_told_is_an_error(make_target, make_update):
+    target, batches = make_target(STEPS, RATE)
+    target, source = replace(target, steps=3), make_update([1, 2, 3], steps=1, rate=1)
+    with pytest.raises(ValueError, match=r"^2 batch updates do not fit the target's 3 steps$"):
+        estimate_one(target, source, batches)
+
+
 TOLD = pytest.mark.parametrize("told", [{"steps": 0}, {"learning_rate": 0.0}], ids=["no steps", "no rate"])
 
 
@@ -323,6 +330,7 @@ def test_a_source_that_does_not_tell_them_has_no_estimates_and_the_others_keep_t
     for i, (then, now) in enumerate(zip(before, after, strict=True)):
         if i == silent:
             assert np.isnan([now.d2, now.tau2_d2, now.delta]).all()
+            assert (now.sigma2, now.target2) == (then.sigma2, then.target2)
         else:
             assert now == then
 
@@ -343,7 +351,7 @@ def test_norms_too_small_for_the_update_are_an_error(make_target, make_update, f
     # Two steps of squared norm 5 cannot add up to an update of squared norm 24: 2·(5 + 5) < 24.
     target, batches = make_target(STEPS, RATE, form=form)
     target = replace(target, parameters={"w": np.array([2, 2, 4], np.float64)})
-    with pytest.raises(ValueError, match="do not fit the target's update"):
+    with pytest.raises(ValueError, match="do not fit the target's update: B Σ‖δ_j‖² < ‖Δ_T‖²"):
         estimate_one(target, make_update([1, 2, 3], steps=1, rate=1), batches)
 
 
@@ -354,12 +362,19 @@ def test_equal_steps_have_no_variance_and_betas_of_zero(make_target, make_update
     assert [rule(e) for rule in BETA_RULES] == pytest.approx([0, 0, 0], abs=1e-9)
 
 
-@pytest.mark.parametrize("factor", [1 - 1e-7, 1 + 1e-7])
+@pytest.mark.parametrize("factor", [1 - 9e-4, 1 - 1e-7, 1 + 1e-7])
 def test_norms_that_are_off_by_rounding_are_no_error(make_target, make_update, factor):
     target, batches = make_target([[1, 2, 2]] * 4, 0.1)
     batches = replace(batches, squared_norms=batches.squared_norms * factor)
     e = estimate_one(target, make_update([3, 0, 0], steps=1, rate=1), batches)
     assert 0 <= e.sigma2 < 1e-4
+
+
+def test_norms_that_are_off_by_more_than_rounding_are_an_error(make_target, make_update):
+    target, batches = make_target([[1, 2, 2]] * 4, 0.1)
+    batches = replace(batches, squared_norms=batches.squared_norms * (1 - 1.1e-3))
+    with pytest.raises(ValueError, match="do not fit the target's update: B Σ‖δ_j‖² < ‖Δ_T‖²"):
+        estimate_one(target, make_update([3, 0, 0], steps=1, rate=1), batches)
 
 
 def test_a_zero_source_has_a_distance_but_no_direction(make_target, make_update):

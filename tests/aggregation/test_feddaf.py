@@ -42,6 +42,14 @@ def test_a_gradient_and_its_multiples(vector, factor):
         assert gradient_similarity(g, {"w": -scaled["w"]}) == pytest.approx(-1, abs=1e-12)
 
 
+def test_gradients_that_are_opposed_or_alike_stay_in_range_though_rounding_leaves_it():
+    # √3·√3 is less than 3.
+    g, opposed = {"w": np.ones(3)}, {"w": -np.ones(3)}
+    assert 3 / (math.sqrt(3) * math.sqrt(3)) > 1
+    assert gradient_similarity(g, g) == 1
+    assert gradient_similarity(g, opposed) == -1
+
+
 @given(VECTORS, VECTORS)
 def test_it_is_symmetric_and_in_range_so_that_arccos_has_a_value(one, other):
     a, b = {"w": one}, {"w": other}
@@ -71,8 +79,13 @@ def test_it_is_symmetric_and_in_range_so_that_arccos_has_a_value(one, other):
     ],
 )
 def test_the_gompertz_weight_by_hand(similarity, mu, theta, alpha):
-    found = functional_distance(similarity, mu)
-    assert found == (pytest.approx(theta, abs=1e-12), pytest.approx(alpha, rel=1e-6))
+    found_theta, found_alpha = functional_distance(similarity, mu)
+    assert found_theta == pytest.approx(theta, abs=1e-12)
+    assert found_alpha == pytest.approx(alpha, rel=1e-6)
+
+
+def test_mu_is_5_unless_told():
+    assert functional_distance(0.2) == functional_distance(0.2, 5.0) != functional_distance(0.2, 6.0)
 
 
 @given(st.floats(-1, 1), st.floats(-1, 1), st.floats(0.01, 20))

@@ -75,7 +75,36 @@ def test_they_minimise_the_sum_of_squared_weights_by_squared_distances(squared, 
 def test_where_nothing_moved_those_share_the_row():
     squared = np.array([[0.0, 4.0, 0.0], [1.0, 1e-13, 2.0], [1.0, 1.0, 1.0]])
     weights = distance_weights(squared, np.ones(3), top=3)
-    np.testing.assert_allclose(weights, [[0.5, 0, 0.5], [0, 1, 0], [1 / 3, 1 / 3, 1 / 3]])
+    np.testing.assert_allclose(weights, [[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [1 / 3, 1 / 3, 1 / 3]])
+
+
+@pytest.mark.parametrize(("squared", "expected"), [(0.9e-12, [1, 0]), (1.1e-12, [1 - 1.1e-12, 1.1e-12])])
+def test_a_distance_is_none_below_a_share_of_the_models_norm(squared, expected):
+    weights = distance_weights(np.array([[100 * squared, 100.0]]), np.array([100.0, 1.0]), top=2)
+    np.testing.assert_allclose(weights, [expected], rtol=1e-10)
+
+
+def test_a_model_of_zeros_that_did_not_move_has_no_distance():
+    weights = distance_weights(np.array([[0.0, 1.0]]), np.array([0.0, 1.0]), top=2)
+    assert weights.tolist() == [[1, 0]]
+
+
+def test_of_clients_at_one_distance_the_first_are_kept():
+    weights = distance_weights(np.ones((1, 100)), np.ones(100), top=4)
+    assert weights.tolist() == [[0.25] * 4 + [0] * 96]
+
+
+def test_the_personal_model_of_one_client_is_its_own():
+    (model,) = random_models(1, 4)
+    found = personal_model([model], np.array([1.0]))
+    assert list(found) == list(model)
+    assert all(found[name].tobytes() == model[name].tobytes() for name in model)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [0.5, 0.25, 0.25]])
+def test_another_number_of_weights_than_models_is_an_error(weights):
+    with pytest.raises(ValueError, match="zip"):
+        personal_model(random_models(2, 5), np.array(weights))
 
 
 def test_the_personal_model_is_the_weighted_mean():

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fda_flower.aggregation import (
+    Coefficients,
     FedDA,
     FedGP,
     Geometry,
@@ -312,10 +313,30 @@ def test_weighted_mean_stays_within_its_inputs_when_the_weights_are_off_by_round
     assert weighted_mean([ones, 3 * ones], [1 + 1e-9, -1e-9]).tolist() == [1, 1, 1]
 
 
+def test_weighted_mean_stays_within_its_inputs_element_by_element():
+    agreed = np.array([1.0, 3.0])
+    for off in (1e-9, -1e-9):
+        assert weighted_mean([agreed, agreed], [0.5, 0.5 + off]).tolist() == [1, 3]
+
+
+def test_another_number_of_weights_than_clients_is_an_error(make_update):
+    model, one = {"w": np.zeros(3)}, make_update([1, 2, 3])
+    for weights in ([1.0], [0.5, 0.25, 0.25]):
+        with pytest.raises(ValueError, match="zip"):
+            mean_update(model, [one, one], np.array(weights))
+        with pytest.raises(ValueError, match="zip"):
+            weighted_mean([model["w"]] * 2, weights)
+        few = Coefficients(0.5, np.full((len(weights), 1), 0.25), np.full(len(weights), 0.25))
+        with pytest.raises(ValueError, match="zip"):
+            combine(model, one, [one, one], few)
+
+
 def test_weighted_mean_of_a_buffer_without_dimensions():
     mean = weighted_mean([np.array(1.0, np.float32), np.array(3.0, np.float32)], [0.5, 0.5])
     assert isinstance(mean, np.ndarray)
-    assert (mean.shape, mean.dtype, float(mean)) == ((), np.float32, 2.0)
+    assert mean.shape == ()
+    assert mean.dtype == np.float32
+    assert mean == 2.0
 
 
 # --- The baselines ----------------------------------------------------------------------------------
@@ -454,7 +475,7 @@ variances = st.sampled_from(TINY) | st.floats(TINY[1], LARGE, width=32)
 def clients(draw):
     flat = np.array(draw(st.lists(numbers, min_size=10, max_size=10)), np.float32)
     parameters = {"x": flat[:6].reshape(2, 3), "y": flat[6:9], "z": flat[9].reshape(())}
-    buffers = {
+    buffers: dict[str, np.ndarray] = {
         "bn.running_mean": flat[3:6] / 2 + flat[:3],
         "bn.running_var": np.array(draw(st.lists(variances, min_size=3, max_size=3)), np.float32),
         "bn.num_batches_tracked": np.array(draw(st.integers(0, 10**9))),
@@ -652,16 +673,14 @@ def test_a_filtered_projection_is_never_longer_than_the_target_and_never_against
     for g in ("layer", "model"):
         factors = FedGP(g).coefficients(target, sources, geometry, one, one).sources
         for factor, source in zip(factors, sources, strict=True):
-            parts = [
-                (
-                    f * source.parameters[n].ravel().astype(np.float64),
-                    target.parameters[n].ravel().astype(np.float64),
-                )
-                for f, n in zip(factor, SHAPES, strict=True)
-            ]
+            theirs, owns = (
+                [update.parameters[n].ravel().astype(np.float64) for n in SHAPES]
+                for update in (source, target)
+            )
+            projections = [f * layer for f, layer in zip(factor, theirs, strict=True)]
             if g == "model":
-                parts = [tuple(np.concatenate(vectors) for vectors in zip(*parts, strict=True))]
-            for projection, own in parts:
+                projections, owns = [np.concatenate(projections)], [np.concatenate(owns)]
+            for projection, own in zip(projections, owns, strict=True):
                 assert np.linalg.norm(projection) <= np.linalg.norm(own) * (1 + 1e-12)
                 assert projection @ own >= 0
                 # What is left of the target is orthogonal to the source, unless the filter dropped it.

@@ -158,6 +158,35 @@ def test_sigma2_and_d2_from_sketches_are_exact(make_target, make_update):
     assert (e.sigma2, e.d2, e.target2) == (full.sigma2, full.d2, full.target2)
 
 
+@pytest.mark.parametrize(("source", "delta"), [([1], 1 / 4), ([-1], 3 / 4)])
+def test_the_share_of_sketched_steps_that_agree_by_hand(make_target, make_update, source, delta):
+    # A sketch of one element has exact products: one step goes far up, three a little down.
+    rows = [[7], [-1], [-1], [-1]]
+    assert estimates_of(make_target, make_update, rows, source, CountSketch(8, 0)).delta == delta
+
+
+@pytest.mark.parametrize("factor", [2.0, -2.0])
+def test_sketched_steps_that_are_all_alike_agree_as_their_mean_does(make_target, make_update, factor):
+    # In one bucket the sketched products have either sign by chance; the product of the mean is exact.
+    rows, source = np.tile([1.0, 2.0, 3.0, 4.0], (3, 1)), factor * np.array([4.0, 1.0, 1.0, 2.0])
+    products = [sketched(rows[0], 1, seed) @ sketched(source, 1, seed) for seed in range(20)]
+    assert min(products) < 0 < max(products)
+    for seed in range(20):
+        e = estimates_of(make_target, make_update, rows, source, CountSketch(1, seed))
+        assert e.delta == (factor > 0)
+
+
+def test_the_share_of_sketched_steps_that_agree_is_close_to_the_exact_one(make_target, make_update):
+    rows, source = round_of(m=500, B=20, share=0.5)
+    exact = estimates_of(make_target, make_update, rows, source).delta
+    deltas = [
+        estimates_of(make_target, make_update, rows, source, CountSketch(1024, seed)).delta
+        for seed in range(20)
+    ]
+    assert 0.2 < exact < 0.8
+    assert np.mean(deltas) == pytest.approx(exact, abs=0.05)
+
+
 def test_beta_of_fedgp_from_a_sketch_is_close_to_the_exact_one(make_target, make_update):
     rows, source = round_of(m=2000, B=10)
     exact = beta_fedgp(estimates_of(make_target, make_update, rows, source))

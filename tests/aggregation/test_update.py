@@ -58,6 +58,25 @@ def test_between_takes_the_names_of_the_buffers_it_is_given():
     assert update.buffers["memory"].tolist() == [5, 5, 5]
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_between_writes_into_the_clients_arrays_only_if_it_may(overwrite):
+    before = {"w": np.array([1, 2, 3], np.float32)}
+    after = {"w": np.array([4, 4, 4], np.float32)}
+    update = Update.between(before, after, examples=1, overwrite=overwrite)
+    assert update.parameters["w"].tolist() == [3, 2, 1]
+    assert before["w"].tolist() == [1, 2, 3]
+    assert after["w"].tolist() == ([3, 2, 1] if overwrite else [4, 4, 4])
+    assert np.shares_memory(update.parameters["w"], after["w"]) is overwrite
+
+
+def test_between_does_not_make_up_steps_and_learning_rate():
+    one = {"w": np.ones(3, np.float32)}
+    update = Update.between(one, dict(one), examples=1)
+    assert (update.steps, update.learning_rate) == (0, 0.0)
+    assert update.parameters["w"].tolist() == [0, 0, 0]
+    assert one["w"].tolist() == [1, 1, 1]
+
+
 def test_between_follows_the_order_of_the_model_that_was_sent():
     before = {name: np.zeros(3, np.float32) for name in "cab"}
     after = {name: np.ones(3, np.float32) for name in "abc"}
@@ -79,6 +98,19 @@ def test_scale_is_steps_times_learning_rate(make_update, steps, rate, scale):
 
 def test_scale_is_zero_if_the_client_did_not_say(make_update):
     assert make_update([1, 2, 3]).scale == 0
+
+
+def test_norm_is_that_of_all_layers_as_one_vector(make_update):
+    assert make_update({"a": [3.0], "b": [[0.0, 4.0]]}).norm == 5.0
+
+
+def test_scaled_multiplies_the_parameters_alone(make_update):
+    update = make_update({"a": [3.0], "b": [[0.0, 4.0]]}, buffers={"n": np.array(3)}, examples=7, steps=2)
+    half = update.scaled(np.float64(0.5))
+    assert {name: layer.tolist() for name, layer in half.parameters.items()} == {"a": [1.5], "b": [[0, 2]]}
+    assert half.parameters["b"].dtype == np.float32
+    assert half.buffers is update.buffers
+    assert (half.examples, half.steps) == (7, 2)
 
 
 def test_source_weights_by_examples(make_update):

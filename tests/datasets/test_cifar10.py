@@ -5,6 +5,7 @@ import os
 import pickle
 import tarfile
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -59,7 +60,8 @@ def write_part(data_dir: Path, **arrays: np.ndarray | None) -> Path:
     path.parent.mkdir(exist_ok=True)
     labels = np.arange(20, dtype=np.uint8) % 10
     right = {"x_train": images(20, 0), "y_train": labels, "x_test": images(10, 1), "y_test": labels[:10]}
-    np.savez(path, **{name: array for name, array in (right | arrays).items() if array is not None})
+    kept: dict[str, Any] = {name: array for name, array in (right | arrays).items() if array is not None}
+    np.savez(path, **kept)
     return path
 
 
@@ -164,7 +166,7 @@ def test_the_subset_is_one_of_three() -> None:
 
 
 @pytest.mark.parametrize(("subset", "sizes"), [("exact", (5085, 1017)), ("jpeg", (10_000, 4000))])
-def test_the_real_parts(subset: str, sizes: tuple[int, int]) -> None:
+def test_the_real_parts(subset: Literal["exact", "jpeg"], sizes: tuple[int, int]) -> None:
     if DATA_DIR is None or not (Path(DATA_DIR) / EXACT).exists():
         pytest.skip(f"CIFAR-10's parts are not in FDA_DATA_DIR ({DATA_DIR})")
     split = load(Path(DATA_DIR), 0, subset=subset)

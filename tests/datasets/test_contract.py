@@ -171,7 +171,7 @@ def _parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             if name in FILES and name in SHIFTED:
                 load: Callable[..., Any] = part_of(dataset, **OPTIONS.get(name, {}))
                 patch.setitem(DATASETS, name, replace(dataset, load=load))
-            elif dataset.loader.func is folders.load and there(name):
+            elif getattr(dataset.loader, "func", None) is folders.load and there(name):
                 patch.setitem(
                     DATASETS, name, replace(dataset, load=part_of_folders(name, root), arguments=())
                 )

@@ -138,8 +138,9 @@ def test_an_amount_that_the_data_cannot_give_is_refused_when_they_are_loaded(
 
 @pytest.mark.parametrize("name", ["target_samples", "source_samples"])
 def test_what_is_no_amount_is_refused_before_anything_is_loaded(name: str, calls: Calls) -> None:
+    none: dict[str, Any] = {name: 0}
     with pytest.raises(ConfigError, match=f"{name.replace('_', '-')} is 0, at least 1 is needed"):
-        DataSpec("materials", **{name: 0})
+        DataSpec("materials", **none)
     assert calls == []
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fda_flower.datasets import DATASETS, Dataset, DataSpec, Splits, folders, load_federation
+from fda_flower.datasets import DATASETS, Dataset, DataSpec, Split, Splits, folders, load_federation
 from fda_flower.datasets.image_files import ImageFiles
 from fda_flower.errors import ConfigError
 
@@ -274,6 +274,7 @@ def test_a_real_data_set(name: str) -> None:
     if DATA_DIR is None or not (Path(DATA_DIR) / folder).is_dir():
         pytest.skip(f"{folder} is not in FDA_DATA_DIR ({DATA_DIR})")
     splits = DATASETS[name].loader(Path(DATA_DIR), 0, image_size=16)
+    assert not isinstance(splits, Split)
     assert tuple(splits) == DATASETS[name].domains
     assert [len(split.train) + len(split.test) for split in splits.values()] == sizes
     for split in splits.values():

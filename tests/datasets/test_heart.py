@@ -120,7 +120,7 @@ def test_a_file_with_too_few_patients_is_refused(folder):
 @real
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_real_files_have_flambys_sizes(seed):
-    data = load(Path(DATA_DIR), seed)
+    data = load(Path(DATA_DIR or ""), seed)
     assert list(data) == ["cleveland", "hungary", "switzerland", "va"]
     assert [len(split.train) for split in data.values()] == [199, 172, 30, 85]
     assert [len(split.test) for split in data.values()] == [104, 89, 16, 45]
@@ -142,6 +142,6 @@ def test_the_real_files_have_flambys_sizes(seed):
 
 @real
 def test_the_seed_decides_the_split():
-    first, again, other = (load(Path(DATA_DIR), seed)["va"].train.x for seed in (0, 0, 1))
+    first, again, other = (load(Path(DATA_DIR or ""), seed)["va"].train.x for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

@@ -12,7 +12,7 @@ import torch
 from torchvision import datasets
 
 from fda_flower import run
-from fda_flower.datasets import DATASETS
+from fda_flower.datasets import DATASETS, Split
 from fda_flower.datasets.mnist import load_fashion_mnist, load_mnist
 from fda_flower.errors import ConfigError
 
@@ -91,7 +91,7 @@ def test_without_a_folder_it_is_downloaded_or_told_why_not(archives, tmp_path, m
 
 @real
 def test_the_real_data_set():
-    split = load_fashion_mnist(Path(DATA_DIR), 0)
+    split = load_fashion_mnist(Path(DATA_DIR or ""), 0)
     assert (len(split.train), len(split.test), split.classes) == (60_000, 10_000, 10)
     assert torch.bincount(split.train.y).tolist() == [6000] * 10
     # The data set's published mean and deviation.
@@ -106,7 +106,7 @@ def test_a_run_on_real_data_learns(monkeypatch):
     def part(data_dir, seed):
         split = whole.loader(data_dir, seed)
         first = torch.arange(4000)
-        return type(split)(split.train.take(first), split.test.take(first[:1000]), split.classes)
+        return Split(split.train.take(first), split.test.take(first[:1000]), split.classes)
 
     monkeypatch.setitem(DATASETS, "fashion-mnist", type(whole)("a part", part))
     result = run(

@@ -103,7 +103,8 @@ def test_noise_has_the_deviation_asked_for_and_mean_zero(std: float) -> None:
 
 def test_noise_of_deviation_zero_is_none() -> None:
     samples = noisy(0.0)
-    assert torch.equal(*passes(samples, seed=0), samples.x)
+    (x,) = passes(samples, seed=0)
+    assert torch.equal(x, samples.x)
 
 
 def test_noise_is_the_targets_alone_in_training_and_test() -> None:

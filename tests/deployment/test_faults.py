@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from fda_flower.errors import RunError
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SITES = ["broken", "late", "steady", "target"]
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "dataset": "table",
     "dataset_options": {"domains": ",".join(SITES), "classes": "0,1"},
     "target": "target",

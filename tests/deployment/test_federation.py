@@ -15,7 +15,7 @@ import pytest
 from fda_flower.deployment import Federation, federation
 from fda_flower.errors import ConfigError, RunError
 
-NODES = {
+NODES: dict[str, dict[str, str | int | float]] = {
     "source-1": {"role": "source", "domain": "source-1", "data-dir": 'a "quoted" folder'},
     "target": {"role": "target", "domain": "target", "share": 0.5, "number": 3},
 }

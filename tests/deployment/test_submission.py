@@ -2,6 +2,7 @@ import json
 import os
 import tomllib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from flwr.app import Context, RecordDict
@@ -14,7 +15,7 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.flower_internals import task_identity
 from fda_flower.server_app import app
 
-SETTINGS = {"model": "mlp", "sources": 2, "target_samples": 16, "device": "cpu"}
+SETTINGS: dict[str, Any] = {"model": "mlp", "sources": 2, "target_samples": 16, "device": "cpu"}
 CONFIG = RunConfig(**SETTINGS, rounds=2)
 
 

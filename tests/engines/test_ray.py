@@ -1,11 +1,13 @@
 """Flower's Ray simulation, really run: the same bits as in this process."""
 
+from typing import Any
+
 import pytest
 
 from fda_flower import run
 from fda_flower.errors import RunError
 
-SETTINGS = {"rounds": 3, "seed": 3, "device": "cpu"}
+SETTINGS: dict[str, Any] = {"rounds": 3, "seed": 3, "device": "cpu"}
 
 
 def without_seconds(history):

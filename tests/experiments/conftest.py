@@ -1,11 +1,12 @@
 """What the tests of runs and comparisons share."""
 
 import importlib
+from typing import Any
 
 import pytest
 from in_process import run_all
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "model": "mlp",
     "target_samples": 16,
     "target_batch_size": 4,

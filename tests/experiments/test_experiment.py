@@ -5,12 +5,13 @@ import importlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from in_process import run_all
 
-from fda_flower import ConfigError, RunConfig, run, run_folder
+from fda_flower import ConfigError, RunConfig, files, run, run_folder
 from fda_flower.errors import RunError
 from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
 from fda_flower.reporting import summarise
@@ -53,7 +54,7 @@ NAMES = [
     for row in ("FedAvg", "Target_Only")
     for column in ("little", "much")
 ]
-ONE = {"only": ["FedAvg", "little"], "seeds": [0]}
+ONE: dict[str, Any] = {"only": ["FedAvg", "little"], "seeds": [0]}
 """Of all cells the first."""
 FIRST = NAMES[0]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -145,7 +146,12 @@ def test_every_row_column_and_seed_is_a_cell(experiment, tmp_path, trained):
 
 
 def test_a_cells_result_is_that_of_the_run_alone(experiment, tmp_path):
-    settings = {"model": "mlp", "shift": "noise", "shift_options": {"std": 0.1}, "batch_size": 64}
+    settings: dict[str, Any] = {
+        "model": "mlp",
+        "shift": "noise",
+        "shift_options": {"std": 0.1},
+        "batch_size": 64,
+    }
     settings |= {"target_samples": 16, "method": "fedavg", "seed": 0}
     expected = run(**settings, rounds=4)
     assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
@@ -493,7 +499,7 @@ def test_a_round_that_cannot_be_written_fails_its_cell_which_goes_on_to_the_same
     experiment, tmp_path, monkeypatch
 ):
     run_experiment(experiment, tmp_path / "whole", **ONE)
-    write, checkpoints = run_folder.write_atomically, []
+    write, checkpoints = files.write_atomically, []
 
     def full(path, data):
         if path.name == "checkpoint":

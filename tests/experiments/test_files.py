@@ -5,6 +5,7 @@ import random
 import struct
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ read = cache(read_experiment)
 
 CUT = {"rounds": 1, "warmup_rounds": 1, "device": "cpu"}
 FEW = {"target_samples": 8, "target_batch_size": 4}
-CUTS = {
+CUTS: dict[str, dict[str, Any]] = {
     "cifar-10": {**FEW, "dataset_options": {"subset": "exact"}},
     "colored-mnist": FEW,
     **{name: {**FEW, "dataset_options": {"image_size": 32}} for name in DATASETS if DATASETS[name].domains},

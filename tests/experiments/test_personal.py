@@ -1,6 +1,7 @@
 """Personal methods on whole runs: any kind of data, and a resumed run."""
 
 import math
+from typing import Any
 
 import pytest
 from sites import write_images, write_table
@@ -8,8 +9,8 @@ from sites import write_images, write_table
 from fda_flower import run
 
 PERSONAL = ["feddaf", "feddwa", "fedavg-ft", "ditto"]
-SMALL = {"device": "cpu", "target_samples": 10}
-DATA = {
+SMALL: dict[str, Any] = {"device": "cpu", "target_samples": 10}
+DATA: dict[str, dict[str, Any]] = {
     "noisy digits": {"model": "cnn", "shift": "noise"},
     "numbers": {"dataset": "rbf", "model": "sigmoid", "target_samples": 8},
     "images": {

@@ -313,9 +313,9 @@ def test_a_run_that_crashed_after_a_round_goes_on_from_it(small, six_rounds, tmp
 def test_a_run_that_crashed_while_it_wrote_a_checkpoint_does_the_round_again(
     small, six_rounds, tmp_path, monkeypatch
 ):
-    from fda_flower import run_folder
+    from fda_flower import files, run_folder
 
-    write = run_folder.write_atomically
+    write = files.write_atomically
 
     def crash(path, data):
         if (
@@ -473,8 +473,8 @@ def test_arrays_without_a_header_are_no_checkpoint(small, copy):
 
 
 def test_a_checkpoint_of_another_run_is_refused(small, copy, tmp_path):
-    other = run(**small, seed=5, rounds=1, output=tmp_path / "other")
-    shutil.copy(other.path / "checkpoint", copy / "checkpoint")
+    run(**small, seed=5, rounds=1, output=tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "checkpoint", copy / "checkpoint")
     with pytest.raises(ConfigError, match=r"checkpoint' is of another run \(seed: 5 there, 0 asked for\)"):
         run(**small, rounds=6, output=copy, resume=True)
 

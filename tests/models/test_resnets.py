@@ -1,6 +1,7 @@
 """torchvision's networks: weights from files, what they do not fit, and what happens to the images."""
 
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 import pytest
@@ -26,7 +27,7 @@ def images(channels: int = 3) -> torch.Tensor:
     return torch.rand(2, channels, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
-def build(weights: object, classes: int = 1000, shape: tuple[int, ...] = SHAPE) -> nn.Module:
+def build(weights: object, classes: int = 1000, shape: tuple[int, ...] = SHAPE) -> Any:
     return build_model("resnet18", shape, classes, 0, {"weights": str(weights)}).eval()
 
 

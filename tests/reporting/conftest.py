@@ -1,5 +1,7 @@
 """Histories made by hand."""
 
+from typing import Any
+
 import pytest
 
 from fda_flower.reporting import CellResult, Results
@@ -44,7 +46,7 @@ def results(history):
     """A maker of results from the last accuracy of each seed, in percent, by place."""
 
     def make(accuracies=None, **each):
-        given = {
+        given: dict[str, Any] = {
             "name": "shift",
             "title": "Accuracy under shift",
             "source": "Somebody et al., Table 1",

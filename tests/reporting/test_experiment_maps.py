@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from fda_flower.reporting import FIGURES, CellResult
@@ -118,9 +119,10 @@ def test_maps_show_the_prediction_and_the_best_rows_without_and_with_estimated_b
 def test_cells_have_the_colour_of_their_rule_in_the_legend(results):
     figure = FIGURES["best-rule"](results({("", "FedGP", "0.4"): (63.0,)}, rows=ROWS))
     (image,) = figure.axes[1].images
-    assert image.get_array().mask.tolist() == [[True, False]]
+    values = np.ma.asarray(image.get_array())
+    assert values.mask.tolist() == [[True, False]]
     (legend,) = figure.legends
-    assert image.to_rgba(image.get_array())[0, 1].tolist() == list(legend.get_patches()[3].get_facecolor())
+    assert image.to_rgba(values)[0, 1].tolist() == list(legend.get_patches()[3].get_facecolor())
 
 
 def test_one_row_of_a_rule_does_not_hide_a_better_one(results):

@@ -77,7 +77,7 @@ def test_lines_are_means_over_seeds_in_percent_and_bands_one_sample_deviation(ru
     assert list(line.get_xdata()) == [1, 2, 3]
     assert list(line.get_ydata()) == pytest.approx([20, 30, 40])
     (band,) = axis.collections
-    heights = band.get_paths()[0].vertices[:, 1]
+    heights = np.asarray(band.get_paths()[0].vertices)[:, 1]
     # As in the tables: two seeds that differ by 20 deviate by 20 / √2.
     assert heights.min() == pytest.approx(20 - 200**0.5)
     assert heights.max() == pytest.approx(40 + 200**0.5)
@@ -108,7 +108,7 @@ def test_seeds_with_different_numbers_of_rounds_share_a_line(history):
     line = lines_of(axis)["FedAvg"]
     assert list(line.get_ydata()) == pytest.approx([20, 20, 30])
     (band,) = axis.collections
-    vertices = band.get_paths()[0].vertices
+    vertices = np.asarray(band.get_paths()[0].vertices)
     assert np.isfinite(vertices).all()
     assert np.allclose(vertices[vertices[:, 0] == 3, 1], 30)
 
@@ -135,7 +135,7 @@ def test_rounds_are_counted_in_whole_numbers(history, rounds):
 def test_a_run_of_a_single_round_can_be_seen(history, rounds):
     (axis,) = plot_runs({"FedAvg": [history(*[0.5] * rounds)]}).axes
     (line,) = axis.get_lines()
-    assert len(line.get_xdata()) > 1 or line.get_marker() not in ("None", "", " ", None)
+    assert np.size(line.get_xdata()) > 1 or line.get_marker() not in ("None", "", " ", None)
 
 
 @pytest.mark.parametrize("methods", [1, 2, 4])

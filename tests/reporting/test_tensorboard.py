@@ -1,7 +1,7 @@
 import sys
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
 from fda_flower.errors import ConfigError
 from fda_flower.reporting.tensorboard import scalars, tensorboard_writer
