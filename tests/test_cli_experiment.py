@@ -66,9 +66,9 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def module(monkeypatch):
     """The module of cells, which run here, one after the other."""
-    experiment = importlib.import_module("fda_flower.experiments.experiment")
-    monkeypatch.setattr(experiment, "run_all", run_all)
-    return importlib.import_module("fda_flower.experiments.cell")
+    cell = importlib.import_module("fda_flower.experiments.cell")
+    monkeypatch.setattr(cell, "run_all", run_all)
+    return cell
 
 
 def cells(folder="runs/noise"):
