@@ -185,11 +185,11 @@ def test_the_folder_of_data_sets_and_the_device_go_to_the_runs(fda, module, monk
     assert seen == [("here", "cpu"), ("there", "cpu")]
 
 
-def test_an_interrupt_says_how_to_go_on(fda, module, monkeypatch):
+def test_an_interrupt_says_how_to_go_on(fda, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "run_all", interrupt)
+    monkeypatch.setattr("fda_flower.experiments.cell.run_all", interrupt)
     code, out, err = fda("experiment", "noise.toml", *ONE)
     assert (code, err) == (130, "")
     assert "Interrupted. What is done is in runs/noise: call it again to go on." in out
@@ -253,7 +253,9 @@ def test_a_report_is_written_into_the_first_folder_unless_told_otherwise(fda):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nothing.toml"], ["unknown experiment 'nothing.toml'", "give the path of a TOML file"]),
+        (["nothing.toml"], ["unknown experiment 'nothing.toml'", "choose one of", "fashion_mnist_noise"]),
+        (["at/nothing.toml"], ["the experiment 'at/nothing.toml' cannot be read"]),
+        (["fashion_mnist_noise", "--only", "red"], ["unknown row, column or group 'red'", "FedAvg"]),
         (["noise.toml", "--only", "nobody"],
          ["unknown row, column or group 'nobody'", "choose one of 0.1, 0.5, FedAvg, Target Only"]),
         (["noise.toml", "--seeds", "0"], ["seeds is 0, it must be at least 1"]),
