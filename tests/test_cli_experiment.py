@@ -255,7 +255,7 @@ def test_a_report_is_written_into_the_first_folder_unless_told_otherwise(fda):
     [
         (["nothing.toml"], ["unknown experiment 'nothing.toml'", "choose one of", "fashion_mnist_noise"]),
         (["at/nothing.toml"], ["the experiment 'at/nothing.toml' cannot be read"]),
-        (["fashion_mnist_noise", "--only", "red"], ["unknown row, column or group 'red'", "FedAvg"]),
+        (["fashion_mnist_noise", "--only", "red"], ["unknown row, column or group 'red'", "FedGP_0.5"]),
         (["noise.toml", "--only", "nobody"],
          ["unknown row, column or group 'nobody'", "choose one of 0.1, 0.5, FedAvg, Target Only"]),
         (["noise.toml", "--seeds", "0"], ["seeds is 0, it must be at least 1"]),

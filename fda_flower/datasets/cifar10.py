@@ -81,7 +81,7 @@ def _read_part(data_dir: Path | None, name: str) -> Split:
             f"the data file '{path}' is missing: put it there, or leave the option 'subset' out for the whole"
         )
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             train, test = (_samples(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
     except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ConfigError(f"the data file '{path}' is damaged ({error}): get it again") from error

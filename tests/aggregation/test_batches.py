@@ -251,15 +251,26 @@ def test_a_sum_may_be_off_by_rounding_and_no_more(make_target, form):
 
 
 def test_a_gap_between_the_steps_and_the_update_counts_in_every_layer_and_block(make_target):
-    length = BLOCK + 2
-    _, batches = make_target(np.ones((2, length)), 0.1)
-    update = {"a": np.full(1, 2.0), "b": np.full(length - 2, 2.0), "c": np.full(1, 2.0)}
+    shapes = {"a": (3,), "b": (2, BLOCK), "c": (7,)}
+    rows = np.concatenate(
+        [integers(2, *shape, seed=i).reshape(2, -1) for i, shape in enumerate(shapes.values())], 1
+    )
+    _, batches = make_target(rows, 0.1)
+    ends = np.cumsum([np.prod(shape) for shape in shapes.values()])[:-1]
+    parts = np.split(rows.sum(axis=0), ends)
+    update = {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
     batches.check_sum(update)
-    for name, place in (("a", 0), ("b", 0), ("b", -1), ("c", 0)):
+    for name, place in (("a", 0), ("b", 0), ("b", -1), ("c", -1)):
         spoilt = {layer: array.copy() for layer, array in update.items()}
-        spoilt[name][place] -= 1.0  # the slack is a thousandth of 2·√8194, so 0.18
+        spoilt[name].flat[place] += 5  # the slack is a thousandth of two lengths below 9·√16394, so below 2.4
         with pytest.raises(ValueError, match="do not sum up to it"):
             batches.check_sum(spoilt)
+
+
+@pytest.mark.parametrize("form", ENCODINGS)
+def test_steps_that_moved_nothing_fit_an_update_that_moved_nothing(make_target, form):
+    target, batches = make_target(np.zeros((2, 3)), 0.1, CountSketch(4, 0), form)
+    batches.check_sum(target.parameters)
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,10 @@ def test_a_model_of_zeros_that_did_not_move_has_no_distance():
 
 
 def test_of_clients_at_one_distance_the_first_are_kept():
-    weights = distance_weights(np.ones((1, 100)), np.ones(100), top=4)
-    assert weights.tolist() == [[0.25] * 4 + [0] * 96]
+    # Every other one is nearer; of the far ones only ten are kept.
+    squared = np.tile([1.0, 2.0], 50)
+    (weights,) = distance_weights(squared[None], np.ones(100), top=60)
+    assert np.flatnonzero(weights).tolist() == sorted([*range(0, 100, 2), *range(1, 20, 2)])
 
 
 def test_the_personal_model_of_one_client_is_its_own():

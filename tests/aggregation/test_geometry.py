@@ -39,6 +39,12 @@ def test_cosine_with_a_zero_update_is_zero(make_update):
     assert Geometry.of(zero, [zero, other]).cosines.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("size", [1e-90, 1e90])
+def test_cosines_of_updates_whose_squares_multiply_out_of_range(make_update, size):
+    target, source = (make_update(size * np.array(v), dtype=np.float64) for v in ([3, 4], [0, 5]))
+    assert Geometry.of(target, [source]).cosines == pytest.approx([0.8])
+
+
 def test_geometry_without_sources_has_empty_rows(make_update):
     geometry = Geometry.of(make_update({"x": [1, 2, 2], "y": [3]}), [])
     assert geometry.products.shape == geometry.source_squared.shape == (0, 2)

@@ -222,12 +222,14 @@ def test_rules_that_align_need_steps_and_learning_rate_of_every_client(make_upda
     heard = make_update([1, 2, 3], steps=3, rate=0.1)
     mute = make_update([1, 2, 3], **told)
     target, other = (mute, heard) if silent == "target" else (heard, mute)
+    assert rule.needs_scale
     with pytest.raises(ValueError, match="num-steps and learning-rate"):
         aggregate(rule, {"w": np.zeros(3, np.float32)}, target, [heard, other], betas=[1, 1])
 
 
 @pytest.mark.parametrize("rule", [FedDA("raw"), *PROJECTIONS], ids=str)
 def test_rules_that_do_not_align_need_neither(make_update, rule):
+    assert not rule.needs_scale
     new = aggregate(
         rule, {"w": np.zeros(3, np.float32)}, make_update([1, 2, 3]), [make_update([1, 2, 3])], [0.5]
     )

@@ -50,6 +50,10 @@ def test_the_same_seed_has_the_same_places():
     assert CountSketch(64, 5) == CountSketch(64, 5)
 
 
+def test_the_places_of_a_round_are_drawn_once():
+    assert CountSketch(64, 5).places(1000) is CountSketch(64, 5).places(1000)
+
+
 def test_another_seed_has_other_places():
     assert not np.array_equal(CountSketch(64, 5).places(1000), CountSketch(64, 6).places(1000))
 

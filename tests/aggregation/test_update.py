@@ -96,8 +96,9 @@ def test_scale_is_steps_times_learning_rate(make_update, steps, rate, scale):
     assert make_update([1, 2, 3], steps=steps, rate=rate).scale == scale
 
 
-def test_scale_is_zero_if_the_client_did_not_say(make_update):
-    assert make_update([1, 2, 3]).scale == 0
+def test_scale_is_zero_if_the_client_did_not_say():
+    update = Update({"w": np.ones(3)}, {}, examples=1)
+    assert (update.steps, update.learning_rate, update.scale) == (0, 0.0, 0.0)
 
 
 def test_norm_is_that_of_all_layers_as_one_vector(make_update):
