@@ -52,7 +52,7 @@ class RecordedUpdates:
         Parameters
         ----------
         reply : RecordDict or dict
-            The content of a reply: ``num-steps`` and ``learning-rate`` go into its record ``metrics``, and the
+            The content of a reply: ``num-steps`` and ``learning-rate`` go into its record ``metrics``, the
             steps, if the server asked for them, into an `ArrayRecord` ``batch-updates``. Or the metrics that
             the ``fit`` of a `NumPyClient` returns, for a client served by `fda_flower.clients.serve`.
         """

@@ -82,7 +82,7 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
     """Let an existing `ClientApp` answer the strategies' question for its role and domain.
 
     The answer comes from the node configuration (``--node-config 'role="target" domain="a"'``). In a
-    simulation the node configuration holds only ``partition-id``, which is then the domain, and the strategy's
+    simulation it holds only ``partition-id``, which is then the domain, and the strategy's
     ``target`` names the target. A node whose client cannot be made, for example because its data are missing,
     answers with the reason as ``problem``, and is left out.
 

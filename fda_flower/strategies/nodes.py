@@ -143,7 +143,7 @@ class Roster:
         return sorted(told, key=lambda each: each["domain"])
 
     def require(self, min_sources: int) -> None:
-        """Raise a `RunError` that says what keeps nodes out, unless the target and enough sources are there."""
+        """Raise a `RunError` that says what keeps nodes out, unless target and enough sources are there."""
         for each in self._missing.values():
             if each.node.is_target:
                 raise RunError(f"the target '{each.node.domain}' cannot take part: {each.reason}")
