@@ -2,9 +2,9 @@
 
 EXTRAS = {
     "torch": ("torch", "torchvision", "sklearn", "PIL"),
-    "cli": ("typer", "click", "rich", "matplotlib", "psutil"),
+    "cli": ("typer", "click", "rich", "matplotlib"),
     "simulation": ("ray",),
-    "deploy": ("cryptography", "tomli_w"),
+    "deploy": ("cryptography", "psutil", "tomli_w"),
     "tensorboard": ("tensorboard",),
 }
 """By extra of this package, the packages that it brings, as they are imported."""
