@@ -1,8 +1,8 @@
 """What of the package is missing, and how to install it."""
 
 EXTRAS = {
-    "torch": ("torch", "torchvision", "sklearn", "PIL"),
-    "cli": ("typer", "click", "rich", "matplotlib"),
+    "torch": ("PIL", "sklearn", "torch", "torchvision"),
+    "cli": ("matplotlib", "rich", "typer"),
     "simulation": ("ray",),
     "deploy": ("cryptography", "psutil", "tomli_w"),
     "tensorboard": ("tensorboard",),
