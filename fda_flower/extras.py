@@ -1,10 +1,10 @@
 """What of the package is missing, and how to install it."""
 
 EXTRAS = {
-    "torch": ("torch", "torchvision", "sklearn", "PIL"),
-    "cli": ("typer", "click", "rich", "matplotlib", "psutil"),
+    "torch": ("PIL", "sklearn", "torch", "torchvision"),
+    "cli": ("matplotlib", "rich", "typer"),
     "simulation": ("ray",),
-    "deploy": ("cryptography", "tomli_w"),
+    "deploy": ("cryptography", "psutil", "tomli_w"),
     "tensorboard": ("tensorboard",),
 }
 """By extra of this package, the packages that it brings, as they are imported."""

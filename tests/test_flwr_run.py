@@ -57,7 +57,7 @@ def test_flwr_run_gives_the_same_bits_as_the_local_engine(flower, tmp_path):
     )
     assert (output / "summary.json").exists(), done.stdout + done.stderr
     local = run(method="fedgp", beta=(0.3, 0.7), sources=2, target_batch_size=8, rounds=2)
-    model, rounds, _ = RunFolder(output).load_checkpoint()
-    assert rounds == 2
+    checkpoint = RunFolder(output).load_checkpoint()
+    assert checkpoint.round == 2
     for name, array in local.model.items():
-        assert model[name].tobytes() == array.tobytes()
+        assert checkpoint.model[name].tobytes() == array.tobytes()
