@@ -1,7 +1,7 @@
 """Run tasks at the same time, each in a process of its own."""
 
 import multiprocessing
-import os
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -95,7 +95,6 @@ def _context() -> ForkServerContext | SpawnContext:
 def _call(function: Callable[[Any], None], argument: Any, sender: Connection) -> None:
     """Call a task's function, and send the reason if it fails."""
     import logging
-    import signal
 
     # The parent handles an interrupt, and terminates its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -113,7 +112,7 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        os._exit(1)
+        signal.raise_signal(signal.SIGTERM)
 
 
 def _reason(process: BaseProcess, receiver: Connection) -> str | None:
