@@ -18,14 +18,14 @@ class Net(nn.Module):
         self.fc = nn.Linear(32 * 2 * 2, 10)
 
     def forward(self, x):
-        """Scores of the ten digits."""
+        """Return the scores of the ten digits."""
         x = max_pool2d(relu(self.conv1(x)), 2)
         x = max_pool2d(relu(self.conv2(x)), 2)
         return self.fc(x.flatten(1))
 
 
 def load_data(partition_id: int, num_partitions: int):
-    """Load a partition of scikit-learn's digits; the last one has few, turned by 90 degrees and inverted."""
+    """Load a partition of scikit-learn's digits; the last one has few, rotated by 90 degrees and inverted."""
     digits = load_digits()
     mine = np.random.default_rng(0).permutation(len(digits.target))[partition_id::num_partitions]
     images, labels = digits.images[mine] / 16, digits.target[mine]
@@ -39,7 +39,7 @@ def load_data(partition_id: int, num_partitions: int):
 
 
 def train(net, trainloader, epochs, lr, device):
-    """Train the network on the training set; the mean loss."""
+    """Train the network on the training set, and return the mean loss."""
     net.to(device)
     criterion = nn.CrossEntropyLoss().to(device)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
@@ -56,7 +56,7 @@ def train(net, trainloader, epochs, lr, device):
 
 
 def test(net, testloader, device):
-    """Loss and accuracy of the network on the test set."""
+    """Return loss and accuracy of the network on the test set."""
     net.to(device)
     net.eval()
     criterion = nn.CrossEntropyLoss()

@@ -8,12 +8,12 @@ from torch.nn.functional import cross_entropy
 
 
 def make_net() -> nn.Module:
-    """A network of one hidden layer for images of 8 x 8."""
+    """Return a network with one hidden layer for images of 8 x 8."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
 def load_data(partition_id: int, num_partitions: int):
-    """Load a partition of scikit-learn's digits; the last one has few, turned by 90 degrees and inverted."""
+    """Load a partition of scikit-learn's digits; the last one has few, rotated by 90 degrees and inverted."""
     digits = load_digits()
     mine = np.random.default_rng(0).permutation(len(digits.target))[partition_id::num_partitions]
     images, labels = digits.images[mine] / 16, digits.target[mine]
@@ -38,7 +38,7 @@ def train(net, samples, epochs, lr):
 
 @torch.no_grad()
 def test(net, samples):
-    """Loss and accuracy of the network."""
+    """Return loss and accuracy of the network."""
     x, y = samples
     net.eval()
     outputs = net(x)
@@ -46,7 +46,7 @@ def test(net, samples):
 
 
 def get_weights(net):
-    """The network's arrays."""
+    """Return the network's arrays."""
     return [tensor.numpy().copy() for tensor in net.state_dict().values()]
 
 

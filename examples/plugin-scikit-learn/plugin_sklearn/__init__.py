@@ -1,1 +1,1 @@
-"""An app whose clients are in scikit-learn and NumPy, with nothing of `fda_flower` in them."""
+"""An app whose clients are in scikit-learn and NumPy, which import nothing from `fda_flower`."""

@@ -12,7 +12,7 @@ app = ClientApp()
 
 @app.query("role")
 def role(msg: Message, context: Context) -> Message:
-    """Tell the server which domain this is."""
+    """Return the domain of this node."""
     info = ConfigRecord({"domain": str(context.node_config["partition-id"])})
     return Message(RecordDict({"info": info}), reply_to=msg)
 
@@ -28,7 +28,7 @@ def train(msg: Message, context: Context) -> Message:
         model.partial_fit(x[batch], y[batch])
         change = np.column_stack([model.coef_, model.intercept_]) - before
         norms.append((change**2).sum())
-    # A batch is one step of the server's estimate; scikit-learn makes it of as many steps as it has samples.
+    # A batch is one step of the server's estimate; scikit-learn makes a step for each of its samples.
     metrics = {"num-examples": len(y), "num-steps": len(norms), "learning-rate": RATE * len(y) / len(norms)}
     content = {"arrays": to_record(model.coef_, model.intercept_), "metrics": MetricRecord(metrics)}
     if msg.content["config"].get("batch-updates") == "norms":

@@ -11,17 +11,17 @@ RATE = 0.01
 
 
 def zeros() -> ArrayRecord:
-    """The model to begin with: a logistic regression's ``coef`` and ``intercept``."""
+    """Return the initial model: a logistic regression's ``coef`` and ``intercept``."""
     return to_record(np.zeros((10, 64)), np.zeros(10))
 
 
 def to_record(coef, intercept) -> ArrayRecord:
-    """The model's arrays."""
+    """Return the model's arrays as Flower's record."""
     return ArrayRecord({"coef": Array(coef), "intercept": Array(intercept)})
 
 
 def make_model(record: ArrayRecord) -> SGDClassifier:
-    """The model of these arrays."""
+    """Return a model with these arrays."""
     model = SGDClassifier(loss="log_loss", learning_rate="constant", eta0=RATE, alpha=0)
     model.classes_ = CLASSES
     model.coef_, model.intercept_ = record["coef"].numpy().copy(), record["intercept"].numpy().copy()
@@ -29,7 +29,7 @@ def make_model(record: ArrayRecord) -> SGDClassifier:
 
 
 def load_data(partition_id: int, num_partitions: int):
-    """Load a partition of scikit-learn's digits; the last one has few, moved right by a pixel."""
+    """Load a partition of scikit-learn's digits; the last one has few, shifted right by one pixel."""
     digits = load_digits()
     mine = np.random.default_rng(0).permutation(len(digits.target))[partition_id::num_partitions]
     images, y = digits.images[mine] / 16, digits.target[mine]
