@@ -18,7 +18,7 @@ def products_of(rows, update):
 
 
 def arrays():
-    """What a target sends of two steps of a model of three numbers, in all forms at once."""
+    """What a target sends of two steps of a model of three numbers, in all encodings at once."""
     full = np.array([[1, 2, 2], [0, 3, -4]], np.float32)
     return {
         "norms": np.array([9.0, 25.0]),
@@ -31,12 +31,12 @@ def read(sent, form):
     return BatchUpdates.from_arrays(sent, form, B, M, SKETCH)
 
 
-def test_forms_are_in_the_order_of_what_they_send():
+def test_encodings_are_in_the_order_of_what_they_send():
     assert ENCODINGS == ("norms", "sketch", "full")
 
 
 @pytest.mark.parametrize("form", ENCODINGS)
-def test_every_form_has_the_norms_and_the_number_of_steps(form):
+def test_every_encoding_has_the_norms_and_the_number_of_steps(form):
     batches = read(arrays(), form)
     assert batches.squared_norms.tolist() == [9, 25]
     assert batches.steps == 2
@@ -45,14 +45,14 @@ def test_every_form_has_the_norms_and_the_number_of_steps(form):
 @pytest.mark.parametrize(
     ("form", "needed"), [("norms", ["norms"]), ("sketch", ["norms", "sketch"]), ("full", ["norms", "full"])]
 )
-def test_a_form_needs_only_its_own_arrays(form, needed):
+def test_an_encoding_needs_only_its_own_arrays(form, needed):
     batches = read({name: arrays()[name] for name in needed}, form)
     assert (batches.full is not None) is (form == "full")
     assert (batches.sketches is not None) is (batches.sketch is not None) is (form == "sketch")
 
 
 @pytest.mark.parametrize("form", ENCODINGS)
-def test_a_form_ignores_arrays_that_it_does_not_need(form):
+def test_an_encoding_ignores_arrays_that_it_does_not_need(form):
     batches = read(arrays(), form)
     assert (batches.full is not None) is (form == "full")
     assert (batches.sketches is not None) is (form == "sketch")
@@ -109,11 +109,11 @@ def test_a_negative_squared_norm_is_an_error(form):
         read(arrays() | {"norms": np.array([9.0, -1e-12])}, form)
 
 
-def test_a_zero_squared_norm_is_none():
+def test_a_zero_squared_norm_is_no_error():
     assert read(arrays() | {"norms": np.array([9.0, 0.0])}, "norms").squared_norms.tolist() == [9, 0]
 
 
-def test_errors_tell_what_came_and_what_was_expected():
+def test_errors_name_what_came_and_what_was_expected():
     with pytest.raises(ValueError, match=r"'full' are float32\[3, 2\], expected floats \[2, 3\]"):
         read(arrays() | {"full": arrays()["full"].T}, "full")
     with pytest.raises(ValueError, match="lack 'sketch', which encoding 'sketch' needs"):
@@ -299,7 +299,7 @@ def test_sketches_have_the_norms_that_were_sent_within_ten_standard_deviations(m
 
 
 @pytest.mark.parametrize("form", ["sketch", "full"])
-def test_steps_that_sum_up_to_the_update_but_are_longer_than_they_say_are_refused(make_target, form):
+def test_steps_that_sum_to_the_update_but_are_longer_than_they_say_are_refused(make_target, form):
     target, batches = make_target(STEPS, 0.1, CountSketch(800, 0), form)
     name = {"sketch": "sketches", "full": "full"}[form]
     rows = getattr(batches, name).copy()
