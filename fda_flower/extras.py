@@ -1,10 +1,10 @@
 """Extras of the package that are missing, and how to install them."""
 
 EXTRAS = {
-    "torch": ("torch", "torchvision", "sklearn", "PIL"),
-    "cli": ("typer", "click", "rich", "matplotlib", "psutil"),
+    "torch": ("PIL", "sklearn", "torch", "torchvision"),
+    "cli": ("matplotlib", "rich", "typer"),
     "simulation": ("ray",),
-    "deploy": ("cryptography", "tomli_w"),
+    "deploy": ("cryptography", "psutil", "tomli_w"),
     "tensorboard": ("tensorboard",),
 }
 """By extra of this package, the packages that it installs, by the names that import them."""

@@ -307,7 +307,7 @@ def test_config_json_repeats_a_run_bit_for_bit_in_a_folder_of_its_own(fda, tmp_p
         assert (code, err) == (0, "")
         again = Path("runs") / f"digits-rotate-fedgp-seed3-{number}"
         assert out.endswith(f"Written to {again}\n")
-        (model, *_), (other, *_) = (RunFolder(folder).load_checkpoint() for folder in (first, again))
+        model, other = (RunFolder(folder).load_checkpoint().model for folder in (first, again))
         assert {name: array.tobytes() for name, array in model.items()} == {
             name: array.tobytes() for name, array in other.items()
         }
@@ -436,7 +436,7 @@ def test_compare_in_which_every_cell_fails_does_not_say_that_it_wrote_a_table(fd
     assert "is a file: choose another --output" in out + err
 
 
-ALONE = ("feddaf", "feddwa", "fedavg-ft", "finetune-offline", "oracle")
+ALONE = ("feddaf", "feddwa", "fedavg-ft", "ditto", "finetune-offline", "oracle")
 """Methods that `fda compare` runs only when it is asked."""
 
 
@@ -492,9 +492,9 @@ def test_compare_resumes_what_is_done(fda, in_process, tmp_path):
 # Mistakes
 
 MISTAKES = [
-    (["--method", "nope"], "'nope'", "choose one of fedavg"),
-    (["--method", "[bold]"], "'[bold]'", "choose one of fedavg"),
-    (["--method", "[/bold]"], "'[/bold]'", "choose one of fedavg"),
+    (["--method", "nope"], "'nope'", "choose one of ditto, fedavg"),
+    (["--method", "[bold]"], "'[bold]'", "choose one of ditto, fedavg"),
+    (["--method", "[/bold]"], "'[/bold]'", "choose one of ditto, fedavg"),
     (["--dataset", "nope"], "'nope'", "choose one of"),
     (["--shift", "nope"], "'nope'", "choose one of color, label, noise, rotate"),
     (["--shift-option", "size=1"], "'size'", "choose one of angle, invert"),
@@ -568,8 +568,8 @@ def test_a_mistake_is_one_line_that_names_the_value_and_the_remedy(
     ("arguments", "value", "remedy"),
     [
         (["--seeds", "0"], "seeds is 0", "at least 1"),
-        (["--methods", "fedavg,nope"], "'nope'", "choose one of fedavg"),
-        (["--methods", ""], "''", "choose one of fedavg"),
+        (["--methods", "fedavg,nope"], "'nope'", "choose one of ditto, fedavg"),
+        (["--methods", ""], "''", "choose one of ditto, fedavg"),
         (["--methods", "fedavg,fedavg"], "fedavg", ""),
         (["--jobs", "-1"], "-1", ""),
         (["--dataset", "nope"], "'nope'", "choose one of"),
@@ -622,7 +622,7 @@ def test_a_truncated_checkpoint_is_one_line_that_names_the_file_and_exits_with_1
     assert code == 1
     assert len(err.splitlines()) == 1
     assert str(path) in err
-    assert "delete it" in err
+    assert "restore it" in err
     assert files_below(tmp_path) == before
 
 

@@ -1,11 +1,17 @@
 """What imports and commands load, measured in new processes."""
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from fda_flower.extras import EXTRAS
+
+ROOT = Path(__file__).resolve().parent.parent
 
 HEAVY = {"torch", "flwr", "numpy", "sklearn", "matplotlib", "psutil", "ray", "PIL", "torchvision"}
 
@@ -132,6 +138,23 @@ def test_a_command_whose_extra_is_missing_says_what_to_install(
     assert done.stderr.splitlines()[:-1] == [f"Error: {says}"]
     assert done.stdout.strip() == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_on_this_machine_does_without_the_extras_for_others(tmp_path: Path) -> None:
+    # Flower itself needs cryptography.
+    missing = "sys.modules |= dict.fromkeys(['ray', 'psutil', 'tomli_w', 'tensorboard'])"
+    done = called(["run", "--model", "mlp", "--rounds", "1", "--output", "out"], tmp_path, before=missing)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "summary.json").exists()
+
+
+def test_the_extras_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    imported = {"pillow": "PIL", "scikit-learn": "sklearn", "tomli-w": "tomli_w", "flwr[simulation]": "ray"}
+    for extra, packages in EXTRAS.items():
+        names = [re.split("[<>=]", line)[0] for line in project["optional-dependencies"][extra]]
+        ours = sorted(imported.get(name, name) for name in names if name not in ("fda-flower[torch]", "flwr"))
+        assert ours == sorted(packages)
 
 
 def test_a_package_that_is_no_extra_of_ours_is_an_error_with_its_traceback(tmp_path: Path) -> None:

@@ -1,8 +1,23 @@
 """Real SuperLink and SuperNode processes: runs on them, what they need, and a federation on this machine."""
 
-from fda_flower.deployment.certificates import Certificates, make_certificates, make_key
-from fda_flower.deployment.federation import Federation
-from fda_flower.deployment.rehearsal import rehearse
-from fda_flower.deployment.submission import run_deployed
+from typing import TYPE_CHECKING
+
+from fda_flower.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from fda_flower.deployment.certificates import Certificates, make_certificates, make_key
+    from fda_flower.deployment.federation import Federation
+    from fda_flower.deployment.rehearsal import rehearse
+    from fda_flower.deployment.submission import run_deployed
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            **dict.fromkeys(("Certificates", "make_certificates", "make_key"), "certificates"),
+            "Federation": "federation",
+            "rehearse": "rehearsal",
+            "run_deployed": "submission",
+        },
+    )
 
 __all__ = ["Certificates", "Federation", "make_certificates", "make_key", "rehearse", "run_deployed"]

@@ -1,6 +1,8 @@
 """Run tasks in parallel, each in its own process."""
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -97,12 +99,21 @@ def _call(function: Callable[[Any], None], argument: Any, sender: Connection) ->
 
     # The parent handles an interrupt: it terminates its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.getLogger("flwr").setLevel(logging.WARNING)
     try:
         function(argument)
     except Exception as error:
         reason = str(error) if isinstance(error, FdaError) else repr(error)
         sender.send(reason[:LONGEST])
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended, however that happened."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _reason(process: BaseProcess, receiver: Connection) -> str | None:

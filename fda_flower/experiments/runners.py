@@ -10,7 +10,6 @@ from flwr.serverapp.strategy import Result
 
 from fda_flower.client_app import make_client_app
 from fda_flower.config import RunConfig
-from fda_flower.deployment import run_deployed
 from fda_flower.devices import find_device
 from fda_flower.engines import ENGINES, Engine, Resources
 from fda_flower.errors import ConfigError
@@ -76,6 +75,8 @@ def _on_a_superlink(request: RunRequest) -> RunOutput:
     if request.output is None:
         raise ConfigError("engine deploy needs an output folder: give --output FOLDER")
     _refuse_resources(request, "with engine deploy each site uses its own machine: leave it out")
+    from fda_flower.deployment import run_deployed
+
     return run_deployed(
         request.config, request.connection, request.output, resume=request.resume, on_round=request.on_round
     )

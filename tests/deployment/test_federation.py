@@ -188,7 +188,14 @@ def test_a_flower_app_runs_on_it_and_nothing_stays(tmp_path):
         assert "SuperNode ID" in running.logs("target")
         tree = [psutil.Process(p) for p in set(psutil.pids()) - before if is_ours(p, running)]
         assert len(tree) >= 6, "SuperLink, two SuperNodes, and what each starts tasks with"
+        assert listening(tree) == {"127.0.0.1"}
     assert [p for p in tree if p.is_running() and p.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def listening(tree):
+    """The addresses on which processes listen."""
+    sockets = [socket for process in tree for socket in process.net_connections("inet")]
+    return {socket.laddr.ip for socket in sockets if socket.status == psutil.CONN_LISTEN}
 
 
 def is_ours(pid, running):

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fda_flower.errors import ConfigError
@@ -139,3 +142,37 @@ def test_tasks_that_wait_are_not_begun_after_an_interruption(tmp_path):
         run_all(do, {"first": f"sleep {first}", "second": f"sleep {second}"}, 1, interrupt)
     time.sleep(0.3)
     assert not second.exists()
+
+
+PARENT = """
+import sys
+sys.path.insert(0, {tests!r})
+from test_processes import do
+from fda_flower.experiments.processes import run_all
+
+if __name__ == "__main__":
+    run_all(do, {{"a": "sleep " + sys.argv[1]}}, 1)
+"""
+
+
+def test_a_task_does_not_outlive_a_parent_that_is_killed(tmp_path):
+    script, told = tmp_path / "parent.py", tmp_path / "pid"
+    script.write_text(PARENT.format(tests=str(Path(__file__).parent)), encoding="utf-8")
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    parent = subprocess.Popen([sys.executable, script, told], env={**os.environ, "PYTHONPATH": paths})
+    try:
+        task = psutil.Process(int(wait_for(lambda: told.exists() and told.read_text())))
+        assert task.is_running()
+        parent.kill()
+        parent.wait()
+        assert wait_for(lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE)
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def wait_for(found, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not (value := found()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return value
