@@ -385,7 +385,7 @@ def grouped_project(how):
 @pytest.mark.parametrize("form", ["sketch", "full"])
 @pytest.mark.parametrize(
     ("how", "expected"),
-    [("given", None), ("default", "batch-updates do not fit the target's update: they do not sum up to it")],
+    [("given", None), ("default", "batch-updates do not fit the target's update: they do not sum to it")],
 )
 def test_groups_in_another_order_are_told_by_the_server(how, expected, form):
     strategy = FedGP(target="3", auto=True, batch_update_encoding=form)

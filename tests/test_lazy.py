@@ -1,4 +1,4 @@
-"""Names cost no more than their own module: read in processes of their own."""
+"""A name costs no more than its own module, measured in new processes."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ package = types.ModuleType("fda_flower")
 package.__path__ = [{str(Path(fda_flower.__file__).parent)!r}]
 sys.modules["fda_flower"] = package
 """
-"""The package without its own front, so that a part is looked at by itself."""
+"""The package without its `__init__`, so that a module is measured by itself."""
 
 
 def loaded_by(code):

@@ -1,4 +1,4 @@
-"""What an import and a command load, in a process of their own."""
+"""What imports and commands load, measured in new processes."""
 
 import json
 import re

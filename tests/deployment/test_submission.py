@@ -184,7 +184,7 @@ def test_a_folder_that_the_server_has_already_is_an_error_and_none_of_its_files_
     assert not (tmp_path / "again" / "first" / "checkpoint").exists()
 
 
-# Going on
+# Continuing
 
 
 def test_a_resumed_run_is_that_of_an_uninterrupted_one(superlink, output, local):

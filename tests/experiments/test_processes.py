@@ -67,7 +67,7 @@ def test_without_tasks_there_is_nothing_to_do():
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_at_most_so_many_run_at_a_time(tmp_path, jobs):
+def test_at_most_jobs_tasks_run_at_a_time(tmp_path, jobs):
     tasks = {f"{i}": str(tmp_path / f"{i}") for i in range(4)}
     seen = []
     assert run_all(span, tasks, jobs, lambda state: seen.append(len(state.running))) == {}
@@ -76,7 +76,7 @@ def test_at_most_so_many_run_at_a_time(tmp_path, jobs):
     assert max(seen) <= jobs
 
 
-def test_each_failure_is_told_by_its_reason_and_stops_no_other(tmp_path):
+def test_each_failure_is_reported_with_its_reason_and_stops_no_other(tmp_path):
     """One after the other, so that each that fails has others after it."""
     tasks = {name: name for name in ("mistake", "fault", "killed", "exits", "long")}
     tasks["good"] = "nothing"
@@ -86,12 +86,12 @@ def test_each_failure_is_told_by_its_reason_and_stops_no_other(tmp_path):
         "mistake": "the reason, and the remedy",
         "fault": "ZeroDivisionError('a fault')",
         "killed": "its process ended with exit code -9 "
-        "(killed, perhaps since memory ran out: use fewer --jobs)",
+        "(killed, perhaps because memory ran out: use fewer --jobs)",
         "exits": "its process ended with exit code 3",
     }
 
 
-def test_a_process_that_is_killed_does_not_stop_those_beside_it(tmp_path):
+def test_a_process_that_is_killed_does_not_stop_the_others(tmp_path):
     tasks = {"killed": "killed", "good": "nothing", "another": "nothing"}
     done = []
     failures = run_all(do, tasks, jobs=3, on_poll=lambda state: done.append(state.done))
