@@ -37,7 +37,7 @@ def add(tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(tmp_path)
         monkeypatch.delitem(sys.modules, "others", raising=False)
         importlib.invalidate_caches()
-        return Registry(group, *OURS[group])
+        return Registry(group, *OURS[group])  # type: ignore[arg-type]
 
     return add
 
@@ -92,7 +92,7 @@ def test_a_command_says_it_in_one_line(add, tmp_path):
 
 def test_an_entry_can_be_set_and_taken_away_in_a_process():
     registry = Registry("datasets", Dataset, {})
-    registry["mine"] = entry = Dataset("made for a test", print)
+    registry["mine"] = entry = Dataset("made for a test", print)  # type: ignore[arg-type]
     assert registry["mine"] is entry
     assert len(registry) == 1
     del registry["mine"]

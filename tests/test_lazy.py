@@ -54,7 +54,7 @@ def test_a_name_is_loaded_once_and_a_wrong_one_is_named():
     assert "Samples" in vars(datasets)
     assert set(datasets.__all__) <= set(dir(datasets))
     with pytest.raises(AttributeError, match=r"module 'fda_flower\.datasets' has no attribute 'nothing'"):
-        _ = datasets.nothing
+        _ = datasets.nothing  # type: ignore[attr-defined]
 
 
 def test_no_name_is_that_of_a_module_which_would_hide_it():

@@ -29,7 +29,7 @@ from fda_flower.clients import LocalTraining, SourceClient, TargetClient, serve
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.flower_internals import TaskIdentity
+from fda_flower.flower_internals import TaskIdentity  # type: ignore[attr-defined]
 from fda_flower.legacy import LegacyStrategy
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
@@ -113,7 +113,7 @@ def run_legacy(strategy, clients=None, rounds=3, **options):
 
 def run_messages(strategy, rounds=3, method="fedgp"):
     app = serve(
-        lambda context: client_of(DOMAINS[context.node_config["partition-id"]], method, context.state)
+        lambda context: client_of(DOMAINS[context.node_config["partition-id"]], method, context.state)  # type: ignore[index]
     )
     result = strategy.start(LocalGrid(app, len(DOMAINS)), ArrayRecord(network().state_dict()), rounds)
     return [array.data for array in result.arrays.values()]
@@ -363,7 +363,7 @@ class Demanding(FedAvg):
             if self.extra == "record":
                 message.content["prototypes"] = ConfigRecord()
             elif self.extra == "list":
-                message.content["config"]["layers"] = [1, 2]
+                message.content["config"]["layers"] = [1, 2]  # type: ignore[assignment]
             else:
                 list(grid.send_and_receive([message]))
             yield message

@@ -72,13 +72,13 @@ def test_feddaf_refuses_a_limit_that_it_cannot_keep():
 
 def test_a_clipped_clients_guidance_is_moved_towards_its_model_by_the_same_factor():
     def far(model, message):
-        content = reply_of({"w": model["w"] + np.float32([30, 40])}, role="target", domain="t")
-        content["guidance"] = ArrayRecord({"w": Array(model["w"] + np.float32([60, 80]))})
+        content = reply_of({"w": model["w"] + np.array([30, 40], np.float32)}, role="target", domain="t")
+        content["guidance"] = ArrayRecord({"w": Array(model["w"] + np.array([60, 80], np.float32))})
         return content
 
     def near(model, message):
-        content = reply_of({"w": model["w"] + np.float32([3, 4])}, role="target", domain="t")
-        content["guidance"] = ArrayRecord({"w": Array(model["w"] + np.float32([6, 8]))})
+        content = reply_of({"w": model["w"] + np.array([3, 4], np.float32)}, role="target", domain="t")
+        content["guidance"] = ArrayRecord({"w": Array(model["w"] + np.array([6, 8], np.float32))})
         return content
 
     results = []
@@ -111,7 +111,7 @@ def test_a_node_that_never_answers_costs_the_query_timeout_and_not_every_round(m
     from fda_flower.strategies import nodes
 
     clock = [0.0]
-    monkeypatch.setattr(nodes.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(nodes.time, "monotonic", lambda: clock[0])  # type: ignore[attr-defined]
 
     class Slow(Silent):
         def send_and_receive(self, messages, *, timeout=None):
