@@ -19,6 +19,11 @@ ASK_AGAIN_SECONDS = 60.0
 LONGEST = 1000
 """Characters of a reason that are kept; a node may send anything."""
 
+ATTEMPTS = 3
+"""How often a node that does not answer is asked before the first round: it may have data to load."""
+
+SILENT = "it does not answer"
+
 SHARED = ("class-names", "classes", "features", "shape")
 """Properties of the data that must be the same for all nodes that report them."""
 
@@ -54,11 +59,12 @@ class Node:
 
 @dataclass(frozen=True)
 class Missing:
-    """A node that cannot take part, with the reason and the time at which it was asked."""
+    """A node that cannot take part: the reason, when it was asked, and whether it did not answer at all."""
 
     node: Node
     reason: str
     asked: float
+    silent: bool
 
 
 class Roster:
@@ -79,6 +85,13 @@ class Roster:
         self._nodes: dict[int, Node] = {}
         self._missing: dict[int, Missing] = {}
 
+    def gather(self, grid: Grid, expected: int, patience: float) -> None:
+        """Ask the first nodes, and those that do not answer up to `ATTEMPTS` times; see `refresh`."""
+        for _ in range(ATTEMPTS):
+            self.refresh(grid, expected, patience)
+            if not any(each.silent for each in self._missing.values()):
+                return
+
     def refresh(self, grid: Grid, expected: int = 1, patience: float = 0.0) -> None:
         """Ask new nodes for role and domain, and forget nodes that have left.
 
@@ -91,7 +104,7 @@ class Roster:
         expected : int
             Nodes to wait for.
         patience : float
-            Seconds to wait for them at most.
+            Seconds to wait for them at most. Above 0, nodes that did not answer are asked again at once.
 
         Raises
         ------
@@ -106,7 +119,7 @@ class Roster:
         self._missing = {
             i: each
             for i, each in self._missing.items()
-            if i in connected and now < each.asked + ASK_AGAIN_SECONDS
+            if i in connected and now < each.asked + ASK_AGAIN_SECONDS and not (patience and each.silent)
         }
         new = sorted(connected - self._nodes.keys() - self._missing.keys())
         for node, problem in sorted(
@@ -117,7 +130,7 @@ class Roster:
                 raise RunError(clash)
             if reason := problem or clash:
                 log(WARNING, "%s does not take part: %s", node.domain, reason)
-                self._missing[node.id] = Missing(node, reason, time.monotonic())
+                self._missing[node.id] = Missing(node, reason, time.monotonic(), reason.startswith(SILENT))
             else:
                 self._nodes[node.id] = node
 
@@ -170,7 +183,7 @@ class Roster:
         replies = grid.send_and_receive(sent.values(), timeout=timeout) if sent else []
         for node, reply in match_replies(sent, replies):
             if reply is None:
-                yield node, f"it does not answer within {timeout:g} s"
+                yield node, f"{SILENT} within {timeout:g} s"
             elif reply.has_error():
                 yield node, (reply.error.reason or "an error").splitlines()[0][:LONGEST]
             elif INFO not in reply.content.config_records:
