@@ -68,4 +68,4 @@ class FedGP(AdaptiveStrategy):
 
     def settings(self) -> dict[str, object]:
         """Return what defines the strategy."""
-        return {**super().settings(), "filter_aware_beta": self._filter_aware_beta}
+        return {**super().settings(), "filter-aware-beta": self._filter_aware_beta}

@@ -229,7 +229,7 @@ def test_a_k_below_1_is_refused() -> None:
     ("partition", "options", "message"),
     [
         ("striped", (), "unknown partition 'striped': choose one of dirichlet, even, labels"),
-        ("even", (("k", 3),), "unknown option 'k' of partition 'even': choose one of none"),
+        ("even", (("k", 3),), "unknown option 'k' of partition 'even': it has no options, leave it out"),
         ("dirichlet", (("k", 3),), "unknown option 'k' of partition 'dirichlet': choose one of alpha"),
         ("dirichlet", (("alpha", "big"),), "option 'alpha' of partition 'dirichlet' is 'big'"),
         ("dirichlet", (("alpha", 0),), "it must be a number above 0"),
