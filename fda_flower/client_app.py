@@ -22,7 +22,7 @@ from fda_flower.models import build_model
 
 
 def make_client_app(config: RunConfig | None = None, mods: list[Mod] | None = None) -> ClientApp:
-    """A client app for a run.
+    """Return a client app for a run.
 
     Parameters
     ----------
@@ -40,19 +40,19 @@ def make_client_app(config: RunConfig | None = None, mods: list[Mod] | None = No
 
 
 def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]:
-    """The run as a node has it, and the node's domain.
+    """Return the run as a node sees it, and the node's domain.
 
     Parameters
     ----------
     config : RunConfig
-        The run; the node's ``data-dir`` takes the place of its own.
+        The run; the node's ``data-dir`` replaces its own.
     node : Mapping
         The node configuration: ``domain``, ``role``, ``data-dir``; in a simulation ``partition-id``.
 
     Raises
     ------
     ConfigError
-        If it names no domain, or a role that is not the one that the domain has in the run.
+        If `node` names no domain, or a role that the domain does not have in the run.
     """
     data = config.data
     if "data-dir" in node:
@@ -60,12 +60,11 @@ def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]
     names = data.domain_names
     if "domain" not in node and ("role" in node or "partition-id" not in node):
         raise ConfigError(
-            f'the node configuration has no domain: give it one, domain="...", of {", ".join(names)}'
+            f'the node configuration has no domain: give it domain="...", one of {", ".join(names)}'
         )
     if "domain" not in node and int(node["partition-id"]) >= len(names):
         raise ConfigError(
-            f"the simulation has more nodes than the run has domains ({', '.join(names)}): give it "
-            f"{len(names)}"
+            f"the simulation has more nodes than the run has domains ({', '.join(names)}): use {len(names)}"
         )
     name = str(node["domain"]) if "domain" in node else names[int(node["partition-id"])]
     role = "target" if name == data.target_name else "source"
@@ -78,7 +77,7 @@ def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]
 
 
 def make_client(config: RunConfig, name: str, state: RecordDict | None = None) -> DomainClient:
-    """The client of one domain, with what is expensive to make cached per process.
+    """Return the client of one domain; its data and its model are cached per process.
 
     Parameters
     ----------
@@ -87,7 +86,7 @@ def make_client(config: RunConfig, name: str, state: RecordDict | None = None) -
     name : str
         The domain.
     state : RecordDict, optional
-        What the client keeps between rounds.
+        The state that the client keeps between rounds.
     """
     site = load_domain(config.data, name)
     device = find_device(config.device)

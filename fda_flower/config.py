@@ -61,10 +61,14 @@ class RunConfig:
     method: str = _method("fedgp-auto", "Method; `fda list` shows them.")
     method_options: Options = _method((), "Option of the method, such as magnitude=cosine.")
     variant: str | None = _method(
-        None, "reference-code: as the authors' code runs the method; paper: as the paper defines it."
+        None,
+        "reference-code: as the authors' code runs the method; paper: as the paper defines it.",
+        shown="the method's own defaults",
     )
     beta: float | Sequence[float] | None = _method(
-        None, "Weight of the sources against the target in [0, 1]; one, or one each: 0.2,0.3,0.5."
+        None,
+        "Weight of the sources against the target in [0, 1]; one, or one each: 0.2,0.3,0.5.",
+        shown="the method's",
     )
     rounds: int = _method(30, "Rounds of local training and aggregation.", at_least=1, defines_run=False)
     warmup_rounds: int | None = _method(

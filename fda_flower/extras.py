@@ -1,4 +1,4 @@
-"""What of the package is missing, and how to install it."""
+"""Extras of the package that are missing, and how to install them."""
 
 EXTRAS = {
     "torch": ("PIL", "sklearn", "torch", "torchvision"),
@@ -7,11 +7,11 @@ EXTRAS = {
     "deploy": ("cryptography", "psutil", "tomli_w"),
     "tensorboard": ("tensorboard",),
 }
-"""By extra of this package, the packages that it brings, as they are imported."""
+"""By extra of this package, the packages that it installs, by the names that import them."""
 
 
 def missing_extra(error: BaseException | None) -> str | None:
-    """Return which package an error is about and what to type; None if it is about something else.
+    """Return which missing package an error is about and what to type; None for any other error.
 
     Examples
     --------

@@ -14,10 +14,10 @@ def lazy_exports(
     Parameters
     ----------
     package : str
-        Its ``__name__``.
+        The package's ``__name__``.
     modules : Mapping
-        By public name, the module of the package that defines it. The name must not be that of a module of
-        the package too, for Python sets an imported module as an attribute of its package.
+        By public name, the module of the package that defines it. No name may be that of a module of the
+        package, since Python sets an imported module as an attribute of its package.
 
     Examples
     --------

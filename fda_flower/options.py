@@ -47,9 +47,8 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
     for name, value in options.items():
         key = name.replace("-", "_")
         if key not in valid:
-            raise ConfigError(
-                f"unknown option '{name}' of {what}: choose one of {', '.join(valid) or 'none'}"
-            )
+            remedy = f"choose one of {', '.join(valid)}" if valid else "it has no options, leave it out"
+            raise ConfigError(f"unknown option '{name}' of {what}: {remedy}")
         try:
             read[key] = _convert(value, hints[key])
         except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Things by name: the built-in ones, and those that other installed packages add."""
+"""Entries by name: the built-in ones, and those that other installed packages add."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from functools import cached_property
@@ -12,9 +12,9 @@ Entry = TypeVar("Entry")
 
 
 class Registry(MutableMapping[str, Entry]):
-    """Entries by name; a package adds its own by an entry point of the group ``fda_flower.GROUP``.
+    """Entries by name; a package adds its own with an entry point of the group ``fda_flower.GROUP``.
 
-    An entry that is set by hand is known in this process alone.
+    An entry that is assigned by name is known in this process only.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Registry(MutableMapping[str, Entry]):
         return {name: point for name, point in found.items() if name not in self._entries}
 
     def __getitem__(self, name: str) -> Entry:
-        """Return an entry, loaded on first use; a `ConfigError` if its entry point is of no use."""
+        """Return an entry, loaded on first use; raise a `ConfigError` if its entry point is invalid."""
         if name in self._entries:
             return self._entries[name]
         point = self._added[name]
@@ -56,7 +56,7 @@ class Registry(MutableMapping[str, Entry]):
             ) from error
         if not isinstance(entry, self._kind):
             raise ConfigError(
-                f"'{name}' of fda_flower.{self.group} is {point.value}, which is no {self._kind.__name__}: "
+                f"'{name}' of fda_flower.{self.group} is {point.value}, not a {self._kind.__name__}: "
                 f"let the entry point name a {self._kind.__module__}.{self._kind.__name__}"
             )
         self._entries[name] = entry
@@ -80,7 +80,7 @@ class Registry(MutableMapping[str, Entry]):
 
 
 def resolve(reference: Any) -> Any:
-    """Return what ``"module:attribute"`` names, imported on first use; anything but text as it is.
+    """Return what ``"module:attribute"`` names, imported on first use; return anything but text as it is.
 
     Raises
     ------

@@ -1,10 +1,10 @@
-"""Seeds that depend on nothing but what they are for, so that no order of events changes a run."""
+"""Seeds that depend only on their purpose, so that the order of events does not change a run."""
 
 import hashlib
 
 
 def derive_seed(*parts: object) -> int:
-    """A seed in ``[0, 2**63)`` for a purpose, such as ``derive_seed(seed, round, domain)``.
+    """Return a seed in ``[0, 2**63)`` for a purpose, such as ``derive_seed(seed, round, domain)``.
 
     Examples
     --------

@@ -33,7 +33,7 @@ def run_server(
     output: RunFolder | None = None,
     on_round: Callable[[Record], None] | None = None,
 ) -> tuple[Result, list[Record]]:
-    """Run a method over a grid; the server has no data, the nodes tell what theirs are like.
+    """Run a method over a grid; the server has no data, so the nodes report the form of theirs.
 
     Returns
     -------
@@ -65,32 +65,32 @@ def run_server(
 
 
 def check_data(config: RunConfig) -> None:
-    """Load all data where all are there: a `ConfigError`, before anything runs, if they cannot work."""
+    """Load all data on this machine; raise a `ConfigError`, before anything runs, if they are unusable."""
     federation = load_federation(config.data)
     config.check_target_samples(len(federation.domains[federation.target].train))
     make_model(config, federation.shape, federation.classes)
 
 
 def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The first global model."""
+    """Return the initial global model."""
     seed = derive_seed(config.seed, "model")
     return build_model(config.model, shape, classes, seed, dict(config.model_options))
 
 
 def _form_of_data(nodes: Iterable[Node]) -> tuple[tuple[int, ...], int]:
-    """The shape of a sample and the number of classes: of the first that tells, since all are the same."""
+    """Return the shape of a sample and the number of classes, as the first node reports them: all agree."""
     for node in nodes:
         shape, classes = node.info.get("shape"), node.info.get("classes")
         if isinstance(classes, int) and isinstance(shape, list) and all(isinstance(n, int) for n in shape):
             return tuple(shape), classes
     raise RunError(
-        "no node tells the shape of its samples and the number of classes, so that there is no model: run "
-        "this package's client app, or a client whose properties are 'shape' and 'classes'"
+        "no node reports the shape of its samples and the number of classes, so no model can be built: run "
+        "this package's client app, or a client with the properties 'shape' and 'classes'"
     )
 
 
 def versions() -> dict[str, str]:
-    """What a run was made with."""
+    """Return the versions that a run was made with."""
     return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
 
 
@@ -123,7 +123,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run what ``[tool.flwr.app.config]`` says."""
+    """Run the configuration in ``[tool.flwr.app.config]``."""
     settings: dict[str, Any] = dict(context.run_config)
     path = str(settings.get("output", ""))
     with sending(grid, Path(path)) if settings.get("send-results") else nullcontext() as on_round:

@@ -45,7 +45,7 @@ METHOD = printed("python", "from fda_flower.methods import Method\n\nMEDIAN")
 PYPROJECT = printed("toml", "[build-system]")
 HALFWAY = printed("python", '"""FedAvg, whose target')
 HALFWAY_CLIENT = printed("python", '"""The target of')
-HALFWAY_LINE = re.search(r'`(halfway = "robust_fl\.halfway:HALFWAY")`', PAGE)[1]
+HALFWAY_LINE = re.search(r'`(halfway = "robust_fl\.halfway:HALFWAY")`', PAGE)[1]  # type: ignore[index]
 SMALL = ["--model", "logistic", "--sources", "2"]
 LIST, RUN, RESUME = (
     line.replace("--rounds 10", "--rounds 1").replace("--rounds 20", "--rounds 2").split()[1:]

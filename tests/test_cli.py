@@ -243,7 +243,7 @@ def test_run_says_at_its_end_what_was_missing(fda, monkeypatch):
             {"round": 3, "held": "no target", "sources": {}, "dropped": []},
         ]
         history = history[: where["workers"]]
-        return RunResult(config, history, {"last5": 1.0, "best": 1.0}, {}, None)
+        return RunResult(config, history, {"last5": 1.0, "best": 1.0}, {}, None)  # type: ignore[arg-type]
 
     monkeypatch.setattr("fda_flower.experiments.run_config", incomplete)
     _, out, _ = fda("run", "--workers", "3")

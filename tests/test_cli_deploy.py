@@ -109,3 +109,11 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2_before_anything_starts(fda,
     assert code == 2
     assert err.startswith("Error: unknown method 'nope'")
     assert rehearsed == []
+
+
+def test_a_rehearsal_of_a_runs_config_has_the_runs_sources(fda, rehearsed, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text('{"settings": {"dataset": "digits", "rounds": 3, "sources": null}}', encoding="utf-8")
+    assert fda("deploy", "rehearse", "--output", "out", "--config", file)[0] == 0
+    assert rehearsed == [(RunConfig(rounds=3), "out")]
+    assert len(rehearsed[0][0].data.source_names) == 3

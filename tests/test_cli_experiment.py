@@ -318,6 +318,6 @@ def test_a_report_of_a_folder_without_results_is_one_line(fda, folder):
     code, _, err = fda("report", folder)
     assert code == 2
     assert err == (
-        f"Error: '{folder}' holds no results of an experiment: name the --output of `fda experiment`\n"
+        f"Error: '{folder}' holds no results of an experiment: give the --output of `fda experiment`\n"
     )
     assert [path.name for path in Path().iterdir()] == ["noise.toml"]

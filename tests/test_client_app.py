@@ -1,4 +1,4 @@
-"""What a node's configuration makes of a run."""
+"""A run as a node sees it, by the node's configuration."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def test_a_nodes_folder_of_data_wins_over_the_runs() -> None:
 @pytest.mark.parametrize(
     ("node", "says"),
     [
-        ({"role": "source"}, 'no domain: give it one, domain="...", of cleveland, hungary, switzerland, va'),
+        ({"role": "source"}, 'no domain: give it domain="...", one of cleveland, hungary, switzerland, va'),
         ({"role": "target", "partition-id": 3}, "the node configuration has no domain"),
         ({}, "the node configuration has no domain"),
         ({"domain": "va", "role": "source"}, "domain 'va' has role 'source', but the run's target is 'va'"),
@@ -44,7 +44,7 @@ def test_a_nodes_folder_of_data_wins_over_the_runs() -> None:
             {"domain": "hungary", "role": "target"},
             "'hungary' has role 'target', but the run's target is 'va'",
         ),
-        ({"partition-id": 4}, r"more nodes than the run has domains \(cleveland, .*\): give it 4"),
+        ({"partition-id": 4}, r"more nodes than the run has domains \(cleveland, .*\): use 4"),
     ],
 )
 def test_a_configuration_that_does_not_fit_the_run_is_refused(node: dict[str, Any], says: str) -> None:

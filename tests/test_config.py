@@ -208,7 +208,7 @@ def test_options_may_be_given_in_any_order_and_as_pairs() -> None:
     second = RunConfig(shift_options=(("angle", 45), ("invert", False)))
     assert first == second
     assert hash(first) == hash(second)
-    assert first.data.shift_object == SHIFTS["rotate"](angle=45.0, invert=False)
+    assert first.data.shift_object == SHIFTS["rotate"](angle=45.0, invert=False)  # type: ignore[call-arg]
 
 
 def test_the_data_are_defined_by_the_settings_of_the_data() -> None:

@@ -1,4 +1,4 @@
-"""Entry points of other packages: what a mistake in one says, and what none can do."""
+"""Entry points of other packages: errors in them, and what they cannot do."""
 
 import importlib
 import subprocess
@@ -37,7 +37,7 @@ def add(tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(tmp_path)
         monkeypatch.delitem(sys.modules, "others", raising=False)
         importlib.invalidate_caches()
-        return Registry(group, *OURS[group])
+        return Registry(group, *OURS[group])  # type: ignore[arg-type]
 
     return add
 
@@ -56,11 +56,11 @@ def test_an_entry_point_is_loaded_on_first_use(add):
     [
         ("datasets", "nowhere:ENTRY", "No module named 'nowhere'"),
         ("models", "others:NOTHING", "has no attribute 'NOTHING'"),
-        ("datasets", "others:NUMBER", "is no Dataset: let the entry point name a fda_flower.datasets"),
-        ("models", "others:ENTRY", "is no Model: let the entry point name a fda_flower.models.Model"),
+        ("datasets", "others:NUMBER", "not a Dataset: let the entry point name a fda_flower.datasets"),
+        ("models", "others:ENTRY", "not a Model: let the entry point name a fda_flower.models.Model"),
     ],
 )
-def test_one_of_no_use_is_an_error_that_names_it(add, group, value, message):
+def test_an_invalid_one_is_an_error_that_names_it(add, group, value, message):
     registry = add(group, "mine", value)
     with pytest.raises(ConfigError) as caught:
         _ = registry["mine"]
@@ -92,7 +92,7 @@ def test_a_command_says_it_in_one_line(add, tmp_path):
 
 def test_an_entry_can_be_set_and_taken_away_in_a_process():
     registry = Registry("datasets", Dataset, {})
-    registry["mine"] = entry = Dataset("made for a test", print)
+    registry["mine"] = entry = Dataset("made for a test", print)  # type: ignore[arg-type]
     assert registry["mine"] is entry
     assert len(registry) == 1
     del registry["mine"]

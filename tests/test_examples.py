@@ -266,9 +266,9 @@ def named_project(names=("weight", "bias"), mods=None, train_mods=None):
                 parameter.copy_(torch.from_numpy(array))
         fit(model, torch.optim.SGD(model.parameters(), lr=0.1), context.node_config["partition-id"])
         arrays = (Array(parameter.detach().numpy()) for parameter in model.parameters())
-        arrays = ArrayRecord(dict(zip(names, arrays, strict=True)))
+        arrays = ArrayRecord(dict(zip(names, arrays, strict=True)))  # type: ignore[assignment]
         metrics = MetricRecord({"num-examples": 24})
-        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)  # type: ignore[dict-item]
 
     @app.evaluate()
     def evaluate(message, context):
@@ -361,7 +361,7 @@ def grouped_project(how):
         config = message.content["config"]
         model = nn.Linear(3, 1)
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        optimizer = torch.optim.SGD([{"params": [model.bias]}, {"params": [model.weight]}], lr=0.1)
+        optimizer = torch.optim.SGD([{"params": [model.bias]}, {"params": [model.weight]}], lr=0.1)  # type: ignore[arg-type]
         reply = RecordDict({"metrics": MetricRecord({"num-examples": 24})})
         if how == "decorated":
             fit(model, optimizer, context.node_config["partition-id"])
@@ -385,7 +385,7 @@ def grouped_project(how):
 @pytest.mark.parametrize("form", ["sketch", "full"])
 @pytest.mark.parametrize(
     ("how", "expected"),
-    [("given", None), ("default", "batch-updates do not fit the target's update: they do not sum up to it")],
+    [("given", None), ("default", "batch-updates do not fit the target's update: they do not sum to it")],
 )
 def test_groups_in_another_order_are_told_by_the_server(how, expected, form):
     strategy = FedGP(target="3", auto=True, batch_update_encoding=form)

@@ -20,7 +20,8 @@ from fda_flower.flower_internals import (
 
 IDENTITY = ("_task_id", "_run_id", "_node_id")
 needs_identity = pytest.mark.skipif(
-    flower_internals.TaskIdentity is None, reason="Flower 1.36 lets messages be made anywhere"
+    flower_internals.TaskIdentity is None,  # type: ignore[attr-defined]
+    reason="Flower 1.36 lets messages be made anywhere",
 )
 
 
@@ -29,14 +30,14 @@ def message():
 
 
 def identity():
-    return [getattr(flower_internals.TaskIdentity, field) for field in IDENTITY]
+    return [getattr(flower_internals.TaskIdentity, field) for field in IDENTITY]  # type: ignore[attr-defined]
 
 
 @pytest.fixture
 def outside(monkeypatch):
     """Be outside a run."""
     for field in IDENTITY:
-        monkeypatch.setattr(flower_internals.TaskIdentity, field, None)
+        monkeypatch.setattr(flower_internals.TaskIdentity, field, None)  # type: ignore[attr-defined]
 
 
 @needs_identity
@@ -59,7 +60,7 @@ def test_a_task_identity_is_taken_back_after_an_error(outside):
 @needs_identity
 def test_the_task_identity_of_a_run_stays_as_it_is(monkeypatch):
     for number, field in enumerate(IDENTITY, 11):
-        monkeypatch.setattr(flower_internals.TaskIdentity, field, number)
+        monkeypatch.setattr(flower_internals.TaskIdentity, field, number)  # type: ignore[attr-defined]
     with task_identity():
         assert identity() == [11, 12, 13]
     assert identity() == [11, 12, 13]
@@ -101,14 +102,14 @@ def test_an_error_reply_has_the_reason_and_goes_to_who_asked(in_a_run):
 def test_what_is_written_is_appended_to_the_log_of_the_run():
     pushed = []
     client = SimpleNamespace(PushLogs=pushed.append)
-    write = log_writer(SimpleNamespace(_runtime_client=client, run=SimpleNamespace(run_id=17)))
+    write = log_writer(SimpleNamespace(_runtime_client=client, run=SimpleNamespace(run_id=17)))  # type: ignore[arg-type]
     write("first")
     write("second\n")
     assert [(push.run_id, list(push.logs)) for push in pushed] == [(17, ["first"]), (17, ["second\n"])]
 
 
 def test_the_grid_of_a_superlink_has_the_client_that_appends_to_the_log():
-    client = HttpGrid._runtime_client.fget.__annotations__["return"]
+    client = HttpGrid._runtime_client.fget.__annotations__["return"]  # type: ignore[attr-defined]
     assert callable(client.PushLogs)
 
 

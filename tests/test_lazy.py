@@ -1,4 +1,4 @@
-"""Names cost no more than their own module: read in processes of their own."""
+"""A name costs no more than its own module, measured in new processes."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ package = types.ModuleType("fda_flower")
 package.__path__ = [{str(Path(fda_flower.__file__).parent)!r}]
 sys.modules["fda_flower"] = package
 """
-"""The package without its own front, so that a part is looked at by itself."""
+"""The package without its `__init__`, so that a module is measured by itself."""
 
 
 def loaded_by(code):
@@ -54,7 +54,7 @@ def test_a_name_is_loaded_once_and_a_wrong_one_is_named():
     assert "Samples" in vars(datasets)
     assert set(datasets.__all__) <= set(dir(datasets))
     with pytest.raises(AttributeError, match=r"module 'fda_flower\.datasets' has no attribute 'nothing'"):
-        _ = datasets.nothing
+        _ = datasets.nothing  # type: ignore[attr-defined]
 
 
 def test_no_name_is_that_of_a_module_which_would_hide_it():

@@ -151,7 +151,10 @@ def run(way, mod, roles, auto, config=None, batch_norm=False, wrap=None):
     initial = ArrayRecord(network(batch_norm).state_dict())
     with task_identity():
         result = (wrap or (lambda it: it))(strategy).start(
-            LocalGrid(app, NODES), initial, 1, train_config=ConfigRecord(config or {})
+            LocalGrid(app, NODES),  # type: ignore[arg-type]
+            initial,
+            1,
+            train_config=ConfigRecord(config or {}),
         )
     return {name: array.numpy() for name, array in result.arrays.items()}, strategy
 

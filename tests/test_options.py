@@ -131,7 +131,9 @@ def test_options_are_those_of_a_function_a_class_or_a_part_of_one(what: Callable
 
 def test_something_without_options_says_so() -> None:
     assert read({}, Bare) == {}
-    with pytest.raises(ConfigError, match=r"unknown option 'rate' of thing 'x': choose one of none"):
+    with pytest.raises(
+        ConfigError, match=r"unknown option 'rate' of thing 'x': it has no options, leave it out"
+    ):
         read({"rate": 1}, Bare)
 
 

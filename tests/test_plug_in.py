@@ -46,7 +46,7 @@ def users_project(records=False):
         metrics = {"num-examples": 24, "train_loss": 0.5} | (
             {"num-steps": 3, "learning-rate": 0.1} if records else {}
         )
-        reply = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)})
+        reply = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)})  # type: ignore[arg-type]
         if recorder is not None:
             reply["batch-updates"] = ArrayRecord({k: Array(v) for k, v in recorder.arrays().items()})
         return Message(reply, reply_to=message)

@@ -1,4 +1,4 @@
-"""Seeds: from what they are for, and from nothing else."""
+"""Seeds depend on their purpose, and on nothing else."""
 
 from itertools import product
 

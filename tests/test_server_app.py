@@ -1,4 +1,4 @@
-"""A server without data, and sites that have their own alone."""
+"""A server without data, and sites that have only their own."""
 
 import logging
 import shutil
@@ -52,7 +52,7 @@ def images(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["tables", "images"])
-def test_sites_with_their_own_data_alone_give_the_bits_of_one_machine_with_all(
+def test_sites_with_only_their_own_data_give_the_bits_of_one_machine_with_all(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     root: Path = request.getfixturevalue(kind)
@@ -116,7 +116,7 @@ def test_sites_with_other_columns_are_named(tables: Path) -> None:
         run_sites(table_config(), nodes(tables))
 
 
-def test_sites_with_other_classes_are_named_and_the_option_mends_it(images: Path) -> None:
+def test_sites_with_other_classes_are_named_and_the_option_fixes_it(images: Path) -> None:
     shutil.move(images / "south/south/bee", images / "south/south/cat")
     with pytest.raises(
         RunError, match=r"the same class names: only 'north' has bee; only 'south' has cat; .* 'classes'"
@@ -126,7 +126,7 @@ def test_sites_with_other_classes_are_named_and_the_option_mends_it(images: Path
     assert sorted(history[-1]["sources"]) == ["north", "south"]
 
 
-def test_too_few_labelled_samples_for_an_auto_method_are_told_by_the_target(tables: Path) -> None:
+def test_too_few_labelled_samples_for_an_auto_method_are_reported_by_the_target(tables: Path) -> None:
     config = table_config(target_samples=None, target_batch_size=30, method="fedgp-auto")
     with pytest.raises(ConfigError, match="the target has 32 labelled samples, but fedgp-auto needs two"):
         run_sites(config, nodes(tables))
@@ -157,11 +157,11 @@ def test_on_one_machine_missing_data_are_an_error_before_anything_runs(
 @pytest.mark.parametrize(
     "told", [{}, {"shape": "big", "classes": 2}, {"shape": ["a"], "classes": 2, "examples": "x"}]
 )
-def test_without_a_node_that_tells_what_its_data_are_like_there_is_no_model(told: dict[str, Any]) -> None:
+def test_without_a_node_that_reports_the_form_of_its_data_there_is_no_model(told: dict[str, Any]) -> None:
     app = HandMade([("target", "t", None), ("source", "a", None)], info={"t": told})
     config = RunConfig(method="fedgp", sources=1, wait_seconds=0.1)
     with (
         task_identity(),
-        pytest.raises(RunError, match="no node tells the shape of its samples and the number"),
+        pytest.raises(RunError, match="no node reports the shape of its samples and the number"),
     ):
         run_server(app.grid(), config)

@@ -1,4 +1,4 @@
-"""Aggregation rules and estimators on NumPy arrays; knows neither Flower nor torch."""
+"""Aggregation rules and estimators on NumPy arrays, without Flower and torch."""
 
 from fda_flower.aggregation.adaptive import AdaptiveResult, AdaptiveRule
 from fda_flower.aggregation.batches import ENCODINGS, BatchUpdates, Encoding

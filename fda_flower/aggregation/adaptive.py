@@ -1,4 +1,4 @@
-"""A whole round of FedDA or FedGP: geometry, β, rule. The server runs it, or the target on its behalf."""
+"""The aggregation of one round by FedDA or FedGP, run by the server or, on its behalf, by the target."""
 
 import json
 import math
@@ -28,25 +28,25 @@ RULES: dict[str, type[FedDA] | type[FedGP]] = {rule.__name__: rule for rule in (
 BETA_RULES: dict[str, BetaRule] = {
     rule.__name__: rule for rule in (beta_fedda, beta_fedgp, beta_fedgp_thresholded)
 }
-"""β from one source's estimates."""
+"""The functions that compute β from one source's estimates."""
 
 
 @dataclass(frozen=True)
 class AdaptiveResult:
-    """What became of a round.
+    """The result of aggregating one round.
 
     Attributes
     ----------
     model : Layers
         The new global model.
     geometry : Geometry
-        Of the round's updates.
+        The geometry of the round's updates.
     betas : Vector
-        The β of each source that was used, shape ``(N,)``.
+        The β used for each source, shape ``(N,)``.
     estimates : list[Estimates], optional
-        Of each source, where β was to be estimated and could be.
+        The estimates for each source; None if β was not or could not be estimated.
     fallbacks : list
-        For each source why its β is the fixed one, or None.
+        For each source, why β fell back to the fixed one, or None if it did not.
     """
 
     model: Layers
@@ -58,16 +58,16 @@ class AdaptiveResult:
 
 @dataclass(frozen=True)
 class AdaptiveRule:
-    """How the updates of a round become a model.
+    """An aggregation rule, with the choice of β and α.
 
     Attributes
     ----------
     rule : FedDA or FedGP
-        What to make of the updates.
+        The rule that aggregates the updates.
     beta_rule : str
-        A name of `BETA_RULES`.
+        A name in `BETA_RULES`.
     weighting : {"examples", "uniform"}
-        α, the weights among the sources.
+        How to choose α, the weights of the sources; see `source_weights`.
     """
 
     rule: FedDA | FedGP
@@ -93,7 +93,8 @@ class AdaptiveRule:
         betas : Vector
             The fixed β of each source, shape ``(N,)``.
         batches : BatchUpdates or str, optional
-            The target's steps, to estimate β from; or why there are none. Default: β is not estimated.
+            The target's steps, from which β is estimated, or the reason why they are missing. Default: β is
+            not estimated.
 
         Raises
         ------
@@ -114,8 +115,8 @@ class AdaptiveRule:
         for i, estimates_i in enumerate(estimates or []):
             beta = BETA_RULES[self.beta_rule](estimates_i)
             if math.isnan(beta):
-                told = sources[i].scale > 0
-                fallbacks[i] = "the estimate is not defined" if told else "no num-steps or learning-rate"
+                reported = sources[i].scale > 0
+                fallbacks[i] = "the estimate is not defined" if reported else "no num-steps or learning-rate"
             else:
                 used[i] = beta
         alphas = source_weights(sources, self.weighting)
@@ -124,18 +125,18 @@ class AdaptiveRule:
         return AdaptiveResult(new, geometry, used, estimates, fallbacks)
 
     def to_text(self) -> str:
-        """As JSON, for `from_text` in another process."""
+        """Return the rule as JSON, for `from_text` in another process."""
         rule = {"name": type(self.rule).__name__, **asdict(self.rule)}
         return json.dumps({"rule": rule, "beta-rule": self.beta_rule, "weighting": self.weighting})
 
     @classmethod
     def from_text(cls, text: str) -> "AdaptiveRule":
-        """The one that `to_text` wrote.
+        """Return the rule that `to_text` wrote.
 
         Raises
         ------
         ValueError, KeyError
-            If the text is another, or names what this version does not know.
+            If `text` is not from `to_text`, or names something that this version does not know.
         """
         fields = json.loads(text)
         options = dict(fields["rule"])

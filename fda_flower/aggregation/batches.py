@@ -1,13 +1,13 @@
-"""The target's local steps, as much of them as it sends: what the estimators sample from.
+"""The updates of the target's local steps, as the target sends them to the estimators.
 
-The server names one of three encodings in the train message; the target answers with these arrays:
+The server requests one of three encodings in the train message; the target replies with these arrays:
 
 ======== ===================================================== ==============================
-encoding     arrays, for ``B`` steps of a model of ``m`` numbers    what it is enough for
+encoding arrays, for ``B`` steps of a model of ``m`` numbers   sufficient for
 ======== ===================================================== ==============================
-norms    ``norms``: ``‖δ_j‖²``, shape ``(B,)``, float64         FedDA, exactly
-sketch   ``norms`` and ``sketch``: shape ``(B, k)``, float64     FedGP, with an error of order ``1/√k``
-full     ``norms`` and ``full``: ``δ_j``, ``(B, m)``, float32    FedGP, exactly
+norms    ``norms``: ``‖δ_j‖²``, shape ``(B,)``, float64        FedDA, exactly
+sketch   ``norms`` and ``sketch``: shape ``(B, k)``, float64   FedGP, with an error of order ``1/√k``
+full     ``norms`` and ``full``: ``δ_j``, ``(B, m)``, float32  FedGP, exactly
 ======== ===================================================== ==============================
 """
 
@@ -26,7 +26,7 @@ Encoding = Literal["norms", "sketch", "full"]
 ENCODINGS: tuple[Encoding, ...] = ("norms", "sketch", "full")
 
 TOLERANCE = 1e-3
-"""Relative rounding error, in float32, that a sum of steps may have."""
+"""The relative error that rounding to float32 may cause in a sum of steps."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BatchUpdates:
     sketches : Vector, optional
         CountSketch of each ``δ_j``, shape ``(B, k)``.
     sketch : CountSketch, optional
-        The map that made them.
+        The map that produced `sketches`.
     full : NDArray, optional
         Each ``δ_j`` as one vector in the order of the model's parameters, shape ``(B, m)``.
     """
@@ -64,25 +64,25 @@ class BatchUpdates:
         Parameters
         ----------
         arrays
-            By the names of the table above.
+            The arrays, by their names in the table above.
         encoding
-            What was asked for.
+            The encoding that the server requested.
         steps, parameters
             ``B`` and ``m``.
         sketch
-            The map that was asked for, with encoding ``"sketch"``.
+            The map that the server requested, for encoding ``"sketch"``.
 
         Raises
         ------
         ValueError
-            If an array is missing, of another shape, not finite, or a squared norm is negative.
+            If an array is missing, has another shape or is not finite, or a squared norm is negative.
         """
         if encoding not in ENCODINGS:
             raise ValueError(f"encoding is '{encoding}': choose one of {', '.join(ENCODINGS)}")
         shapes: dict[str, tuple[int, ...]] = {"norms": (steps,)}
         if encoding == "sketch":
             if sketch is None:
-                raise ValueError("encoding 'sketch' needs the sketch that was asked for")
+                raise ValueError("encoding 'sketch' needs the sketch that the server requested")
             shapes["sketch"] = (steps, sketch.size)
         if encoding == "full":
             shapes["full"] = (steps, parameters)
@@ -105,10 +105,10 @@ class BatchUpdates:
         return cls(norms, full=arrays.get("full") if encoding == "full" else None)
 
     def check_sum(self, update: Layers) -> None:
-        """Check that the steps can be those of an update: ``Σ_j δ_j = Δ``.
+        """Check that the steps fit an update: ``Σ_j δ_j = Δ``.
 
-        Norms tell that ``Σ_j ‖δ_j‖ ≥ ‖Δ‖``. Sketches, which are linear, and whole steps have to sum up to
-        the update, and to have the norms that were sent (sketches within 10 standard deviations).
+        With norms alone, the check is ``Σ_j ‖δ_j‖ ≥ ‖Δ‖``. Sketches, which are linear, and full steps must
+        sum to the update and have the norms that were sent (sketches within 10 standard deviations).
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class BatchUpdates:
         Raises
         ------
         ValueError
-            If they cannot.
+            If they do not fit.
         """
         lengths = np.sqrt(self.squared_norms)
         slack = TOLERANCE * lengths.sum()
@@ -137,7 +137,7 @@ class BatchUpdates:
         if (np.abs(squared - self.squared_norms) > tolerance * self.squared_norms).any():
             raise ValueError("batch-updates do not have the norms that were sent with them")
         if not gap <= slack:
-            raise ValueError("batch-updates do not fit the target's update: they do not sum up to it")
+            raise ValueError("batch-updates do not fit the target's update: they do not sum to it")
 
     @property
     def steps(self) -> int:
@@ -146,11 +146,11 @@ class BatchUpdates:
 
     @property
     def noise(self) -> float:
-        """Relative variance of one inner product: ``1/k`` from sketches, 0 where it is exact."""
+        """Relative variance of one inner product: ``1/k`` from sketches, 0 if exact."""
         return 0.0 if self.sketch is None else 1.0 / self.sketch.size
 
     def products(self, update: Layers) -> Vector | None:
-        """``⟨δ_j, update⟩`` of each step, shape ``(B,)``; None if only norms were sent."""
+        """Return ``⟨δ_j, update⟩`` for each step, shape ``(B,)``; None if only norms were sent."""
         if self.full is not None:
             return _rows_times(self.full, update)
         if self.sketches is not None and self.sketch is not None:
@@ -160,7 +160,7 @@ class BatchUpdates:
 
 
 def _full_gap(rows: NDArray[Any], update: Layers) -> tuple[Vector, float]:
-    """Squared norms of rows of shape ``(B, m)``, and ``‖Σ_j row_j − update‖``, a block at a time."""
+    """Return the squared norms of the rows, shape ``(B, m)``, and ``‖Σ_j row_j − update‖``."""
     squared, gap, start = np.zeros(len(rows)), 0.0, 0
     for layer in update.values():
         flat = layer.reshape(-1)
@@ -174,7 +174,7 @@ def _full_gap(rows: NDArray[Any], update: Layers) -> tuple[Vector, float]:
 
 
 def _rows_times(rows: NDArray[Any], update: Layers) -> Vector:
-    """Rows of shape ``(B, m)`` times a layered vector of ``m``, in float64, a block at a time."""
+    """Multiply rows of shape ``(B, m)`` by a layered vector of ``m`` numbers, in float64, block by block."""
     total, start = np.zeros(len(rows)), 0
     for layer in update.values():
         flat = layer.reshape(-1)

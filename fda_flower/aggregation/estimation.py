@@ -1,4 +1,4 @@
-"""Auto-weighting: how far each source can be trusted, from the target's own batch updates.
+"""Auto-weighting: estimate from the target's own batch updates how far to trust each source.
 
 References
 ----------
@@ -35,7 +35,7 @@ class Estimates:
         ``τ̂²d̂²``, the part of the target's true gradient that the source's direction does not explain;
         NaN if only norms were sent.
     delta : float
-        ``δ̂``, the share of the target's batch gradients that agree with the source; NaN likewise.
+        ``δ̂``, the share of the target's batch gradients that agree with the source; NaN where `tau2_d2` is.
     """
 
     sigma2: float
@@ -50,17 +50,18 @@ def estimate(
 ) -> list[Estimates]:
     """Estimate ``σ²``, ``d²``, ``τ²d²`` and ``δ`` for each source.
 
-    Uses the identities ``d̂_i² = ‖g_i − ḡ‖² − σ̂²`` and
+    The estimates use the identities ``d̂_i² = ‖g_i − ḡ‖² − σ̂²`` and
     ``τ̂²d̂_i² = ‖p̄‖² − (S² − Σ_j⟨g_j−ḡ,u_i⟩²) / (B(B−1))``, with gradients ``g_i = Δ_i/(K_i η_i)`` and
-    ``g_j = δ_j/η_T``, so that everything but ``⟨g_j−ḡ,u_i⟩`` is exact in every form of `batches`. From
-    sketches the bias of its square is removed.
+    ``g_j = δ_j/η_T``, so everything but ``⟨g_j−ḡ,u_i⟩`` is exact in every encoding of `batches`. With
+    sketches, the bias of its square is removed. The estimates of a source that did not report its steps
+    or its learning rate are NaN.
 
     Parameters
     ----------
     target, sources : Update
-        With steps and learning rates; ``B`` is the target's number of steps.
+        The clients' updates, with steps and learning rates; ``B`` is the target's number of steps.
     geometry : Geometry
-        Of these updates.
+        The geometry of these updates.
     batches : BatchUpdates
         The target's steps.
 
@@ -68,17 +69,17 @@ def estimate(
     ------
     ValueError
         If ``B < 2``, the target did not report its steps or its learning rate, or the steps' norms are
-        too small to sum up to the target's update. For a source that did not, the estimates are NaN.
+        too small to sum to the target's update.
     """
     B = batches.steps
     if B < 2:
         raise ValueError(f"the estimators need at least 2 local steps of the target, got {B}")
     if target.scale <= 0:
-        raise ValueError("the estimators need num-steps and learning-rate of the target")
+        raise ValueError("the estimators need num-steps and learning-rate from the target")
     if target.steps != B:
         raise ValueError(f"{B} batch updates do not fit the target's {target.steps} steps")
     rate, mean_scale = np.float64(target.learning_rate), np.float64(target.scale)
-    # What is out of range becomes NaN or infinity, and no β is made of it.
+    # Values out of range become NaN or infinity, from which no β is computed.
     with np.errstate(all="ignore"):
         target2 = float(geometry.target_squared.sum() / mean_scale**2)
         scatter = _scatter(float(batches.squared_norms.sum() / rate**2), B * target2)
@@ -101,7 +102,7 @@ def estimate(
                 spread = _unbiased(deviations, scatter, batches.noise)
                 residual2 = max(target2 - float(mean_along**2), 0.0)
                 tau2_d2 = residual2 - (scatter - spread) / (B * (B - 1))
-                # Exact products keep their own sign; sketched ones gain from the mean, which is exact.
+                # Exact products keep their own sign; sketched ones are more accurate around the exact mean.
                 signs = along if batches.noise == 0 else deviations + mean_along
                 delta = float(np.mean(signs > 0))
             results.append(Estimates(sigma2, distance2 - sigma2, target2, tau2_d2, delta))
@@ -109,42 +110,42 @@ def estimate(
 
 
 def _scatter(squares: float, mean_squares: float) -> float:
-    """``S² = Σ_j‖g_j‖² − B‖ḡ‖²``, which is never negative but for rounding."""
+    """Return ``S² = Σ_j‖g_j‖² − B‖ḡ‖²``, which only rounding can make negative."""
     if squares < mean_squares * (1 - 1e-3):
         raise ValueError("batch-updates do not fit the target's update: B Σ‖δ_j‖² < ‖Δ_T‖²")
     return max(squares - mean_squares, 0.0)
 
 
 def _deviations(along: Vector) -> Vector:
-    """``⟨g_j − ḡ, u⟩`` from ``⟨g_j, u⟩``."""
+    """Return ``⟨g_j − ḡ, u⟩`` from ``⟨g_j, u⟩``."""
     deviations: Vector = along - along.mean()
     return deviations
 
 
 def _unbiased(deviations: Vector, scatter: float, noise: float) -> float:
-    """``Σ_j⟨g_j−ḡ,u⟩²``, free of the bias that sketching adds to a square, within ``[0, S²]``.
+    """Return ``Σ_j⟨g_j−ḡ,u⟩²`` without the bias that sketching adds to a square, within ``[0, S²]``.
 
-    A sketched product of ``x`` with a unit vector has expected square ``⟨x,u⟩²(1+1/k) + ‖x‖²/k``.
+    The expected square of a sketched product of ``x`` with a unit vector is ``⟨x,u⟩²(1+1/k) + ‖x‖²/k``.
     """
     squares = float(np.sum(deviations**2))
     return min(max((squares - noise * scatter) / (1 + noise), 0.0), scatter)
 
 
 def beta_fedda(e: Estimates) -> float:
-    """``β = σ̂² / (d̂² + σ̂²)`` (equation 3); NaN where it is not defined."""
+    """Return ``β = σ̂² / (d̂² + σ̂²)`` (equation 3); NaN where it is undefined."""
     return _ratio(e.sigma2, e.d2 + e.sigma2)
 
 
 def beta_fedgp(e: Estimates) -> float:
-    """``β = σ̂² / (τ̂²d̂² + σ̂²)`` (equation 3); NaN where it is not defined."""
+    """Return ``β = σ̂² / (τ̂²d̂² + σ̂²)`` (equation 3); NaN where it is undefined."""
     return _ratio(e.sigma2, e.tau2_d2 + e.sigma2)
 
 
 def beta_fedgp_thresholded(e: Estimates) -> float:
-    """``β`` of FedGP with its filter accounted for; NaN where it is not defined.
+    """Return the ``β`` of FedGP that accounts for its filter; NaN where it is undefined.
 
-    ``σ̂² / (σ̂² + δ̂ τ̂²d̂² + (1−δ̂)(‖ḡ‖² − σ̂²))``: the minimum of the approximation before equation 2 in
-    Appendix A.4, which the authors' code runs.
+    ``σ̂² / (σ̂² + δ̂ τ̂²d̂² + (1−δ̂)(‖ḡ‖² − σ̂²))``: it minimises the approximation before equation 2 in
+    Appendix A.4, as the authors' code does.
     """
     dropped = (1 - e.delta) * (e.target2 - e.sigma2)
     return _ratio(e.sigma2, e.sigma2 + e.delta * e.tau2_d2 + dropped)
@@ -154,7 +155,7 @@ BetaRule = Callable[[Estimates], float]
 
 
 def _ratio(numerator: float, denominator: float) -> float:
-    """A β clipped to [0, 1]; NaN if the denominator is not positive or anything is not finite."""
+    """Return a ratio as β, clipped to [0, 1]; NaN if it is not finite or the denominator not positive."""
     if not (math.isfinite(numerator) and math.isfinite(denominator)) or denominator <= 0:
         return math.nan
     return min(max(numerator / denominator, 0.0), 1.0)

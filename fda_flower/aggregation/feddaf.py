@@ -1,4 +1,4 @@
-"""FedDAF: how far two models are apart on the target's objective, and their blend.
+"""FedDAF: the distance of two models on the target's objective, and their blend.
 
 References
 ----------
@@ -17,7 +17,7 @@ from fda_flower.aggregation.rules import weighted_mean
 
 
 def gradient_similarity(source: Layers, target: Layers) -> float:
-    """``sim = cos(g^S, g^T)`` of two mean gradients (Algorithm 3, step 2), accumulated in float64.
+    """Return ``sim = cos(g^S, g^T)`` of two mean gradients (Algorithm 3, step 2), accumulated in float64.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def gradient_similarity(source: Layers, target: Layers) -> float:
     Returns
     -------
     float
-        In [-1, 1]; 0 where a gradient is zero, which has no direction, or is not finite.
+        In [-1, 1]; 0 if a gradient is zero, and so has no direction, or is not finite.
 
     Examples
     --------
@@ -45,14 +45,14 @@ def gradient_similarity(source: Layers, target: Layers) -> float:
 
 
 def functional_distance(similarity: float, mu: float = 5.0) -> tuple[float, float]:
-    """``θ`` and ``α``: the angle between the gradients, normalised by a Gompertz function (steps 3 and 4).
+    """Return the angle ``θ`` of the gradients, and ``α``, its Gompertz normalisation (steps 3 and 4).
 
     Parameters
     ----------
     similarity : float
         ``sim`` in [-1, 1].
     mu : float
-        ``μ``: the larger, the sharper α falls from 1 to 0 as θ passes 1; below 0 it rises instead.
+        ``μ``: the larger it is, the more sharply α falls from 1 to 0 as θ passes 1; if negative, α rises.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def functional_distance(similarity: float, mu: float = 5.0) -> tuple[float, floa
 
 
 def blend(source: Layers, target: Layers, alpha: float, buffers: Collection[str]) -> dict[str, NDArray[Any]]:
-    """``w = α w^S + (1 − α) w^T`` (equation 2), accumulated in float64.
+    """Return ``w = α w^S + (1 − α) w^T`` (equation 2), accumulated in float64.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def blend(source: Layers, target: Layers, alpha: float, buffers: Collection[str]
     alpha : float
         The weight of `source`, in [0, 1].
     buffers : Collection[str]
-        Names that are no parameters: floats are blended as the parameters are, integers are the target's.
+        Names of the buffers: floats are blended like parameters, integers are the target's.
 
     Examples
     --------

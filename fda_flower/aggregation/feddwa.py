@@ -1,4 +1,4 @@
-"""FedDWA: each client's personal model is a mean of all models, by how near they are to where it goes.
+"""FedDWA: a client's personal model is a mean of all models, weighted by closeness to its guidance model.
 
 References
 ----------
@@ -16,16 +16,16 @@ from fda_flower.aggregation.layers import BLOCK, Layers, blocks, weighted_sum
 Matrix = NDArray[np.float64]
 
 NO_DISTANCE = 1e-12
-"""A squared distance below this share of the model's squared norm is none."""
+"""A squared distance of up to this share of the model's squared norm counts as zero."""
 
 
 def guidance_distances(guidances: Sequence[Layers], models: Sequence[Layers]) -> tuple[Matrix, Matrix]:
-    """``d_ij² = ‖g_i − w_j‖²`` over all parameters as one vector, accumulated in float64.
+    """Return ``d_ij² = ‖g_i − w_j‖²`` over all parameters as one vector, accumulated in float64.
 
     Parameters
     ----------
     guidances, models : sequences of Layers
-        ``g_i`` and ``w_j`` of ``N`` clients, parameters alone.
+        ``g_i`` and ``w_j`` of ``N`` clients, parameters only.
 
     Returns
     -------
@@ -56,19 +56,19 @@ def guidance_distances(guidances: Sequence[Layers], models: Sequence[Layers]) ->
 
 
 def distance_weights(squared: Matrix, norms: Matrix, top: int) -> Matrix:
-    """``p_ij = d_ij⁻² / Σ_k d_ik⁻²``, the `top` largest of each row kept and the row scaled to sum 1 again.
+    """Return ``p_ij = d_ij⁻² / Σ_k d_ik⁻²``, with only the `top` largest of each row, rescaled to sum to 1.
 
     Parameters
     ----------
     squared, norms : Matrix
-        Of `guidance_distances`.
+        From `guidance_distances`.
     top : int
-        ``K``; a client itself counts.
+        ``K``, the weights kept in each row; a client's own weight counts.
 
     Returns
     -------
     Matrix
-        Shape ``(N, N)``. Where clients have not moved away from ``g_i`` (no distance), they share row ``i``.
+        Shape ``(N, N)``. If clients are at distance zero from ``g_i``, they share row ``i`` equally.
 
     Examples
     --------
@@ -87,14 +87,14 @@ def distance_weights(squared: Matrix, norms: Matrix, top: int) -> Matrix:
 
 
 def personal_model(models: Sequence[Layers], weights: Matrix) -> dict[str, NDArray[Any]]:
-    """``u_i = Σ_j p_ij w_j``, parameters alone, accumulated in float64.
+    """Return ``u_i = Σ_j p_ij w_j``, parameters only, accumulated in float64.
 
     Parameters
     ----------
     models : sequence of Layers
         ``w_j``: the local models, not the guidance.
     weights : Matrix
-        ``p_ij`` of one ``i``, shape ``(N,)``.
+        ``p_ij`` for one ``i``, shape ``(N,)``.
     """
     return {
         name: weighted_sum(

@@ -1,4 +1,4 @@
-"""Inner products of a round's updates, per layer: what rules, estimates and records are made of."""
+"""Inner products of a round's updates, per layer, on which rules, estimates and records are based."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Geometry:
 
     @classmethod
     def of(cls, target: Update, sources: Sequence[Update]) -> "Geometry":
-        """Measure a round in one pass over its updates."""
+        """Compute the geometry of a round in one pass over its updates."""
         own, products, squared = zip(
             *(
                 inner_products(layer, [source.parameters[name] for source in sources])
@@ -41,12 +41,12 @@ class Geometry:
 
     @property
     def cosines(self) -> Vector:
-        """Cosine between the target's and each source's whole update, shape ``(N,)``; 0 where one is 0."""
+        """Cosine between the target's and each source's whole update, shape ``(N,)``; 0 where either is 0."""
         return cosine(self.products.sum(axis=1), self.target_squared.sum(), self.source_squared.sum(axis=1))
 
 
 def cosine(products: Vector, a_squared: Vector | float, b_squared: Vector) -> Vector:
-    """``⟨a,b⟩ / (‖a‖ ‖b‖)`` in [-1, 1], elementwise; 0 where ``a`` or ``b`` is 0."""
+    """Return ``⟨a,b⟩ / (‖a‖ ‖b‖)`` in [-1, 1], elementwise; 0 where ``a`` or ``b`` is 0."""
     norms = np.sqrt(a_squared) * np.sqrt(b_squared)
     cosines: Vector = np.clip(np.divide(products, norms, out=np.zeros_like(products), where=norms > 0), -1, 1)
     return cosines

@@ -16,17 +16,17 @@ Layers = Mapping[str, NDArray[Any]]
 Vector = NDArray[np.float64]
 
 BLOCK = 8192
-"""Elements in a block. It fits the first-level cache, and stays below the length at which BLAS splits an
-inner product over threads, so that a sum has the same bits whatever the number of threads."""
+"""Elements in a block: few enough to fit the first-level cache, and for BLAS not to split an inner product
+over threads, so that a sum has the same bits with any number of threads."""
 
 
 def blocks(size: int) -> Iterator[slice]:
-    """Slices that cover `range(size)` in blocks."""
+    """Return slices that cover `range(size)` in blocks."""
     return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
 
 
 def is_finite(array: NDArray[Any]) -> bool:
-    """Whether an array holds neither NaN nor infinity.
+    """Return whether an array holds neither NaN nor infinity.
 
     Examples
     --------
@@ -38,12 +38,12 @@ def is_finite(array: NDArray[Any]) -> bool:
 
 
 def inner_products(target: NDArray[Any], sources: Sequence[NDArray[Any]]) -> tuple[float, Vector, Vector]:
-    """Inner products of one layer, in one pass over its arrays, accumulated in float64.
+    """Compute the inner products of one layer in one pass over its arrays, accumulated in float64.
 
     Parameters
     ----------
     target, sources
-        Arrays of one shape.
+        Arrays of the same shape.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def inner_products(target: NDArray[Any], sources: Sequence[NDArray[Any]]) -> tup
 
 
 def weighted_sum(base: NDArray[Any], terms: Sequence[tuple[float, NDArray[Any]]]) -> NDArray[Any]:
-    """``base + Σ_i c_i · x_i``, accumulated in float64 in the order given, in the type of `base`.
+    """Return ``base + Σ_i c_i · x_i`` in the type of `base`, accumulated in float64 in the given order.
 
     Terms with ``c_i = 0`` are not read.
     """

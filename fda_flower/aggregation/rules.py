@@ -1,8 +1,8 @@
 """The aggregation rules: FedDA, FedGP and their baselines.
 
 Each rule is linear in the updates once their inner products are known:
-``θ ← θ + c_T Δ_T + Σ_i c_i Δ_i``, with coefficients that may differ from layer to layer. So a rule
-computes coefficients from the round's `Geometry`, and one function, `combine`, applies them.
+``θ ← θ + c_T Δ_T + Σ_i c_i Δ_i``, with coefficients that may differ from layer to layer. A rule
+therefore computes coefficients from the round's `Geometry`, and one function, `combine`, applies them.
 
 References
 ----------
@@ -33,7 +33,7 @@ class Coefficients:
     sources : Vector
         ``c_i`` of each layer, shape ``(N, L)``.
     buffers : Vector
-        Weights of the sources' buffers, shape ``(N,)``; the target's have the rest up to 1.
+        Weights of the sources' buffers, shape ``(N,)``; the target's buffers have the rest of 1.
     """
 
     target: float
@@ -56,7 +56,7 @@ class FedDA:
 
     @property
     def needs_scale(self) -> bool:
-        """Whether it needs every client's steps and learning rate."""
+        """Whether the rule needs every client's steps and learning rate."""
         return self.updates == "aligned"
 
     def coefficients(
@@ -67,7 +67,7 @@ class FedDA:
         alphas: Vector,
         betas: Vector,
     ) -> Coefficients:
-        """Coefficients of a round; `alphas` and `betas` have shape ``(N,)``."""
+        """Return the coefficients of a round; `alphas` and `betas` have shape ``(N,)``."""
         shares = alphas * betas
         scale = alignment(target, sources) if self.updates == "aligned" else 1.0
         per_layer = np.repeat((shares * scale)[:, None], geometry.products.shape[1], axis=1)
@@ -85,7 +85,7 @@ class FedGP:
     granularity : {"layer", "model"}
         Project layer by layer (the authors' implementation) or the model as one vector (the definition).
     filter : bool
-        Drop what disagrees with the target, ``⟨a,b⟩ < 0``. Off is the ablation of Figure 4.
+        Drop projections that disagree with the target, ``⟨a,b⟩ < 0``. False is the ablation of Figure 4.
     magnitude : {"projection", "cosine"}
         ``"projection"`` is the definition. ``"cosine"`` is the authors' code: ``max(cos(a,b), 0)`` times
         the source's update aligned to the target's steps and learning rate.
@@ -97,7 +97,7 @@ class FedGP:
 
     @property
     def needs_scale(self) -> bool:
-        """Whether it needs every client's steps and learning rate."""
+        """Whether the rule needs every client's steps and learning rate."""
         return self.magnitude == "cosine"
 
     def coefficients(
@@ -108,7 +108,7 @@ class FedGP:
         alphas: Vector,
         betas: Vector,
     ) -> Coefficients:
-        """Coefficients of a round; `alphas` and `betas` have shape ``(N,)``."""
+        """Return the coefficients of a round; `alphas` and `betas` have shape ``(N,)``."""
         shares = alphas * betas
         return Coefficients(
             1.0 - float(shares.sum()),
@@ -132,7 +132,7 @@ class FedGP:
 
 
 def alignment(target: Update, sources: Sequence[Update]) -> Vector:
-    """``(K_T η_T) / (K_i η_i)``, shape ``(N,)``: what turns ``Δ_i`` into ``Δ̃_i``.
+    """Return ``(K_T η_T) / (K_i η_i)``, the factor from ``Δ_i`` to ``Δ̃_i``, shape ``(N,)``.
 
     Raises
     ------
@@ -150,17 +150,17 @@ def combine(
 ) -> dict[str, NDArray[Any]]:
     """Apply a rule's coefficients to the global model.
 
-    Float buffers become a weighted mean of the clients' (always between its inputs, so a running
-    variance stays positive); integer buffers are the target's.
+    Float buffers become a weighted mean of the clients' buffers (always within their range, so a
+    running variance stays positive); integer buffers are the target's.
 
     Parameters
     ----------
     model : Layers
-        The global model ``θ``; its order of names is kept.
+        The global model ``θ``; the result keeps its order of names.
     target, sources : Update
         The clients' updates.
     coefficients : Coefficients
-        From a rule.
+        The coefficients that the rule computed.
     """
     layers = {name: layer for layer, name in enumerate(target.parameters)}
     weights = [1.0 - float(coefficients.buffers.sum()), *coefficients.buffers]
@@ -180,7 +180,7 @@ def combine(
 
 
 def weighted_mean(arrays: Sequence[NDArray[Any]], weights: Sequence[float]) -> NDArray[Any]:
-    """Mean of buffers with weights that sum to 1; the first of them if they are not floats."""
+    """Return the mean of buffers with weights that sum to 1; a copy of the first if they are not floats."""
     if not np.issubdtype(arrays[0].dtype, np.floating):
         return arrays[0].copy()
     mean = weighted_sum(np.zeros_like(arrays[0]), list(zip(weights, arrays, strict=True)))
@@ -188,10 +188,10 @@ def weighted_mean(arrays: Sequence[NDArray[Any]], weights: Sequence[float]) -> N
 
 
 def mean_update(model: Layers, clients: Sequence[Update], weights: Vector) -> dict[str, NDArray[Any]]:
-    """``θ ← θ + Σ_i w_i Δ_i``, with weights of shape ``(len(clients),)`` that sum to 1.
+    """Return ``θ + Σ_i w_i Δ_i``, with weights of shape ``(len(clients),)`` that sum to 1.
 
-    Source Only is this over the sources, FedAvg over all clients, Target Only over the target alone.
-    Integer buffers are those of the first client.
+    Source Only takes this mean over the sources, FedAvg over all clients, Target Only over the target
+    alone. Integer buffers are the first client's.
     """
     new: dict[str, NDArray[Any]] = {}
     for name, array in model.items():

@@ -1,4 +1,4 @@
-"""CountSketch: inner products of long vectors from short ones.
+"""CountSketch: estimate inner products of long vectors from short ones.
 
 References
 ----------
@@ -31,7 +31,7 @@ class CountSketch:
     size : int
         ``k``, the number of buckets.
     seed : int
-        Both sides of a round must use the same.
+        Server and target must use the same one in a round.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class CountSketch:
     seed: int
 
     def places(self, length: int) -> NDArray[np.int32]:
-        """Where each element goes: ``bucket`` if its sign is plus, ``bucket + size`` if minus."""
+        """Return where each element goes: ``bucket`` if its sign is plus, ``bucket + size`` if minus."""
         return _places(self.size, self.seed, length)
 
     def __call__(self, update: Layers) -> Vector:
@@ -59,9 +59,9 @@ class CountSketch:
 
 @lru_cache(maxsize=1)
 def _places(size: int, seed: int, length: int) -> NDArray[np.int32]:
-    """Kept for the round's other vectors; not to be written to."""
-    # The raw stream is the one that NumPy keeps the same in all versions; the constant sets it apart
-    # from other uses of the same seed.
+    """Return the places, cached for the round's other vectors; callers must not write to them."""
+    # NumPy keeps the raw stream the same in all versions; the constant sets it apart from other uses
+    # of the same seed.
     stream, places = np.random.PCG64((_PURPOSE, seed)), np.empty(length, np.int32)
     for s in blocks(length):
         places[s] = stream.random_raw(s.stop - s.start) % np.uint64(2 * size)
@@ -69,7 +69,7 @@ def _places(size: int, seed: int, length: int) -> NDArray[np.int32]:
 
 
 def _split(vector: NDArray[Any], like: Layers) -> Iterator[NDArray[Any]]:
-    """Cut a vector into the lengths of the layers of `like`."""
+    """Cut a vector into pieces as long as the layers of `like`."""
     start = 0
     for layer in like.values():
         yield vector[start : start + layer.size]

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 
 
 def delta_error_source_only(d2: float) -> float:
-    """``d²``: the bias of the source."""
+    """Return ``d²``, the bias of the source."""
     return d2
 
 
 def delta_error_target_only(sigma2: float) -> float:
-    """``σ²``: the variance of the target."""
+    """Return ``σ²``, the variance of the target."""
     return sigma2
 
 
 def delta_error_fedda(beta: float, sigma2: float, d2: float) -> float:
-    """``(1−β)² σ² + β² d²`` (equation 1).
+    """Return ``(1−β)² σ² + β² d²`` (equation 1).
 
     Examples
     --------
@@ -31,7 +31,7 @@ def delta_error_fedda(beta: float, sigma2: float, d2: float) -> float:
 
 
 def delta_error_fedgp(beta: float, sigma2: float, tau2_d2: float, parameters: int) -> float:
-    """``((1−β)² + (2β−β²)/m) σ² + β² τ²d²`` (equation 2), for ``m`` parameters.
+    """Return ``((1−β)² + (2β−β²)/m) σ² + β² τ²d²`` (equation 2), for ``m`` parameters.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def delta_error_fedgp(beta: float, sigma2: float, tau2_d2: float, parameters: in
 def delta_errors(
     beta: float, sigma2: float, d2: float, tau2_d2: float, parameters: int
 ) -> Mapping[str, float]:
-    """Bounds on the error of each rule for one source, by the rule's name in `strategies`."""
+    """Return bounds on the error of each rule for one source, by the name of the method."""
     return {
         "source-only": delta_error_source_only(d2),
         "target-only": delta_error_target_only(sigma2),
@@ -55,7 +55,7 @@ def delta_errors(
 
 
 def predicted_best_rule(beta: float, sigma2: float, d2: float, tau2_d2: float, parameters: int) -> str:
-    """The rule with the smallest Delta error; the simplest one on a tie.
+    """Return the rule with the smallest Delta error; on a tie, the simplest.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What one client did in one round, split into parameters (an update) and buffers (values)."""
+"""One client's training in one round, split into parameters (an update) and buffers (values)."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -13,10 +13,10 @@ _BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def find_buffers(model: Layers) -> frozenset[str]:
-    """Names of the arrays that are not directions in parameter space.
+    """Return the names of the arrays that are not directions in parameter space.
 
-    They are BatchNorm's running statistics, told by their PyTorch names, and every array that is not
-    of a floating-point type.
+    These are BatchNorm's running statistics, recognised by their PyTorch names, and every array that is
+    not of a floating-point type.
 
     Examples
     --------
@@ -44,9 +44,9 @@ class Update:
     examples : int
         ``n``, the number of examples trained on.
     steps : int
-        ``K``, the number of optimizer steps; 0 if the client did not say.
+        ``K``, the number of optimizer steps; 0 if not reported.
     learning_rate : float
-        ``η``; 0 if the client did not say.
+        ``η``; 0 if not reported.
     """
 
     parameters: Layers
@@ -57,7 +57,7 @@ class Update:
 
     @property
     def scale(self) -> float:
-        """``K η``: the update divided by it is the client's gradient estimate, sign aside."""
+        """``K η``: the update divided by it is the client's gradient estimate, up to its sign."""
         return self.steps * self.learning_rate
 
     @property
@@ -66,7 +66,7 @@ class Update:
         return math.sqrt(sum(inner_products(layer, [])[0] for layer in self.parameters.values()))
 
     def scaled(self, factor: float) -> Self:
-        """The same update with its parameters multiplied by `factor`."""
+        """Return this update with its parameters multiplied by `factor`."""
         parameters = {
             name: np.multiply(layer, factor, dtype=layer.dtype) for name, layer in self.parameters.items()
         }
@@ -83,18 +83,18 @@ class Update:
         buffers: Collection[str] | None = None,
         overwrite: bool = False,
     ) -> Self:
-        """The update from the global model `before` to the client's model `after`.
+        """Return the update from the global model `before` to the client's model `after`.
 
         Parameters
         ----------
         before, after : Layers
             Models with the same names, shapes and types.
         examples, steps, learning_rate
-            As the attributes.
+            See the attributes.
         buffers : Collection[str], optional
             Names of the buffers. Default: `find_buffers`.
         overwrite : bool
-            Write the differences into the arrays of `after`, which saves a model's memory.
+            Write the differences into the arrays of `after`, which saves the memory of a model.
         """
         names = find_buffers(before) if buffers is None else buffers
         return cls(
@@ -114,9 +114,9 @@ SourceWeights = Literal["examples", "uniform"]
 
 
 def source_weights(sources: Sequence[Update], weighting: SourceWeights = "examples") -> Vector:
-    """``α_i``, the weights among the sources; they sum to 1.
+    """Return ``α_i``, the weights of the sources, which sum to 1.
 
-    ``"examples"``: ``n_i / Σn`` (the authors' implementation, Flower's habit). ``"uniform"``: ``1/N``
+    ``"examples"``: ``n_i / Σn`` (the authors' implementation, Flower's default). ``"uniform"``: ``1/N``
     (Definitions 4.1 and 4.3 of FedGP, ICLR 2024).
     """
     if weighting == "uniform":

@@ -68,7 +68,8 @@ def rehearse(
     process's log.
     """
     dataset = settings.get("dataset", RunConfig.dataset)
-    if settings.get("sources") is None and dataset in DATASETS and DATASETS[dataset].domains == ():
+    own_domains = dataset in DATASETS and DATASETS[dataset].domains != ()
+    if config is None and settings.get("sources") is None and not own_domains:
         settings["sources"] = 2
     wanted = RunConfig(**settings)
     from fda_flower.deployment import rehearse as run_rehearsal

@@ -1,15 +1,37 @@
-"""Flower clients for federated domain adaptation; they know no strategy."""
+"""Flower clients for federated domain adaptation; they know no strategy. Serving needs no PyTorch."""
+
+from typing import TYPE_CHECKING
 
 from fda_flower.clients.aggregation import aggregate_on_target
-from fda_flower.clients.client import DomainClient
-from fda_flower.clients.ditto import DittoTarget
-from fda_flower.clients.feddaf import FedDAFTarget
-from fda_flower.clients.optimizer_hooks import record_updates
-from fda_flower.clients.recorder import Recorder, make_recorder
 from fda_flower.clients.serve import answer_role_query, return_errors, serve
-from fda_flower.clients.source import SourceClient
-from fda_flower.clients.target import TargetClient
-from fda_flower.clients.training import LocalTraining, evaluate, train
+from fda_flower.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from fda_flower.clients.client import DomainClient
+    from fda_flower.clients.ditto import DittoTarget
+    from fda_flower.clients.feddaf import FedDAFTarget
+    from fda_flower.clients.optimizer_hooks import record_updates
+    from fda_flower.clients.recorder import Recorder, make_recorder
+    from fda_flower.clients.source import SourceClient
+    from fda_flower.clients.target import TargetClient
+    from fda_flower.clients.training import LocalTraining, evaluate, train
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "DittoTarget": "ditto",
+            "DomainClient": "client",
+            "FedDAFTarget": "feddaf",
+            "LocalTraining": "training",
+            "Recorder": "recorder",
+            "SourceClient": "source",
+            "TargetClient": "target",
+            "evaluate": "training",
+            "make_recorder": "recorder",
+            "record_updates": "optimizer_hooks",
+            "train": "training",
+        },
+    )
 
 __all__ = [
     "DittoTarget",

@@ -1,4 +1,4 @@
-"""The target combines a round's updates in the server's place: what a mod of its app does."""
+"""A Flower mod by which the target aggregates a round's updates in the server's place."""
 
 from logging import INFO
 from typing import Any
@@ -14,11 +14,11 @@ from fda_flower.protocol import to_layers, to_record
 
 
 def aggregate_on_target(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """A Flower mod: combine the sources' updates with this client's, where the server asks for it.
+    """A Flower mod: aggregate the sources' updates with this client's, if the server asks for it.
 
     With ``FedGP(aggregate_on="target")`` the train message holds the sources' models. The app below trains as
-    ever; this mod makes the new global model of all of them and puts it in the place of the trained one.
-    The client's own update, its batch updates and β stay here; β is logged. Other messages pass.
+    usual; this mod makes the new global model and replaces the trained model by it. The client's own update,
+    its batch updates and β do not leave the node; β is logged. Other messages pass unchanged.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def _own_update(model: Layers, content: RecordDict, asked: ConfigRecord) -> Upda
 
 
 def _batches(content: RecordDict, target: Update, config: ConfigRecord) -> BatchUpdates | str | None:
-    """What this client recorded of its steps; why it cannot be used; None if it was not asked for."""
+    """Return the recorded steps, or why they cannot be used; None if the server did not ask for them."""
     encoding: Any = config.get(protocol.BATCH_UPDATES)
     if encoding is None:
         return None

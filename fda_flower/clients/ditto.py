@@ -1,8 +1,8 @@
 """Ditto's target: beside the global model it trains a personal one, drawn towards the global model."""
 
-import logging
 import math
 from dataclasses import replace
+from logging import WARNING
 
 from flwr.common.logger import log
 
@@ -35,7 +35,8 @@ class DittoTarget(TargetClient):
         if PERSONAL not in config:
             return super().local_train(request)
         strength = float(str(config[PERSONAL]))
-        self._warn_of_divergence(strength)
+        if self.training.optimizer == "sgd" and (product := self.training.learning_rate * strength) >= 1:
+            log(WARNING, "The learning rate times λ is %g: above 2 the personal model diverges", product)
         reply = self.train_from(model, {k: v for k, v in config.items() if k != EVALUATE_TRAINED})
         self.load(model)
         objective, metrics = proximal(self.model, strength), dict(reply.metrics)
@@ -51,12 +52,3 @@ class DittoTarget(TargetClient):
             metrics |= self.evaluation(config)
         self.keep(PERSONAL, personal)
         return replace(reply, metrics=metrics, records={**reply.records, PERSONAL: personal})
-
-    def _warn_of_divergence(self, strength: float) -> None:
-        product = self.training.learning_rate * strength
-        if self.training.optimizer == "sgd" and product >= 1:
-            log(
-                logging.WARNING,
-                "The learning rate times λ is %g: above 2 the personal model's training diverges",
-                product,
-            )

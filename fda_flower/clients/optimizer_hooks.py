@@ -1,4 +1,4 @@
-"""Record the steps of a training loop that is not ours, and add them to its reply."""
+"""Record the optimizer steps of any training loop, and add them to its reply."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -20,16 +20,16 @@ Train = Callable[[Message, Context], Message]
 
 
 class RecordedUpdates:
-    """What was recorded of an optimizer's steps; made by `record_updates`.
+    """The recorded steps of an optimizer; `record_updates` makes it.
 
     Attributes
     ----------
     steps : int
-        ``K``, the calls of ``optimizer.step()``. Of LBFGS, which evaluates a closure several times in a call,
-        each call is one step; a step that a gradient scaler skips is none.
+        ``K``, the number of calls of ``optimizer.step()``. A call of LBFGS is one step, however often it
+        evaluates its closure; a step that a gradient scaler skips does not count.
     learning_rate : float
-        ``η``, the mean over steps, so that ``K η`` is the sum of the rates of a schedule; where groups have
-        rates of their own, the mean over parameters.
+        ``η``, the mean over steps, so that ``K η`` is the sum of a schedule's rates; if parameter groups have
+        different rates, the mean over parameters.
     """
 
     def __init__(
@@ -40,21 +40,21 @@ class RecordedUpdates:
         self.steps, self.learning_rate = 0, 0.0
 
     def step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Record a step: the optimizer's hook."""
+        """Record a step; the optimizer calls this as its hook."""
         self.steps += 1
         self.learning_rate += (_rate(optimizer) - self.learning_rate) / self.steps
         if self._recorder is not None:
             self._recorder.step()
 
     def add_to(self, reply: RecordDict | dict[str, Any]) -> None:
-        """Add what was recorded to a train reply.
+        """Add the recorded steps to a train reply.
 
         Parameters
         ----------
         reply : RecordDict or dict
-            A reply's content: ``num-steps`` and ``learning-rate`` go into its record ``metrics``, and the
+            The content of a reply: ``num-steps`` and ``learning-rate`` go into its record ``metrics``, the
             steps, if the server asked for them, into an `ArrayRecord` ``batch-updates``. Or the metrics that
-            a `NumPyClient` returns of ``fit``, served by `fda_flower.clients.serve`.
+            the ``fit`` of a `NumPyClient` returns, for a client served by `fda_flower.clients.serve`.
         """
         numbers = {protocol.NUM_STEPS: self.steps, protocol.LEARNING_RATE: self.learning_rate}
         arrays = {} if self._recorder is None else self._recorder.arrays()
@@ -87,21 +87,21 @@ def record_updates(
     Parameters
     ----------
     training : Optimizer or callable
-        The optimizer; it is hooked while inside. Or the app's train function, which makes one optimizer
-        that trains all parameters that are sent; what was recorded is then added to its reply.
+        The optimizer, which is hooked inside the context. Or the app's train function, which makes one
+        optimizer for all parameters that are sent; the recorded steps are then added to its reply.
     config : Mapping, optional
-        The train message's ``config``, which says what the server asks of this client. Default: only
-        steps and learning rate are recorded, which is enough for a source.
+        The ``config`` of the train message, by which the server asks for batch updates. Default: only the
+        number of steps and the learning rate are recorded, which is enough for a source.
     parameters : Iterable[Tensor], optional
-        The parameters that are sent, in the order of the arrays. Default: those of the optimizer, in its
-        order, which is the same after ``Adam(model.parameters())``. Give them if the optimizer has not
-        all that are sent (some are frozen), or has them in groups.
+        The parameters that are sent, in the order of the arrays. Default: the optimizer's parameters in the
+        optimizer's order, which is the same after ``Adam(model.parameters())``. Needed if the optimizer lacks
+        some that are sent (frozen ones), or holds them in groups.
 
     Raises
     ------
     ConfigError
-        If the config asks for an unknown form; of a decorated function, if it uses two optimizers, or
-        one that does not have the parameters that the server sent, in their order.
+        If the config asks for an unknown encoding; if a decorated function uses two optimizers, or one that
+        does not hold the parameters that the server sent, in their order.
 
     Examples
     --------

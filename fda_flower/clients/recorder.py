@@ -67,7 +67,7 @@ class Recorder(ABC):
         self._norms.append(norms)
 
     def arrays(self) -> Arrays:
-        """What was recorded of ``B`` steps, as `fda_flower.aggregation.batches` has it."""
+        """Return the record of ``B`` steps in an encoding of `fda_flower.aggregation.batches`."""
         rows = [torch.stack(norms) for norms in self._norms]
         norms = torch.stack(rows) if rows else torch.zeros(0, 1)
         return {"norms": norms.square().sum(dim=1).cpu().numpy().astype(np.float64)}
@@ -81,7 +81,7 @@ class Recorder(ABC):
 
 
 def _cut(parameters: Sequence[Tensor]) -> list[Part]:
-    """Copies of the parameters, in parts of about `PART` elements."""
+    """Return copies of the parameters, in parts of about `PART` elements."""
     pieces = [
         piece
         for parameter in parameters
@@ -153,7 +153,7 @@ class FullRecorder(Recorder):
 
 
 def make_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Recorder | None:
-    """The recorder that a train message asks for.
+    """Return the recorder that a train message asks for; None if it asks for none.
 
     Parameters
     ----------

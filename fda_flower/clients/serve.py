@@ -26,13 +26,13 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
     Parameters
     ----------
     client_fn : callable
-        Makes the client of a node, which may be one that ``to_client()`` returns. Its role and domain are
-        its attributes ``role`` and ``domain`` (or ``domain.name``) if it has them, else the node
-        configuration's.
+        Makes the client of a node; it may return ``client.to_client()``. Role and domain are the client's
+        attributes ``role`` and ``domain`` (or ``domain.name``) if it has them, else those of the node
+        configuration.
     mods : list, optional
-        Flower's mods around training, such as ``LocalDpMod``: they see what the client sends, before it
-        is combined with ``aggregate_on="target"``, and neither evaluation nor the role query, which
-        they would refuse.
+        Flower's mods around training, such as ``LocalDpMod``. They see each train reply, before it is
+        aggregated with ``aggregate_on="target"``; they do not see evaluation and the role query, which they
+        would refuse.
 
     Examples
     --------
@@ -68,9 +68,9 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
 
 
 def return_errors(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """A Flower mod: see that errors reach the server.
+    """A Flower mod: make sure that errors reach the server.
 
-    Flower's own mods address an error to the node itself, and the server waits for the reply to the end.
+    Flower's own mods address an error to the node itself, so that the server waits until its timeout.
     """
     reply = call_next(message, context)
     if reply.has_error() and reply.metadata.reply_to_message_id != message.metadata.message_id:
@@ -79,20 +79,20 @@ def return_errors(message: Message, context: Context, call_next: ClientAppCallab
 
 
 def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None = None) -> None:
-    """Let an existing `ClientApp` tell its role and domain.
+    """Let an existing `ClientApp` answer the strategies' question for its role and domain.
 
-    They come from the node configuration (``--node-config 'role="target" domain="a"'``). In a
-    simulation, where it holds only ``partition-id``, that is the domain, and the strategy's ``target``
-    says which one is the target. A node whose client cannot be made, since its data are missing for
-    example, tells why in ``problem``, and is left out.
+    The answer comes from the node configuration (``--node-config 'role="target" domain="a"'``). In a
+    simulation it holds only ``partition-id``, which is then the domain, and the strategy's
+    ``target`` names the target. A node whose client cannot be made, for example because its data are missing,
+    answers with the reason as ``problem``, and is left out.
 
     Parameters
     ----------
     app : ClientApp
         With a train function of its own.
     client_fn : callable, optional
-        Makes a client whose attributes ``role`` and ``domain`` are told instead, and the properties of a
-        `NumPyClient` beside them.
+        Makes a client whose attributes ``role`` and ``domain`` are sent instead, together with the properties
+        of a `NumPyClient`.
     """
 
     @app.query("role")
@@ -101,7 +101,7 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
             client = None if client_fn is None else client_fn(context)
             properties = client.get_properties({}) if isinstance(client, NumPyClient) else {}
             info = ConfigRecord({**properties, **_info(client, context)})
-        except Exception as error:  # Whatever keeps a site out, the server's operator has to read.
+        except Exception as error:  # The server's operator has to read whatever keeps a site out.
             log(ERROR, "This node cannot take part", exc_info=error)
             info = _info(None, context)
             info["problem"] = str(error) if isinstance(error, FdaError) else repr(error)

@@ -106,7 +106,7 @@ def proximal(model: nn.Module, strength: float, anchor: Sequence[Tensor] | None 
 
 
 def head_of(model: nn.Module) -> nn.Linear:
-    """The last linear layer; a `ConfigError` if there is none."""
+    """Return the last linear layer; raise a `ConfigError` if there is none."""
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if not layers:
         raise ConfigError("the model has no linear layer to tune: choose another model, or tune=all")
@@ -148,15 +148,15 @@ def mean_gradient(
 def evaluate(
     model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 256
 ) -> tuple[float, float]:
-    """Mean loss (see `loss_for`) of a model on samples, and how good it is.
+    """Return a model's mean loss on samples (see `loss_for`) and its accuracy.
 
     Returns
     -------
     tuple[float, float]
-        The loss, and accuracy, a share in [0, 1]. Where the task is a regression: the coefficient of
-        determination ``R² = 1 − Σ(y − f(x))² / Σ(y − ȳ)²``, summed over all outputs, with `ȳ` each
-        output's mean over the samples; it is at most 1, and below 0 for a model that is worse than `ȳ`. If
-        all samples have the same `y`, it is 1 where the model is exact, and else 0.
+        The loss, and the accuracy as a share in [0, 1]. For a regression, in place of the accuracy: the
+        coefficient of determination ``R² = 1 − Σ(y − f(x))² / Σ(y − ȳ)²``, summed over all outputs, with `ȳ`
+        each output's mean over the samples. It is at most 1, and below 0 for a model that is worse than `ȳ`.
+        If all samples have the same `y`, it is 1 for an exact model, else 0.
     """
     model.eval()
     loss_of, regression = loss_for(samples.y), samples.y.is_floating_point()
@@ -174,19 +174,19 @@ def evaluate(
 
 
 def loss_for(y: Tensor) -> Callable[..., Tensor]:
-    """Cross entropy for classes, which are integers; the mean squared error for real numbers."""
+    """Return cross entropy for classes, which are integers; the mean squared error for real numbers."""
     return mse_loss if y.is_floating_point() else cross_entropy
 
 
 @contextmanager
 def repeatable(seed: int, threads: int, device: torch.device = CPU) -> Iterator[None]:
-    """Global random state and number of threads fixed inside, and as they were after.
+    """Fix the global random state and the number of threads inside, and restore both afterwards.
 
-    Dropout and the like draw from the global state, and the number of threads decides the order of
-    sums: with both fixed a client's training has the same bits in any process.
+    Dropout draws from the global state, and the number of threads decides the order of sums: with both fixed,
+    a client's training has the same bits in any process.
     """
     before, deterministic = torch.get_num_threads(), torch.backends.cudnn.deterministic
-    # Not torch.manual_seed: without a GPU it spends a millisecond a call on looking for one.
+    # torch.manual_seed looks for a GPU in each call, which takes a millisecond.
     gpus = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(gpus):
         torch.default_generator.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""How many samples: a number, or a share of what there is."""
+"""Amounts of samples: a number, or a share of those available."""
 
 from fda_flower.errors import ConfigError
 
@@ -7,12 +7,12 @@ Amount = int | str
 
 
 def read_amount(name: str, value: object) -> Amount | None:
-    """An amount from a number or text; None and ``"all"`` are everything.
+    """Return the amount that a number or text stands for; None for all samples (None or ``"all"``).
 
     Raises
     ------
     ConfigError
-        If it is neither a whole number of at least 1 nor a share in (0%, 100%]; it is called `name`.
+        If it is neither a whole number of at least 1 nor a share in (0%, 100%]; the message calls it `name`.
 
     Examples
     --------
@@ -38,20 +38,20 @@ def read_amount(name: str, value: object) -> Amount | None:
 
 
 def count(name: str, amount: Amount | None, total: int) -> int:
-    """How many of `total` samples an amount is.
+    """Return how many of `total` samples an amount stands for.
 
     Raises
     ------
     ConfigError
-        If it is more than there are, or a share that leaves none.
+        If it is more than `total`, or a share that leaves no sample.
     """
     if amount is None:
         return total
     if isinstance(amount, str):
         wanted = round(float(amount.removesuffix("%")) / 100 * total)
         if wanted < 1:
-            raise ConfigError(f"{name} is {amount}, which of {total} samples leaves none: ask for more")
+            raise ConfigError(f"{name} is {amount}, which leaves none of {total} samples: ask for more")
         return wanted
     if amount > total:
-        raise ConfigError(f"{name} is {amount}, but there are {total}: ask for fewer")
+        raise ConfigError(f"{name} is {amount}, but there are only {total}: ask for fewer")
     return amount

@@ -1,4 +1,4 @@
-"""CIFAR-10: 50,000 colour images of 32x32 to train on, 10,000 to test on; or a part of them."""
+"""CIFAR-10: 50,000 colour images of 32x32 for training, 10,000 for testing; or a subset of them."""
 
 import tempfile
 import zipfile
@@ -20,24 +20,25 @@ SHAPE = (32, 32, 3)
 
 
 def load(data_dir: Path | None, seed: int, subset: Literal["full", "exact", "jpeg"] = "full") -> Split:
-    """The data set with its own division into train and test.
+    """Return the data set with its own split into training and test samples.
 
     Parameters
     ----------
     data_dir : Path, optional
-        A folder that holds ``cifar-10-batches-py/`` or ``cifar-10-python.tar.gz``, or for a part
+        A folder that holds ``cifar-10-batches-py/`` or ``cifar-10-python.tar.gz``, or for a subset
         ``cifar10/cifar10_exact_subset.npz`` or ``cifar10/cifar10_jpeg_subset.npz``; it is only read.
-        Default: ``~/.cache/fda-flower``, into which the whole is downloaded.
+        Default: ``~/.cache/fda-flower``, to which the full data set is downloaded.
     seed : int
-        Not used: the division is the data set's own.
+        Not used: the split is the data set's own.
     subset : {"full", "exact", "jpeg"}
-        The whole, or a part: ``"exact"`` has the original pixels, ``"jpeg"`` compressed copies. A part's
-        file has ``x_train`` and ``x_test``, uint8, ``(n, 32, 32, 3)``, and ``y_train`` and ``y_test``.
+        The full data set, or a subset with the original pixels (``"exact"``) or compressed copies
+        (``"jpeg"``). A subset's file has ``x_train`` and ``x_test``, uint8, ``(n, 32, 32, 3)``, and
+        ``y_train`` and ``y_test``.
 
     Raises
     ------
     ConfigError
-        If files are missing and cannot be downloaded, or are damaged; it names them.
+        If files are missing and cannot be downloaded, or are damaged; the message names them.
 
     References
     ----------
@@ -56,7 +57,7 @@ def load(data_dir: Path | None, seed: int, subset: Literal["full", "exact", "jpe
     archive = root / CIFAR10.filename
     check_file(archive, CIFAR10.tgz_md5)
     with tempfile.TemporaryDirectory() as scratch:
-        # The user's folder stays as it is: it may be read-only, or shared.
+        # The user's folder may be read-only or shared: nothing is written to it.
         extract_archive(str(archive), scratch)
         return _read_whole(Path(scratch))
 
@@ -72,13 +73,13 @@ def _read_whole(root: Path, download: bool = False) -> Split:
 def _read_part(data_dir: Path | None, name: str) -> Split:
     if data_dir is None:
         raise ConfigError(
-            f"'{name}' cannot be downloaded: name the folder that holds 'cifar10/{name}' by --data-dir "
-            "(FDA_DATA_DIR), or leave the option 'subset' out"
+            f"'{name}' cannot be downloaded: give the folder that holds 'cifar10/{name}' with --data-dir "
+            "(FDA_DATA_DIR), or leave out the option 'subset'"
         )
     path = data_dir.expanduser() / "cifar10" / name
     if not path.exists():
         raise ConfigError(
-            f"the data file '{path}' is missing: put it there, or leave the option 'subset' out for the whole"
+            f"the data file '{path}' is missing: put it there, or leave out the option 'subset'"
         )
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:

@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: 1,797 real images of 8x8, which need no download."""
+"""scikit-learn's handwritten digits: 1,797 images of 8x8; no download is needed."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ TEST_SHARE = 0.25
 
 
 def load(data_dir: Path | None, seed: int) -> Split:
-    """The digits, three quarters to train on and a quarter to test on, balanced by class.
+    """Return the digits, three quarters for training and a quarter for testing, balanced by class.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""A data set's samples by domain: what data sets return, and what clients get."""
+"""Samples by domain, as data sets return them and clients receive them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Split:
-    """A data set before it is shifted, or one of its own domains.
+    """A data set before a shift is applied, or one of the data set's own domains.
 
     Attributes
     ----------
     train, test : Samples
-        Samples to train on, and to test on.
+        Training samples and test samples.
     classes : int
-        Number of classes; of outputs where the task is a regression.
+        Number of classes, or of outputs if the task is a regression.
     class_names, features : tuple of str
-        Names of the classes and of the features, in order; empty where they have none.
+        Names of the classes and of the features, in order; empty where there are none.
     """
 
     train: "Samples"
@@ -31,14 +31,14 @@ class Split:
 
 
 class Splits(Mapping[str, Split]):
-    """The domains of a data set, each read once, when it is asked for: a site has no files but its own.
+    """The domains of a data set, each read on first access, since a site has only its own files.
 
     Parameters
     ----------
     names : tuple of str
-        The domains.
+        The names of the domains.
     read : callable
-        From a domain's name to its samples.
+        Returns the samples of the domain with a given name.
     """
 
     def __init__(self, names: tuple[str, ...], read: Callable[[str], Split]) -> None:

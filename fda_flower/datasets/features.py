@@ -1,11 +1,11 @@
-"""What data sets of patients, customers and the like have in common: rows of features."""
+"""Functions for rows of features, such as patients or customers."""
 
 import torch
 from torch import Tensor
 
 
 def balanced(labels: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Positions of `count` samples, evenly spread over the samples in order of label, and of the others."""
+    """Return the positions of `count` samples, spread evenly over the labels, and those of the others."""
     order = torch.randperm(len(labels), generator=generator)
     order = order[labels[order].argsort(stable=True)]
     due = (torch.arange(len(labels) + 1) * count + len(labels) - 1) // len(labels)
@@ -14,7 +14,7 @@ def balanced(labels: Tensor, count: int, generator: torch.Generator) -> tuple[Te
 
 
 def standardised(x: Tensor, train: Tensor) -> Tensor:
-    """Features less the mean, over the deviation, of the rows `train`; a constant one is only centred."""
+    """Standardise features by the mean and deviation of the rows `train`; constant ones are only centred."""
     deviation, mean = torch.std_mean(x[train], dim=0, correction=0)
     constant = x[train].amax(dim=0) == x[train].amin(dim=0)
     return ((x - mean) / deviation.where(~constant, 1.0)).float()

@@ -1,4 +1,4 @@
-"""The one way in for the data: the domains of a federation, or the one of a site."""
+"""The entry points to the data: all domains of a federation, or the one domain of a site."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,15 +23,15 @@ class FederatedDataset:
     Attributes
     ----------
     domains : dict[str, Domain]
-        By name; the target's has only its labelled samples to train on.
+        The domains by name; the target's training samples are only the labelled ones.
     target : str
         The name of the target's domain.
     classes : int
-        Number of classes; of outputs where the task is a regression.
+        Number of classes, or of outputs if the task is a regression.
     shape : tuple[int, ...]
-        Of one sample: channels, height, width of an image, or the number of features.
+        Shape of one sample: channels, height and width of an image, or the number of features.
     class_names, features : tuple of str
-        Names of the classes and of the features, in order; empty where they have none.
+        Names of the classes and of the features, in order; empty where there are none.
     """
 
     domains: dict[str, Domain]
@@ -49,7 +49,7 @@ def load_federation(spec: DataSpec) -> FederatedDataset:
     Raises
     ------
     ConfigError
-        If a name or number cannot work, or data are missing or damaged.
+        If a setting is invalid, or data are missing or damaged.
     """
     if spec.shift is None:
         sites = [load_domain(spec, name) for name in spec.domain_names]
@@ -68,10 +68,10 @@ def load_federation(spec: DataSpec) -> FederatedDataset:
 
 @lru_cache(maxsize=16)
 def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
-    """One client's domain alone, with the same bits as in `load_federation`; cached per process.
+    """Load one client's domain, with the same bits as in `load_federation`; cached per process.
 
-    Where domains are the data set's own, no other domain's files are needed: a site has none. What a shift
-    makes of one data set is loaded as a whole.
+    If the domains are the data set's own, only this domain's files are needed, so that a site can load it.
+    Domains that a shift makes need the whole data set.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
         assert isinstance(data, Mapping)
         split = data[name]
     except ConfigError:
-        # Data that have been mended are to be read afresh.
+        # After an error, the next call reads the files again: they may have been corrected.
         _load.cache_clear()
         raise
     domain = _cut(Domain(name, split.train, split.test), spec, _generator(spec))
@@ -112,7 +112,7 @@ def _load(name: str, data_dir: str | None, seed: int, options: Pairs) -> Split |
 
 
 def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
-    """As many training samples as the spec wants of this domain; `generator` draws the target's."""
+    """Cut a domain to the training samples that the spec asks for; `generator` draws the target's."""
     if domain.name == spec.target_name:
         domain = _keep(domain, "target-samples", spec.target_samples, generator)
     else:

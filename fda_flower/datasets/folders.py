@@ -20,7 +20,7 @@ SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 TEST_SHARE = 0.2
 
 MEMORY_LIMIT = 4 * 2**30
-"""Bytes that a data set's decoded images may take; those of a larger one are read batch by batch."""
+"""Bytes that a data set's decoded images may take; larger data sets are read batch by batch."""
 
 logger = logging.getLogger("fda_flower")
 
@@ -40,36 +40,36 @@ def load(
     image_size: int = 224,
     classes: str = "",
 ) -> Splits:
-    """The domains, each with four fifths of every class to train on and a fifth to test on.
+    """Return the domains, each with four fifths of every class for training and a fifth for testing.
 
     Parameters
     ----------
     folder : str
         The data set's folder in `data_dir`; it is only read.
     domains : tuple of str
-        The folders of its domains. One has to be there only when it is asked for.
+        The folders of its domains; each is needed only when its domain is accessed.
     source : str
-        Where to get the data set, for errors.
+        Where to get the data set, for error messages.
     data_dir : Path, optional
-        The folder of data sets. Such a data set cannot be downloaded, so None is an error.
+        The folder of data sets. None is an error, since these data sets cannot be downloaded.
     seed : int
-        Decides, for each domain by itself, which images are tested on.
+        Determines, for each domain independently, which images are for testing.
     image_size : int
-        Height and width in pixels that images are resized to; they are RGB.
+        Height and width, in pixels, of the resized RGB images.
     classes : str
         The classes, separated by commas, in the order of their numbers. Default: the folders with images in
-        any of the domains that are there, by name.
+        any domain that is present, by name.
 
     Returns
     -------
     Splits
-        By domain; images are uint8, ``(n, 3, image_size, image_size)``, or `ImageFiles` of this shape
-        where all would take more than `MEMORY_LIMIT`.
+        The domains; images are uint8, ``(n, 3, image_size, image_size)``, or `ImageFiles` of this shape
+        if all of them would take more than `MEMORY_LIMIT`.
 
     Raises
     ------
     ConfigError
-        If a folder is missing or has no image, an image is damaged, or an option cannot work.
+        If a folder is missing or has no image, an image is damaged, or an option is invalid.
     """
     root = _root(folder, source, data_dir)
     remedy = f"get it from {source}, and put it there"
@@ -79,7 +79,7 @@ def load(
 def load_own(
     data_dir: Path | None, seed: int, domains: str, image_size: int = 224, classes: str = ""
 ) -> Splits:
-    """A consortium's own images: the domains are folders of `data_dir`; see `load`.
+    """Return a consortium's own images, whose domains are folders in `data_dir`; see `load`.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def _splits(
         _check_domain(root / domain, there.get(domain), named, remedy)
         labels = named or sorted({label for files in there.values() for label in files})
         if missing := [label for label in labels if label not in there[domain]]:
-            logger.warning("%s: classes without an image: %s has no %s", name, domain, ", ".join(missing))
+            logger.warning("%s: domain %s has no image of %s", name, domain, ", ".join(missing))
         if not named and len(there) == 1 < len(domains):
             warn_of_one(name, domain, len(labels))
         total = sum(len(paths) for files in there.values() for paths in files.values())
@@ -133,8 +133,8 @@ def _splits(
 def _root(folder: str, source: str, data_dir: Path | None) -> Path:
     if data_dir is None:
         raise ConfigError(
-            f"{folder} cannot be downloaded: get it from {source}, and name the folder that holds "
-            f"'{folder}' by --data-dir (FDA_DATA_DIR)"
+            f"{folder} cannot be downloaded: get it from {source}, and give the folder that holds "
+            f"'{folder}' with --data-dir (FDA_DATA_DIR)"
         )
     root = data_dir.expanduser() / folder
     if not root.is_dir():
@@ -155,16 +155,15 @@ def _check_domain(place: Path, files: Files | None, classes: list[str], remedy: 
     if files is None:
         siblings = _visible(place.parent) if place.parent.is_dir() else []
         found = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
-        raise ConfigError(f"the domain folder '{place}' is missing (there is {found}): {remedy}")
+        raise ConfigError(f"the domain folder '{place}' is missing (found: {found}): {remedy}")
     if not files:
         raise ConfigError(
-            f"the domain folder '{place}' has no image ({', '.join(SUFFIXES)}) in a folder of a class: "
-            f"{remedy}"
+            f"the domain folder '{place}' has no image ({', '.join(SUFFIXES)}) in a class folder: {remedy}"
         )
     if classes and (others := [name for name in files if name not in classes]):
         raise ConfigError(
             f"the domain folder '{place}' has images of {', '.join(others)}, which the option 'classes' "
-            f"does not name ({', '.join(classes)}): name them all, or take these away"
+            f"does not list ({', '.join(classes)}): list all classes, or remove these images"
         )
 
 
@@ -173,7 +172,7 @@ def _visible(place: Path) -> list[Path]:
 
 
 def _divide(files: Files, classes: list[str], seed: int) -> tuple[Labelled, Labelled]:
-    """Files with their classes, to train on and to test on; the only image of a class is trained on."""
+    """Split files with their classes into training and test; a class's only image is for training."""
     generator = torch.Generator().manual_seed(seed)
     train: Labelled = []
     test: Labelled = []

@@ -1,4 +1,4 @@
-"""UCI Heart Disease: patients of four hospitals, as FLamby's Fed-Heart-Disease has them."""
+"""UCI Heart Disease: patients of four hospitals, prepared as in FLamby's Fed-Heart-Disease."""
 
 import math
 from pathlib import Path
@@ -27,33 +27,33 @@ FEWEST = 4
 
 
 def load(data_dir: Path | None, seed: int) -> Splits:
-    """The patients of each hospital, 66 % to train on, as ill (1) or not (0).
+    """Return the patients of each hospital, 66 % for training, labelled as ill (1) or healthy (0).
 
     As in Fed-Heart-Disease, the columns slope, ca and thal, which most hospitals lack, are left out, and so
-    are patients with a missing value in another column: 303, 261, 46 and 130 remain. The chest pain type
-    (cp) and the electrocardiogram (restecg) become an indicator for each level but the first, after the 8
-    other columns: 13 features. Unlike there, the split is drawn by `seed`, balanced by label, and each
-    hospital's features are standardised by mean and deviation of its own training part, so that no
-    hospital has to share them; a feature that is constant there is only centred. Switzerland's only healthy
-    patient is always trained on.
+    are patients with a missing value in another column: 303, 261, 46 and 130 patients remain. The chest
+    pain type (cp) and the electrocardiogram (restecg) become an indicator for each level but the first,
+    after the 8 other columns: 13 features. Unlike in Fed-Heart-Disease, `seed` draws the split, balanced by
+    label, and each hospital's features are standardised by the mean and deviation of its own training
+    samples, so that no hospital has to share them; a feature that is constant in them is only centred.
+    Switzerland's only healthy patient is always a training sample.
 
     Parameters
     ----------
     data_dir : Path
-        A folder that holds ``heart_disease/`` with the files ``processed.*.data``; they are only read, each
-        when its hospital is asked for.
+        A folder that holds ``heart_disease/`` with the files ``processed.*.data``; each is only
+        read, when its hospital is accessed.
     seed : int
-        Decides who is trained on.
+        Determines which patients are for training.
 
     Returns
     -------
     Splits
-        By hospital, with `x` of shape ``(n, 13)``.
+        The hospitals, with `x` of shape ``(n, 13)``.
 
     Raises
     ------
     ConfigError
-        If a file is missing or damaged; it names the file, and the line.
+        If a file is missing or damaged; the message names the file and the line.
 
     References
     ----------
@@ -84,13 +84,13 @@ def _split(path: Path, seed: int) -> Split:
 
 
 def _read(path: Path) -> list[list[float]]:
-    """The rows without a missing value; 0 stands in columns that are left out."""
+    """Return the rows without a missing value, with 0 in the columns that are left out."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise ConfigError(
-            f"the data file '{path}' cannot be read ({error.strerror}): put the one of the UCI Machine "
-            "Learning Repository's 'Heart Disease' there"
+            f"the data file '{path}' cannot be read ({error.strerror}): put there the file from the UCI "
+            "Machine Learning Repository's 'Heart Disease'"
         ) from error
     rows = [_row(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     return [row for row in rows if not any(map(math.isnan, row))]

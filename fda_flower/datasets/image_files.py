@@ -19,16 +19,16 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Image files in the place of a tensor in `Samples`: chosen as files, decoded when indexed.
+    """Image files that replace a tensor in `Samples`: they are selected as files and decoded when indexed.
 
     Attributes
     ----------
     paths : tuple of Path
         The files.
     size : int
-        Height and width in pixels that images are resized to.
+        Height and width, in pixels, of the resized images.
     device : torch.device
-        Where decoded images go.
+        The device of decoded images.
     """
 
     paths: tuple[Path, ...]
@@ -45,20 +45,20 @@ class ImageFiles:
         return torch.Size([len(self), CHANNELS, self.size, self.size])
 
     def to(self, device: torch.device) -> "ImageFiles":
-        """The same files, decoded for another device."""
+        """Return the same files, to be decoded to another device."""
         return replace(self, device=device)
 
     def index_select(self, dim: int, index: Tensor) -> "ImageFiles":
-        """The files at these positions, not yet decoded; `dim` is 0."""
+        """Return the files at these positions, not yet decoded; `dim` is 0."""
         return replace(self, paths=tuple(self.paths[i] for i in index.tolist()))
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        """The images at these positions, uint8, shape ``(len(indices), 3, size, size)``.
+        """Return the images at these positions, uint8, shape ``(len(indices), 3, size, size)``.
 
         Raises
         ------
         ConfigError
-            If one cannot be decoded; it names the file.
+            If an image cannot be decoded; the message names the file.
         """
         images = np.empty((len(indices), *self.shape[1:]), dtype=np.uint8)
         with ThreadPoolExecutor() as pool:
@@ -70,7 +70,7 @@ class ImageFiles:
     def _decode(self, path: Path) -> NDArray[np.uint8]:
         try:
             with Image.open(path) as image:
-                # 16 bits of grey are scaled to 8: Pillow's conversion would cut them off at white.
+                # 16 bits of grey are scaled to 8: Pillow's conversion would clip them to white.
                 eight_bits = image.point(lambda grey: grey / 256) if image.mode[0] == "I" else image
                 rgb = eight_bits.convert("RGB").resize((self.size, self.size), Image.Resampling.BILINEAR)
         except Exception as error:  # Pillow's decoders raise errors of many kinds.

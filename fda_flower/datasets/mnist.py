@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST, read by torchvision: 60,000 images of 28x28 to train on, 10,000 to test on."""
+"""MNIST and Fashion-MNIST, read by torchvision: 60,000 training and 10,000 test images of 28x28."""
 
 import tempfile
 from functools import partial
@@ -11,22 +11,22 @@ from fda_flower.datasets.torchvision_files import CACHE, check_file, read_parts
 
 
 def load(name: str, data_dir: Path | None, seed: int) -> Split:
-    """The data set with its own division into train and test.
+    """Return the data set with its own split into training and test samples.
 
     Parameters
     ----------
     name : {"MNIST", "FashionMNIST"}
-        torchvision's name for it, and its folder's.
+        torchvision's name for the data set and its folder.
     data_dir : Path, optional
         A folder that holds ``NAME/raw/`` with the four files, unpacked or as ``.gz``; it is only read.
-        Default: ``~/.cache/fda-flower``, into which they are downloaded.
+        Default: ``~/.cache/fda-flower``, to which they are downloaded.
     seed : int
-        Not used: the division is the data set's own.
+        Not used: the split is the data set's own.
 
     Raises
     ------
     ConfigError
-        If files are missing and cannot be downloaded, or are damaged; it names them.
+        If files are missing and cannot be downloaded, or are damaged; the message names them.
     """
     from torchvision import datasets
 
@@ -37,7 +37,7 @@ def load(name: str, data_dir: Path | None, seed: int) -> Split:
     if all((raw / file.removesuffix(".gz")).exists() for file, _ in dataset.resources):
         return _read(dataset, raw.parent.parent)
     with tempfile.TemporaryDirectory() as scratch:
-        # The user's folder stays as it is: it may be read-only, or shared.
+        # The user's folder may be read-only or shared: nothing is written to it.
         unpacked = Path(scratch) / name / "raw"
         unpacked.mkdir(parents=True)
         for file, md5 in dataset.resources:

@@ -1,4 +1,4 @@
-"""A consortium's own data: what its data sets have in common."""
+"""Functions for data sets of a consortium's own data."""
 
 import logging
 from pathlib import Path
@@ -9,20 +9,20 @@ logger = logging.getLogger("fda_flower")
 
 
 def own_folder(dataset: str, data_dir: Path | None) -> Path:
-    """The folder that holds the domains; a `ConfigError` if there is none."""
+    """Return the folder that holds the domains; raise a `ConfigError` if none is given."""
     if data_dir is None:
         raise ConfigError(
-            f"data set '{dataset}' needs the folder that holds its domains: name it by --data-dir "
-            "(FDA_DATA_DIR), or at a site by data-dir in the node configuration"
+            f"data set '{dataset}' needs the folder that holds its domains: give it with --data-dir "
+            "(FDA_DATA_DIR) or, at a site, as data-dir in the node configuration"
         )
     return data_dir.expanduser()
 
 
 def warn_of_one(dataset: str, domain: str, classes: int) -> None:
-    """Say that a site that sees its own classes alone cannot know those of others."""
+    """Warn that a site that sees only its own classes cannot know those of the others."""
     logger.warning(
-        "%s: of all domains only %s is here, so the %d classes are those found in it; the run ends with an "
-        "error if other sites have others: then name all by the data set's option 'classes'",
+        "%s: of all domains, only %s is here, so the %d classes are those found in it; if another site has "
+        "other classes, the run ends with an error: then list all classes in the data set's option 'classes'",
         dataset,
         domain,
         classes,

@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 class Partition(ABC):
-    """Deals samples to clients; the first line of a subclass's docstring says how."""
+    """A way to deal samples to clients; the first line of a subclass's docstring describes it."""
 
     @abstractmethod
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
-        """The samples of each of `parts` clients; no sample goes to two.
+        """Return the samples of each of `parts` clients; no sample goes to two clients.
 
         Raises
         ------
         ConfigError
-            If a client would have none.
+            If a client would have no samples.
         """
 
     def deal_with_target(
         self, samples: Samples, sources: int, generator: torch.Generator
     ) -> tuple[list[Samples], Samples]:
-        """The sources' parts, and an even share for the target."""
+        """Return the sources' parts, and an even share for the target."""
         rest, target = _cut(samples, sources, generator)
         return self.deal(rest, sources, generator), target
 
@@ -46,7 +46,7 @@ class Even(Partition):
     """Every client gets the same number of samples, at random."""
 
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
-        """Shuffled, then cut into even parts."""
+        """Shuffle the samples, then cut them into even parts."""
         if len(samples) < parts:
             raise ConfigError(f"{len(samples)} samples cannot be dealt to {parts} clients: use fewer sources")
         return [samples.take(part) for part in samples.order(generator).tensor_split(parts)]
@@ -54,14 +54,14 @@ class Even(Partition):
     def deal_with_target(
         self, samples: Samples, sources: int, generator: torch.Generator
     ) -> tuple[list[Samples], Samples]:
-        """Even parts for all, the last for the target."""
+        """Cut even parts for all clients, the last for the target."""
         *parts, target = self.deal(samples, sources + 1, generator)
         return parts, target
 
 
 @dataclass(frozen=True)
 class Dirichlet(Partition):
-    """Each class is dealt by shares drawn from a Dirichlet distribution; a small alpha is uneven."""
+    """Each class is dealt in shares drawn from a Dirichlet distribution; a small alpha is uneven."""
 
     alpha: float = 1.0
 
@@ -72,7 +72,7 @@ class Dirichlet(Partition):
             )
 
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
-        """Class by class (Hsu et al., 2019)."""
+        """Deal the samples class by class (Hsu et al., 2019)."""
         import numpy as np
         import torch
 
@@ -89,7 +89,7 @@ class Dirichlet(Partition):
 
 @dataclass(frozen=True)
 class Labels(Partition):
-    """Each source holds only `k` of the classes, and with `target` the target too (Li et al., 2022)."""
+    """Each source holds only `k` of the classes; with `target`, so does the target (Li et al., 2022)."""
 
     k: int = 3
     target: bool = False
@@ -99,7 +99,7 @@ class Labels(Partition):
             raise ConfigError(f"option 'k' of partition 'labels' is {self.k}, it must be at least 1")
 
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
-        """Client `i` holds class ``i mod classes`` and `k - 1` random others; a class is shared evenly."""
+        """Give client `i` class ``i mod classes`` and `k - 1` random others; clients share a class evenly."""
         import torch
 
         labels = torch.unique(samples.y)
@@ -123,7 +123,7 @@ class Labels(Partition):
     def deal_with_target(
         self, samples: Samples, sources: int, generator: torch.Generator
     ) -> tuple[list[Samples], Samples]:
-        """With `target` it holds `k` classes too, else an even share of all."""
+        """Give the target `k` classes too if `target` is True, else an even share of all."""
         if not self.target:
             return super().deal_with_target(samples, sources, generator)
         *parts, target = self.deal(samples, sources + 1, generator)

@@ -14,31 +14,33 @@ TEST_SHARE = 0.2
 FEWEST = 10
 
 WIDTH = 5.1
-"""The factor of the widths, with which the target's outputs have a variance of 1 on average over seeds."""
+"""The factor of the widths that gives the target's outputs a variance of 1 on average over seeds."""
 
 
 def load(data_dir: Path | None, seed: int, shift: float = 0.5, samples: int = 5000) -> dict[str, Split]:
-    """Points in R^50 and 10 real outputs each, for a source and the target.
+    """Return points in R^50 with 10 real outputs each, for a source and the target.
 
     The target's outputs are ``y_k = Σ_i exp(−‖x − μ_ki‖² / (2 σ_ki)²)`` over 100 functions, with every
     entry of `μ` from U(−0.5, 0.5) and `σ` from 5.1 · U(−0.5, 0.5). The paper prints no factor for `σ`, but
     without one every function underflows in 50 dimensions; with this one the outputs have a variance of 1.
-    `x` is of a mixture of 10 Gaussians of unit covariance, with centres from U(−0.5, 0.5), the same for both.
+    `x` is drawn from a mixture of 10 Gaussians with unit covariance, whose centres, from U(−0.5, 0.5), are
+    the same for both domains.
 
-    How the source's functions deviate is not printed either. Here a share `shift` of each output's
-    functions is replaced by unrelated ones, drawn alike, and added or subtracted at random. (Signs make the
-    shift: in 50 dimensions the sum of 100 positive functions is much the same whatever their centres.)
+    The paper does not print either how the source's functions deviate. Here, unrelated functions, drawn in
+    the same way, replace a share `shift` of each output's functions, and are added or subtracted at random.
+    (The signs make the shift: in 50 dimensions, sums of 100 positive functions hardly depend on their
+    centres.)
 
     Parameters
     ----------
     data_dir : Path, optional
-        Not used: the data are made.
+        Not used: the data are generated.
     seed : int
-        Decides the functions and the points; other values of `shift` give the same target.
+        Determines the functions and the points; the target does not depend on `shift`.
     shift : float
         Share of the source's functions that are not the target's: 0 is no shift, 1 an unrelated source.
     samples : int
-        Points of each domain, 80 % of them to train on.
+        Points in each domain, 80 % of them for training.
 
     Returns
     -------
@@ -48,7 +50,7 @@ def load(data_dir: Path | None, seed: int, shift: float = 0.5, samples: int = 50
     Raises
     ------
     ConfigError
-        If an option is out of its range.
+        If an option is out of range.
 
     References
     ----------
@@ -76,7 +78,7 @@ def _uniform(generator: torch.Generator, *shape: int) -> Tensor:
 
 
 def _functions(generator: torch.Generator) -> Tensor:
-    """Centres, and the width in the last column; shape ``(outputs, functions, inputs + 1)``."""
+    """Draw centres, with the width in the last column; shape ``(outputs, functions, inputs + 1)``."""
     scale = torch.tensor([1.0] * INPUTS + [WIDTH], dtype=torch.float64)
     return scale * _uniform(generator, OUTPUTS, FUNCTIONS, INPUTS + 1)
 

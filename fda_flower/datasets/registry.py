@@ -1,6 +1,6 @@
-"""The data sets by name. A new one is a file with a `load`, and one line here.
+"""The data sets by name. A new one is a file with a `load` function, and one line here.
 
-Loaders are named, not imported: only the data set that is loaded costs its imports.
+Loaders are named, not imported: only the data set that is used costs its imports.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from fda_flower.datasets.domains import Split
 
 DOMAINBED = "DomainBed's download script (https://github.com/facebookresearch/DomainBed)"
-OFFICE_CALTECH = "https://github.com/ChristophRaab/Office_Caltech_DA_Dataset (its Caltech renamed caltech)"
+OFFICE_CALTECH = "https://github.com/ChristophRaab/Office_Caltech_DA_Dataset (rename its Caltech to caltech)"
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set that can be named.
+    """An entry of the table of data sets.
 
     Attributes
     ----------
     summary : str
         One line for ``fda list``.
     load : str or callable
-        A function, or ``"module:function"``: from the folder of data and a seed to a `Split`, or to a
-        mapping with a `Split` for each of `domains`; further keyword arguments are its options.
+        A function, or ``"module:function"``, that takes the data folder and a seed, and returns a `Split`,
+        or a mapping with a `Split` for each of `domains`; further keyword arguments are its options.
     domains : tuple of str, optional
-        Its own domains, if it has any, in order. None where its option ``domains`` names them.
+        Its own domains, if it has any, in order. None if its option ``domains`` names them.
     shift : str
-        The shift that makes domains of it where none is named, unless it has its own.
+        The default shift, which makes domains of a data set that has none of its own.
     arguments : tuple
         Leading arguments of `load`, before the folder and the seed.
     """
@@ -50,12 +50,12 @@ class Dataset:
         return partial(resolve(self.load), *self.arguments)
 
     def own_domains(self, options: Mapping[str, str | int | float | bool]) -> tuple[str, ...]:
-        """The domains of its own, as they are or as its options name them.
+        """Return the data set's own domains, fixed or named by its options.
 
         Raises
         ------
         ConfigError
-            If its options have to name them and do not.
+            If the options must name the domains, but do not.
         """
         if self.domains is not None:
             return self.domains
@@ -110,4 +110,4 @@ DATASETS: Registry[Dataset] = Registry(
         "rbf": _ours("a synthetic regression with a shift to choose", "rbf:load", "source", "target"),
     },
 )
-"""The data sets by name; another package adds its own by an entry point ``fda_flower.datasets``."""
+"""The data sets by name; another package adds its own with an entry point ``fda_flower.datasets``."""

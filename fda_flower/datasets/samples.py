@@ -15,12 +15,12 @@ class Samples:
     ----------
     x : Tensor
         Images in [0, 1], float32, shape ``(n, channels, height, width)``, or uint8 in [0, 255]; or
-        features, float32, shape ``(n, features)``. It may be anything that can be indexed by a tensor,
-        moved by ``to``, and, to take samples, cut by ``index_select``: `ImageFiles`.
+        features, float32, shape ``(n, features)``. Any object will do that a tensor can
+        index, ``to`` can move and, to take samples, ``index_select`` can cut, such as `ImageFiles`.
     y : Tensor
-        Classes, int64, shape ``(n,)``; or, where the task is a regression, float32, ``(n, outputs)``.
+        Classes, int64, shape ``(n,)``; or, if the task is a regression, float32, ``(n, outputs)``.
     noise : float
-        Standard deviation of the Gaussian noise added afresh at every access.
+        Standard deviation of the Gaussian noise that is drawn anew and added at every access.
     """
 
     x: Tensor
@@ -31,44 +31,44 @@ class Samples:
         return len(self.y)
 
     def take(self, *positions: Tensor) -> "Samples":
-        """The samples at these positions, one tensor of them after the other."""
+        """Return the samples at these positions, one tensor of positions after the other."""
         indices = torch.cat(positions)
         return replace(self, x=self.x.index_select(0, indices), y=self.y[indices])
 
     def order(self, generator: torch.Generator) -> Tensor:
-        """All positions in random order."""
+        """Return all positions in random order."""
         return torch.randperm(len(self), generator=generator)
 
     def by_class(self, generator: torch.Generator) -> Iterator[tuple[int, Tensor]]:
-        """Each class that occurs, by number, with the positions of its samples in random order."""
+        """Yield each class that occurs, by number, with the positions of its samples in random order."""
         for label in torch.unique(self.y).tolist():
             members = (self.y == label).nonzero().flatten()
             yield label, members[torch.randperm(len(members), generator=generator)]
 
     def of_classes(self, others: "Samples") -> "Samples":
-        """The samples whose class occurs in `others`."""
+        """Return the samples whose class occurs in `others`."""
         return self.take(torch.isin(self.y, others.y).nonzero().flatten())
 
     def to(self, device: torch.device) -> "Samples":
-        """The same samples on a device."""
+        """Return the same samples on a device."""
         return replace(self, x=self.x.to(device), y=self.y.to(device))
 
     def batches(
         self, size: int, generator: torch.Generator, shuffle: bool = False
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """All samples once, in as few batches of at most `size` as there can be, of nearly equal size.
+        """Yield all samples once, in the fewest batches of at most `size` samples, of nearly equal size.
 
-        Even batches are what the estimators of auto-weighting assume, and leave none of a single sample,
-        which BatchNorm cannot train on.
+        The estimators of auto-weighting assume even batches, which also avoid a last batch of a single
+        sample, on which BatchNorm cannot train.
 
         Parameters
         ----------
         size : int
-            Samples in a batch at most.
+            The most samples in a batch.
         generator : torch.Generator
-            On the CPU; decides the order and the noise, the same on every device.
+            On the CPU; determines the order and the noise, which are the same on every device.
         shuffle : bool
-            In a random order.
+            Whether to shuffle the samples.
         """
         order = self.order(generator) if shuffle else torch.arange(len(self))
         for part in order.to(self.y.device).tensor_split(-(-len(self) // size)):

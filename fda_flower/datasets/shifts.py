@@ -1,6 +1,6 @@
 """Shifts: how one data set becomes a federation of domains that differ.
 
-A shift is a dataclass; its fields are its options. It works with any data set of images. Names and options
+A shift is a dataclass; its fields are its options. It works with any image data set. Names and options
 are read without torch, which only the methods that make domains import.
 """
 
@@ -26,50 +26,50 @@ EVEN = Even()
 
 
 class Shift(ABC):
-    """Makes domains from a data set; the first line of a subclass's docstring says how."""
+    """A way to make domains from a data set; the first line of a subclass's docstring describes it."""
 
     default_sources: ClassVar[int] = 3
     default_target: ClassVar[str] = "target"
     takes_partition: ClassVar[bool] = True
 
     def names(self, num_sources: int) -> list[str]:
-        """Names of the domains, the target's among them."""
+        """Return the names of the domains, including the target's."""
         return [*(f"source-{i + 1}" for i in range(num_sources)), "target"]
 
     @abstractmethod
     def domains(
         self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
     ) -> list[Domain]:
-        """The domains, in the order of `names`.
+        """Return the domains, in the order of `names`.
 
         Parameters
         ----------
         data : Split
-            What to make them from.
+            The data set to make them from.
         num_sources : int
-            Domains beside the target's.
+            The number of domains besides the target's.
         generator : torch.Generator
-            Decides who gets which samples.
+            Determines which client gets which samples.
         partition : Partition
             How the training samples are dealt.
         """
 
     def classes(self, data: Split) -> int:
-        """The number of classes after the shift."""
+        """Return the number of classes after the shift."""
         return data.classes
 
 
 class TargetShift(Shift):
-    """Samples are dealt evenly; the target's look different."""
+    """A shift that changes only the target's samples."""
 
     @abstractmethod
     def shifted(self, samples: Samples) -> Samples:
-        """The samples as the target sees them."""
+        """Return the samples as the target sees them."""
 
     def domains(
         self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
     ) -> list[Domain]:
-        """Parts of the training samples; the test samples are shared, the target's those of its classes."""
+        """Deal the training samples; all domains share the test samples, the target those of its classes."""
         sources, target = partition.deal_with_target(data.train, num_sources, generator)
         known = data.test.of_classes(target)
         *names, target_name = self.names(num_sources)
@@ -81,7 +81,7 @@ class TargetShift(Shift):
 
 @dataclass(frozen=True)
 class Rotate(TargetShift):
-    """The target's images are rotated by `angle` degrees and, with `invert`, negatives."""
+    """The target's images are rotated by `angle` degrees and, with `invert`, inverted."""
 
     angle: float = 90.0
     invert: bool = True
@@ -91,7 +91,7 @@ class Rotate(TargetShift):
             raise ConfigError(f"option 'angle' of shift 'rotate' is {self.angle}: give a number of degrees")
 
     def shifted(self, samples: Samples) -> Samples:
-        """Rotated counter-clockwise, then inverted."""
+        """Return the samples rotated counter-clockwise, then inverted."""
         from torchvision.transforms.v2.functional import InterpolationMode, rotate
 
         x = rotate(samples.x, self.angle, interpolation=InterpolationMode.BILINEAR)
@@ -100,7 +100,7 @@ class Rotate(TargetShift):
 
 @dataclass(frozen=True)
 class Noise(TargetShift):
-    """The target's images get Gaussian noise of deviation `std`, afresh at every access."""
+    """The target's images get Gaussian noise of deviation `std`, drawn anew at every access."""
 
     std: float = 0.4
 
@@ -109,15 +109,15 @@ class Noise(TargetShift):
             raise ConfigError(f"option 'std' of shift 'noise' is {self.std}, it must not be negative")
 
     def shifted(self, samples: Samples) -> Samples:
-        """With the noise switched on."""
+        """Return the samples with noise."""
         return replace(samples, noise=self.std)
 
 
 @dataclass(frozen=True)
 class Label(Shift):
-    """Sources hold a share `eta` of the first 3 classes and 1-eta of the others, the target the rest.
+    """Sources hold a share `eta` of the first 3 classes and 1-eta of the others; the target holds the rest.
 
-    Jiang et al., ICLR 2024, Section 5.1: at 0.5 there is no shift, at 0 no class is shared.
+    Jiang et al., ICLR 2024, Section 5.1: with 0.5 there is no shift, with 0 no class is shared.
     """
 
     eta: float = 0.1
@@ -130,7 +130,7 @@ class Label(Shift):
     def domains(
         self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
     ) -> list[Domain]:
-        """Classes divided by `eta`, then the sources' share dealt."""
+        """Divide each class by `eta`, then deal the sources' share."""
         train, target_train = self._divide(data.train, generator)
         test, target_test = self._divide(data.test, generator)
         parts = partition.deal(train, num_sources, generator)
@@ -150,10 +150,10 @@ class Label(Shift):
 
 @dataclass(frozen=True)
 class Color(Shift):
-    """Colored MNIST's construction: a binary label whose colour agrees with it in 90%, 80%, 10%.
+    """As in Colored MNIST: a binary label, and a colour that agrees with it in 90%, 80% or 10% of cases.
 
-    The label is whether the class is in the first half, flipped in 25%; the image goes into one of two
-    colour channels (Arjovsky et al., 2019, as DomainBed builds it).
+    The label says whether the class is in the first half, and is flipped in 25% of cases; the image goes
+    into one of two colour channels (Arjovsky et al., 2019, as DomainBed builds it).
     """
 
     default_sources: ClassVar[int] = 2
@@ -163,15 +163,15 @@ class Color(Shift):
     DISAGREEMENT: ClassVar[dict[str, float]] = {"+90%": 0.1, "+80%": 0.2, "-90%": 0.9}
 
     def names(self, num_sources: int) -> list[str]:
-        """The three domains, named by how far colour agrees with the label."""
+        """Return the three domains, named by how often the colour agrees with the label."""
         if num_sources != len(self.DISAGREEMENT) - 1:
-            raise ConfigError(f"shift 'color' has 2 sources, {num_sources} were asked for")
+            raise ConfigError(f"shift 'color' has 2 sources, but {num_sources} were asked for")
         return list(self.DISAGREEMENT)
 
     def domains(
         self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
     ) -> list[Domain]:
-        """An even part of the samples for each domain, coloured."""
+        """Colour an even part of the samples for each domain."""
         names, half = self.names(num_sources), data.classes // 2
         return [
             Domain(name, *(self._colored(part, half, name, generator) for part in (train, test)))
@@ -184,7 +184,7 @@ class Color(Shift):
         ]
 
     def classes(self, data: Split) -> int:
-        """Two: the binary label."""
+        """Return 2, for the binary label."""
         return 2
 
     def _colored(self, samples: Samples, half: int, name: str, generator: torch.Generator) -> Samples:
@@ -204,7 +204,7 @@ def _coins(count: int, probability: float, generator: torch.Generator) -> Tensor
 
 
 def summary(thing: object) -> str:
-    """The first line of the description of a shift, a partition and the like."""
+    """Return the first line of the docstring of a shift, a partition or the like."""
     return (thing.__doc__ or "").splitlines()[0]
 
 

@@ -1,4 +1,4 @@
-"""What defines a federation's data: names and numbers, checked before anything is loaded."""
+"""The settings that define a federation's data, checked before anything is loaded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,37 +16,37 @@ Pairs = tuple[tuple[str, str | int | float | bool], ...]
 
 @dataclass(frozen=True)
 class DataSpec:
-    """What defines a federation's data.
+    """The settings that define a federation's data.
 
     Attributes
     ----------
     dataset : str
-        A name in the registry.
+        A name in `DATASETS`.
     shift : str, optional
-        A name in the registry. Default: the data set's; None where its domains are its own.
+        A name in `SHIFTS`. Default: the data set's; None if the data set has domains of its own.
     shift_options, dataset_options, partition_options : tuple
         Options as sorted pairs.
     num_sources : int, optional
-        Default: the shift's.
+        The number of sources. Default: the shift's.
     target : str, optional
         The target's domain. Default: the shift's, or the last of the data set's own.
     target_samples : Amount, optional
-        Labelled samples of the target. Default: all it has to train on.
+        Labelled training samples of the target. Default: all.
     source_samples : Amount, optional
-        Samples of each source. Default: all it has.
+        Training samples of each source. Default: all.
     partition : str
         How training samples are dealt to the clients of a data set without domains of its own.
     only_sources : tuple of str, optional
         The sources that take part. Default: all.
     seed : int
-        Decides who gets which samples.
+        Determines which client gets which samples.
     data_dir : str, optional
         The folder of data sets.
 
     Raises
     ------
     ConfigError
-        If a name or number cannot work.
+        If a setting is invalid.
     """
 
     dataset: str
@@ -92,8 +92,8 @@ class DataSpec:
         own = self._own_domains
         if len(own) == 1:
             raise ConfigError(
-                f"option 'domains' is '{own[0]}', which leaves no source beside the target: name two domains "
-                "or more, separated by commas"
+                f"option 'domains' is '{own[0]}', which leaves no source besides the target: name two "
+                "domains or more, separated by commas"
             )
         if own:
             for name, given, without in (
@@ -107,7 +107,7 @@ class DataSpec:
                         f"({', '.join(own)}): leave it out"
                     )
             if self.shift_options:
-                raise ConfigError(f"data set '{self.dataset}' takes no shift, and no options of one")
+                raise ConfigError(f"data set '{self.dataset}' takes no shift options: leave them out")
             return
         shift = DATASETS[self.dataset].shift if self.shift is None else self.shift
         if shift not in SHIFTS:
@@ -130,7 +130,7 @@ class DataSpec:
         Raises
         ------
         ConfigError
-            If the data set's domains are its own.
+            If the data set has domains of its own.
         """
         if self.shift is None:
             raise ConfigError(f"data set '{self.dataset}' has no shift")
@@ -142,7 +142,7 @@ class DataSpec:
 
     @property
     def all_names(self) -> list[str]:
-        """All domains, also those that do not take part."""
+        """All domains, including those that do not take part."""
         if self.shift is None:
             return list(self._own_domains)
         shift = self.shift_object
@@ -167,5 +167,5 @@ class DataSpec:
 
     @property
     def source_names(self) -> list[str]:
-        """The sources' domains, in alphabetical order, as strategies have them."""
+        """The sources' domains, in alphabetical order, as strategies order them."""
         return sorted(set(self.domain_names) - {self.target_name})

@@ -21,12 +21,12 @@ TEST_SHARE = 0.2
 FEWEST = 5
 MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
 MOST_CLASSES = 1000
-"""Of classes without names: a column that is no label is not to make a network of a million outputs."""
+"""Limit of unnamed classes: a column that is not a label must not make a network of a million outputs."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A file's columns but the label, in alphabetical order, its rows, and each row's label and line."""
+    """A file's feature columns in alphabetical order, its rows, and each row's label and line."""
 
     path: Path
     features: list[str]
@@ -35,35 +35,35 @@ class Table:
 
 
 def load(data_dir: Path | None, seed: int, domains: str, label: str = "label", classes: str = "") -> Splits:
-    """The rows of each ``DOMAIN.csv``, four fifths to train on and a fifth to test on, balanced by class.
+    """Return the rows of each ``DOMAIN.csv``, a fifth of them for testing, balanced by class.
 
-    Each domain's features are standardised by mean and deviation of its own training part, so that no site
-    has to share them; a feature that is constant there is only centred.
+    Each domain's features are standardised by the mean and deviation of its own training samples, so that no
+    site has to share them; a feature that is constant in them is only centred.
 
     Parameters
     ----------
     data_dir : Path
         The folder with the files: a header, then a row for each sample, of numbers; they are only read.
     seed : int
-        Decides, for each domain by itself, which rows are tested on.
+        Determines, for each domain independently, which rows are for testing.
     domains : str
-        The domains, separated by commas. A file has to be there only when its domain is asked for.
+        The domains, separated by commas. A file is needed only when its domain is accessed.
     label : str
         The column of the class. All other columns are features.
     classes : str
-        The classes, as the label has them, separated by commas, in the order of their numbers. Default: the
-        label is a whole number from 0, and the largest in the files that are there is the last class.
+        The classes as written in the label column, separated by commas, in the order of their numbers.
+        Default: labels are whole numbers from 0, and the largest in the files present is the last class.
 
     Returns
     -------
     Splits
-        By domain, with `x` of shape ``(n, features)``, in the alphabetical order of the columns' names.
+        The domains, with `x` of shape ``(n, features)``, in the alphabetical order of the columns' names.
 
     Raises
     ------
     ConfigError
-        If a file is missing, a value is missing or no number, or a label is no class: it names the file,
-        the line and the column, but no value, since the server reads it.
+        If a file or a value is missing, a value is not a number, or a label is not a class. The message names
+        the file, the line and the column, but no value, since the server reads it.
     """
     folder = own_folder("table", data_dir)
     names = split_names("option 'domains'", domains)
@@ -104,15 +104,15 @@ def _read(path: Path, label: str) -> Table:
     features = sorted({*header} - {label})
     if label not in header or len(features) + 1 < len(header) or not features:
         raise ConfigError(
-            f"the data file '{path}' has the columns {', '.join(header) or 'none'}: it needs '{label}' (the "
-            "option 'label'), at least one other, and each of them once"
+            f"the data file '{path}' has the columns {', '.join(header) or 'none'}: it needs '{label}' "
+            "(the option 'label') and at least one other, each of them once"
         )
     if len(rows) < FEWEST:
         raise ConfigError(f"the data file '{path}' has {len(rows)} rows, at least {FEWEST} are needed")
     for cells, line in rows:
         if len(cells) != len(header):
             raise ConfigError(
-                f"the data file '{path}' has {len(cells)} columns in line {line}, not {len(header)}: mend it"
+                f"the data file '{path}' has {len(cells)} columns in line {line}, not {len(header)}: fix it"
             )
     columns = [(header.index(name), name) for name in features]
     numbers = [[_number(path, line, name, cells[i]) for i, name in columns] for cells, line in rows]
@@ -123,28 +123,28 @@ def _read(path: Path, label: str) -> Table:
 def _number(path: Path, line: int, column: str, cell: str) -> float:
     if cell.strip().lower() in MISSING:
         raise ConfigError(
-            f"the data file '{path}' has no value in line {line}, column '{column}': fill it in, or leave "
-            "out the line, or the column at all sites"
+            f"the data file '{path}' has no value in line {line}, column '{column}': fill it in, or remove "
+            "the line, or the column at all sites"
         )
     try:
         number = float(cell)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise ConfigError(f"the data file '{path}' has no number in line {line}, column '{column}': mend it")
+        raise ConfigError(f"the data file '{path}' has no number in line {line}, column '{column}': fix it")
     return number
 
 
 def _numbers(table: Table, label: str, classes: tuple[str, ...]) -> list[int]:
-    """The number of each row's class."""
+    """Return the number of each row's class."""
     known = {name: number for number, name in enumerate(classes or map(str, range(MOST_CLASSES)))}
     found = [(text if classes else text.removesuffix(".0"), line) for text, line in table.labels]
     for text, line in found:
         if text not in known:
             what = (
-                f"none of the classes {', '.join(classes)}: mend it, or name all by the option 'classes'"
+                f"none of the classes {', '.join(classes)}: fix it, or list all in the option 'classes'"
                 if classes
-                else f"no whole number from 0 to {MOST_CLASSES - 1}: name the classes by the option 'classes'"
+                else f"not a whole number from 0 to {MOST_CLASSES - 1}: list them in the option 'classes'"
             )
             raise ConfigError(
                 f"the label in the data file '{table.path}', line {line}, column '{label}', is {what}"

@@ -1,4 +1,4 @@
-"""What the data sets that torchvision reads have in common: their files, checked, and their two parts."""
+"""Functions for data sets that torchvision reads: check their files, read their two parts."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from fda_flower.errors import ConfigError
 
 CACHE = Path("~/.cache/fda-flower")
-"""Where torchvision downloads to if no folder of data sets is given."""
+"""Where torchvision downloads data sets if no folder is given."""
 
 
 def check_file(path: Path, md5: str) -> None:
@@ -15,7 +15,7 @@ def check_file(path: Path, md5: str) -> None:
 
     if not path.exists():
         raise ConfigError(
-            f"the data file '{path}' is missing: put it there, or leave --data-dir (FDA_DATA_DIR) out to "
+            f"the data file '{path}' is missing: put it there, or leave out --data-dir (FDA_DATA_DIR) to "
             "download the data set"
         )
     if not check_integrity(str(path), md5):
@@ -23,19 +23,19 @@ def check_file(path: Path, md5: str) -> None:
 
 
 def read_parts(dataset: Any, root: Path, download: bool = False) -> tuple[Any, Any]:
-    """The part of a data set to train on, and the part to test on.
+    """Return the training part and the test part of a data set.
 
     Raises
     ------
     ConfigError
-        If it cannot be read or downloaded; it names the folder.
+        If the data set cannot be read or downloaded; the message names the folder.
     """
     try:
         train, test = (dataset(root, train=train, download=download) for train in (True, False))
     except (OSError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
-            f"{dataset.__name__} cannot be read from '{root}' ({reason}): get its files again, or name a "
-            "folder that has them by --data-dir (FDA_DATA_DIR)"
+            f"{dataset.__name__} cannot be read from '{root}' ({reason}): get its files again, or give a "
+            "folder that has them with --data-dir (FDA_DATA_DIR)"
         ) from error
     return train, test

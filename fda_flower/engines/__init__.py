@@ -1,4 +1,4 @@
-"""Where a federation runs; an engine knows neither strategies nor data."""
+"""Engines: where a federation runs. An engine knows neither strategies nor data."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,17 +22,17 @@ else:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine that can be named; what it runs on is loaded on first use.
+    """An entry of the table of engines, whose module is imported on first use.
 
     Attributes
     ----------
     summary : str
         One line for ``fda list``.
     function : str
-        As ``"module:function"``; it calls a server function with a grid of so many clients, each of which
-        runs the client app.
+        ``"module:function"``: a function that calls a server function with a grid of `num_clients` clients,
+        each of which runs the client app.
     parallel : bool
-        Whether clients run in processes of their own, for which there are workers and shares of a GPU.
+        Whether clients run in their own processes, to which workers and shares of a GPU can be assigned.
     """
 
     summary: str

@@ -13,15 +13,15 @@ from fda_flower.flower_internals import Run, empty_run, error_reply, numbered, t
 
 
 class LocalGrid(Grid):
-    """A Flower `Grid` whose nodes are a client app called in turn.
+    """A Flower `Grid` whose nodes run a client app in this process, one after the other.
 
     Parameters
     ----------
     client_app : ClientApp
-        What every node runs.
+        The app that every node runs.
     num_clients : int
-        Nodes; each has its ``partition-id`` and ``num-partitions`` as in Flower's simulation, and state
-        of its own that lasts as long as the grid.
+        The number of nodes; each has its ``partition-id`` and ``num-partitions`` as in Flower's simulation,
+        and its own state, which lasts as long as the grid.
     """
 
     def __init__(self, client_app: ClientApp, num_clients: int) -> None:
@@ -61,23 +61,23 @@ class LocalGrid(Grid):
         return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
     def get_node_ids(self) -> Iterable[int]:
-        """The nodes."""
+        """Return the ids of all nodes."""
         return list(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Have the nodes answer at once; an error of a client becomes an error reply."""
+        """Have the nodes reply at once; an error of a client becomes an error reply."""
         answers = {message.metadata.message_id: self._answer(message) for message in numbered(messages)}
         self._replies |= answers
         return list(answers)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies to these messages."""
+        """Return the replies to these messages."""
         return [self._replies.pop(message_id) for message_id in message_ids]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send messages and return the replies; a client in this process cannot be timed out."""
+        """Send messages and return the replies; a client in this process cannot time out."""
         return self.pull_messages(self.push_messages(messages))
 
     def _answer(self, message: Message) -> Message:
@@ -90,7 +90,7 @@ class LocalGrid(Grid):
 
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """Torch's number of threads for a whole run: changing it for each client would take time."""
+    """Set torch's number of threads for a whole run: changing it for each client would take time."""
     import torch
 
     before = torch.get_num_threads()
@@ -104,6 +104,6 @@ def torch_threads(threads: int) -> Iterator[None]:
 def run_local(
     server: Callable[[Grid], None], client_app: ClientApp, num_clients: int, resources: Resources
 ) -> None:
-    """In this process, one client after the other: no start-up."""
+    """Run the server and the clients in this process, one client after the other."""
     with task_identity(), torch_threads(resources.cpus_per_client):
         server(LocalGrid(client_app, num_clients))

@@ -19,14 +19,14 @@ QUIET = {
 def run_ray(
     server: Callable[[Grid], None], client_app: ClientApp, num_clients: int, resources: Resources
 ) -> None:
-    """Through Flower's Ray simulation, clients in parallel processes.
+    """Run server and clients through Flower's Ray simulation, clients in parallel processes.
 
     An error of the server function is raised here.
 
-    Flower marks `run_simulation` as deprecated in favour of ``flwr run``. It is used all the same: it
-    tells a failure by an exception, and hands results back to the caller, which ``flwr run`` does not.
+    Flower marks `run_simulation` as deprecated in favour of ``flwr run``. It is used here because,
+    unlike ``flwr run``, it raises an exception on failure and hands results back to the caller.
     """
-    import ray  # noqa: F401 - Flower's own error does not say that it is missing
+    import ray  # noqa: F401 - Flower's own error does not say that Ray is missing
     from flwr.simulation import run_simulation
 
     for name, value in QUIET.items():

@@ -1,4 +1,4 @@
-"""What a simulated client may use."""
+"""The resources that a simulated client may use."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class Resources:
     gpus_per_client : float
         Share of a GPU (Ray only: 0.25 lets four clients share one).
     workers : int, optional
-        Cores to use in all (Ray only). Default: all.
+        Cores to use in total (Ray only). Default: all cores.
     """
 
     cpus_per_client: int = 1

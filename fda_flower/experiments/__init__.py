@@ -1,4 +1,4 @@
-"""Runs, comparisons of runs, and experiments, which are tables of runs in files."""
+"""Runs, comparisons of runs, and experiments, which are tables of runs defined in files."""
 
 from fda_flower.experiments.compare import Comparison, compare
 from fda_flower.experiments.definition import Experiment, read_experiment

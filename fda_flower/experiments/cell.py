@@ -1,4 +1,4 @@
-"""The cells of a table of runs: each a run in a process of its own, and perhaps its result in a file."""
+"""The cells of a table of runs: each is a run in its own process, whose result may go to a file."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from fda_flower.reporting.results import Place
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a table of runs, in a folder of its own below `runs`.
+    """One run of a table of runs, in its own folder below `runs`.
 
-    Without a folder `results` no result is written beside the run; `engine` and `resume` are those of
+    Without a folder `results`, no result file is written besides the run; `engine` and `resume` are as in
     `fda_flower.run`.
     """
 
@@ -30,28 +30,28 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Its name in messages and of its files."""
+        """The cell's name, in messages and in names of files."""
         return f"{file_name(self.place)}-seed{self.config.seed}"
 
     @property
     def run_folder(self) -> Path:
-        """The folder of its run."""
+        """The folder of the cell's run."""
         return self.runs / self.name
 
     @property
     def result(self) -> Path | None:
-        """The file of its result, written when the run is done."""
+        """The file of the cell's result, written when the run is done."""
         return None if self.results is None else self.results / f"{self.name}.json"
 
     def rounds_done(self) -> int:
-        """Rounds written so far."""
+        """Return the number of rounds written so far."""
         path = self.run_folder / "rounds.jsonl"
         return min(path.read_bytes().count(b"\n"), self.config.all_rounds) if path.exists() else 0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the cells of a table are; rounds are counted without the cells that were done or failed."""
+    """The progress of a table's cells; rounds leave out cells that were done before or have failed."""
 
     cells: int
     done: int
@@ -64,14 +64,14 @@ class Progress:
 def run_cells(
     cells: Sequence[Cell], jobs: int, on_progress: Callable[[Progress], None] | None, done: int = 0
 ) -> dict[str, str]:
-    """Run cells, each in a process of its own, and `jobs` of them at a time.
+    """Run cells, each in its own process, `jobs` of them at a time.
 
-    A cell that fails does not stop the others. `done` is how many cells of the table are done already.
+    A cell that fails does not stop the others. `done` cells of the table are already done.
 
     Returns
     -------
     dict[str, str]
-        The reason of each failure, by the name of the cell.
+        The reason for each failure, by the name of the cell.
     """
 
     def on_poll(state: State) -> None:

@@ -1,4 +1,4 @@
-"""The results of an experiment's cells: a JSON file each."""
+"""The results of an experiment's cells: a JSON file for each."""
 
 import json
 import platform
@@ -15,7 +15,7 @@ from fda_flower.reporting.results import Place
 from fda_flower.server_app import versions
 
 NEEDED = {"config", "history", "group", "row", "column", "seed", "rounds", "parameters"}
-"""Keys of a cell's result that are read."""
+"""Keys that a cell's result must have."""
 
 
 def write_cell(path: Path, place: Place, result: RunResult) -> None:
@@ -40,7 +40,7 @@ def write_cell(path: Path, place: Place, result: RunResult) -> None:
 
 
 def read_cell(path: Path) -> dict[str, Any]:
-    """Read a cell's result; a `ConfigError` if it is damaged."""
+    """Read a cell's result; raise a `ConfigError` if it is damaged."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if missing := NEEDED - found.keys():
@@ -51,7 +51,7 @@ def read_cell(path: Path) -> dict[str, Any]:
 
 
 def is_done(path: Path, config: RunConfig) -> bool:
-    """Whether a cell's result is there, with as many rounds; a `ConfigError` if it is of another run."""
+    """Return whether a cell's result has all rounds; raise a `ConfigError` if it is from another run."""
     if not path.exists():
         return False
     found, ours = read_cell(path), _fingerprint(config)
@@ -59,7 +59,7 @@ def is_done(path: Path, config: RunConfig) -> bool:
     if theirs != ours:
         keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
         differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)
-        raise ConfigError(f"'{path}' is of another configuration ({differences}): choose another --output")
+        raise ConfigError(f"'{path}' is from another configuration ({differences}): choose another --output")
     return len(found["history"]) >= config.all_rounds
 
 

@@ -1,4 +1,4 @@
-"""Several methods and seeds on one federation, beside each other."""
+"""Compare several methods and seeds on one federation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from fda_flower.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison came to.
+    """The result of a comparison.
 
     Attributes
     ----------
     rows : list[Row]
-        The table, a row a method.
+        The table, with a row for each method.
     failures : dict[str, str]
-        By cell, why it failed.
+        The reason for each failure, by the name of the cell.
     path : Path
         Its folder: a folder for each cell, ``table.md``, ``table.csv`` and ``comparison.png``.
     """
@@ -45,38 +45,40 @@ def compare(
     on_progress: Callable[[int, int], None] | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Run each method with each seed, each cell in a process of its own.
+    """Run each method with each seed, each cell in its own process.
 
-    A cell that fails does not stop the others; what failed is in the result.
+    A cell that fails does not stop the others; the result holds the failures.
 
     Parameters
     ----------
     methods, seeds
-        The cells.
+        The methods and seeds; each pair is a cell.
     output : str or Path
         The folder to write to.
     engine : {"local", "ray"}
-        Where each cell runs; with Ray, which fills the machine itself, take one job.
+        Where each cell runs; with Ray, which uses the whole machine, take one job.
     jobs : int
-        Cells at a time.
+        Cells to run at a time.
     resume : bool
-        Keep the cells that are done, go on with those that are not.
+        Keep the cells that are done and continue the others.
     on_progress : callable, optional
-        Called now and then with the rounds done and the rounds in all.
+        Called regularly with the rounds done and the rounds in total.
     **settings
-        The fields of `RunConfig` that the cells share. ``beta`` and each of the ``method_options`` go to
-        the methods that take them.
+        The fields of `RunConfig` that the cells share. ``beta`` and each of the ``method_options`` go only
+        to the methods that take them.
 
     Raises
     ------
     ConfigError
-        If a setting cannot work, before anything is trained.
+        If a setting is invalid, before anything is trained.
     """
     for name, values in (("method", methods), ("seed", seeds)):
         if not values:
             raise ConfigError(f"a comparison needs at least one {name}")
         if twice := [value for value in values if list(values).count(value) > 1]:
-            raise ConfigError(f"{name} {twice[0]!r} is given {list(values).count(twice[0])} times")
+            raise ConfigError(
+                f"{name} {twice[0]!r} is given {list(values).count(twice[0])} times: give it once"
+            )
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
     if jobs < 1:
@@ -106,7 +108,7 @@ def compare(
 
 
 def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[str, Any]) -> RunConfig:
-    """One cell's configuration: the shared settings, less what only other methods take."""
+    """Return one cell's configuration: the shared settings without those that only other methods take."""
 
     def kept(option: str) -> bool:
         takers = [name for name in methods if name in METHODS and METHODS[name].takes(option)]
@@ -119,7 +121,7 @@ def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[st
 
 
 def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
-    """Write the table and the picture from the records of the cells that are done."""
+    """Write the table and the figure from the records of the cells that are done."""
     runs: dict[str, list[CellResult]] = {}
     for cell in cells:
         result = CellResult(cell.place, cell.config.seed, RunFolder(cell.run_folder).read_rounds())

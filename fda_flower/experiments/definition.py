@@ -1,4 +1,4 @@
-"""Experiments as files: a table of runs, beside what a paper reports for each."""
+"""Experiments as files: a table of runs, with the values that a paper reports for them."""
 
 import re
 import tomllib
@@ -16,26 +16,26 @@ from fda_flower.reporting.results import Place
 Settings = dict[str, Any]
 
 MACHINE = ("seed", "data_dir", "device", "threads")
-"""Fields of a run that are the user's or the machine's affair, not an experiment's."""
+"""Fields of a run that depend on the user or the machine, so that no experiment sets them."""
 RUN_KEYS = frozenset(f.name.replace("_", "-") for f in fields(RunConfig) if f.name not in MACHINE)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A row, column or group: a label, where it is on an axis, and the settings that it brings.
+    """A row, column or group: its label, its position on an axis, and its settings.
 
     Attributes
     ----------
     label : str
-        In tables and pictures.
+        Its label in tables and figures.
     value : float, optional
-        Its position on a picture's axis.
+        Its position on a figure's axis.
     settings : dict
         Fields of `RunConfig`.
     paper : dict
-        For a row: the paper's value by column, or by group and column.
+        For a row: the paper's values by column, or by group and column.
     at : dict[str, dict]
-        For a row: settings for a column or group alone.
+        For a row: settings for a single column or group.
     """
 
     label: str
@@ -57,15 +57,15 @@ class Experiment:
     name : str
         The file's name without its ending.
     text : str
-        The file.
+        The file's text.
     title, source, note, axis, group_axis, figures, average
         See `fda_flower.reporting.Results`.
     seeds : tuple of int
-        Seeds of each cell.
+        The seeds that each cell is run with.
     run : dict
         Settings that all cells share.
     rows, columns, groups : tuple of Entry
-        What the cells differ in.
+        What distinguishes the cells.
     """
 
     name: str
@@ -85,12 +85,12 @@ class Experiment:
 
     @property
     def places(self) -> list[Place]:
-        """Where cells stand, row by row."""
+        """The places of the cells, row by row."""
         return [(g.label, r.label, c.label) for g in self.groups for r in self.rows for c in self.columns]
 
     @property
     def paper(self) -> dict[Place, float]:
-        """What the paper reports, in percent."""
+        """The values that the paper reports, in percent."""
         return {
             (group.label, row.label, column): float(value)
             for group in self.groups
@@ -99,15 +99,15 @@ class Experiment:
         }
 
     def config(self, place: Place, seed: int, overrides: Mapping[str, Any]) -> RunConfig:
-        """The run of a cell.
+        """Return the configuration of a cell's run.
 
-        Settings of the row win over those of the column, these over the group's and the experiment's;
-        what a row has for one column or group wins over all but `overrides`.
+        Settings of the row override the column's, these the group's, these the experiment's. A row's
+        settings for one column or group override all of these, and `overrides` overrides everything.
 
         Raises
         ------
         ConfigError
-            If it cannot work; the cell is named.
+            If the configuration is invalid; the message names the cell.
         """
         entries = (self.groups, self.rows, self.columns)
         group, row, column = (
@@ -128,7 +128,7 @@ class Experiment:
 
 
 def read_experiment(file: str | Path) -> Experiment:
-    """Read an experiment's file and check all of it.
+    """Read an experiment's file and check everything in it.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def read_experiment(file: str | Path) -> Experiment:
     Raises
     ------
     ConfigError
-        If it cannot be read, or a key or value is wrong: it names the file, the key and the valid ones.
+        If the file cannot be read or has an invalid key or value; the message names file, key and choices.
     """
     path = find_experiment(file)
     try:
@@ -228,7 +228,7 @@ def _check_names(experiment: Experiment) -> None:
 
 
 OWN = {"rows": ("label", "paper", "at"), "columns": ("label", "value"), "groups": ("label", "value")}
-"""Keys of an entry that are no settings."""
+"""Keys of an entry that are not settings."""
 
 
 def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
@@ -236,7 +236,7 @@ def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
     for number, item in enumerate(data, 1):
         where = f"[[{kind}]] number {number}"
         if not isinstance(item, dict) or not isinstance(item.get("label"), str) or not item["label"]:
-            raise ConfigError(f"{where} needs a label, which is text")
+            raise ConfigError(f"{where} needs a label: give it as text")
         _check_keys(where, item, sorted(RUN_KEYS), OWN[kind])
         value, at = item.get("value"), item.get("at", {})
         if not isinstance(at, dict):
@@ -255,7 +255,7 @@ def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
     slugs = [slug(entry.label) for entry in entries]
     for entry in entries:
         if slugs.count(slug(entry.label)) > 1:
-            raise ConfigError(f"[[{kind}]] has the label '{entry.label}' twice, or one like it")
+            raise ConfigError(f"[[{kind}]] has the label '{entry.label}' twice, or one like it: rename it")
     return tuple(entries)
 
 
@@ -277,10 +277,10 @@ def _check_keys(where: str, data: Any, valid: Collection[str], more: Collection[
 
 
 def slug(label: str) -> str:
-    """A label as a part of a file's name."""
+    """Return a label as part of a file name."""
     return re.sub(r"[^A-Za-z0-9.+=-]+", "_", label)
 
 
 def file_name(place: Place) -> str:
-    """A place as a part of its files' names."""
+    """Return a place as part of the names of its files."""
     return "-".join(slug(label) for label in place if label)

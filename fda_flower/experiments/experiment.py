@@ -1,4 +1,4 @@
-"""Run an experiment's cells, those that are not done yet."""
+"""Run the cells of an experiment that are not done yet."""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,38 +26,38 @@ def run_experiment(
     tensorboard: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> dict[str, str]:
-    """Run the cells that are not done yet, each in a process of its own.
+    """Run the cells that are not done yet, each in its own process.
 
     Parameters
     ----------
     experiment : Experiment
         From `read_experiment`.
     output : str or Path
-        The folder of its results; what it holds of the experiment is kept and gone on with.
+        The folder of its results; cells that are done are kept, and the others continue.
     only : collection of str
-        Labels of rows, columns and groups; the cells of the others are left out.
+        Labels of the rows, columns and groups to run. Default: all.
     seeds, rounds : optional
-        In place of the experiment's.
+        Replace the experiment's.
     settings : Mapping, optional
-        Fields of `RunConfig` in place of the experiment's, for a cut-down run.
+        Fields of `RunConfig` that replace the experiment's, for a cut-down run.
     machine : Mapping, optional
         ``data_dir``, ``device`` and ``threads``.
     jobs : int
-        Cells at a time.
+        Cells to run at a time.
     tensorboard : bool
-        Write TensorBoard's files into each run's folder.
+        Write TensorBoard events into each run's folder.
     on_progress : callable, optional
         Called a few times a second.
 
     Returns
     -------
     dict[str, str]
-        Why it failed, by the name of the cell.
+        The reason for each failure, by the name of the cell.
 
     Raises
     ------
     ConfigError
-        If something cannot work, before anything is trained.
+        If a setting is invalid, before anything is trained.
     """
     if jobs < 1:
         raise ConfigError(f"jobs is {jobs}, it must be at least 1")

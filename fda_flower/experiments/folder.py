@@ -1,4 +1,4 @@
-"""The folder of an experiment's results: whose it is, and what it holds."""
+"""The folder of an experiment's results: which experiment it belongs to, and what it holds."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ RESULTS, RUNS = "cells", "runs"
 
 
 def check_free(folder: Path, mark: Mapping[str, Any]) -> None:
-    """Raise a `ConfigError` if the folder is of another experiment, or of this with other settings."""
+    """Raise a `ConfigError` if the folder belongs to another experiment or the same with other settings."""
     found = _read_mark(folder)
     if found is not None and found != mark:
         raise ConfigError(
@@ -26,7 +26,7 @@ def check_free(folder: Path, mark: Mapping[str, Any]) -> None:
 
 
 def _read_mark(folder: Path) -> dict[str, Any] | None:
-    """What experiment a folder is of, if any."""
+    """Return the experiment and settings that a folder belongs to, if any."""
     path = folder / MARK
     try:
         if not path.exists():
@@ -38,7 +38,7 @@ def _read_mark(folder: Path) -> dict[str, Any] | None:
 
 
 def claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None:
-    """Make the folder this experiment's."""
+    """Mark the folder as this experiment's."""
     try:
         for name in (RESULTS, RUNS):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -49,18 +49,18 @@ def claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None
 
 
 def load_results(folder: str | Path) -> Results:
-    """What an experiment's folder holds so far.
+    """Return the results that an experiment's folder holds so far.
 
     Raises
     ------
     ConfigError
-        If it is not the folder of an experiment, or a result is damaged.
+        If the folder is not an experiment's, or a result is damaged.
     """
     folder = Path(folder)
     mark = _read_mark(folder)
     if mark is None:
         raise ConfigError(
-            f"'{folder}' holds no results of an experiment: name the --output of `fda experiment`"
+            f"'{folder}' holds no results of an experiment: give the --output of `fda experiment`"
         )
     experiment = read_experiment(folder / DEFINITION)
     cells, rounds, short = [], [], []
@@ -100,7 +100,7 @@ def load_results(folder: str | Path) -> Results:
 def _cuts(
     experiment: Experiment, cells: Sequence[CellResult], short: Collection[tuple[int, int]]
 ) -> list[str]:
-    """What is missing: `short` has the rounds of each cell with too few, and those asked for."""
+    """Describe what is missing; `short` has the rounds run and asked for, of each cell with too few."""
     cuts = []
     if short:
         run, asked = (sorted(set(numbers)) for numbers in zip(*short, strict=True))

@@ -1,4 +1,4 @@
-"""Experiments' files: those that come with the package, by name, and any other by its path."""
+"""Files of experiments: those that come with the package, by name, and any other by its path."""
 
 from pathlib import Path
 
@@ -6,16 +6,16 @@ from fda_flower.errors import ConfigError
 
 HERE = Path(__file__).parent
 FOLDERS = (HERE / "tables", HERE.parents[1] / "experiments")
-"""The folder of a package that is installed, and the one of a checkout; the first that exists counts."""
+"""The folder in an installed package, and the one in a checkout; the first that exists is used."""
 
 
 def find_experiment(file: str | Path) -> Path:
-    """Return the file of an experiment that is given by its path or its name; a file that exists wins.
+    """Return the file of an experiment, given its path or its name; an existing file takes precedence.
 
     Raises
     ------
     ConfigError
-        If there is no experiment of this name; it lists the names.
+        If there is no experiment of this name; the message lists the names.
 
     Examples
     --------

@@ -1,6 +1,8 @@
-"""Run tasks at the same time, each in a process of its own."""
+"""Run tasks in parallel, each in its own process."""
 
 import multiprocessing
+import signal
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -12,15 +14,15 @@ from fda_flower.errors import FdaError
 
 POLL_SECONDS = 0.3
 PRELOADED = ["fda_flower.experiments.run", "torch._dynamo"]
-"""What every process needs; the second is what torch's first optimizer imports, in 2 seconds."""
+"""Modules that every process needs; torch's first optimizer imports the second, in 2 seconds."""
 LONGEST = 4000
-"""Characters of a reason: a process that sends more than a pipe holds would never end."""
+"""The most characters of a reason: a process that sends more than a pipe holds would never end."""
 Argument = TypeVar("Argument")
 
 
 @dataclass
 class State:
-    """How far the tasks are: names of those that run, and why others failed."""
+    """The progress of the tasks: names of those that are running, and reasons of failures by name."""
 
     running: list[str]
     done: int
@@ -33,23 +35,23 @@ def run_all(
     jobs: int,
     on_poll: Callable[[State], None] | None = None,
 ) -> dict[str, str]:
-    """Call a function for each task, so many at a time; a task that fails does not stop the others.
+    """Call a function for each task, `jobs` at a time; a task that fails does not stop the others.
 
     Parameters
     ----------
     function : callable
-        Of a module, so that a new process finds it.
+        A function of a module, so that a new process can import it.
     tasks : Mapping
-        Its argument, by the name of the task.
+        The function's argument, by the name of the task.
     jobs : int
-        Processes at a time.
+        Processes to run at a time.
     on_poll : callable, optional
         Called a few times a second, and at the end.
 
     Returns
     -------
     dict[str, str]
-        Why it failed, by the name of the task.
+        The reason for each failure, by the name of the task.
     """
     context = _context()
     waiting = list(tasks.items())
@@ -82,7 +84,7 @@ def run_all(
 
 
 def _context() -> ForkServerContext | SpawnContext:
-    """A server that has the package imported and forks, where there is one: a process costs no import."""
+    """Return a fork server that has imported the package, if possible, so that a process imports nothing."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -91,18 +93,26 @@ def _context() -> ForkServerContext | SpawnContext:
 
 
 def _call(function: Callable[[Any], None], argument: Any, sender: Connection) -> None:
-    """A user's mistake goes back as text, since it is not to be a traceback."""
+    """Call a function and send the reason if it fails; a user's mistake is sent without a traceback."""
     import logging
-    import signal
 
-    # An interrupt is the parent's affair, which terminates its children.
+    # The parent handles an interrupt: it terminates its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.getLogger("flwr").setLevel(logging.WARNING)
     try:
         function(argument)
     except Exception as error:
         reason = str(error) if isinstance(error, FdaError) else repr(error)
         sender.send(reason[:LONGEST])
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended, however that happened."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        signal.raise_signal(signal.SIGTERM)
 
 
 def _reason(process: BaseProcess, receiver: Connection) -> str | None:
@@ -116,5 +126,5 @@ def _reason(process: BaseProcess, receiver: Connection) -> str | None:
 def _exit_reason(code: int | None) -> str | None:
     if code == 0:
         return None
-    killed = " (killed, perhaps since memory ran out: use fewer --jobs)" if code == -9 else ""
+    killed = " (killed, perhaps because memory ran out: use fewer --jobs)" if code == -9 else ""
     return f"its process ended with exit code {code}{killed}"

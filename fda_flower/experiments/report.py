@@ -1,4 +1,4 @@
-"""Reports: the tables and pictures of experiments, in files."""
+"""Reports: the tables and figures of experiments, in files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,15 +10,15 @@ from fda_flower.reporting import Results, experiment_csv, experiment_markdown, s
 
 
 def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
-    """Write the tables and pictures of experiments.
+    """Write the tables and figures of experiments.
 
     Parameters
     ----------
     results : sequence of Results
         From `load_results`, in the order of the report.
     output : str or Path
-        The Markdown file. A folder of its name, without the ending, gets a CSV file for each experiment,
-        and its pictures as PNG and PDF.
+        The Markdown file. A folder with its name, without the extension, receives a CSV file for each
+        experiment, and its figures as PNG and PDF.
 
     Returns
     -------

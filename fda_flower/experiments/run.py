@@ -17,12 +17,12 @@ from fda_flower.reporting import accuracies, summarise, write_summary
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run came to.
+    """The result of a run.
 
     Attributes
     ----------
     config : RunConfig
-        What was run.
+        The configuration of the run.
     history : list[dict]
         The record of each round, as in ``rounds.jsonl``.
     summary : dict
@@ -30,7 +30,7 @@ class RunResult:
     model : dict[str, NDArray]
         The last global model, by the names of its state dictionary.
     path : Path or None
-        The run's folder.
+        The run's folder, if any.
     """
 
     config: RunConfig
@@ -64,13 +64,13 @@ def run(
         In this process, through Flower's Ray simulation, or over a SuperLink with real SuperNodes; the
         results have the same bits.
     output : str or Path, optional
-        Folder to write to. Default: none is written; "deploy" needs one.
+        The folder to write to; "deploy" needs one. Default: nothing is written.
     resume : bool
-        Go on with the run that `output` holds, if any.
+        Continue the run that `output` holds, if any.
     gpus_per_client, workers
-        See `Resources`; for the simulations.
+        For simulations only; see `Resources`.
     connection : str, optional
-        The SuperLink of "deploy", by its name in Flower's ``config.toml``.
+        For "deploy": the SuperLink, by its name in Flower's ``config.toml``.
     on_round : callable, optional
         Called with each round's record.
     **settings
@@ -79,9 +79,9 @@ def run(
     Raises
     ------
     ConfigError
-        If a setting cannot work; nothing has been trained.
+        If a setting is invalid; nothing has been trained.
     RunError
-        If the run could not go on.
+        If the run cannot continue.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def run_config(
     connection: str | None = None,
     on_round: Callable[[Record], None] | None = None,
 ) -> RunResult:
-    """As `run`, from a configuration."""
+    """Run a configuration; the other parameters are those of `run`."""
     if engine not in RUNNERS:
         raise unknown("engine", engine, RUNNERS)
     path = None if output is None else Path(output).absolute()

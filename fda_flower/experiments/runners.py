@@ -1,4 +1,4 @@
-"""What each engine does with a run."""
+"""The functions that run a configuration, one for each engine."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ RunOutput = tuple[list[Record], dict[str, Any]]
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run that is asked for; the fields are those of `run`."""
+    """A request for a run; the fields are parameters of `run`."""
 
     config: RunConfig
     output: Path | None = None
@@ -74,7 +74,7 @@ def _on_a_superlink(request: RunRequest) -> RunOutput:
         )
     if request.output is None:
         raise ConfigError("engine deploy needs an output folder: give --output FOLDER")
-    _refuse_resources(request, "with engine deploy a site has its machine: leave it out")
+    _refuse_resources(request, "with engine deploy each site uses its own machine: leave it out")
     from fda_flower.deployment import run_deployed
 
     return run_deployed(
@@ -92,4 +92,4 @@ RUNNERS: dict[str, Runner] = {
     **{name: _on_this_machine(name, engine) for name, engine in ENGINES.items()},
     "deploy": _on_a_superlink,
 }
-"""By the name of the engine."""
+"""The runners by the name of the engine."""

@@ -28,7 +28,7 @@ from fda_flower.protocol import INFO, ROLE_QUERY
 
 
 class ClientError(Exception):
-    """A client's exception, with the client's name: Flower's older server hands over the bare exception."""
+    """A client's exception with the client's id, which Flower's older server does not pass on."""
 
     def __init__(self, cid: str, error: Exception) -> None:
         super().__init__(repr(error))
@@ -36,7 +36,7 @@ class ClientError(Exception):
 
 
 class NamedProxy(ClientProxy):
-    """A client proxy whose exceptions say whose they are."""
+    """A client proxy whose exceptions carry the client's id."""
 
     def __init__(self, proxy: ClientProxy) -> None:
         self.__dict__.update(proxy.__dict__)
@@ -80,15 +80,15 @@ class NamedProxy(ClientProxy):
 
 
 class ManagerGrid(Grid):
-    """A Flower `Grid` over a `ClientManager`, as far as a `Roster` needs it.
+    """A Flower `Grid` over a `ClientManager`, as far as a `Roster` needs one.
 
-    A role query becomes a call of ``get_properties``. Nothing else can be sent: it is the older server that
-    has the clients train and evaluate.
+    A role query becomes a call of ``get_properties``. Nothing else can be sent, since it is the older server
+    that has the clients train and evaluate.
 
     Parameters
     ----------
     manager : ClientManager
-        Of the older server.
+        The older server's.
     """
 
     def __init__(self, manager: ClientManager) -> None:
@@ -107,11 +107,11 @@ class ManagerGrid(Grid):
         return self._run
 
     def proxy(self, node_id: int) -> NamedProxy:
-        """The client of a node."""
+        """Return the client of a node."""
         return NamedProxy(self._proxies[node_id])
 
     def get_node_ids(self) -> Iterable[int]:
-        """A number for each connected client, the same one as long as this grid lasts."""
+        """Return a number for each connected client, which stays the same as long as this grid lasts."""
         connected = dict(self._manager.all())
         for cid, proxy in connected.items():
             # Flower keeps node id 1 for the server.
@@ -121,19 +121,19 @@ class ManagerGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """The answers to role queries.
+        """Return the replies to role queries.
 
         Raises
         ------
         ConfigError
-            If a message is another one.
+            If a message is not a role query.
         """
         asked = numbered(messages)
         for message in asked:
             if message.metadata.message_type != ROLE_QUERY:
                 raise ConfigError(
                     "the method asks its clients more than once in a round, which Flower's older server "
-                    "does not: use the Message API"
+                    "cannot do: use the Message API"
                 )
         with ThreadPoolExecutor() as pool:
             return list(pool.map(lambda message: self._answer(message, timeout), asked))
@@ -141,16 +141,16 @@ class ManagerGrid(Grid):
     def _answer(self, message: Message, timeout: float | None) -> Message:
         proxy = self.proxy(message.metadata.dst_node_id)
         try:
-            told = proxy.get_properties(GetPropertiesIns(config={}), timeout, None)
+            answer = proxy.get_properties(GetPropertiesIns(config={}), timeout, None)
         except ClientError as failure:
             return error_reply(message, f"client {proxy.cid}: {failure}")
-        if told.status.code != Code.OK or "domain" not in told.properties:
+        if answer.status.code != Code.OK or "domain" not in answer.properties:
             return error_reply(
                 message,
-                f"client {proxy.cid} does not tell its domain: let its get_properties return "
+                f"client {proxy.cid} does not report its domain: let its get_properties return "
                 '{"domain": ..., "role": "source" or "target"}',
             )
-        return Message(RecordDict({INFO: ConfigRecord(dict(told.properties))}), reply_to=message)
+        return Message(RecordDict({INFO: ConfigRecord(dict(answer.properties))}), reply_to=message)
 
     def create_message(
         self,
@@ -160,13 +160,13 @@ class ManagerGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """Not of this grid."""
+        """Not supported by this grid."""
         raise NotImplementedError
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Not of this grid."""
+        """Not supported by this grid."""
         raise NotImplementedError
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Not of this grid."""
+        """Not supported by this grid."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Messages as an older client's instructions, and its results as replies."""
+"""From messages to an older client's instructions, and from its results to replies."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,11 +10,11 @@ from fda_flower.errors import ConfigError
 from fda_flower.protocol import ARRAYS, METRICS, NUM_EXAMPLES, EvaluateRequest, read_request
 
 NUMPY = "numpy.ndarray"
-"""Flower's word for bytes in NumPy's file format."""
+"""Flower's name for bytes in NumPy's file format."""
 
 
 def instruction(message: Message) -> tuple[Parameters, dict[str, Scalar]]:
-    """What an older client gets of a message: arrays without names, and settings.
+    """Return what an older client receives of a message: arrays without names, and settings.
 
     Raises
     ------
@@ -38,12 +38,12 @@ def check_request(request: EvaluateRequest) -> None:
 
 
 def parameters_of(arrays: ArrayRecord) -> Parameters:
-    """The arrays without their names; the bytes are not copied."""
+    """Return the arrays without their names; the bytes are not copied."""
     return Parameters([array.data for array in arrays.values()], NUMPY)
 
 
 def arrays_of(parameters: Parameters, names: Sequence[str] = ()) -> ArrayRecord:
-    """The arrays by name, by ``"0"``, ``"1"``, ... where names are wanting; the bytes are not copied."""
+    """Return the arrays by name, or by ``"0"``, ``"1"``, ... without names; the bytes are not copied."""
     kind = parameters.tensor_type
     named = [*names, *(str(i) for i in range(len(names), len(parameters.tensors)))]
     return ArrayRecord(
@@ -55,9 +55,9 @@ def arrays_of(parameters: Parameters, names: Sequence[str] = ()) -> ArrayRecord:
 
 
 def fit_reply(message: Message, result: FitRes, names: Sequence[str]) -> Message:
-    """A client's training as a reply.
+    """Return a client's training result as a reply.
 
-    Metrics ``RECORD.NAME`` that are bytes, arrays in NumPy's file format, become records of arrays.
+    Metrics ``RECORD.NAME`` that hold bytes (arrays in NumPy's file format) become records of arrays.
     """
     recorded: dict[str, dict[str, bytes]] = {}
     for key, value in result.metrics.items():
@@ -76,7 +76,7 @@ def fit_reply(message: Message, result: FitRes, names: Sequence[str]) -> Message
 
 
 def evaluate_reply(message: Message, result: EvaluateRes) -> Message:
-    """A client's evaluation as a reply."""
+    """Return a client's evaluation result as a reply."""
     numbers = {"loss": float(result.loss), NUM_EXAMPLES: result.num_examples, **_numbers(result.metrics)}
     return Message(RecordDict({METRICS: MetricRecord(numbers)}), reply_to=message)
 

@@ -37,32 +37,33 @@ Failures = Sequence[tuple[ClientProxy, Any] | BaseException]
 class LegacyStrategy(Strategy):
     """A strategy of this package for ``ServerAppComponents(strategy=...)`` or an older ``Server``.
 
-    It only translates: the strategy itself checks replies, combines them and writes its records, as ever. The
-    clients are plain ``NumPyClient`` objects under ``ClientApp(client_fn=...)``. Each one's
-    ``get_properties`` tells its ``domain``, and unless the strategy is given ``target=``, its ``role``. What
-    arrays a method needs beside the model, ``fit`` returns among its metrics, as bytes in NumPy's file
-    format: for auto-weighting ``batch-updates.norms`` and so on, as `fda_flower.clients.TargetClient` does.
+    It only translates: the given strategy checks replies, aggregates them and writes its records, as with
+    the Message API. Clients are plain ``NumPyClient`` objects under ``ClientApp(client_fn=...)``. Each
+    client's ``get_properties`` reports its ``domain`` and, unless the strategy is given ``target=``, its
+    ``role``. Arrays that a method needs besides the model are bytes in NumPy's file format among the metrics
+    of ``fit``: for auto-weighting ``batch-updates.norms`` and so on, as in `fda_flower.clients.TargetClient`.
 
     Parameters
     ----------
     strategy : DomainAdaptationStrategy
-        The method. With ``output=RunFolder(..., resume=True)`` the server's rounds are counted from the
-        checkpoint on.
+        The method. With ``output=RunFolder(..., resume=True)``, the server's rounds continue the count of
+        the checkpoint.
     initial_parameters : Parameters, optional
-        The model to begin with. Default: that of a client.
+        The initial model. Default: a client's.
     names : Sequence[str], optional
-        Names of the arrays, such as ``list(model.state_dict())``, by which buffers are told and checkpoints
-        are written; `FedDWA` needs them. Default: ``"0"``, ``"1"``, ...; then buffers have to be given by
-        the strategy's ``buffers``, such as ``buffers=["3", "4"]``, if there are any.
+        Names of the arrays, such as ``list(model.state_dict())``, by which buffers are recognised and
+        checkpoints are written; `FedDWA` needs them. Default: ``"0"``, ``"1"``, ...; then any buffers must
+        be given by the strategy's ``buffers``, such as ``buffers=["3", "4"]``.
     on_fit_config_fn, on_evaluate_config_fn : callable, optional
-        The settings that clients get in a round, beside those of the strategy.
+        Returns the settings that clients receive in a round, besides the strategy's.
     evaluate_fn : callable, optional
-        Evaluates the model on the server: round, arrays and an empty dictionary to loss and metrics.
+        Evaluates the model on the server: takes round, arrays and an empty dictionary, returns loss and
+        metrics.
 
     Raises
     ------
     ConfigError
-        If the method needs more of its clients than the older API has, here or when the first round begins.
+        If the method needs more of its clients than the older API offers; here or when round 1 begins.
 
     Examples
     --------
@@ -86,7 +87,7 @@ class LegacyStrategy(Strategy):
         if strategy.asks_again:
             raise ConfigError(
                 f"{type(strategy).__name__} asks its clients twice in a round, which Flower's older server "
-                "does not: use the Message API, or aggregate_on='server' if it is 'target'"
+                "cannot do: use the Message API, or aggregate_on='server' if it is 'target'"
             )
         self.strategy = strategy
         self._initial = initial_parameters
@@ -98,10 +99,10 @@ class LegacyStrategy(Strategy):
         self._times: list[float] = []
         self._asked: dict[str, Message] = {}
 
-    # What the older server calls, in this order
+    # The older server calls these, in this order.
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
-        """Wait for the clients and ask who they are; the checkpoint's model, or that to begin with.
+        """Wait for the clients, query their roles, and return the checkpoint's or the initial model.
 
         Raises
         ------
@@ -124,7 +125,7 @@ class LegacyStrategy(Strategy):
         return parameters
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
-        """Loss and metrics of `evaluate_fn`, if there is one."""
+        """Return loss and metrics of `evaluate_fn`, if there is one."""
         if self._evaluate_fn is None:
             return None
         own = self._evaluate_fn(self._done + server_round, to_ndarrays(parameters), {})
@@ -135,19 +136,19 @@ class LegacyStrategy(Strategy):
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """The clients that are to train, and what they are sent."""
+        """Return the clients that are to train, with what they are sent."""
         if server_round == 1:
             self.strategy.begin(self._whole_arrays(parameters), self._done)
         self._times = [time.perf_counter()]
         asked = self._ask(self.strategy.configure_train, server_round, parameters, self._fit_config)
-        if not asked:  # then the server would leave this round out
+        if not asked:  # the server would skip this round
             self.aggregate_fit(server_round, [], [])
         return [(proxy, FitIns(*instruction(message))) for proxy, message in asked]
 
     def aggregate_fit(
         self, server_round: int, results: list[tuple[ClientProxy, FitRes]], failures: Failures
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """The new model, or none if it has to stay as it is, and metrics."""
+        """Return the new model, or None if it stays as it is, and metrics."""
         self._times.append(time.perf_counter())
         names = self._names or ()
         replies = [fit_reply(self._asked[proxy.cid], result, names) for proxy, result in results]
@@ -159,16 +160,16 @@ class LegacyStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """The target, if it is there."""
+        """Return the target, if it is connected, with what it is sent."""
         asked = self._ask(self.strategy.configure_evaluate, server_round, parameters, self._evaluate_config)
-        if not asked:  # then the server does not call `aggregate_evaluate`
+        if not asked:  # the server will not call `aggregate_evaluate`
             self._finish(server_round)
         return [(proxy, EvaluateIns(*instruction(message))) for proxy, message in asked]
 
     def aggregate_evaluate(
         self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: Failures
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Loss and metrics of the target, and the end of the round.
+        """Return loss and metrics of the target, and finish the round.
 
         Raises
         ------
@@ -177,12 +178,10 @@ class LegacyStrategy(Strategy):
         """
         replies = [evaluate_reply(self._asked[proxy.cid], result) for proxy, result in results]
         replies += self._failed(failures)
-        told = _scalars(self.strategy.aggregate_evaluate(self._done + server_round, replies))
+        metrics = _scalars(self.strategy.aggregate_evaluate(self._done + server_round, replies))
         self._finish(server_round)
-        loss = told.pop("loss", None)
-        return None if loss is None else float(loss), told
-
-    # The parts of it
+        loss = metrics.pop("loss", None)
+        return None if loss is None else float(loss), metrics
 
     def _ask(
         self,
@@ -221,17 +220,17 @@ class LegacyStrategy(Strategy):
         self.strategy.finish_round(self._done + server_round)
 
     def _whole_arrays(self, parameters: Parameters) -> ArrayRecord:
-        """The arrays with types and shapes; a `ConfigError` if names do not fit or buffers are not told."""
+        """Return the arrays with types and shapes; raise a `ConfigError` if buffers or names are unclear."""
         arrays = to_ndarrays(parameters)
         names = [str(i) for i in range(len(arrays))] if self._names is None else self._names
         if len(names) != len(arrays):
             raise ConfigError(f"there are {len(names)} names for {len(arrays)} arrays: give one for each")
         for name, array in zip(names, arrays, strict=True):
-            told = self._names is not None or self.strategy.buffers is not None
-            if not told and not np.issubdtype(array.dtype, np.floating):
+            known = self._names is not None or self.strategy.buffers is not None
+            if not known and not np.issubdtype(array.dtype, np.floating):
                 raise ConfigError(
-                    f"array '{name}' holds no floats, as one of BatchNorm's, and arrays have no names here: "
-                    "tell which are no parameters, by names=list(model.state_dict()) or by buffers=[...]"
+                    f"array '{name}' holds no floats, so it is a buffer, but arrays have no names here: give "
+                    "names=list(model.state_dict()), or list all buffers in buffers=[...]"
                 )
         return ArrayRecord({name: Array(array) for name, array in zip(names, arrays, strict=True)})
 

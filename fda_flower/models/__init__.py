@@ -1,6 +1,6 @@
 """Networks by name.
 
-They are named, not imported: torch is imported with the network that is built.
+They are named, not imported: torch is imported only when a network is built.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Model:
-    """A network that can be named.
+    """An entry of the table of networks.
 
     Attributes
     ----------
     summary : str
         One line for ``fda list``.
     build : str or callable
-        A function, or ``"module:function"``: from the shape of a sample and the number of classes to the
-        network; further keyword arguments are its options.
+        A function, or ``"module:function"``, that takes the shape of a sample and the number of classes, and
+        returns the network; further keyword arguments are its options.
     """
 
     summary: str
@@ -42,7 +42,7 @@ def _ours(summary: str, build: str) -> Model:
     return Model(summary, f"fda_flower.models.{build}")
 
 
-TORCHVISIONS = "torchvision's, random or with weights=imagenet or a file; 32x32 or more"
+TORCHVISIONS = "torchvision's, with random weights, weights=imagenet or weights=FILE; 32x32 or more"
 
 MODELS: Registry[Model] = Registry(
     "models",
@@ -61,19 +61,19 @@ MODELS: Registry[Model] = Registry(
         "sigmoid": _ours("one hidden layer of 100 with sigmoid", "dense:sigmoid"),
     },
 )
-"""The networks by name. A new one is a function and one line here; another package adds its own by an entry
+"""The networks by name. A new one is a function and one line here; another package adds its own with an entry
 point ``fda_flower.models``."""
 
 
 def build_model(
     name: str, shape: tuple[int, ...], classes: int, seed: int, options: Mapping[str, Any] | None = None
 ) -> "nn.Module":
-    """A network with weights drawn from a seed; the global random state stays as it was.
+    """Return a network with weights drawn from a seed, without changing the global random state.
 
     Raises
     ------
     ConfigError
-        If the name is unknown, or the network cannot take such samples.
+        If the name is unknown, or the network does not accept such samples.
     """
     import torch
 

@@ -7,19 +7,19 @@ from fda_flower.models.shapes import check_images
 
 
 def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Two 3x3 convolutions with pooling, then two linear layers.
+    """Build two 3x3 convolutions with pooling, then two linear layers.
 
     Parameters
     ----------
     shape : tuple[int, ...]
-        Of one image: channels, height, width; at least 4x4.
+        Channels, height and width of one image; at least 4x4.
     classes : int
         Number of classes.
 
     Raises
     ------
     ConfigError
-        If the samples are no images, or too small.
+        If the samples are not images, or too small.
     """
     check_images("cnn", shape, 4)
     features = nn.Sequential(
@@ -37,23 +37,24 @@ def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def lenet(shape: tuple[int, ...], classes: int, batch_norm: bool = False) -> nn.Module:
-    """Two 5x5 convolutions with pooling, then three linear layers; 44,426 parameters for 1x28x28 and 10.
+    """Build two 5x5 convolutions with pooling, then three linear layers.
 
-    The network of Jiang et al.'s Fashion-MNIST experiments (ICLR 2024, Section C.7).
+    The network of Jiang et al.'s Fashion-MNIST experiments (ICLR 2024, Section C.7), with 44,426 parameters
+    for 1x28x28 and 10 classes.
 
     Parameters
     ----------
     shape : tuple[int, ...]
-        Of one image: channels, height, width; at least 16x16.
+        Channels, height and width of one image; at least 16x16.
     classes : int
         Number of classes.
     batch_norm : bool
-        With BatchNorm after each convolution, for plain SGD, which hardly trains the network without.
+        With BatchNorm after each convolution, without which plain SGD hardly trains the network.
 
     Raises
     ------
     ConfigError
-        If the samples are no images, or too small.
+        If the samples are not images, or too small.
     """
     check_images("lenet", shape, 16)
 
@@ -72,24 +73,24 @@ def lenet(shape: tuple[int, ...], classes: int, batch_norm: bool = False) -> nn.
 
 
 def conv4(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Four 3x3 convolutions of 64, 128 (stride 2), 128 and 128, the mean over pixels, and a linear layer.
+    """Build four 3x3 convolutions of 64, 128 (stride 2), 128 and 128, the mean over pixels, a linear layer.
 
     Each convolution is followed by ReLU and normalisation over 8 groups of channels. The network of Jiang et
     al.'s Colored MNIST experiments (ICLR 2024, Section C.2) in the size of DomainBed's (Gulrajani, Lopez-Paz,
-    ICLR 2021). Groups and not batches are normalised, for a target's batches may be of one sample or two.
-    372,426 parameters for 2x28x28 and 10 classes.
+    ICLR 2021), with 372,426 parameters for 2x28x28 and 10 classes. It normalises groups, not batches, since a
+    target's batch may have only one or two samples.
 
     Parameters
     ----------
     shape : tuple[int, ...]
-        Of one image: channels, height, width.
+        Channels, height and width of one image.
     classes : int
         Number of classes.
 
     Raises
     ------
     ConfigError
-        If the samples are no images.
+        If the samples are not images.
     """
     check_images("conv4", shape)
     layers: list[nn.Module] = []

@@ -6,12 +6,12 @@ from fda_flower.errors import ConfigError
 
 
 def logistic(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """One linear layer: logistic regression, or linear regression where the task is one.
+    """Build one linear layer: logistic regression or, for a regression task, linear regression.
 
     Parameters
     ----------
     shape : tuple[int, ...]
-        Of one sample.
+        Shape of one sample.
     classes : int
         Number of classes, or of outputs.
     """
@@ -19,12 +19,12 @@ def logistic(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def mlp(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """One hidden layer of 64 with ReLU.
+    """Build one hidden layer of 64 with ReLU.
 
     Parameters
     ----------
     shape : tuple[int, ...]
-        Of one sample.
+        Shape of one sample.
     classes : int
         Number of classes, or of outputs.
     """
@@ -32,12 +32,12 @@ def mlp(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def sigmoid(shape: tuple[int, ...], classes: int, hidden: int = 100) -> nn.Module:
-    """One hidden layer with sigmoid, as in Jiang et al.'s synthetic regression (ICLR 2024, Appendix B).
+    """Build one hidden layer with sigmoid, as in Jiang et al.'s synthetic regression (ICLR 2024, Appendix B).
 
     Parameters
     ----------
     shape : tuple[int, ...]
-        Of one sample.
+        Shape of one sample.
     classes : int
         Number of classes, or of outputs.
     hidden : int

@@ -7,28 +7,28 @@ from fda_flower.models.shapes import check_images
 
 
 def resnet9(shape: tuple[int, ...], classes: int, width: int = 64) -> nn.Module:
-    """Eight 3x3 convolutions, two pairs of them residual, and a linear layer; BatchNorm after each.
+    """Build eight 3x3 convolutions with BatchNorm, two pairs of them residual, then a linear layer.
 
-    Convolutions of 64 and 128, a residual pair of 128, 256 and 512, a residual pair of 512; all from the
-    second on but the residual ones halve the image, and the greatest value of each channel is classified. A
+    The convolutions have 64 and 128 channels, a residual pair 128, then 256 and 512, a residual pair 512. All
+    from the second on except the residual ones halve the image; the maxima of the channels are classified. A
     small variant of He et al., "Deep Residual Learning for Image Recognition" (CVPR 2016).
     6,573,130 parameters for 3x32x32 and 10.
 
     Parameters
     ----------
     shape : tuple[int, ...]
-        Of one image: channels, height, width; at least 16x16, so that BatchNorm can be trained on a batch
-        of a single one.
+        Channels, height and width of one image; at least 16x16, so that BatchNorm can be trained on a
+        batch of a single image.
     classes : int
         Number of classes.
     width : int
-        Channels of the first convolution; those of the others are in proportion. 8 trains about 40 times as
-        fast on a CPU as 64.
+        Channels of the first convolution; the others scale with it. On a CPU, 8 trains about 40 times as
+        fast as 64.
 
     Raises
     ------
     ConfigError
-        If the samples are no images, or too small, or the width is below 1.
+        If the samples are not images, or too small, or the width is below 1.
     """
     check_images("resnet9", shape, 16)
     if width < 1:
@@ -50,7 +50,7 @@ class Residual(nn.Sequential):
     """Layers whose input is added to their output."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x + f(x)``, of the shape of `x`."""
+        """Return ``x + f(x)``, with the shape of `x`."""
         inputs = x
         for layer in self:
             x = layer(x)

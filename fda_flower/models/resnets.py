@@ -1,4 +1,4 @@
-"""torchvision's residual networks, with random or with given weights."""
+"""torchvision's residual networks, with random or given weights."""
 
 from functools import partial
 from typing import Any
@@ -11,33 +11,33 @@ from fda_flower.models.shapes import check_images
 from fda_flower.models.weights import load_weights
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""ImageNet's, of red, green and blue."""
+"""ImageNet's mean and deviation of red, green and blue."""
 
 
 def resnet(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -> nn.Module:
-    """A residual network of torchvision, its last layer made for the classes.
+    """Build a residual network of torchvision, with a last layer for the given number of classes.
 
-    Its state dictionary is torchvision's. With weights, images in [0, 1] are normalised by ImageNet's mean
-    and deviation as the network's first step. Grey images are repeated for red, green and blue.
+    Its state dictionary is torchvision's. With given weights, the network first normalises images in [0, 1]
+    by ImageNet's mean and deviation. Grey images are repeated for red, green and blue.
 
     Parameters
     ----------
     name : {"resnet18", "resnet50"}
-        torchvision's.
+        torchvision's name.
     shape : tuple[int, ...]
-        Of one image: 1 or 3 channels, height, width; at least 32x32. BatchNorm cannot be trained on a
+        Channels (1 or 3), height and width of one image; at least 32x32. BatchNorm cannot be trained on a
         batch of a single image if it has 32x32 or less.
     classes : int
         Number of classes.
     weights : str
-        Empty for random ones, ``imagenet`` for torchvision's best, which are downloaded, or a file with a
-        state dictionary (``.pth``, ``.safetensors``). A last layer that does not fit is left out.
+        Empty for random weights, ``imagenet`` for torchvision's best, which are downloaded, or a file with
+        a state dictionary (``.pth``, ``.safetensors``). A last layer that does not fit is left out.
 
     Raises
     ------
     ConfigError
-        If the samples are no images, too small or of another number of channels, or the weights cannot be
-        had or do not fit.
+        If the samples are not images, are too small or have another number of channels, or the weights
+        cannot be loaded or do not fit.
 
     References
     ----------
@@ -48,7 +48,7 @@ def resnet(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -
     check_images(name, shape, 32)
     if shape[0] not in (1, 3):
         raise ConfigError(
-            f"model '{name}' needs images of 3 channels, or grey ones of 1, these have {shape[0]}: choose "
+            f"model '{name}' needs images of 3 channels, or 1 if grey, but these have {shape[0]}: choose "
             "conv4 or resnet9"
         )
     network: nn.Module = getattr(models, name)(num_classes=classes)
@@ -65,12 +65,12 @@ resnet50 = partial(resnet, "resnet50")
 
 
 class Prepare(nn.Module):
-    """Images as a network for three channels expects them.
+    """Prepares images for a network with three input channels.
 
     Parameters
     ----------
     normalise : bool
-        By ImageNet's mean and deviation.
+        Whether to normalise by ImageNet's mean and deviation.
     """
 
     mean: Tensor
@@ -84,7 +84,7 @@ class Prepare(nn.Module):
         self.normalise = normalise
 
     def forward(self, x: Tensor) -> Tensor:
-        """From shape ``(n, 1 or 3, height, width)`` to ``(n, 3, height, width)``."""
+        """Map images of shape ``(n, 1 or 3, height, width)`` to ``(n, 3, height, width)``."""
         x = x.expand(-1, 3, -1, -1)
         return (x - self.mean) / self.deviation if self.normalise else x
 

@@ -16,27 +16,27 @@ HEAD = ("fc.weight", "fc.bias")
 """The entries of the last layer."""
 
 COUNTER = "num_batches_tracked"
-"""BatchNorm's count, which old files do not have and evaluation does not use."""
+"""BatchNorm's counter, which old files lack and evaluation does not use."""
 
 UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError)
 
 
 def load_weights(network: nn.Module, name: str, weights: str) -> None:
-    """Put weights into a network of torchvision; its last layer is left as it is where they do not fit it.
+    """Load weights into a network of torchvision; a last layer that they do not fit stays as it is.
 
     Parameters
     ----------
     network : Module
         Changed in place.
     name : str
-        torchvision's for it.
+        torchvision's name for the network.
     weights : str
         ``imagenet``, or a file.
 
     Raises
     ------
     ConfigError
-        If they cannot be had or do not fit.
+        If the weights cannot be loaded or do not fit.
     """
     if weights == "imagenet":
         state, where = _download(name), "ImageNet's weights"
@@ -53,8 +53,8 @@ def load_weights(network: nn.Module, name: str, weights: str) -> None:
     if wrong:
         raise ConfigError(
             f"{where} do not fit model '{name}': {len(wrong)} entries differ, the first is '{wrong[0]}' "
-            f"({_shape(state, wrong[0])} there, {_shape(own, wrong[0])} in the model): give those of "
-            f"torchvision's {name}"
+            f"({_shape(state, wrong[0])} there, {_shape(own, wrong[0])} in the model): give weights "
+            f"of torchvision's {name}"
         )
     network.load_state_dict(state, strict=False)
 
@@ -95,8 +95,8 @@ def _read(path: Path) -> Mapping[str, Tensor]:
         isinstance(entry, str) and isinstance(value, Tensor) for entry, value in state.items()
     ):
         raise ConfigError(
-            f"the weights '{path}' are no state dictionary, which has a tensor for each name: save the "
-            "network's state_dict() alone"
+            f"the weights '{path}' are not a state dictionary, which has a tensor for each name: save "
+            "only the network's state_dict()"
         )
     return state
 

@@ -1,4 +1,4 @@
-"""What is made of runs' records: summaries, tables and pictures."""
+"""Summaries, tables and figures of runs, made from their records."""
 
 from fda_flower.reporting.experiment_plots import FIGURES, check_figures, save_figures
 from fda_flower.reporting.experiment_tables import to_csv as experiment_csv

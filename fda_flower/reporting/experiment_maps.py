@@ -1,4 +1,4 @@
-"""A map of which rule suits which setting: as the theory predicts, and as measured."""
+"""Maps of the best rule for each setting: as the theory predicts it, and as measured."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,18 +17,18 @@ from fda_flower.reporting.results import CellResult, Results
 
 BETA = 0.5
 INITIAL = "At initialisation"
-"""A row with this label is what the prediction is made from, if there is one."""
+"""Label of the row from which the prediction is made, if there is such a row."""
 ESTIMATES = ("sigma2", "d2", "tau2-d2")
 
 RULES = {METHODS[name].label: name for name in ("source-only", "target-only", "fedda", "fedgp")}
 LETTERS = "STDG"
 COLORS = ("#fde725", "#5ec0d0", "#2a788e", "#440154")
-"""From light to dark, so that they differ in grey too."""
+"""From light to dark, so that they also differ in greyscale."""
 
 
 @matplotlib.rc_context(PRINT)
 def plot_best_rule(results: Results) -> Figure:
-    """The best rule by column and group: predicted from the first round, with fixed β, with estimated β."""
+    """Plot the best rule by column and group: predicted, with fixed β, and with estimated β."""
     fixed = [row for row in results.rows if "_Auto" not in row]
     auto = [row for row in results.rows if row not in fixed or rule_of(row) in ("Source Only", "Target Only")]
     maps: Mapping[str, Callable[[str, str], str | None]] = {
@@ -59,14 +59,14 @@ def plot_best_rule(results: Results) -> Figure:
 
 
 def rule_of(row: str) -> str | None:
-    """The rule that a row runs, by the start of its label."""
+    """Return the rule that a row runs, by the start of its label."""
     return next((name for name in RULES if row.startswith(name)), None)
 
 
 def predict(results: Results, group: str, column: str) -> str | None:
-    """The rule with the smallest Delta error, by the mean estimates of the first round that has any.
+    """Return the rule with the smallest Delta error, by the mean estimates of the first round that has any.
 
-    They are those of the row `INITIAL`; without it, of all rows.
+    The estimates are those of the row `INITIAL` or, without it, of all rows.
     """
     cells = [cell for cell in results.cells if (cell.place[0], cell.place[2]) == (group, column)]
     cells = [cell for cell in cells if cell.place[1] == INITIAL] or cells
@@ -80,7 +80,7 @@ def predict(results: Results, group: str, column: str) -> str | None:
 
 
 def first_estimates(cell: CellResult) -> Sequence[Mapping[str, float]]:
-    """What each source's record holds in the first round with estimates."""
+    """Return each source's entry in the record of the first round with estimates."""
     rounds = (
         [entry for entry in record["sources"].values() if entry.get("sigma2") is not None]
         for record in cell.history
@@ -89,7 +89,7 @@ def first_estimates(cell: CellResult) -> Sequence[Mapping[str, float]]:
 
 
 def find_best(results: Results, rows: Sequence[str], group: str, column: str) -> str | None:
-    """The rule of the row with the best ``last5`` at a place, if any was run."""
+    """Return the rule of the row with the best ``last5`` at a place, if any was run."""
     means = [
         (float(np.mean(values)), rule)
         for row in rows

@@ -1,4 +1,4 @@
-"""Figures of an experiment, to be printed in a paper."""
+"""Figures of an experiment, for print in a paper."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product, zip_longest
@@ -28,7 +28,7 @@ DASHES = ("-", "--", "-.", ":")
 
 @matplotlib.rc_context(PRINT)
 def plot_columns(results: Results) -> Figure:
-    """Accuracy against the columns, a panel a group: solid as measured, dashed and hollow as in the paper."""
+    """Plot accuracy by column, a panel for each group: measured solid, the paper's dashed and hollow."""
     figure, axes = panels(_titles(results, [(group,) for group in results.groups]), results.axis, ACCURACY)
     numeric = all(column in results.values for column in results.columns)
     positions = {c: results.values[c] if numeric else i for i, c in enumerate(results.columns)}
@@ -57,7 +57,7 @@ def plot_columns(results: Results) -> Figure:
 
 @matplotlib.rc_context(PRINT)
 def plot_rounds(results: Results) -> Figure:
-    """Accuracy by round of each row, a panel a group and column; bands are over seeds."""
+    """Plot accuracy by round of each row, a panel for each group and column; bands are over seeds."""
     run = {(group, column) for group, _, column in (cell.place for cell in results.cells)}
     places = [place for place in product(results.groups, results.columns) if place in run]
     if not places:
@@ -85,7 +85,7 @@ def plot_rounds(results: Results) -> Figure:
 
 @matplotlib.rc_context(PRINT)
 def plot_betas(results: Results) -> Figure:
-    """β of each source by round, a panel for each column of each row that estimates it."""
+    """Plot β of each source by round, a panel for each column of each row that estimates β."""
     found = {cell.place for cell in results.cells if estimated_sources([cell.history])}
     places = [place for place in product(results.groups, results.rows, results.columns) if place in found]
     if not places:
@@ -115,7 +115,7 @@ FIGURES: dict[str, Callable[[Results], Figure]] = {
 
 
 def check_figures(names: Iterable[str]) -> None:
-    """Raise a `ConfigError` for a name that is not in `FIGURES`."""
+    """Raise a `ConfigError` if a name is not in `FIGURES`."""
     for name in names:
         if name not in FIGURES:
             raise unknown("figure", name, FIGURES)
@@ -135,7 +135,7 @@ def save_figures(results: Results, folder: Path) -> list[Path]:
 
 
 def _titles(results: Results, places: Iterable[Sequence[str]]) -> list[str]:
-    """For each place its group and column with what they are, without units, then the rest; a line each."""
+    """Return each place's title, a line each: group and column with their axes (no units), then the rest."""
     axes = [axis.split(" (")[0] for axis in (results.group_axis, results.axis)]
     return [
         "\n".join(
@@ -156,7 +156,7 @@ def _histories(results: Results, place: Place) -> list[Sequence[Record]]:
 
 
 def _finish_rounds(axis: Axes, histories: Sequence[Sequence[Record]]) -> None:
-    """Count rounds in whole numbers; mark where the rounds end in which only the sources train."""
+    """Number rounds in integers; mark the end of the warm-up rounds."""
     axis.grid(alpha=0.3, linewidth=0.5)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     for end in {sum(bool(record.get("warmup")) for record in history) for history in histories} - {0}:
@@ -164,7 +164,7 @@ def _finish_rounds(axis: Axes, histories: Sequence[Sequence[Record]]) -> None:
 
 
 def _scale_betas(axes: Sequence[Axes]) -> None:
-    """From 0, or logarithmic where the means span more than a decade."""
+    """Scale β from 0, or logarithmically if the means span more than a decade."""
     drawn = np.concatenate([np.ma.filled(line.get_ydata(), 0) for axis in axes for line in axis.get_lines()])
     positive = drawn[drawn > 0]
     logarithmic = len(positive) > 0 and positive.max() > 10 * positive.min()

@@ -1,4 +1,4 @@
-"""The tables of an experiment: what was measured, beside what the paper prints."""
+"""The tables of an experiment: measured values beside the paper's."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,13 +21,13 @@ HEADER = (
 )
 
 Scores = Mapping[tuple[str, str], Sequence[float]]
-"""By row and column: one value a seed."""
+"""By row and column: one value for each seed."""
 
 
 def to_markdown(results: Results) -> str:
-    """For each group a table of ``last5`` beside the paper's values, and one of ``best``.
+    """Return, for each group, a table of ``last5`` beside the paper's values, and one of ``best``.
 
-    The best mean of each column is bold; what a cut-down run left out is marked.
+    The best mean of each column is bold; the text says what a cut-down run left out.
     """
     counts = sorted({len(results.scores(place, "last5")) for place in results.places} - {0})
     usual = max(counts, default=0)
@@ -52,7 +52,7 @@ def to_markdown(results: Results) -> str:
 
 
 def to_csv(results: Results) -> str:
-    """One line a place, numbers unrounded, empty where nothing is known."""
+    """Return one line for each place, with unrounded numbers; unknown ones are empty."""
     lines = []
     for place in results.places:
         last5, best = (results.scores(place, key) for key in ("last5", "best"))
@@ -65,7 +65,7 @@ def to_csv(results: Results) -> str:
 
 
 def _scores(results: Results, group: str, key: str) -> Scores:
-    """Of each row and column, and of their average: over the seeds that have all columns."""
+    """Return the scores of each row and column, and of the average, over seeds that have all columns."""
     scores: dict[tuple[str, str], Sequence[float]] = {
         (row, column): results.scores((group, row, column), key)
         for row in results.rows
@@ -83,7 +83,7 @@ def _scores(results: Results, group: str, key: str) -> Scores:
 
 
 def _paper(results: Results, group: str) -> Mapping[tuple[str, str], float]:
-    """The paper's values; its average is that of its columns where it prints none."""
+    """Return the paper's values; where it prints no average, that of its columns."""
     values = {(row, column): value for (where, row, column), value in results.paper.items() if where == group}
     for row in results.rows:
         columns = [values[row, column] for column in results.columns if (row, column) in values]
@@ -103,7 +103,7 @@ def _table(results: Results, scores: Scores, paper: Mapping[tuple[str, str], flo
 
 
 def _cell(values: Sequence[float], best: float, paper: float | None, usual: int) -> str:
-    """``**71.0 (0.4, 3 seeds)**<br>paper 71.1, -0.1``; the seeds where there are fewer than usual."""
+    """Return ``**71.0 (0.4, 3 seeds)**<br>paper 71.1, -0.1``; with the seeds only if unusual."""
     text = mean_std(values)
     if values and len(values) != usual:
         seeds = _number(len(values), "seed")
@@ -116,7 +116,7 @@ def _cell(values: Sequence[float], best: float, paper: float | None, usual: int)
 
 
 def _describe(counts: Sequence[int]) -> str:
-    """How many seeds the cells have, none left out."""
+    """Describe how many seeds the cells have."""
     if len(counts) < 2:
         return _number(counts[0], "seed") if counts else "Nothing measured yet"
     return f"{counts[0]} to {_number(counts[-1], 'seed')} ({counts[-1]} where a cell does not say)"

@@ -1,4 +1,4 @@
-"""What the figures of an experiment share: size, panels and legend, legible in print."""
+"""Size, panels and legend of an experiment's figures, legible in print."""
 
 import math
 import textwrap
@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 SIZE = 8
-"""Of all text, in points, at the width that the figure is printed in."""
+"""Size of all text, in points, at the printed width of the figure."""
 
 PRINT: Any = {
     **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), SIZE),
@@ -21,24 +21,24 @@ COLUMN, PAGE = 3.5, 7.0
 """Widths in print, in inches."""
 
 LETTER, LEGEND_LINE = 0.062, 0.18
-"""About the width of a letter and the height of a line in the legend, in inches."""
+"""Approximate width of a letter and height of a line in the legend, in inches."""
 
 
 def panels(
     titles: Sequence[str], xlabel: str, ylabel: str, per_line: int = 3, height: float = 1.7
 ) -> tuple[Figure, list[Axes]]:
-    """A panel for each title, with common axes that are labelled once.
+    """Return a figure with a panel for each title, and its axes, which are shared and labelled once.
 
     Parameters
     ----------
     titles : list[str]
-        Of the panels, at least one.
+        Titles of the panels, at least one.
     xlabel, ylabel : str
-        What the axes are.
+        Labels of the axes.
     per_line : int
-        Panels side by side, at most.
+        The most panels side by side.
     height : float
-        Of a panel, in inches; one that stands alone is higher.
+        Height of a panel, in inches; a single panel is higher.
     """
     lines = math.ceil(len(titles) / per_line)
     per_line = math.ceil(len(titles) / lines)
@@ -68,7 +68,7 @@ def set_categories(axis: Axes, labels: Sequence[str]) -> None:
 def add_legend(
     figure: Figure, axes: Sequence[Axes], order: Sequence[str], more: Sequence[Artist] = ()
 ) -> None:
-    """One legend above all panels, in room of its own: each label once, those of `order` first."""
+    """Add one legend above all panels, in its own space: each label once, those of `order` first."""
     entries = {
         label: handle
         for axis in axes
@@ -87,7 +87,7 @@ def add_legend(
 
 
 def blank(message: str) -> Figure:
-    """A figure that says why there is nothing to see."""
+    """Return a figure that says why there is nothing to see."""
     figure = Figure(figsize=(COLUMN, COLUMN / 3))
     FigureCanvasAgg(figure)
     figure.text(0.5, 0.5, message, ha="center", va="center", fontsize=SIZE)

@@ -1,4 +1,4 @@
-"""Pictures of runs: accuracy by round, and the β of each source by round."""
+"""Figures of runs: accuracy by round, and the β of each source by round."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ Runs = Mapping[str, Sequence[Sequence[Record]]]
 
 
 def plot_runs(runs: Runs) -> Figure:
-    """Accuracy by round for each method, and β by round for each method that estimates it.
+    """Plot accuracy by round for each method, and β by round for each method that estimates it.
 
     Lines are means over seeds, bands are one standard deviation.
     """
@@ -45,7 +45,7 @@ def plot_runs(runs: Runs) -> Figure:
 
 
 def save_figure(path: Path, figure: Figure, dpi: int = 150) -> None:
-    """Save a figure in the format of its ending, whole or not at all; a PDF with fonts to be searched."""
+    """Save a figure atomically, in the format of its extension; the text of a PDF is searchable."""
     buffer = io.BytesIO()
     with matplotlib.rc_context({"pdf.fonttype": 42}):
         figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=dpi)
@@ -62,13 +62,13 @@ def _draw(axis: Axes, curves: Mapping[str, Sequence[Sequence[float]]], colors: s
 
 
 def color(colors: str, i: int) -> Any:
-    """Return a colour of a qualitative colormap; they are repeated where there are too few."""
+    """Return a colour of a qualitative colormap; colours repeat if there are too few."""
     listed = matplotlib.colormaps[colors].colors  # type: ignore[attr-defined]
     return listed[i % len(listed)]
 
 
 def estimated_sources(histories: Sequence[Sequence[Record]]) -> list[str]:
-    """The sources whose β was estimated in some round."""
+    """Return the sources whose β was estimated in any round."""
     return sorted(
         {
             domain
@@ -81,7 +81,7 @@ def estimated_sources(histories: Sequence[Sequence[Record]]) -> list[str]:
 
 
 def betas(histories: Sequence[Sequence[Record]], source: str) -> list[list[float]]:
-    """β of a source by round, for each history; NaN where it is not known."""
+    """Return β of a source by round, for each history; NaN where it is unknown."""
     return [[r["sources"].get(source, {}).get("beta", np.nan) for r in history] for history in histories]
 
 
@@ -91,11 +91,11 @@ def band(axis: Axes, values: Sequence[Sequence[float]], label: str, color: objec
     Parameters
     ----------
     axis : Axes
-        Where to draw.
+        The axes to draw on.
     values : list[list[float]]
-        For each seed, a value a round; NaN where it is not known.
+        For each seed, a value for each round; NaN where it is unknown.
     label, color, **style
-        Of the line.
+        Label, colour and style of the line.
     """
     length = max(map(len, values))
     table: NDArray[np.float64] = np.full((len(values), length), np.nan)

@@ -1,4 +1,4 @@
-"""The results of an experiment, as tables and pictures take them."""
+"""The results of an experiment, in the form that tables and figures take."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from fda_flower.records import Record
 from fda_flower.reporting.summary import summarise
 
 Place = tuple[str, str, str]
-"""Where a cell stands: group (empty if there are none), row, column."""
+"""The place of a cell: group (empty if there are none), row, column."""
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class CellResult:
     Attributes
     ----------
     place : Place
-        Where it stands in the table.
+        The run's place in the table.
     seed : int
-        Its seed.
+        The run's seed.
     history : list[dict]
         The record of each round.
     parameters : int
-        Parameters of the model.
+        Number of the model's parameters.
     """
 
     place: Place
@@ -35,37 +35,37 @@ class CellResult:
     parameters: int = 0
 
     def score(self, key: str) -> float:
-        """``last5`` or ``best`` in percent; NaN if the target never evaluated."""
+        """Return ``last5`` or ``best`` in percent; NaN if the target never evaluated."""
         value = summarise(self.history)[key]
         return np.nan if value is None else float(value)
 
 
 @dataclass(frozen=True)
 class Results:
-    """What an experiment measured, beside what the paper prints.
+    """The measurements of an experiment, beside the paper's values.
 
     Attributes
     ----------
     name : str
-        Of the experiment's file; names the files written.
+        Name of the experiment's file, and of the files written.
     title, source, note : str
-        What it is, the paper's table, and what is not as there.
+        The experiment's title, the paper's table, and how the experiment differs from it.
     axis : str
-        What the columns are.
+        What the columns stand for.
     group_axis : str
-        What the groups are; empty if there are none.
+        What the groups stand for; empty if there are none.
     groups, rows, columns : sequence of str
         Labels in order.
     values, group_values : mapping of str to float
-        Position of a column, of a group, on a figure's axis, where it has one.
+        Positions of columns and of groups on a figure's axis, if they have any.
     paper : mapping of Place to float
-        The paper's value, in percent.
+        The paper's values, in percent.
     cells : sequence of CellResult
-        What was run.
+        The runs.
     rounds : int
-        Rounds asked for, beside the initial ones.
+        Rounds asked for, besides the warm-up rounds.
     figures : sequence of str
-        The pictures to draw.
+        The figures to draw.
     average : bool
         Whether the table ends with the mean over columns.
     cuts : sequence of str
@@ -92,18 +92,18 @@ class Results:
 
     @property
     def places(self) -> list[Place]:
-        """Where cells stand, row by row."""
+        """The places of the cells, row by row."""
         return list(product(self.groups, self.rows, self.columns))
 
     def at(self, place: Place) -> list[CellResult]:
-        """The cells of a place, by seed."""
+        """Return the cells of a place, by seed."""
         return sorted((cell for cell in self.cells if cell.place == place), key=lambda cell: cell.seed)
 
     def scores(self, place: Place, key: str) -> tuple[float, ...]:
-        """``last5`` or ``best`` of the seeds that have it, in percent."""
+        """Return ``last5`` or ``best`` of the seeds that have it, in percent."""
         return known_scores(self.at(place), key)
 
 
 def known_scores(cells: Iterable[CellResult], key: str) -> tuple[float, ...]:
-    """``last5`` or ``best`` of the cells that have it, in percent."""
+    """Return ``last5`` or ``best`` of the cells that have it, in percent."""
     return tuple(score for cell in cells if not np.isnan(score := cell.score(key)))

@@ -1,4 +1,4 @@
-"""What a run came to: ``summary.json`` and a picture."""
+"""The summary of a run: ``summary.json`` and a figure."""
 
 import json
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ LAST = 5
 
 
 def accuracies(history: Sequence[Record]) -> list[float]:
-    """Target accuracy of each round, in percent; NaN where the target did not evaluate."""
+    """Return the target accuracy of each round, in percent; NaN where the target did not evaluate."""
     return [100 * record.get("accuracy", np.nan) for record in history]
 
 
 def summarise(history: Sequence[Record]) -> dict[str, Any]:
-    """The numbers of a run, accuracies in percent.
+    """Return the numbers that summarise a run, accuracies in percent.
 
     Returns
     -------
     dict
         ``last5`` (mean of the last 5 rounds, the headline), ``best`` (best round on the test set, which
-        is optimistic), ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in all. Initial
+        is optimistic), ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in total. Warm-up
         rounds, in which the method has not begun, count for neither accuracy.
     """
     values = np.array(accuracies([record for record in history if not record.get("warmup")]))

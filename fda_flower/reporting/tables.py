@@ -12,7 +12,7 @@ from fda_flower.reporting.results import CellResult, known_scores
 
 @dataclass(frozen=True)
 class Row:
-    """A method's results, accuracies in percent, one value a seed."""
+    """A method's results: accuracies in percent, one value for each seed."""
 
     label: str
     last5: tuple[float, ...]
@@ -26,7 +26,7 @@ class Row:
 
 
 def mean_std(values: Sequence[float]) -> str:
-    """``"77.3 (1.2)"``; the sample standard deviation, left out for one value.
+    """Return ``"77.3 (1.2)"``, with the sample standard deviation, which is left out for one value.
 
     Examples
     --------
@@ -40,12 +40,12 @@ def mean_std(values: Sequence[float]) -> str:
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[object, object]:
-    """Return both numbers unrounded; None for what is not known."""
+    """Return the mean and the standard deviation, unrounded; None for what is unknown."""
     return np.mean(values) if values else None, np.std(values, ddof=1) if len(values) > 1 else None
 
 
 def top(column: Iterable[Sequence[float]]) -> float:
-    """Return the best mean of a table's column; NaN if nothing is known."""
+    """Return the best mean of a table's column; NaN if there are no values."""
     return float(max((np.mean(values) for values in column if values), default=np.nan))
 
 
@@ -95,7 +95,7 @@ def to_markdown(rows: Sequence[Row]) -> str:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Return the same table with its numbers apart."""
+    """Return the same table as CSV, with each number in its own column."""
     lines = [
         [row.label, *mean_and_std(row.last5), *mean_and_std(row.best), len(row.last5), row.rounds]
         for row in rows

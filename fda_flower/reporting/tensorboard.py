@@ -12,7 +12,7 @@ def tensorboard_writer(folder: Path) -> Callable[[Record], None]:
     """Make an ``on_round`` callback that writes a round's scalars into `folder`, at the round's step.
 
     ``target/accuracy``, ``target/loss``, ``beta/<source>``, ``cosine/<source>``, ``kept/<source>`` and
-    ``seconds/<phase>``, each where it is known.
+    ``seconds/<phase>``, each if it is known.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def tensorboard_writer(folder: Path) -> Callable[[Record], None]:
 
 
 def scalars(record: Record) -> dict[str, float]:
-    """What there is to plot of a round, by tag."""
+    """Return the numbers of a round to plot, by tag."""
     values = {f"target/{key}": record.get(key) for key in ("accuracy", "loss")}
     for key in ("beta", "cosine", "kept"):
         values |= {f"{key}/{domain}": entry.get(key) for domain, entry in record["sources"].items()}

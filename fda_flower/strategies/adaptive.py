@@ -47,19 +47,19 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
     Parameters
     ----------
     rule : AdaptiveRule
-        What to make of the updates, and of the estimates.
+        The rule, with its formula for β.
     beta : float, sequence or mapping
         β in [0, 1], the weight of a source against the target (0 is Target Only). With `auto` it is the
-        fallback where an estimate is not possible.
+        fallback for rounds in which it cannot be estimated.
     auto : bool
         Estimate β of each source every round from the target's batch updates (equation 3).
     batch_update_encoding : {"norms", "sketch", "full"}
-        What the target sends for it.
+        How the target encodes its batch updates for the estimate.
     sketch_size : int
-        Buckets of a sketch, with encoding ``"sketch"``.
+        Number of buckets of a sketch, with the encoding ``"sketch"``.
     aggregate_on : {"server", "target"}
-        Who combines the updates. With ``"target"`` the server forwards the sources' updates to the target,
-        which trains, combines, and returns the new model: the server sees neither β nor the target's update
+        Who aggregates the updates. With ``"target"`` the server forwards the sources' models to the target,
+        which trains, aggregates, and returns the new model: the server sees neither β nor the target's update
         or batch updates (Section C.1). The target's app needs the mod
         `fda_flower.clients.aggregate_on_target`, which `fda_flower.clients.serve` has.
     **common
@@ -107,7 +107,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             self.trains = frozenset({"source"})
 
     def settings(self) -> Record:
-        """What defines the strategy."""
+        """Return what defines the strategy."""
         asked = (
             {"batch-update-encoding": self._encoding, "sketch-size": self._sketch_size} if self.auto else {}
         )
@@ -189,7 +189,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             return str(error)
 
     def _beta_of(self, domain: str) -> float:
-        """The fixed β of a source; of one that came later, and has none, 0."""
+        """Return the fixed β of a source; 0 for a source that joined later and has none."""
         return self.beta if isinstance(self.beta, float) else self._betas.get(domain, 0.0)
 
     def _aggregate_on_target(self, round: Round, sources: Sources, betas: NDArray[np.float64]) -> Layers:
@@ -252,7 +252,7 @@ def _record_estimate(entry: Record, result: AdaptiveResult, i: int) -> None:
 
 
 def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
-    """The same β as plain numbers; a `ConfigError` unless all are in [0, 1]."""
+    """Return the same β as plain numbers; raise a `ConfigError` unless all are in [0, 1]."""
     given = list(beta.values()) if isinstance(beta, Mapping) else np.atleast_1d(np.asarray(beta)).tolist()
     try:
         values = [float(value) for value in given]
@@ -271,7 +271,7 @@ def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
 def betas_of(
     beta: float | Sequence[float] | Mapping[str, float], domains: Sequence[str]
 ) -> NDArray[np.float64]:
-    """β of each source, shape ``(len(domains),)``."""
+    """Return β of each source, shape ``(len(domains),)``."""
     if isinstance(beta, Mapping):
         if missing := [domain for domain in domains if domain not in beta]:
             raise ConfigError(f"beta has no value for the source '{missing[0]}': give one for each")

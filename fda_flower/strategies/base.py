@@ -155,7 +155,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         ConfigError, RunError
             If the method cannot work with these nodes; if roles are missing or claimed twice.
         """
-        self.roster.refresh(grid, *self._waiting)
+        self.roster.gather(grid, *self._waiting)
         self.roster.require(self.min_sources)
         self.validate_nodes(self.roster.nodes)
 

@@ -1,4 +1,4 @@
-"""FedGP: the target's update projected on each source's, and what disagrees dropped."""
+"""FedGP: the target's update is projected on each source's update; sources that disagree are dropped."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
@@ -21,7 +21,7 @@ class FedGP(AdaptiveStrategy):
     filter_aware_beta : bool
         Let β account for the filter, as the authors' code does.
     batch_update_encoding : {"sketch", "full"}
-        What the target sends with `auto`: a sketch of each batch update, or the updates themselves.
+        With `auto` the target sends a sketch of each batch update, or the batch updates themselves.
     sketch_size : int
         Numbers in a sketch.
     source_weights : {"examples", "uniform"}
@@ -67,5 +67,5 @@ class FedGP(AdaptiveStrategy):
         self._filter_aware_beta = filter_aware_beta
 
     def settings(self) -> dict[str, object]:
-        """What defines the strategy."""
-        return {**super().settings(), "filter_aware_beta": self._filter_aware_beta}
+        """Return what defines the strategy."""
+        return {**super().settings(), "filter-aware-beta": self._filter_aware_beta}

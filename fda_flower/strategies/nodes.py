@@ -14,13 +14,18 @@ from fda_flower.errors import RunError
 from fda_flower.protocol import INFO, ROLE_QUERY
 
 ASK_AGAIN_SECONDS = 60.0
-"""A node that cannot take part is asked again after so long: deployed, a message takes seconds."""
+"""After this time a node that cannot take part is asked again; in a deployment a message takes seconds."""
 
 LONGEST = 1000
-"""Characters of a reason, which is whatever a node sends."""
+"""Characters of a reason that are kept; a node may send anything."""
+
+ATTEMPTS = 3
+"""How often a node that does not answer is asked before the first round: it may have data to load."""
+
+SILENT = "it does not answer"
 
 SHARED = ("class-names", "classes", "features", "shape")
-"""What the data of all nodes must have in common, where they tell it."""
+"""Properties of the data that must be the same for all nodes that report them."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,8 @@ class Node:
     is_target : bool
         Whether it is the target.
     info : Mapping
-        All that it tells; this package's clients tell ``domain``, ``role``, ``examples`` (labelled samples
-        to train on), ``shape`` of a sample, ``classes`` (their number), ``class-names``, and ``features``
+        Its whole answer. This package's clients report ``domain``, ``role``, ``examples`` (labelled samples
+        to train on), the ``shape`` of a sample, the number of ``classes``, ``class-names``, and ``features``
         (the columns of a table).
     """
 
@@ -54,11 +59,12 @@ class Node:
 
 @dataclass(frozen=True)
 class Missing:
-    """A node that cannot take part, why, and when it was asked."""
+    """A node that cannot take part: the reason, when it was asked, and whether it did not answer at all."""
 
     node: Node
     reason: str
     asked: float
+    silent: bool
 
 
 class Roster:
@@ -67,7 +73,7 @@ class Roster:
     Parameters
     ----------
     target : str, optional
-        The domain of the target, whatever role it gives itself. Default: the node whose role is
+        The domain of the target, whatever role its node reports. Default: the node whose role is
         ``"target"``.
     query_timeout : float
         Seconds to wait for the answers to the role query; before the first round, `patience` if it is more.
@@ -79,10 +85,17 @@ class Roster:
         self._nodes: dict[int, Node] = {}
         self._missing: dict[int, Missing] = {}
 
-    def refresh(self, grid: Grid, expected: int = 1, patience: float = 0.0) -> None:
-        """Ask the nodes that are new who they are, and forget those that have left.
+    def gather(self, grid: Grid, expected: int, patience: float) -> None:
+        """Ask the first nodes, and those that do not answer up to `ATTEMPTS` times; see `refresh`."""
+        for _ in range(ATTEMPTS):
+            self.refresh(grid, expected, patience)
+            if not any(each.silent for each in self._missing.values()):
+                return
 
-        A node that cannot take part, such as one whose data are missing, becomes one of `missing`.
+    def refresh(self, grid: Grid, expected: int = 1, patience: float = 0.0) -> None:
+        """Ask new nodes for role and domain, and forget nodes that have left.
+
+        A node that cannot take part, for example because its data are missing, is listed in `missing`.
 
         Parameters
         ----------
@@ -91,13 +104,13 @@ class Roster:
         expected : int
             Nodes to wait for.
         patience : float
-            Seconds to wait for them at most.
+            Seconds to wait for them at most. Above 0, nodes that did not answer are asked again at once.
 
         Raises
         ------
         RunError
             If two of the first nodes claim to be the target, have the same domain, or data that do not fit
-            each other. Of nodes that come later, the last one does not take part.
+            together. A later node that clashes with one that takes part is left out instead.
         """
         connected = _wait_for(grid, expected, patience)
         begun = bool(self._nodes)
@@ -106,7 +119,7 @@ class Roster:
         self._missing = {
             i: each
             for i, each in self._missing.items()
-            if i in connected and now < each.asked + ASK_AGAIN_SECONDS
+            if i in connected and now < each.asked + ASK_AGAIN_SECONDS and not (patience and each.silent)
         }
         new = sorted(connected - self._nodes.keys() - self._missing.keys())
         for node, problem in sorted(
@@ -117,7 +130,7 @@ class Roster:
                 raise RunError(clash)
             if reason := problem or clash:
                 log(WARNING, "%s does not take part: %s", node.domain, reason)
-                self._missing[node.id] = Missing(node, reason, time.monotonic())
+                self._missing[node.id] = Missing(node, reason, time.monotonic(), reason.startswith(SILENT))
             else:
                 self._nodes[node.id] = node
 
@@ -143,22 +156,22 @@ class Roster:
         return sorted(told, key=lambda each: each["domain"])
 
     def require(self, min_sources: int) -> None:
-        """Raise a `RunError` that says what keeps nodes out, unless there are a target and enough sources."""
+        """Raise a `RunError` that says what keeps nodes out, unless target and enough sources are there."""
         for each in self._missing.values():
             if each.node.is_target:
                 raise RunError(f"the target '{each.node.domain}' cannot take part: {each.reason}")
         claims = ", ".join(node.domain for node in self.nodes) or "none"
         reasons = "; ".join(f"{each['domain']}: {each['reason']}" for each in self.missing)
-        mend = f"mend what keeps nodes out ({reasons})" if reasons else ""
+        repair = f"repair what keeps nodes out ({reasons})" if reasons else ""
         if self.target is None:
             wanted = "with role 'target'" if self._target is None else f"of domain '{self._target}'"
-            remedy = mend or (
+            remedy = repair or (
                 'give exactly one client the role, by node configuration (role="target") or by the '
                 "strategy's target argument"
             )
             raise RunError(f"no node {wanted} among the connected ones ({claims}): {remedy}")
         if len(self.sources) < min_sources:
-            remedy = mend or "start more clients with role 'source'"
+            remedy = repair or "start more clients with role 'source'"
             raise RunError(
                 f"{len(self.sources)} sources are connected ({claims}), at least {min_sources} are "
                 f"needed: {remedy}"
@@ -170,7 +183,7 @@ class Roster:
         replies = grid.send_and_receive(sent.values(), timeout=timeout) if sent else []
         for node, reply in match_replies(sent, replies):
             if reply is None:
-                yield node, f"it does not answer within {timeout:g} s"
+                yield node, f"{SILENT} within {timeout:g} s"
             elif reply.has_error():
                 yield node, (reply.error.reason or "an error").splitlines()[0][:LONGEST]
             elif INFO not in reply.content.config_records:
@@ -209,7 +222,7 @@ def match_replies(
 
 
 def conflict(one: Node, other: Node) -> str | None:
-    """Why two nodes cannot both take part, and what to do about it; None if they can."""
+    """Return why two nodes cannot both take part, with the remedy; None if they can."""
     if one.domain == other.domain:
         return f"2 nodes serve the domain '{one.domain}': give each client its own"
     if one.is_target and other.is_target:

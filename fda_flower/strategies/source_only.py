@@ -2,19 +2,12 @@
 
 from typing import Unpack
 
-from fda_flower.aggregation import SourceWeights, mean_update, source_weights
-from fda_flower.strategies.base import (
-    Aggregated,
-    ClientUpdate,
-    CommonOptions,
-    DomainAdaptationStrategy,
-    Record,
-    Round,
-    Sources,
-)
+from fda_flower.aggregation import SourceWeights
+from fda_flower.strategies.base import CommonOptions
+from fda_flower.strategies.fedavg import FedAvg
 
 
-class SourceOnly(DomainAdaptationStrategy):
+class SourceOnly(FedAvg):
     """``θ ← θ + Σ_i α_i Δ_i``. The target does not train.
 
     Parameters
@@ -30,14 +23,4 @@ class SourceOnly(DomainAdaptationStrategy):
     def __init__(
         self, *, source_weights: SourceWeights = "examples", **common: Unpack[CommonOptions]
     ) -> None:
-        super().__init__(**common)
-        self._source_weights = source_weights
-
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {**super().settings(), "source-weights": self._source_weights}
-
-    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Return the sources' weighted mean."""
-        updates = list(sources.values())
-        return Aggregated(mean_update(round.model, updates, source_weights(updates, self._source_weights)))
+        super().__init__(weights=source_weights, **common)

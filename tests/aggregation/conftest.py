@@ -23,7 +23,7 @@ def make_update():
 
 @pytest.fixture(scope="session")
 def make_target(make_update):
-    """A target's `Update` and what it sends of its steps, from the steps as rows of shape ``(B, m)``."""
+    """A target's `Update` and the batch updates that it sends, from its steps as rows of shape ``(B, m)``."""
 
     def build(rows, rate, sketch=None, form="full"):
         rows = np.asarray(rows, np.float64)

@@ -1,4 +1,4 @@
-"""A whole round as one object: the same whoever runs it, in this process or after a journey as text."""
+"""A whole round as one object: the same in this process and in another, to which it goes as text."""
 
 from dataclasses import replace
 
@@ -19,14 +19,14 @@ RULES = [
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_as_text_and_back(rule):
+def test_to_text_and_back(rule):
     assert AdaptiveRule.from_text(rule.to_text()) == rule
 
 
 @pytest.mark.parametrize(
     "text", ["{}", "[1", '{"rule": {"name": "Median"}, "beta-rule": "", "weighting": ""}']
 )
-def test_another_text_is_refused(text):
+def test_text_from_elsewhere_is_refused(text):
     with pytest.raises((ValueError, KeyError)):
         AdaptiveRule.from_text(text)
 
@@ -60,7 +60,7 @@ def test_a_reason_in_the_place_of_batches_is_every_sources_reason(make_target, m
     assert weighed.betas.tolist() == [0.1, 0.2]
 
 
-def test_a_round_goes_by_the_weighting_and_tells_its_geometry_and_estimates(make_target, make_update):
+def test_a_round_follows_the_weighting_and_returns_its_geometry_and_estimates(make_target, make_update):
     target, batches = make_target(STEPS, 0.1)
     sources = [
         make_update([1.0, 0.0, 0.0], steps=1, rate=1, examples=3),
@@ -99,7 +99,7 @@ def test_steps_that_do_not_fit_are_every_sources_reason(make_target, make_update
     assert result.betas.tolist() == [0.1, 0.2]
 
 
-def test_a_source_without_a_direction_has_no_estimate_though_it_told_all(make_target, make_update):
+def test_a_source_without_a_direction_has_no_estimate_though_it_reported_everything(make_target, make_update):
     target, batches = make_target(STEPS, 0.1)
     still = make_update([0.0, 0.0, 0.0], steps=1, rate=0.1)
     result = RULES[2](MODEL, target, [still], np.array([0.3]), batches)

@@ -116,12 +116,12 @@ def test_thresholded_beta_by_hand():
     assert beta_fedgp_thresholded(e) == pytest.approx(4 / 12, rel=1e-15)
 
 
-def test_thresholded_beta_is_that_of_fedgp_where_every_batch_agrees():
+def test_thresholded_beta_equals_fedgps_where_every_batch_agrees():
     e = Estimates(sigma2=4, d2=100, target2=12, tau2_d2=8, delta=1.0)
     assert beta_fedgp_thresholded(e) == beta_fedgp(e) == pytest.approx(4 / 12)
 
 
-def test_thresholded_beta_is_that_of_a_source_at_zero_where_no_batch_agrees():
+def test_thresholded_beta_equals_a_zero_sources_where_no_batch_agrees():
     # A source of which the filter drops everything stands for the zero update: σ̂²/‖ḡ‖².
     e = Estimates(sigma2=4, d2=100, target2=16, tau2_d2=8, delta=0.0)
     assert beta_fedgp_thresholded(e) == pytest.approx(4 / 16)
@@ -283,7 +283,7 @@ def test_sigma2_d2_and_tau2_d2_are_unbiased(make_target, make_update):
         estimates.append((e.sigma2, e.d2, e.tau2_d2))
     error = (np.mean(estimates, axis=0) - true) / (np.std(estimates, axis=0) / math.sqrt(repetitions))
     assert (np.abs(error) < 4).all(), error
-    # The test could tell: leaving out the correction of d² and τ²d² is tens of standard errors off.
+    # The test can fail: leaving out the correction of d² and τ²d² is tens of standard errors off.
     correction = np.mean(estimates, axis=0)[0] / (np.std(estimates, axis=0) / math.sqrt(repetitions))
     assert correction[1] > 20
 
@@ -299,7 +299,7 @@ def test_fewer_than_two_steps_are_an_error(make_target, make_update, rows, form)
         estimate_one(target, make_update([1, 2, 3], steps=1, rate=1), batches)
 
 
-def test_another_number_of_steps_than_the_target_told_is_an_error(make_target, make_update):
+def test_another_number_of_steps_than_the_target_reported_is_an_error(make_target, make_update):
     target, batches = make_target(STEPS, RATE)
     target, source = replace(target, steps=3), make_update([1, 2, 3], steps=1, rate=1)
     with pytest.raises(ValueError, match=r"^2 batch updates do not fit the target's 3 steps$"):
@@ -319,7 +319,7 @@ def test_steps_and_learning_rate_of_the_target_are_needed(make_target, make_upda
 
 @TOLD
 @pytest.mark.parametrize("silent", [0, 2])
-def test_a_source_that_does_not_tell_them_has_no_estimates_and_the_others_keep_theirs(
+def test_a_source_that_does_not_report_them_has_no_estimates_and_the_others_keep_theirs(
     make_target, make_update, silent, told
 ):
     target, batches = make_target(STEPS, RATE, form="full")

@@ -84,7 +84,7 @@ def test_the_gompertz_weight_by_hand(similarity, mu, theta, alpha):
     assert found_alpha == pytest.approx(alpha, rel=1e-6)
 
 
-def test_mu_is_5_unless_told():
+def test_mu_is_5_by_default():
     assert functional_distance(0.2) == functional_distance(0.2, 5.0) != functional_distance(0.2, 6.0)
 
 

@@ -32,7 +32,7 @@ def test_weights_of_the_distances_1_2_and_4():
     np.testing.assert_allclose(weights, [[16 / 21, 4 / 21, 1 / 21]], rtol=1e-15)
 
 
-def test_of_the_two_largest_only():
+def test_weights_of_the_two_largest_only():
     weights = distance_weights(np.array([[1.0, 4.0, 16.0], [16.0, 1.0, 4.0]]), np.ones(3), top=2)
     np.testing.assert_allclose(weights, [[0.8, 0.2, 0], [0, 0.8, 0.2]], rtol=1e-15)
 
@@ -72,7 +72,7 @@ def test_they_minimise_the_sum_of_squared_weights_by_squared_distances(squared, 
     assert (weights**2 * squared[0]).sum() <= (other**2 * squared[0]).sum() + 1e-9
 
 
-def test_where_nothing_moved_those_share_the_row():
+def test_models_that_did_not_move_share_the_row():
     squared = np.array([[0.0, 4.0, 0.0], [1.0, 1e-13, 2.0], [1.0, 1.0, 1.0]])
     weights = distance_weights(squared, np.ones(3), top=3)
     np.testing.assert_allclose(weights, [[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [1 / 3, 1 / 3, 1 / 3]])
@@ -89,7 +89,7 @@ def test_a_model_of_zeros_that_did_not_move_has_no_distance():
     assert weights.tolist() == [[1, 0]]
 
 
-def test_of_clients_at_one_distance_the_first_are_kept():
+def test_among_clients_at_the_same_distance_the_first_are_kept():
     # Every other one is nearer; of the far ones only ten are kept.
     squared = np.tile([1.0, 2.0], 50)
     (weights,) = distance_weights(squared[None], np.ones(100), top=60)

@@ -120,7 +120,7 @@ def test_the_variance_of_inner_products_is_as_known_and_within_its_bound(size, c
     assert exact <= bound
 
 
-# --- What the estimators make of it -----------------------------------------------------------------------
+# --- Estimates from sketches -----------------------------------------------------------------------
 
 
 def round_of(m, B, share=0.15):

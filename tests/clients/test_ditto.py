@@ -77,7 +77,7 @@ def test_the_global_branch_is_plain_training_whatever_the_penalty():
 def test_the_personal_model_is_kept_and_goes_on_from_there():
     state = RecordDict()
     first = ask(make(state), 1.0)
-    assert same(to_layers(state["personal"]), first.records["personal"])
+    assert same(to_layers(state["personal"]), first.records["personal"])  # type: ignore[arg-type]
     assert "distance" not in first.metrics
     second = ask(make(state), 1.0, server_round=2)
     before, anchor = first.records["personal"], make().layers()
@@ -113,7 +113,7 @@ def test_the_evaluation_is_of_the_personal_model():
 def test_a_training_that_fails_keeps_the_model_as_it_was(monkeypatch):
     state = RecordDict()
     ask(make(state), 1.0)
-    kept = to_layers(state["personal"])
+    kept = to_layers(state["personal"])  # type: ignore[arg-type]
 
     def fails(*args):
         raise MemoryError
@@ -121,7 +121,7 @@ def test_a_training_that_fails_keeps_the_model_as_it_was(monkeypatch):
     monkeypatch.setattr(TargetClient, "train_on", fails)
     with pytest.raises(MemoryError):
         ask(make(state), 1.0, server_round=2)
-    assert same(to_layers(state["personal"]), kept)
+    assert same(to_layers(state["personal"]), kept)  # type: ignore[arg-type]
 
 
 def test_a_rate_that_will_diverge_is_warned_of(caplog, monkeypatch):

@@ -98,7 +98,7 @@ def test_the_similarity_is_of_the_two_mean_gradients():
             torch.nn.functional.cross_entropy(model(x), y).backward()
             batches.append(torch.cat([p.grad.flatten() for p in model.parameters()]).double())
         gradients.append(torch.stack(batches).mean(dim=0))
-    cosine = torch.nn.functional.cosine_similarity(*gradients, dim=0)
+    cosine = torch.nn.functional.cosine_similarity(*gradients, dim=0)  # type: ignore[arg-type, misc]
     assert metrics["sim"] == pytest.approx(float(cosine), abs=1e-5)
 
 

@@ -184,7 +184,7 @@ def test_a_model_of_many_numbers_is_recorded_whole(form: str) -> None:
             parameter += change
         recorder.step()
         after = [parameter.clone() for parameter in parameters]
-        change = {str(i): (new - old).numpy() for i, (new, old) in enumerate(zip(after, before, strict=True))}
+        change = {str(i): (new - old).numpy() for i, (new, old) in enumerate(zip(after, before, strict=True))}  # type: ignore[assignment]
         expected.append(change)
         before = after
     recorded = recorder.arrays()
@@ -192,7 +192,7 @@ def test_a_model_of_many_numbers_is_recorded_whole(form: str) -> None:
     norms = [np.square(row.astype(np.float64)).sum() for row in rows]
     np.testing.assert_allclose(recorded["norms"], norms, rtol=1e-12)
     if form == "sketch":
-        sketches = [CountSketch(SIZE, SEED)(change) for change in expected]
+        sketches = [CountSketch(SIZE, SEED)(change) for change in expected]  # type: ignore[arg-type]
         np.testing.assert_allclose(recorded["sketch"], sketches, rtol=0, atol=1e-6)
     if form == "full":
         np.testing.assert_array_equal(recorded["full"], rows)
@@ -205,11 +205,11 @@ def test_recorded_arrays_do_not_follow_the_model_afterwards(form: str) -> None:
     assert recorder is not None
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 1
+            parameter += 1  # type: ignore[misc]
         recorder.step()
         first = {name: array.copy() for name, array in recorder.arrays().items()}
         for parameter in model.parameters():
-            parameter += 2
+            parameter += 2  # type: ignore[misc]
         recorder.step()
     second = recorder.arrays()
     assert all(np.array_equal(second[name][:1], first[name]) for name in first)
@@ -234,9 +234,9 @@ def test_rows_of_sgd_are_minus_the_rate_times_the_gradient_by_hand(rate: float) 
     data = Samples(torch.rand(10, 1, 2, 2, generator=draw), torch.randint(3, (10,), generator=draw))
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
     with torch.no_grad():
-        model[1].weight.copy_(torch.rand(3, 4, generator=draw))
-        model[1].bias.zero_()
-    weight = model[1].weight.detach().double().numpy().copy()
+        model[1].weight.copy_(torch.rand(3, 4, generator=draw))  # type: ignore[operator]
+        model[1].bias.zero_()  # type: ignore[operator]
+    weight = model[1].weight.detach().double().numpy().copy()  # type: ignore[operator]
     bias = np.zeros(3)
     recorder = make_recorder(list(model.parameters()), CONFIGS["full"])
     assert recorder is not None

@@ -13,9 +13,10 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from fda_flower import RunConfig
-from fda_flower.client_app import find_device, make_client, make_client_app
+from fda_flower.client_app import make_client, make_client_app
 from fda_flower.clients import DomainClient, SourceClient, TargetClient, answer_role_query, serve
 from fda_flower.datasets import load_federation
+from fda_flower.devices import find_device
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.flower_internals import task_identity
@@ -140,8 +141,8 @@ def test_an_evaluate_reply_has_loss_accuracy_and_examples(grid: LocalGrid, node:
     metrics = reply.content.metric_records["metrics"]
     assert set(metrics) == {"loss", "accuracy", "num-examples"}
     assert metrics["num-examples"] == len(load_federation(CONFIG.data).domains[DOMAINS[node]].test)
-    assert 0 <= metrics["accuracy"] <= 1
-    assert metrics["loss"] > 0
+    assert 0 <= metrics["accuracy"] <= 1  # type: ignore[operator]
+    assert metrics["loss"] > 0  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("node", range(4))
@@ -421,7 +422,7 @@ def test_a_handmade_app_answers_the_role_query_from_its_client(client: type, dom
     network = build_model("mlp", (1, 8, 8), 10, seed=0)
     answer_role_query(app, lambda context: client(data, network, CONFIG.source_training))
     assert dict(answer(app, "query.role", {"role": "other"})["info"]) == {
-        "role": client.role,
+        "role": client.role,  # type: ignore[attr-defined]
         "domain": domain,
         "examples": len(data.train),
     }
@@ -436,7 +437,7 @@ def test_a_client_that_ends_with_to_client_is_served_too():
             return 0.25, 4, {"accuracy": 0.5}
 
     strategy = FedGP(target="1")
-    grid = LocalGrid(serve(lambda context: Plain().to_client()), 2)
+    grid = LocalGrid(serve(lambda context: Plain().to_client()), 2)  # type: ignore[arg-type, return-value]
     result = strategy.start(grid, ArrayRecord({"w": Array(np.zeros(2, np.float32))}), 1)
     np.testing.assert_array_equal(result.arrays["w"].numpy(), [1, 1])
     assert strategy.history[0]["accuracy"] == 0.5

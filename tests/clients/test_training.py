@@ -23,8 +23,8 @@ def samples(count: int = 10, classes: int = 3) -> Samples:
 
 def linear(classes: int = 3) -> nn.Module:
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, classes))
-    nn.init.zeros_(model[1].weight)
-    nn.init.zeros_(model[1].bias)
+    nn.init.zeros_(model[1].weight)  # type: ignore[arg-type]
+    nn.init.zeros_(model[1].bias)  # type: ignore[arg-type]
     return model
 
 
@@ -79,7 +79,7 @@ def test_every_optimizer_brings_the_loss_down(optimizer: str) -> None:
 def test_the_train_loss_is_the_mean_over_samples_not_over_batches() -> None:
     model, data = linear(), samples(10)
     with torch.no_grad():
-        model[1].weight.copy_(torch.arange(12.0).reshape(3, 4))
+        model[1].weight.copy_(torch.arange(12.0).reshape(3, 4))  # type: ignore[index]
     training = LocalTraining(1e-12, batch_size=7, epochs=2, optimizer="sgd")
     _, loss = train(model, data, training, generator())
     assert loss == pytest.approx(evaluate(model, data, generator())[0], rel=1e-5)
@@ -90,7 +90,7 @@ def test_plain_sgd_takes_the_step_of_the_formula() -> None:
     train(model, data, LocalTraining(0.5, 6, 1, "sgd"), generator())
     x, y = data.x.flatten(1).double().numpy(), np.eye(3)[data.y.numpy()]
     gradient = (1 / 3 - y).T @ x / len(x)
-    np.testing.assert_allclose(model[1].weight.detach().numpy(), -0.5 * gradient, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(model[1].weight.detach().numpy(), -0.5 * gradient, rtol=1e-5, atol=1e-7)  # type: ignore[index]
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
@@ -171,7 +171,7 @@ def test_plain_sgd_takes_the_step_of_the_squared_errors_formula() -> None:
     x, y = data.x.double().numpy(), data.y.double().numpy()
     # d/dW of the mean over 6 samples and 3 outputs of (Wx − y)², at W = 0.
     gradient = 2 * (0 - y).T @ x / y.size
-    np.testing.assert_allclose(model[1].weight.detach().numpy(), -0.5 * gradient, rtol=1e-5)
+    np.testing.assert_allclose(model[1].weight.detach().numpy(), -0.5 * gradient, rtol=1e-5)  # type: ignore[index]
     assert loss == pytest.approx(float(np.mean(y**2)), rel=1e-6)
 
 

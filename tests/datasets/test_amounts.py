@@ -84,10 +84,10 @@ def test_an_amount_counts_samples_and_a_share_is_rounded(
 @pytest.mark.parametrize(
     ("amount", "total", "message"),
     [
-        (8, 7, "target-samples is 8, but there are 7: ask for fewer"),
-        (1, 0, "target-samples is 1, but there are 0: ask for fewer"),
-        ("1%", 49, "target-samples is 1%, which of 49 samples leaves none: ask for more"),
-        ("100%", 0, "target-samples is 100%, which of 0 samples leaves none"),
+        (8, 7, "target-samples is 8, but there are only 7: ask for fewer"),
+        (1, 0, "target-samples is 1, but there are only 0: ask for fewer"),
+        ("1%", 49, "target-samples is 1%, which leaves none of 49 samples: ask for more"),
+        ("100%", 0, "target-samples is 100%, which leaves none of 0 samples"),
     ],
 )
 def test_more_than_there_are_and_a_share_that_leaves_none_are_refused(

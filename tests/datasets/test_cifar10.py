@@ -100,7 +100,7 @@ def test_a_damaged_unpacked_file_is_an_error_that_names_the_folder(archive: Path
         load(tmp_path / "made", 0)
 
 
-def test_without_a_folder_it_is_downloaded_or_told_why_not(
+def test_without_a_folder_it_is_downloaded_or_the_error_says_why_not(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fda_flower.datasets.cifar10.CACHE", tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""What every data set and every shift keep to: one test for all of them.
+"""What holds for every data set and every shift: one test for all of them.
 
 A case is a data set with a shift, or without one where its domains are its own. Beside the data sets of the
 registry there is a spy, whose images tell which sample they are.
@@ -38,7 +38,7 @@ TARGET_SAMPLES = 24
 SPY, SPY_TRAIN, SPY_TEST = "spy", 1000, 400
 SPY_SCALE = SPY_TRAIN + SPY_TEST + 1
 PLAIN = {"rotate": (("invert", False),)}
-"""Options with which the spy's images can be read after the shift."""
+"""Options under which the spy's images can be read after the shift."""
 
 FILES = {
     "fashion-mnist": "FashionMNIST/raw",
@@ -114,7 +114,7 @@ def part_of(dataset: Dataset, **options: Any) -> Callable[[Path | None, int], Sp
 
 
 def part_of_folders(name: str, root: Path) -> Callable[[Path | None, int], Any]:
-    """The first images of each class of image folders, linked to in a folder of the test's, or made there."""
+    """The first images of each class of image folders, linked to or made in a folder of the test."""
     load = DATASETS[name].loader
     assert isinstance(load, partial)
     for domain in DATASETS[name].domains or ():
@@ -157,7 +157,7 @@ def own_tables(root: Path) -> Callable[[Path | None, int], Any]:
 
 
 def forget() -> None:
-    """Load afresh what is asked for next."""
+    """Clear the caches, so that the next call loads again."""
     for cached in (load_federation, load_domain, federation._load):
         cached.cache_clear()
 
@@ -282,7 +282,7 @@ def test_the_target_has_exactly_the_labelled_samples_asked_for(dataset: str, shi
 
 
 @every_case
-def test_how_many_samples_the_target_has_changes_nothing_else(dataset: str, shift: str | None) -> None:
+def test_the_number_of_target_samples_changes_nothing_else(dataset: str, shift: str | None) -> None:
     few = load_federation(spec_of(dataset, shift, target_samples=1))
     many = load_federation(spec_of(dataset, shift, target_samples=None))
     for (name, *ours), (_, *others) in zip(sets_of(few), sets_of(many), strict=True):
@@ -291,7 +291,7 @@ def test_how_many_samples_the_target_has_changes_nothing_else(dataset: str, shif
 
 
 @every_case
-def test_the_same_spec_gives_the_same_bits_when_loaded_afresh(dataset: str, shift: str | None) -> None:
+def test_the_same_spec_gives_the_same_bits_when_loaded_again(dataset: str, shift: str | None) -> None:
     first = load_federation(spec_of(dataset, shift))
     assert load_federation(spec_of(dataset, shift)) is first
     forget()

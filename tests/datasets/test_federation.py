@@ -121,10 +121,10 @@ def test_sources_keep_samples_of_their_own_choosing_and_seed() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"target_samples": "1%"}, "target-samples is 1%, which of 40 samples leaves none: ask for more"),
-        ({"source_samples": "2%"}, "source-samples is 2%, which of 20 samples leaves none: ask for more"),
-        ({"target_samples": 41}, "target-samples is 41, but there are 40: ask for fewer"),
-        ({"source_samples": 25}, "source-samples is 25, but there are 20: ask for fewer"),
+        ({"target_samples": "1%"}, "target-samples is 1%, which leaves none of 40 samples: ask for more"),
+        ({"source_samples": "2%"}, "source-samples is 2%, which leaves none of 20 samples: ask for more"),
+        ({"target_samples": 41}, "target-samples is 41, but there are only 40: ask for fewer"),
+        ({"source_samples": 25}, "source-samples is 25, but there are only 20: ask for fewer"),
     ],
     ids=str,
 )
@@ -137,7 +137,7 @@ def test_an_amount_that_the_data_cannot_give_is_refused_when_they_are_loaded(
 
 
 @pytest.mark.parametrize("name", ["target_samples", "source_samples"])
-def test_what_is_no_amount_is_refused_before_anything_is_loaded(name: str, calls: Calls) -> None:
+def test_an_invalid_amount_is_refused_before_anything_is_loaded(name: str, calls: Calls) -> None:
     none: dict[str, Any] = {name: 0}
     with pytest.raises(ConfigError, match=f"{name.replace('_', '-')} is 0, at least 1 is needed"):
         DataSpec("materials", **none)
@@ -183,7 +183,7 @@ def test_sources_of_a_data_set_with_its_own_domains_can_be_chosen() -> None:
     ],
     ids=str,
 )
-def test_sources_that_are_none_are_refused(dataset: str, only: tuple[str, ...], message: str) -> None:
+def test_names_that_are_not_sources_are_refused(dataset: str, only: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         DataSpec(dataset, only_sources=only)
     assert message in str(caught.value)
@@ -218,7 +218,7 @@ def test_any_domain_can_be_the_target(target: str) -> None:
         ({"shift": "noise"}, ["shift is 'noise'", "(brick, glass, wood): leave it out"]),
         ({"num_sources": 2}, ["sources is 2", "'materials' has domains of its own", "leave it out"]),
         ({"partition": "labels"}, ["partition is 'labels'", "domains of its own", "leave it out"]),
-        ({"shift_options": (("std", 0.3),)}, ["'materials' takes no shift, and no options of one"]),
+        ({"shift_options": (("std", 0.3),)}, ["'materials' takes no shift options: leave them out"]),
         ({"target": "steel"}, ["unknown target domain 'steel': choose one of brick, glass, wood"]),
     ],
     ids=str,
@@ -230,7 +230,7 @@ def test_what_makes_domains_of_other_data_sets_is_refused(settings: dict[str, An
         assert word in str(caught.value)
 
 
-def test_it_has_no_shift_to_ask_for() -> None:
+def test_it_has_no_shift_object() -> None:
     with pytest.raises(ConfigError, match="data set 'materials' has no shift"):
         _ = DataSpec("materials").shift_object
 
@@ -318,7 +318,7 @@ def test_a_domain_that_takes_no_part_has_no_site() -> None:
         load_domain(spec, "glass")
 
 
-def test_data_that_have_been_mended_are_read_afresh(tmp_path: Path) -> None:
+def test_data_that_have_been_corrected_are_read_again(tmp_path: Path) -> None:
     spec = DataSpec("table", dataset_options=(("domains", "a,b"),), data_dir=str(tmp_path))
     with pytest.raises(ConfigError, match=r"b\.csv' is missing"):
         load_domain(spec, "b")
@@ -346,7 +346,7 @@ def test_the_option_domains_names_them_and_the_last_is_the_target() -> None:
         ((("domains", "a,b"),), {"target": "c"}, "unknown target domain 'c': choose one of a, b"),
     ],
 )
-def test_domains_that_cannot_work_are_refused(
+def test_invalid_domains_are_refused(
     dataset: str, options: tuple[tuple[str, str], ...], settings: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(ConfigError, match=says):

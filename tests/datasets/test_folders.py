@@ -39,7 +39,7 @@ def make(path: Path, number: int) -> None:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    """Two domains of three classes, and things that are no images."""
+    """Two domains of three classes, and files that are not images."""
     number = 0
     for domain in ("one", "two"):
         for name in CLASSES:
@@ -91,7 +91,7 @@ def test_a_class_may_be_missing_in_a_domain(made: Path, caplog: pytest.LogCaptur
     splits = load(made, 0, image_size=4)
     assert splits["one"].classes == splits["two"].classes == 3
     assert sorted(set(splits["two"].train.y.tolist())) == [0, 2]
-    assert caplog.messages == ["made: classes without an image: two has no bee"]
+    assert caplog.messages == ["made: domain two has no image of bee"]
 
 
 def test_a_complete_data_set_is_not_logged_about(made: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -153,7 +153,7 @@ def test_a_missing_domain_is_named_with_those_found(made: Path) -> None:
     splits = load(made, 0)
     assert splits["one"].classes == 3
     with pytest.raises(
-        ConfigError, match=r"made/two' is missing \(there is Two, one\): get it .* put it there"
+        ConfigError, match=r"made/two' is missing \(found: Two, one\): get it .* put it there"
     ):
         _ = splits["two"]
 
@@ -204,7 +204,7 @@ def alone(made: Path) -> Path:
     return made
 
 
-def test_a_domain_alone_has_the_bits_it_has_beside_others(made: Path) -> None:
+def test_a_domain_alone_has_the_same_bits_as_with_others(made: Path) -> None:
     whole = load(made, 0, image_size=4)["two"]
     split = load(alone(made), 0, image_size=4)["two"]
     assert torch.equal(split.train.x, whole.train.x)
@@ -218,7 +218,7 @@ def test_a_domain_alone_says_that_it_cannot_know_the_classes_of_others(
     shutil.rmtree(made / "made/two/bee")
     assert load(alone(made), 0, image_size=4)["two"].class_names == ("ant", "cat")
     (message,) = caplog.messages
-    assert "made: of all domains only two is here, so the 2 classes are those found in it" in message
+    assert "made: of all domains, only two is here, so the 2 classes are those found in it" in message
     assert "option 'classes'" in message
 
 
@@ -226,16 +226,16 @@ def test_the_option_classes_names_them_in_its_order(made: Path, caplog: pytest.L
     split = load(alone(made), 0, image_size=4, classes="cat, dog,bee,ant")["two"]
     assert (split.classes, split.class_names) == (4, ("cat", "dog", "bee", "ant"))
     assert torch.bincount(split.train.y).tolist() == [8, 0, 8, 8]
-    assert caplog.messages == ["made: classes without an image: two has no dog"]
+    assert caplog.messages == ["made: domain two has no image of dog"]
 
 
 def test_images_of_a_class_that_is_not_named_are_an_error(made: Path) -> None:
-    with pytest.raises(ConfigError, match=r"made/two' has images of ant, which .* not name \(bee, cat\)"):
+    with pytest.raises(ConfigError, match=r"made/two' has images of ant, which .* not list \(bee, cat\)"):
         _ = load(made, 0, image_size=4, classes="bee,cat")["two"]
 
 
 @pytest.mark.parametrize("classes", ["a,,b", "a,b,a", ","])
-def test_classes_that_are_no_names_are_an_error(made: Path, classes: str) -> None:
+def test_classes_that_are_not_names_are_an_error(made: Path, classes: str) -> None:
     with pytest.raises(ConfigError, match=f"option 'classes' is '{classes}': give names separated by commas"):
         load(made, 0, classes=classes)
 
@@ -253,12 +253,14 @@ def test_own_images_are_read_like_those_of_a_known_data_set(made: Path) -> None:
         assert torch.equal(own(made, classes="ant,bee,cat")[name].test.y, split.test.y)
 
 
-def test_own_images_need_a_folder_and_the_domain_that_is_asked_for(made: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'images' needs the folder .*--data-dir .* at a site by data-dir"):
+def test_own_images_need_a_folder_and_the_domain_that_is_accessed(made: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"'images' needs the folder .*--data-dir .* at a site, as data-dir"
+    ):
         folders.load_own(None, 0, "one,two")
-    with pytest.raises(ConfigError, match=r"'.*made/three' is missing \(there is one, two\): put the"):
+    with pytest.raises(ConfigError, match=r"'.*made/three' is missing \(found: one, two\): put the"):
         _ = own(made, "one,two,three")["three"]
-    with pytest.raises(ConfigError, match=r"elsewhere/one' is missing \(there is nothing\)"):
+    with pytest.raises(ConfigError, match=r"elsewhere/one' is missing \(found: nothing\)"):
         _ = folders.load_own(made / "elsewhere", 0, "one")["one"]
 
 

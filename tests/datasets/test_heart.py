@@ -69,7 +69,7 @@ def test_features_are_those_computed_by_hand(folder):
     assert split.train.x[:, 3].tolist() == [0, 0], "a constant feature is only centred"
 
 
-def test_without_a_folder_it_is_told_what_to_get():
+def test_without_a_folder_the_error_says_what_to_get():
     with pytest.raises(ConfigError, match=r"UCI Machine Learning Repository.*DIR/heart_disease/"):
         load(None, 0)
 

@@ -83,7 +83,7 @@ def test_a_damaged_unpacked_file_is_an_error_that_names_the_folder(archives, tmp
         load_mnist(tmp_path, 0)
 
 
-def test_without_a_folder_it_is_downloaded_or_told_why_not(archives, tmp_path, monkeypatch):
+def test_without_a_folder_it_is_downloaded_or_the_error_says_why_not(archives, tmp_path, monkeypatch):
     monkeypatch.setattr("fda_flower.datasets.mnist.CACHE", tmp_path / "cache")
     with pytest.raises(ConfigError, match=r"MNIST cannot be read.*--data-dir"):
         load_mnist(None, 0)

@@ -25,7 +25,7 @@ def _no_cache() -> Iterator[None]:
 
 
 def numbered(*per_class: int) -> Samples:
-    """So many samples of each class; each holds its number, by which it can be told."""
+    """So many samples of each class; each holds its number, by which it is recognised."""
     y = torch.repeat_interleave(torch.arange(len(per_class)), torch.tensor(per_class))
     return Samples(torch.arange(len(y), dtype=torch.float32)[:, None], y)
 
@@ -41,7 +41,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 def dealt(
     partition: Partition, samples: Samples, sources: int, seed: int = 0, target: bool = False
 ) -> list[list[int]]:
-    """The numbers of the samples that each client has, the target's last."""
+    """The numbers of the samples of each client, the target's last."""
     if not target:
         return [numbers(part) for part in partition.deal(samples, sources, seeded(seed))]
     parts, mine = partition.deal_with_target(samples, sources, seeded(seed))
@@ -58,7 +58,7 @@ def unevenness(parts: list[Samples], classes: int) -> float:
     return sum(shares) / len(shares)
 
 
-# What all partitions keep to
+# What holds for all partitions
 
 
 @every_partition
@@ -145,7 +145,7 @@ def test_a_huge_alpha_deals_every_class_evenly() -> None:
     alpha=st.sampled_from([0.01, 0.3, 1.0, 50.0]),
     seed=st.integers(0, 2**16),
 )
-def test_dirichlet_deals_all_samples_once_and_leaves_nobody_without(
+def test_dirichlet_deals_all_samples_once_and_leaves_no_client_without(
     per_class: list[int], parts: int, alpha: float, seed: int
 ) -> None:
     try:
@@ -191,7 +191,7 @@ def test_one_class_each_is_all_of_it() -> None:
     assert [sorted(numbers(part)) for part in parts] == [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9, 10, 11]]
 
 
-def test_a_class_that_nobody_holds_is_left_out() -> None:
+def test_a_class_that_no_client_holds_is_left_out() -> None:
     (part,) = Labels(1).deal(numbered(3, 4), 1, seeded())
     assert sorted(numbers(part)) == [0, 1, 2]
 
@@ -214,7 +214,7 @@ def test_more_classes_than_there_are_is_refused() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
-def test_an_alpha_that_is_no_number_above_0_is_refused(alpha: float) -> None:
+def test_an_alpha_that_is_not_a_number_above_0_is_refused(alpha: float) -> None:
     message = f"option 'alpha' of partition 'dirichlet' is {alpha}, it must be a number above 0"
     with pytest.raises(ConfigError, match=message):
         Dirichlet(alpha)
@@ -229,7 +229,7 @@ def test_a_k_below_1_is_refused() -> None:
     ("partition", "options", "message"),
     [
         ("striped", (), "unknown partition 'striped': choose one of dirichlet, even, labels"),
-        ("even", (("k", 3),), "unknown option 'k' of partition 'even': choose one of none"),
+        ("even", (("k", 3),), "unknown option 'k' of partition 'even': it has no options, leave it out"),
         ("dirichlet", (("k", 3),), "unknown option 'k' of partition 'dirichlet': choose one of alpha"),
         ("dirichlet", (("alpha", "big"),), "option 'alpha' of partition 'dirichlet' is 'big'"),
         ("dirichlet", (("alpha", 0),), "it must be a number above 0"),

@@ -64,14 +64,14 @@ def test_the_source_departs_with_the_shift():
     assert errors == sorted(set(errors))
 
 
-def test_the_shift_changes_nothing_of_the_target():
+def test_the_shift_does_not_change_the_target():
     first, second = (load(None, 0, shift, 100)["target"] for shift in (0.0, 1.0))
     for part in ("train", "test"):
         assert torch.equal(getattr(first, part).x, getattr(second, part).x)
         assert torch.equal(getattr(first, part).y, getattr(second, part).y)
 
 
-def test_the_seed_decides_all():
+def test_the_seed_determines_everything():
     first, again, other = (load(None, seed, samples=20)["target"].train for seed in (3, 3, 4))
     assert torch.equal(first.x, again.x)
     assert torch.equal(first.y, again.y)
@@ -87,6 +87,6 @@ def test_the_seed_decides_all():
         ({"samples": 9}, "'samples' of data set 'rbf' is 9"),
     ],
 )
-def test_an_option_out_of_its_range_is_refused(options, words):
+def test_an_option_out_of_range_is_refused(options, words):
     with pytest.raises(ConfigError, match=words):
         load(None, 0, **options)

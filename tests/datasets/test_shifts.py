@@ -82,7 +82,7 @@ def noisy(std: float) -> Samples:
     return Noise(std).shifted(constant_images(torch.zeros(2000, dtype=torch.int64), torch.full((2000,), 0.5)))
 
 
-def test_noise_is_drawn_afresh_at_every_access() -> None:
+def test_noise_is_drawn_anew_at_every_access() -> None:
     first, second = passes(noisy(0.4), seed=0, count=2)
     assert not torch.equal(first, second)
     assert abs(float(torch.corrcoef(torch.stack([first.flatten(), second.flatten()]))[0, 1])) < 0.03
@@ -222,7 +222,7 @@ def test_color_takes_the_mean_of_the_channels_of_a_coloured_image() -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_color_has_two_sources(count: int) -> None:
-    with pytest.raises(ConfigError, match=f"shift 'color' has 2 sources, {count} were asked for"):
+    with pytest.raises(ConfigError, match=f"shift 'color' has 2 sources, but {count} were asked for"):
         DataSpec("digits", "color", num_sources=count)
     assert DataSpec("digits", "color", num_sources=2).domain_names == ["+90%", "+80%", "-90%"]
 
@@ -235,7 +235,7 @@ def test_color_labels_do_not_depend_on_which_classes_a_part_happens_to_hold() ->
     assert float((domain.train.y != (digit < 5).long()).double().mean()) == pytest.approx(0.25, abs=0.02)
 
 
-# what no spec can ask for
+# invalid specs
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_color_labels_do_not_depend_on_which_classes_a_part_happens_to_hold() ->
         ({"shift": "color", "target": "target"}, ["target domain", "'target'", "+80%", "+90%", "-90%"]),
     ],
 )
-def test_a_spec_that_cannot_work_is_refused_with_a_helpful_message(
+def test_an_invalid_spec_is_refused_with_a_helpful_message(
     settings: dict[str, Any], words: list[str]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -266,19 +266,19 @@ def test_a_spec_that_cannot_work_is_refused_with_a_helpful_message(
 
 
 @pytest.mark.parametrize("std", ["nan", "inf"])
-def test_noise_refuses_a_deviation_that_is_no_number(std: str) -> None:
+def test_noise_refuses_a_deviation_that_is_not_a_number(std: str) -> None:
     with pytest.raises(ConfigError, match="'std'"):
         DataSpec("digits", "noise", (("std", std),))
 
 
 @pytest.mark.parametrize("angle", ["nan", "inf"])
-def test_rotate_refuses_an_angle_that_is_no_number(angle: str) -> None:
+def test_rotate_refuses_an_angle_that_is_not_a_number(angle: str) -> None:
     with pytest.raises(ConfigError, match="'angle'"):
         DataSpec("digits", "rotate", (("angle", angle),))
 
 
 def test_more_target_samples_than_there_are_is_refused() -> None:
-    with pytest.raises(ConfigError, match="target-samples is 1000, but there are 336"):
+    with pytest.raises(ConfigError, match="target-samples is 1000, but there are only 336"):
         load_federation(DataSpec("digits", "rotate", target_samples=1000))
 
 

@@ -26,7 +26,7 @@ def test_four_fifths_are_trained_on_and_both_parts_have_all_classes(tmp_path: Pa
     assert (split.train.x.dtype, split.train.y.dtype) == (torch.float32, torch.int64)
 
 
-def test_columns_are_in_the_order_of_the_alphabet_and_standardised_by_the_training_part(
+def test_columns_are_in_alphabetical_order_and_standardised_by_the_training_part(
     tmp_path: Path,
 ) -> None:
     split = load(write(tmp_path), 0, "a")["a"]
@@ -60,7 +60,7 @@ def test_a_site_needs_its_own_file_only_and_says_so(tmp_path: Path, caplog: pyte
     (tmp_path / "b.csv").unlink()
     alone = load(tmp_path, 0, "a,b")
     assert torch.equal(alone["a"].train.x, whole.train.x)
-    assert "table: of all domains only a is here" in caplog.text
+    assert "table: of all domains, only a is here" in caplog.text
     with pytest.raises(ConfigError, match=r"b\.csv' is missing: put the domain's table there"):
         _ = alone["b"]
 
@@ -92,20 +92,20 @@ def test_quotes_blank_lines_and_a_byte_order_mark_are_read(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("1,0", r"has 2 columns in line 3, not 3: mend it"),
+        ("1,0", r"has 2 columns in line 3, not 3: fix it"),
         (
             ",0,3",
-            r"has no value in line 3, column 'b': fill it in, or leave out the line, or the column",
+            r"has no value in line 3, column 'b': fill it in, or remove the line, or the column",
         ),
         ("1,0,NA", r"has no value in line 3, column 'a'"),
         ("1,0,nan", r"has no value in line 3, column 'a'"),
-        ("secret,0,3", r"has no number in line 3, column 'b': mend it"),
+        ("secret,0,3", r"has no number in line 3, column 'b': fix it"),
         ("1,0,inf", r"has no number in line 3, column 'a'"),
-        ("1,secret,3", r"line 3, column 'label', is no whole number from 0 to 999: name the classes by"),
-        ("1,-1,3", r"line 3, column 'label', is no whole number"),
-        ("1,0.5,3", r"line 3, column 'label', is no whole number"),
-        ("1,,3", r"line 3, column 'label', is no whole number"),
-        ("1,1000,3", r"line 3, column 'label', is no whole number"),
+        ("1,secret,3", r"line 3, column 'label', is not a whole number from 0 to 999: list them in"),
+        ("1,-1,3", r"line 3, column 'label', is not a whole number"),
+        ("1,0.5,3", r"line 3, column 'label', is not a whole number"),
+        ("1,,3", r"line 3, column 'label', is not a whole number"),
+        ("1,1000,3", r"line 3, column 'label', is not a whole number"),
     ],
 )
 def test_a_damaged_file_is_named_with_line_and_column_but_no_value(
@@ -126,7 +126,7 @@ def test_a_damaged_file_is_named_with_line_and_column_but_no_value(
         ("label;b;a", "has the columns label;b;a"),
     ],
 )
-def test_a_header_that_cannot_work_is_told(tmp_path: Path, header: str, says: str) -> None:
+def test_an_invalid_header_is_an_error_that_says_why(tmp_path: Path, header: str, says: str) -> None:
     write(tmp_path, header=header)
     with pytest.raises(ConfigError, match=says):
         _ = load(tmp_path, 0, "a")["a"]
@@ -141,14 +141,14 @@ def test_an_empty_file_and_one_with_too_few_rows_are_errors(tmp_path: Path) -> N
         _ = load(tmp_path, 0, "a")["a"]
 
 
-def test_what_is_no_text_cannot_be_read(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(ConfigError, match=r"a\.csv' cannot be read"):
         _ = load(tmp_path, 0, "a")["a"]
 
 
-def test_a_label_that_is_no_class_is_told_with_the_classes(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="line 3, column 'label', is none of the classes 0, 2: mend it"):
+def test_a_label_that_is_not_a_class_is_an_error_that_lists_the_classes(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="line 3, column 'label', is none of the classes 0, 2: fix it"):
         _ = load(write(tmp_path), 0, "a", classes="0,2")["a"]
 
 
@@ -159,6 +159,6 @@ def test_other_columns_on_one_machine_are_an_error_with_both_files(tmp_path: Pat
         _ = load(tmp_path, 0, "a,b")["a"]
 
 
-def test_without_a_folder_it_is_told_how_to_name_one() -> None:
-    with pytest.raises(ConfigError, match=r"'table' needs .*--data-dir .*or at a site by data-dir"):
+def test_without_a_folder_the_error_says_how_to_give_one() -> None:
+    with pytest.raises(ConfigError, match=r"'table' needs .*--data-dir .*or, at a site, as data-dir"):
         load(None, 0, "a")

@@ -22,7 +22,7 @@ UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 def command_of_unit(path):
     text = re.sub(r"^#.*\n", "", path.read_text(encoding="utf-8"), flags=re.M).replace("\\\n", " ")
     parser = configparser.RawConfigParser(strict=False)
-    parser.optionxform = str
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
     parser.read_string(text)
     return parser["Service"]["ExecStart"], dict(parser["Service"])
 

@@ -42,9 +42,9 @@ from flwr.clientapp import ClientApp
 
 from fda_flower import server_app
 from fda_flower.client_app import app as real
-from fda_flower.strategies import roster
+from fda_flower.strategies import nodes
 
-roster.ASK_AGAIN_SECONDS = 1
+nodes.ASK_AGAIN_SECONDS = 1
 
 
 class Faulty(ClientApp):

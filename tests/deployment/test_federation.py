@@ -42,7 +42,7 @@ def started(monkeypatch):
 
     monkeypatch.setattr(federation, "Service", FakeService)
     monkeypatch.setattr(federation, "end", lambda services, kill=False: ended.extend(services))
-    monkeypatch.setattr(federation.subprocess, "run", run)
+    monkeypatch.setattr(federation.subprocess, "run", run)  # type: ignore[attr-defined]
     return commands, ended
 
 
@@ -112,7 +112,7 @@ def test_a_node_that_is_not_there_is_an_error_that_names_those_that_are(started,
 def test_a_flwr_command_that_fails_is_an_error_with_what_it_said(started, tmp_path, monkeypatch):
     with Federation(tmp_path, {}, secure=False) as running:
         failed = subprocess.CompletedProcess([], 1, "out", "err")
-        monkeypatch.setattr(federation.subprocess, "run", lambda *args, **kwargs: failed)
+        monkeypatch.setattr(federation.subprocess, "run", lambda *args, **kwargs: failed)  # type: ignore[attr-defined]
         with pytest.raises(RunError, match="'flwr ls' failed with exit code 1: outerr"):
             running.flwr("ls")
 
@@ -266,5 +266,5 @@ def test_a_node_whose_key_is_not_registered_is_turned_away(tmp_path):
 
 def test_its_programs_are_those_of_this_interpreter(started, tmp_path):
     with Federation(tmp_path, {}, secure=False) as running:
-        assert running._services["superlink"].command[0].startswith(os.path.dirname(sys.executable))
+        assert running._services["superlink"].command[0].startswith(os.path.dirname(sys.executable))  # type: ignore[attr-defined]
         assert running.environment["PATH"].split(os.pathsep)[0] == os.path.dirname(sys.executable)

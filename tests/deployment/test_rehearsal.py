@@ -160,7 +160,8 @@ def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(s
     assert "Round 1 of 1 is done" in said
     assert "β of source-2" in said
     local = run(sources=2, rounds=1, seed=3, device="cpu")
-    model, rounds, _ = RunFolder(tmp_path / "out").load_checkpoint()
+    checkpoint = RunFolder(tmp_path / "out").load_checkpoint()
+    model, rounds = checkpoint.model, checkpoint.round
     assert rounds == 1
     for name, array in local.model.items():
         assert model[name].tobytes() == array.tobytes()

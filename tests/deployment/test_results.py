@@ -136,7 +136,7 @@ class Grid:
 
 def test_a_run_sends_its_records_and_then_its_files(folder):
     grid, seen = Grid(), []
-    with sending(grid, folder) as on_round:
+    with sending(grid, folder) as on_round:  # type: ignore[arg-type]
         on_round(RECORD)
         assert received(grid.log[0].splitlines(), seen.append).files is None
     assert seen == [RECORD]
@@ -147,7 +147,7 @@ def test_a_run_that_fails_sends_why_and_what_there_is(folder):
     grid = Grid()
 
     def run():
-        with sending(grid, folder) as on_round:
+        with sending(grid, folder) as on_round:  # type: ignore[arg-type]
             on_round(RECORD)
             raise RunError("no target\nsince Monday")
 
@@ -160,12 +160,12 @@ def test_a_run_that_fails_sends_why_and_what_there_is(folder):
 
 def test_a_run_that_was_refused_sends_no_files_of_another(folder):
     grid = Grid()
-    with pytest.raises(ConfigError), sending(grid, folder):
+    with pytest.raises(ConfigError), sending(grid, folder):  # type: ignore[arg-type]
         raise ConfigError("the folder is of another run")
     assert len(grid.log) == 1
     assert received("".join(grid.log).splitlines()).error == "the folder is of another run"
 
 
 def test_a_simulation_is_refused(folder):
-    with pytest.raises(RunError, match="choose the engine ray"), sending(LocalGrid(None, 0), folder):
+    with pytest.raises(RunError, match="choose the engine ray"), sending(LocalGrid(None, 0), folder):  # type: ignore[arg-type]
         raise AssertionError

@@ -63,8 +63,8 @@ class SuperLink:
         config = RunConfig.from_flower(self.submitted[int(run_id) - 1])
         grid = LocalGrid(make_client_app(config), 3)
         chunks = []
-        grid._runtime_client = grid
-        grid.PushLogs = lambda request: chunks.extend(["INFO : a line\n", *request.logs])
+        grid._runtime_client = grid  # type: ignore[attr-defined]
+        grid.PushLogs = lambda request: chunks.extend(["INFO : a line\n", *request.logs])  # type: ignore[attr-defined]
         context = Context(1, 1, {}, RecordDict(), self.submitted[int(run_id) - 1])
         before = os.getcwd()
         os.chdir(self.folder)
@@ -84,7 +84,7 @@ def superlink(tmp_path, monkeypatch):
     (tmp_path / "server").mkdir()
     superlink = SuperLink(tmp_path / "server")
     monkeypatch.setattr(submission, "Connection", lambda name, environment: superlink)
-    monkeypatch.setattr(submission.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(submission.time, "sleep", lambda seconds: None)  # type: ignore[attr-defined]
     return superlink
 
 
@@ -184,7 +184,7 @@ def test_a_folder_that_the_server_has_already_is_an_error_and_none_of_its_files_
     assert not (tmp_path / "again" / "first" / "checkpoint").exists()
 
 
-# Going on
+# Continuing
 
 
 def test_a_resumed_run_is_that_of_an_uninterrupted_one(superlink, output, local):
@@ -271,7 +271,7 @@ def test_a_superlink_that_stays_away_is_an_error_that_names_it(superlink, output
 
 
 def test_a_full_disk_is_an_error_that_names_the_file(superlink, output, monkeypatch):
-    write = submission.write_atomically
+    write = submission.write_atomically  # type: ignore[attr-defined]
 
     def full(path, data):
         if path.name == "checkpoint":

@@ -58,10 +58,10 @@ def run_of(cell):
     return json.loads((cell / "config.json").read_text(encoding="utf-8"))["run"]
 
 
-# What a comparison comes to
+# The result of a comparison
 
 
-def test_a_comparison_has_a_row_a_method_with_a_value_a_seed(done):
+def test_a_comparison_has_a_row_for_each_method_with_a_value_for_each_seed(done):
     assert done.failures == {}
     assert [row.label for row in done.rows] == ["FedAvg", "FedGP"]
     for method, row in zip(METHODS, done.rows, strict=True):
@@ -71,7 +71,7 @@ def test_a_comparison_has_a_row_a_method_with_a_value_a_seed(done):
         assert row.rounds == 2
 
 
-def test_its_folder_holds_a_folder_for_each_cell_the_tables_and_the_picture(done):
+def test_its_folder_holds_a_folder_for_each_cell_the_tables_and_the_figure(done):
     assert sorted(path.name for path in done.path.iterdir()) == [
         "comparison.png",
         *CELLS,
@@ -99,7 +99,7 @@ def test_the_markdown_table_shows_mean_and_deviation_over_seeds(done):
         assert line.endswith("| 2 | 2 |")
 
 
-def test_the_csv_table_holds_the_same_numbers_apart(done):
+def test_the_csv_table_holds_the_same_numbers_in_columns_of_their_own(done):
     with (done.path / "table.csv").open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file))
     for row, line in zip(done.rows, table, strict=True):
@@ -110,7 +110,7 @@ def test_the_csv_table_holds_the_same_numbers_apart(done):
         assert (line["seeds"], line["rounds"]) == ("2", "2")
 
 
-def test_progress_is_told_in_rounds_up_to_all_of_them(done, progress):
+def test_progress_is_reported_in_rounds_up_to_all_of_them(done, progress):
     assert {total for _, total in progress} == {8}
     counts = [count for count, _ in progress]
     assert counts == sorted(counts)
@@ -135,7 +135,7 @@ def test_seeds_differ_and_methods_share_them(done):
     assert rounds_of(done.path / "fedgp-seed0") != rounds_of(done.path / "fedgp-seed1")
 
 
-# Going on with one
+# Resuming
 
 
 def test_resume_leaves_done_cells_and_a_broken_cell_does_not_stop_the_others(done, config, copy, files_of):
@@ -260,7 +260,7 @@ def test_if_every_cell_fails_there_is_no_table(config, tmp_path, in_process, mon
     ],
     ids=str,
 )
-def test_what_cannot_work_is_refused_before_any_cell_runs(
+def test_an_invalid_setting_is_refused_before_any_cell_runs(
     small, settings, methods, seeds, jobs, message, tmp_path, no_cell_runs
 ):
     with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""Experiments' files: what they say, and every mistake in them by file, key and valid keys."""
+"""Files of experiments: their content, and errors that name the file, the key and the valid keys."""
 
 from pathlib import Path
 
@@ -90,7 +90,7 @@ def refused(read, tmp_path):
     return refuse
 
 
-# What a file says
+# The content of a file
 
 
 def test_a_whole_file(read):
@@ -180,7 +180,7 @@ LAYERS = [
 
 
 @pytest.mark.parametrize("last", range(1, len(LAYERS) + 1))
-def test_what_is_more_particular_wins(read, last):
+def test_the_more_specific_setting_wins(read, last):
     """The run's rounds are those of the last layer that names them."""
     experiment = read(HEAD, *(f"{head}\n{line if i < last else ''}" for i, (head, line) in enumerate(LAYERS)))
     assert experiment.config(("g", "r", "c"), 0, {}).rounds == last
@@ -281,7 +281,7 @@ def test_an_unknown_key_is_named_with_where_it_is_and_the_valid_ones(refused, pa
         ("average = 1", "'average' must be true or false, it is 1"),
         ("run = 'fast'", "'run' must be a table, it is 'fast'"),
         ("rows = 'many'", "'rows' must be a list, it is 'many'"),
-        ("rows = ['many']", "[[rows]] number 1 needs a label, which is text"),
+        ("rows = ['many']", "[[rows]] number 1 needs a label: give it as text"),
         ("groups = { few = 1 }", "'groups' must be a list"),
         ("seeds = []", "'seeds' is []: give different whole numbers, such as [0, 1, 2]"),
         ("seeds = [0, 0]", "'seeds' is [0, 0]: give different whole numbers"),
@@ -317,12 +317,12 @@ def test_title_rows_and_columns_are_needed(refused, missing):
 @pytest.mark.parametrize(
     ("kind", "entry", "message"),
     [
-        ("rows", "method = 'fedda'", "[[rows]] number 2 needs a label, which is text"),
-        ("rows", "label = 2", "[[rows]] number 2 needs a label, which is text"),
-        ("rows", "label = ''", "[[rows]] number 2 needs a label, which is text"),
-        ("rows", "label = 'FedAvg'", "[[rows]] has the label 'FedAvg' twice, or one like it"),
-        ("columns", "label = '0.2'", "[[columns]] has the label '0.2' twice, or one like it"),
-        ("groups", "label = 'few'", "[[groups]] has the label 'few' twice, or one like it"),
+        ("rows", "method = 'fedda'", "[[rows]] number 2 needs a label: give it as text"),
+        ("rows", "label = 2", "[[rows]] number 2 needs a label: give it as text"),
+        ("rows", "label = ''", "[[rows]] number 2 needs a label: give it as text"),
+        ("rows", "label = 'FedAvg'", "[[rows]] has the label 'FedAvg' twice, or one like it: rename it"),
+        ("columns", "label = '0.2'", "[[columns]] has the label '0.2' twice, or one like it: rename it"),
+        ("groups", "label = 'few'", "[[groups]] has the label 'few' twice, or one like it: rename it"),
         ("columns", "label = 'x'\nvalue = 'far'", "'value' of [[columns]] number 2 is 'far': give a number"),
         ("groups", "label = 'x'\nvalue = true", "'value' of [[groups]] number 2 is True: give a number"),
         ("rows", "label = 'x'\nat = 3", "'at' of [[rows]] number 2 is 3, it must be a table"),
@@ -335,7 +335,7 @@ def test_entries_need_labels_of_their_own_and_numbers(refused, kind, entry, mess
 
 def test_labels_that_make_the_same_files_are_refused(refused):
     message = refused(HEAD, RUN, COLUMN, "[[rows]]\nlabel = 'a b'", "[[rows]]\nlabel = 'a/b'")
-    assert "[[rows]] has the label 'a b' twice, or one like it" in message
+    assert "[[rows]] has the label 'a b' twice, or one like it: rename it" in message
     columns = "[[columns]]\nlabel = 'c'\n[[columns]]\nlabel = 'b-c'"
     message = refused(HEAD, RUN, columns, "[[rows]]\nlabel = 'a'", "[[rows]]\nlabel = 'a-b'")
     assert "cells 'a / b-c' and 'a-b / c' would have files of the same name, 'a-b-c'" in message
@@ -404,13 +404,13 @@ def test_options_are_tables(refused, parts, where):
         ([RUN, COLUMN, ROW, "only-sources = 5"], ["cell 'FedAvg, 0.2'", "only-sources is 5"]),
     ],
 )
-def test_a_cell_whose_run_cannot_work_is_named(refused, parts, words):
+def test_a_cell_whose_configuration_is_invalid_is_named(refused, parts, words):
     message = refused(HEAD, *parts)
     for word in ("experiment 'made'", *words):
         assert word in message
 
 
-def test_overrides_that_cannot_work_name_the_cell_too(read):
+def test_invalid_overrides_name_the_cell_too(read):
     with pytest.raises(ConfigError, match=r"cell 'FedAvg, 0\.2': rounds is 0, it must be at least 1"):
         read(HEAD, RUN, COLUMN, ROW).config(("", "FedAvg", "0.2"), 0, {"rounds": 0})
 
@@ -420,7 +420,7 @@ def test_broken_toml_is_refused(refused, text):
     assert "cannot be read" in refused(text)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path):
+def test_bytes_that_are_not_text_are_refused(tmp_path):
     (tmp_path / "made.toml").write_bytes(b'title = "\xff"')
     with pytest.raises(ConfigError, match=r"made\.toml' cannot be read"):
         read_experiment(tmp_path / "made.toml")

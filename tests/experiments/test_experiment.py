@@ -1,4 +1,4 @@
-"""Experiments are run cell by cell, go on where they were, and what they measured is loaded and reported."""
+"""Experiments are run cell by cell and continued, and their results are loaded and reported."""
 
 import csv
 import importlib
@@ -55,7 +55,7 @@ NAMES = [
     for column in ("little", "much")
 ]
 ONE: dict[str, Any] = {"only": ["FedAvg", "little"], "seeds": [0]}
-"""Of all cells the first."""
+"""The first of all cells."""
 FIRST = NAMES[0]
 PNG = b"\x89PNG\r\n\x1a\n"
 NO_ROOM = OSError(28, "No space left on device")
@@ -104,7 +104,7 @@ def experiment(define):
 
 @pytest.fixture
 def crash(module, monkeypatch):
-    """Stop each run after so many rounds, until it is called without."""
+    """Stop each run after so many rounds, until called without a number."""
     run_config = module.run_config
 
     def after(rounds=None):
@@ -228,7 +228,7 @@ def test_progress_counts_cells_and_rounds(experiment, tmp_path):
     )
 
 
-# Going on
+# Continuing
 
 
 def test_a_done_cell_is_not_run_again(experiment, tmp_path, trained, files_of):
@@ -243,7 +243,7 @@ def test_a_done_cell_is_not_run_again(experiment, tmp_path, trained, files_of):
     assert {name: after[name] for name in before} == before
 
 
-def test_an_interrupted_cell_goes_on_to_the_same_bits(experiment, tmp_path, trained, crash):
+def test_an_interrupted_cell_continues_to_the_same_bits(experiment, tmp_path, trained, crash):
     run_experiment(experiment, tmp_path / "whole", **ONE)
     assert len(trained) == 16
     crash(3)
@@ -258,7 +258,7 @@ def test_an_interrupted_cell_goes_on_to_the_same_bits(experiment, tmp_path, trai
     assert checkpoint(tmp_path / "out") == checkpoint(tmp_path / "whole")
 
 
-def test_more_rounds_go_on_from_those_that_were_run(experiment, tmp_path, trained):
+def test_more_rounds_continue_from_those_that_were_run(experiment, tmp_path, trained):
     run_experiment(experiment, tmp_path / "whole", **ONE)
     run_experiment(experiment, tmp_path / "out", rounds=3, **ONE)
     trained.clear()
@@ -269,7 +269,7 @@ def test_more_rounds_go_on_from_those_that_were_run(experiment, tmp_path, traine
     assert not any("rounds instead of" in cut for cut in load_results(tmp_path / "out").cuts)
 
 
-def test_a_cell_that_fails_is_told_while_others_run_and_is_run_on_the_next_call(
+def test_a_cell_that_fails_is_reported_while_others_run_and_is_run_on_the_next_call(
     experiment, tmp_path, module, monkeypatch
 ):
     run_config = module.run_config
@@ -324,7 +324,7 @@ def test_a_whole_experiment_has_no_cuts(experiment, tmp_path):
     ],
     ids=str,
 )
-def test_what_was_left_out_is_told(experiment, tmp_path, how, ran, cuts):
+def test_what_was_left_out_is_reported(experiment, tmp_path, how, ran, cuts):
     assert run_experiment(experiment, tmp_path / "out", **how) == {}
     if ran is not None:
         assert cells(tmp_path / "out") == sorted(ran)
@@ -361,7 +361,7 @@ def test_results_know_what_the_experiment_says(experiment, tmp_path):
 # What is refused
 
 
-def test_labels_seeds_and_settings_that_cannot_work_are_refused_before_a_folder_is_made(experiment, tmp_path):
+def test_invalid_labels_seeds_and_settings_are_refused_before_a_folder_is_made(experiment, tmp_path):
     valid = "choose one of FedAvg, Target Only, little, much"
     for how, message in (
         ({"only": ["nobody"]}, f"unknown row, column or group 'nobody': {valid}"),
@@ -401,7 +401,7 @@ def test_a_cell_of_another_configuration_is_refused_and_the_folder_stays_as_it_i
     with pytest.raises(ConfigError) as caught:
         run_experiment(define(TEXT.replace("std = 0.1", "std = 0.15")), tmp_path / "out", rounds=1)
     message = str(caught.value)
-    assert f"{FIRST}.json' is of another configuration" in message
+    assert f"{FIRST}.json' is from another configuration" in message
     assert "(shift_options: {'std': 0.1} there, {'std': 0.15} asked for): choose another --output" in message
     assert trained == []
     assert files_of(tmp_path / "out") == before
@@ -455,9 +455,9 @@ def test_a_damaged_mark_is_named(experiment, tmp_path, text):
         assert str(path) in str(caught.value)
 
 
-def test_results_of_what_is_no_experiment_are_refused(tmp_path):
+def test_results_in_a_folder_of_no_experiment_are_refused(tmp_path):
     for folder in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(ConfigError, match="holds no results of an experiment: name the --output of"):
+        with pytest.raises(ConfigError, match="holds no results of an experiment: give the --output of"):
             load_results(folder)
 
 
@@ -495,7 +495,7 @@ def test_a_result_that_cannot_be_written_fails_its_cell_and_can_be_written_later
     assert len(load_results(tmp_path / "out").cells) == 2
 
 
-def test_a_round_that_cannot_be_written_fails_its_cell_which_goes_on_to_the_same_bits(
+def test_a_round_that_cannot_be_written_fails_its_cell_which_continues_to_the_same_bits(
     experiment, tmp_path, monkeypatch
 ):
     run_experiment(experiment, tmp_path / "whole", **ONE)
@@ -538,7 +538,7 @@ def test_a_summary_that_cannot_be_written_fails_its_cell(experiment, tmp_path, m
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_tensorboards_files_are_written_where_they_are_asked_for(experiment, tmp_path, asked):
+def test_tensorboard_events_are_written_on_request(experiment, tmp_path, asked):
     pytest.importorskip("tensorboard")
     assert run_experiment(experiment, tmp_path / "out", rounds=1, tensorboard=asked, **ONE) == {}
     files = list((tmp_path / "out" / "runs" / FIRST).glob("*tfevents*"))
@@ -562,7 +562,7 @@ def links(text):
     return [unquote(link) for link in re.findall(r"!\[[^\]]*\]\(([^) ]*)\)", text)]
 
 
-def test_a_report_is_tables_and_pictures_of_each_experiment(results, tmp_path):
+def test_a_report_is_tables_and_figures_of_each_experiment(results, tmp_path):
     output = tmp_path / "reports" / "all.md"
     paths = write_report(results, output)
     stems = [f"{name}-{figure}" for name in ("noise", "a second") for figure in ("columns", "rounds")]
@@ -610,7 +610,7 @@ def test_a_report_can_be_written_again_in_place(results, tmp_path):
     assert (tmp_path / "report.md").read_bytes() == before
 
 
-def test_before_anything_is_measured_a_report_has_no_pictures(experiment, tmp_path, module, monkeypatch):
+def test_before_anything_is_measured_a_report_has_no_figures(experiment, tmp_path, module, monkeypatch):
     def fail(config, **where):
         raise RunError("the reason")
 

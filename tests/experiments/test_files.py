@@ -1,4 +1,4 @@
-"""The experiments' files: they read, their cells run, and the paper's values are as printed."""
+"""The files of experiments: they can be read, their cells run, and the paper's values are as printed."""
 
 import math
 import random

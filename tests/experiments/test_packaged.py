@@ -18,7 +18,7 @@ TABLES = "fda_flower/experiments/tables/"
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """A working directory that is no checkout."""
+    """A working directory that is not a checkout."""
     monkeypatch.chdir(tmp_path)
 
 

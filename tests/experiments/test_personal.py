@@ -55,7 +55,7 @@ def test_they_run_on_any_data_and_a_resumed_run_has_the_same_bits(method, kind, 
     assert not any(record["dropped"] or record["held"] for record in whole.history)
 
 
-def test_feddafs_records_tell_how_the_models_were_blended():
+def test_feddafs_records_say_how_the_models_were_blended():
     first, *others = run(**SMALL, model="mlp", method="feddaf", rounds=3).history
     assert first["target"]["alpha"] is None
     for record in others:

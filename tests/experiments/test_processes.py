@@ -2,9 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fda_flower.errors import ConfigError
@@ -64,7 +67,7 @@ def test_without_tasks_there_is_nothing_to_do():
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_at_most_so_many_run_at_a_time(tmp_path, jobs):
+def test_at_most_jobs_tasks_run_at_a_time(tmp_path, jobs):
     tasks = {f"{i}": str(tmp_path / f"{i}") for i in range(4)}
     seen = []
     assert run_all(span, tasks, jobs, lambda state: seen.append(len(state.running))) == {}
@@ -73,7 +76,7 @@ def test_at_most_so_many_run_at_a_time(tmp_path, jobs):
     assert max(seen) <= jobs
 
 
-def test_each_failure_is_told_by_its_reason_and_stops_no_other(tmp_path):
+def test_each_failure_is_reported_with_its_reason_and_stops_no_other(tmp_path):
     """One after the other, so that each that fails has others after it."""
     tasks = {name: name for name in ("mistake", "fault", "killed", "exits", "long")}
     tasks["good"] = "nothing"
@@ -83,12 +86,12 @@ def test_each_failure_is_told_by_its_reason_and_stops_no_other(tmp_path):
         "mistake": "the reason, and the remedy",
         "fault": "ZeroDivisionError('a fault')",
         "killed": "its process ended with exit code -9 "
-        "(killed, perhaps since memory ran out: use fewer --jobs)",
+        "(killed, perhaps because memory ran out: use fewer --jobs)",
         "exits": "its process ended with exit code 3",
     }
 
 
-def test_a_process_that_is_killed_does_not_stop_those_beside_it(tmp_path):
+def test_a_process_that_is_killed_does_not_stop_the_others(tmp_path):
     tasks = {"killed": "killed", "good": "nothing", "another": "nothing"}
     done = []
     failures = run_all(do, tasks, jobs=3, on_poll=lambda state: done.append(state.done))
@@ -139,3 +142,37 @@ def test_tasks_that_wait_are_not_begun_after_an_interruption(tmp_path):
         run_all(do, {"first": f"sleep {first}", "second": f"sleep {second}"}, 1, interrupt)
     time.sleep(0.3)
     assert not second.exists()
+
+
+PARENT = """
+import sys
+sys.path.insert(0, {tests!r})
+from test_processes import do
+from fda_flower.experiments.processes import run_all
+
+if __name__ == "__main__":
+    run_all(do, {{"a": "sleep " + sys.argv[1]}}, 1)
+"""
+
+
+def test_a_task_does_not_outlive_a_parent_that_is_killed(tmp_path):
+    script, told = tmp_path / "parent.py", tmp_path / "pid"
+    script.write_text(PARENT.format(tests=str(Path(__file__).parent)), encoding="utf-8")
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    parent = subprocess.Popen([sys.executable, script, told], env={**os.environ, "PYTHONPATH": paths})
+    try:
+        task = psutil.Process(int(wait_for(lambda: told.exists() and told.read_text())))
+        assert task.is_running()
+        parent.kill()
+        parent.wait()
+        assert wait_for(lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE)
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def wait_for(found, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not (value := found()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return value

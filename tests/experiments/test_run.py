@@ -63,7 +63,7 @@ def copy(three_rounds, tmp_path):
     return shutil.copytree(three_rounds.path, tmp_path / "copy")
 
 
-# What a run comes to
+# The result of a run
 
 
 def test_a_result_holds_the_configuration_the_history_the_summary_the_model_and_the_path(small, six_rounds):
@@ -165,7 +165,7 @@ def test_beta_zero_is_target_only(small):
 # The files
 
 
-def test_config_json_tells_the_settings_the_strategy_and_the_versions(six_rounds):
+def test_config_json_holds_the_settings_the_strategy_and_the_versions(six_rounds):
     config = strict((six_rounds.path / "config.json").read_text(encoding="utf-8"))
     wanted = {"dataset": "digits", "shift": "rotate", "method": "fedgp-auto", "seed": 0, "target_samples": 16}
     assert wanted.items() <= config["run"].items()
@@ -190,7 +190,7 @@ def test_config_json_has_all_settings_with_what_their_defaults_were(small, tmp_p
     assert RunConfig(**settings).settings() == settings
 
 
-def test_rounds_jsonl_has_a_line_a_round_with_all_that_is_known_of_it(six_rounds):
+def test_rounds_jsonl_has_a_line_for_each_round_with_all_that_is_known_of_it(six_rounds):
     lines = lines_of(six_rounds.path)
     assert [line["round"] for line in lines] == [1, 2, 3, 4, 5, 6]
     for line in lines:
@@ -241,7 +241,7 @@ def test_summary_json_is_the_summary_with_what_was_run(six_rounds):
     assert summary == {**names, **six_rounds.summary}
 
 
-def test_accuracy_png_is_a_picture_and_no_part_of_a_file_is_left(six_rounds):
+def test_accuracy_png_is_an_image_and_no_part_of_a_file_is_left(six_rounds):
     assert (six_rounds.path / "accuracy.png").read_bytes().startswith(PNG)
     assert not list(six_rounds.path.glob(".*"))
 
@@ -270,7 +270,7 @@ def test_another_seed_gives_other_bits(small, six_rounds):
     assert not same_bits(other.model, six_rounds.model)
 
 
-# Going on with a run
+# Resuming
 
 
 def test_three_rounds_and_then_three_more_are_the_six_in_one_go(small, six_rounds, copy):
@@ -292,7 +292,7 @@ def test_a_resumed_result_is_that_of_an_uninterrupted_run(small, method, tmp_pat
     assert untimed(resumed.history) == untimed(whole.history)
 
 
-def test_a_run_that_crashed_after_a_round_goes_on_from_it(small, six_rounds, tmp_path):
+def test_a_run_that_crashed_after_a_round_continues_from_it(small, six_rounds, tmp_path):
     seen = []
 
     def crash(record):
@@ -460,13 +460,13 @@ def test_a_truncated_checkpoint_is_an_error_that_names_the_file(small, copy, siz
     assert (copy / "checkpoint").read_bytes() == whole[:size]
 
 
-def test_a_file_that_is_no_checkpoint_is_an_error_that_names_it(small, copy):
+def test_a_file_that_is_not_a_checkpoint_is_an_error_that_names_it(small, copy):
     (copy / "checkpoint").write_bytes(b"a text that somebody wrote here " * 40)
     with pytest.raises(RunError, match="checkpoint' is damaged"):
         run(**small, rounds=6, output=copy, resume=True)
 
 
-def test_arrays_without_a_header_are_no_checkpoint(small, copy):
+def test_arrays_without_a_header_are_not_a_checkpoint(small, copy):
     save_file({"1.weight": np.zeros((64, 64), np.float32)}, copy / "checkpoint")
     with pytest.raises(RunError, match="checkpoint' is damaged"):
         run(**small, rounds=6, output=copy, resume=True)
@@ -487,7 +487,7 @@ def test_rounds_whose_checkpoint_is_missing_are_not_overwritten(small, copy):
     assert (copy / "rounds.jsonl").read_bytes() == before
 
 
-# Settings that cannot work
+# Invalid settings
 
 
 @pytest.mark.parametrize(
@@ -506,7 +506,7 @@ def test_rounds_whose_checkpoint_is_missing_are_not_overwritten(small, copy):
         ({"shift": "nope"}, "unknown shift 'nope'"),
         ({"shift_options": {"size": 1}}, "unknown option 'size' of shift 'rotate'"),
         ({"target": "nobody"}, "unknown target domain 'nobody'"),
-        ({"target_samples": 100_000}, "target-samples is 100000, but there are 336"),
+        ({"target_samples": 100_000}, "target-samples is 100000, but there are only 336"),
         ({"sources": 0}, "sources is 0"),
         ({"batch_size": 0}, "batch size is 0"),
         ({"learning_rate": -1.0, "target_learning_rate": 0.1}, "learning rate is -1.0"),
@@ -516,7 +516,7 @@ def test_rounds_whose_checkpoint_is_missing_are_not_overwritten(small, copy):
     ],
     ids=str,
 )
-def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(small, settings, message, tmp_path):
+def test_an_invalid_setting_is_refused_before_anything_is_written(small, settings, message, tmp_path):
     with pytest.raises(ConfigError) as caught:
         run(**{**small, "rounds": 1, **settings}, output=tmp_path / "run")
     assert message in str(caught.value)
@@ -533,7 +533,7 @@ def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(small,
     ],
     ids=["a damaged line", "a line that is no text", "the last line missing", "all lines missing"],
 )
-def test_records_before_the_checkpoint_are_not_lost_in_silence(small, copy, damage):
+def test_records_before_the_checkpoint_are_not_lost_silently(small, copy, damage):
     path = copy / "rounds.jsonl"
     path.write_bytes(b"".join(damage(path.read_bytes().splitlines(keepends=True))))
     before = path.read_bytes()

@@ -29,7 +29,7 @@ from fda_flower.clients import LocalTraining, SourceClient, TargetClient, serve
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.flower_internals import TaskIdentity
+from fda_flower.flower_internals import TaskIdentity  # type: ignore[attr-defined]
 from fda_flower.legacy import LegacyStrategy
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
@@ -113,7 +113,7 @@ def run_legacy(strategy, clients=None, rounds=3, **options):
 
 def run_messages(strategy, rounds=3, method="fedgp"):
     app = serve(
-        lambda context: client_of(DOMAINS[context.node_config["partition-id"]], method, context.state)
+        lambda context: client_of(DOMAINS[context.node_config["partition-id"]], method, context.state)  # type: ignore[index]
     )
     result = strategy.start(LocalGrid(app, len(DOMAINS)), ArrayRecord(network().state_dict()), rounds)
     return [array.data for array in result.arrays.values()]
@@ -153,7 +153,7 @@ def test_the_order_of_the_clients_changes_no_bit():
     assert run_legacy(build("fedgp-auto"))[0] == run_legacy(build("fedgp-auto"), clients[::-1])[0]
 
 
-def test_without_a_model_that_of_a_client_is_the_first():
+def test_without_a_model_a_clients_is_the_initial_one():
     assert run_legacy(build("fedgp"), initial_parameters=None)[0] == run_legacy(build("fedgp"))[0]
 
 
@@ -165,7 +165,7 @@ def test_outside_a_run_no_identity_is_left_behind(monkeypatch):
     assert TaskIdentity._run_id is None
 
 
-def test_clients_get_the_projects_settings_and_ours():
+def test_clients_receive_the_projects_settings_and_the_strategys():
     seen = []
 
     class Curious(SourceClient):
@@ -282,7 +282,7 @@ def test_without_usable_replies_the_run_ends_with_an_error():
     assert len(strategy.history) == 2
 
 
-def test_a_round_in_which_nobody_is_there_is_recorded():
+def test_a_round_without_any_client_is_recorded():
     strategy = build("source-only", max_held_rounds=2)
     wrapper = LegacyStrategy(strategy, initial())
     connected = manager()
@@ -317,16 +317,16 @@ def test_no_target_is_an_error_that_names_the_remedy():
         run_legacy(FedGP(wait_for=2), [client_of(d) for d in DOMAINS if d != TARGET])
 
 
-def test_clients_without_get_properties_are_told_what_to_do():
+def test_without_get_properties_the_error_says_what_to_do():
     class Plain(NumPyClient):
         def fit(self, parameters, config):
             return parameters, 1, {}
 
-    with pytest.raises(RunError, match=r"client-0 does not tell its domain: let its get_properties return"):
+    with pytest.raises(RunError, match=r"client-0 does not report its domain: let its get_properties return"):
         run_legacy(FedGP(target="3", wait_for=2), [Plain(), Plain()])
 
 
-def test_a_client_that_cannot_tell_is_left_out_with_its_reason():
+def test_a_client_that_cannot_report_is_left_out_with_its_reason():
     class Sick(SourceClient):
         def get_properties(self, config):
             raise OSError("no data")
@@ -338,7 +338,7 @@ def test_a_client_that_cannot_tell_is_left_out_with_its_reason():
     assert "no data" in missing["reason"]
 
 
-# what does not go
+# what is not supported
 
 
 def test_aggregation_on_the_target_is_refused():
@@ -363,7 +363,7 @@ class Demanding(FedAvg):
             if self.extra == "record":
                 message.content["prototypes"] = ConfigRecord()
             elif self.extra == "list":
-                message.content["config"]["layers"] = [1, 2]
+                message.content["config"]["layers"] = [1, 2]  # type: ignore[assignment]
             else:
                 list(grid.send_and_receive([message]))
             yield message
@@ -410,14 +410,14 @@ def counted(**options):
 @pytest.mark.parametrize(
     "options", [{"names": ["w", "bn.running_mean", "bn.num_batches_tracked"]}, {"buffers": ["1", "2"]}]
 )
-def test_buffers_are_told_by_names_or_by_numbers(options):
+def test_buffers_are_given_by_names_or_by_numbers(options):
     weights, mean, count = counted(**options)
     np.testing.assert_array_equal(weights, [1.5, 1.5])
     np.testing.assert_array_equal(mean, [1.0, 1.0])
     assert count == 4
 
 
-def test_buffers_that_are_not_told_are_refused():
+def test_buffers_that_are_not_given_are_refused():
     with pytest.raises(ConfigError, match=r"array '2' holds no floats.*names=list\(model.state_dict\(\)\)"):
         counted()
 
@@ -448,7 +448,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
         run_legacy(strategy, initial_parameters=ndarrays_to_parameters([np.ones(3, np.float32)]))
 
 
-# Flower's own way to the clients
+# Flower's own messages to the clients
 
 
 def run_wired(strategy, mods=()):
@@ -465,7 +465,7 @@ def test_over_flowers_own_messages_the_bits_are_the_same(mods):
     assert run_wired(build("fedgp-auto"), mods) == run_messages(build("fedgp-auto"), rounds=2)
 
 
-def test_mods_that_take_arrays_alone_keep_the_clients_from_telling_who_they_are():
+def test_mods_that_take_only_arrays_keep_the_clients_from_reporting_their_roles():
     mod = LocalDpMod(1.0, sensitivity=0, epsilon=1, delta=1e-5)
     with pytest.raises(RunError, match="LocalDpMod expects exactly one ArrayRecord, but found 0"):
         run_wired(build("fedgp"), [mod])
@@ -528,7 +528,7 @@ def test_flowers_simulation_gives_the_same_bits(tmp_path):
         assert json.loads(line.removeprefix("RESULT ")) == json.loads(json.dumps(expected))
 
 
-def test_a_personal_model_cannot_be_given_back_and_that_is_said_before_training(tmp_path):
+def test_a_personal_model_cannot_be_given_back_which_is_an_error_before_training(tmp_path):
     clients = [client_of(domain, "ditto") for domain in DOMAINS]
     run_legacy(build("ditto", output=RunFolder(tmp_path)), clients, rounds=1, names=NAMES)
     strategy = build("ditto", output=RunFolder(tmp_path, resume=True))

@@ -134,7 +134,7 @@ def test_a_client_trains_a_model_and_sends_all_of_its_state(name: str, role: typ
 
 @pytest.mark.parametrize("name", list(SMALLEST))
 def test_a_network_for_images_refuses_features(name: str) -> None:
-    with pytest.raises(ConfigError, match="needs images, these are rows of 13 features") as caught:
+    with pytest.raises(ConfigError, match="needs images, but these are rows of 13 features") as caught:
         build_model(name, (13,), 2, seed=0)
     assert all(other in str(caught.value) for other in (name, *FLAT))
 

@@ -118,9 +118,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("content", [{"state_dict": {}}, [torch.zeros(2)], {0: torch.zeros(2)}])
-def test_what_is_no_state_dictionary_is_refused(tmp_path: Path, content: object) -> None:
+def test_a_file_without_a_state_dictionary_is_refused(tmp_path: Path, content: object) -> None:
     torch.save(content, tmp_path / "w.pth")
-    with pytest.raises(ConfigError, match=r"w\.pth' are no state dictionary"):
+    with pytest.raises(ConfigError, match=r"w\.pth' are not a state dictionary"):
         build(tmp_path / "w.pth")
 
 
@@ -146,7 +146,7 @@ def test_a_download_that_fails_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_two_channels_are_refused() -> None:
-    with pytest.raises(ConfigError, match="3 channels, or grey ones of 1, these have 2"):
+    with pytest.raises(ConfigError, match="3 channels, or 1 if grey, but these have 2"):
         build("", 4, (2, 32, 32))
 
 

@@ -18,7 +18,7 @@ BETAS = {"mnist": 0.2, "usps": 0.4}
 
 @pytest.fixture(autouse=True)
 def warnings_are_errors():
-    """What is not known is no reason to warn."""
+    """Unknown numbers cause no warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -105,14 +105,14 @@ def test_the_papers_values_are_dashed_and_hollow_in_the_rows_colour(results):
     assert legend_of(figure) == ["FedAvg", "FedGP", "in the paper"]
 
 
-def test_columns_have_a_panel_a_group(results):
+def test_columns_have_a_panel_for_each_group(results):
     made = results({("50", "FedGP", "0.2"): (20.0,)}, groups=("50", "100"), group_axis="Samples (number)")
     figure = FIGURES["columns"](made)
     assert titles(figure) == ["Samples: 50", "Samples: 100"]
     assert [list(bars_of(axis)) for axis in figure.axes] == [["FedGP"], []]
 
 
-def test_rounds_have_a_panel_a_column_with_a_band_a_row(auto):
+def test_rounds_have_a_panel_for_each_column_with_a_band_for_each_row(auto):
     figure = FIGURES["rounds"](auto())
     assert titles(figure) == ["Noise: 0.2", "Noise: 0.4"]
     for axis in figure.axes:
@@ -129,7 +129,7 @@ def test_groups_and_columns_without_cells_have_no_panel(results):
     assert titles(FIGURES["rounds"](made)) == ["Samples: 50\nNoise: 0.2"]
 
 
-def test_the_end_of_the_initial_rounds_is_marked(results, history):
+def test_the_end_of_the_warmup_rounds_is_marked(results, history):
     records = history(0.1, 0.2, 0.3, 0.4)
     for record in records[:2]:
         record["warmup"] = True
@@ -166,7 +166,7 @@ def test_every_figure_can_be_drawn_of_nothing(results, history, name):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_text_is_legible_in_print_and_within_the_picture(auto, name):
+def test_text_is_legible_in_print_and_within_the_figure(auto, name):
     long = "Share of the samples of the target that have a label, of all that it has (percent)"
     made = auto(groups=("", "5%", "10%"), group_axis=long, axis=long, columns=("0.2", "0.4", "a long label"))
     figure = FIGURES[name](made)
@@ -191,7 +191,7 @@ def test_the_legend_does_not_cover_panels_or_labels(auto):
     assert not any(legend.overlaps(text.get_window_extent()) for text in figure.texts)
 
 
-def test_rows_differ_in_marker_and_colour_and_keep_them_where_others_miss(results):
+def test_rows_differ_in_marker_and_colour_and_keep_them_where_others_are_missing(results):
     rows = ("A", "B", "C", "D", "E", "F", "G", "H", "I")
     whole = {("", row, "0.2"): (float(i),) for i, row in enumerate(rows)}
     (axis,) = FIGURES["columns"](results(whole, rows=rows)).axes

@@ -152,7 +152,7 @@ def test_each_group_has_tables_of_its_own_with_bold_cells_of_its_own(results):
     assert (second["FedAvg"], second["FedGP"]) == (["-", "-"], ["**20.0**", "-"])
 
 
-def test_csv_has_a_line_a_place_with_unrounded_numbers(results):
+def test_csv_has_a_line_for_each_place_with_unrounded_numbers(results):
     made = lines_of(experiment_csv(results(ACCURACIES, paper=PAPER)))
     assert list(made) == [("", row, column) for row in ("FedAvg", "FedGP") for column in ("0.2", "0.4")]
     line = made["", "FedAvg", "0.2"]
@@ -162,7 +162,7 @@ def test_csv_has_a_line_a_place_with_unrounded_numbers(results):
     assert numbers == pytest.approx([2, 2, 52.0, 8**0.5, 52.0, 8**0.5, 52.5, -0.5], abs=1e-12)
 
 
-def test_csv_leaves_empty_what_is_not_known(results):
+def test_csv_leaves_unknown_numbers_empty(results):
     made = lines_of(experiment_csv(results({("", "FedAvg", "0.4"): (50.0,)}, paper=PAPER)))
     assert list(made["", "FedAvg", "0.4"].values())[3:] == ["1", "2", "50.0", "", "50.0", "", "", ""]
     assert list(made["", "FedGP", "0.2"].values())[3:] == ["0", "", "", "", "", "", "70.0", ""]

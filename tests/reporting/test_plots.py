@@ -13,7 +13,7 @@ BETAS = {"source-1": 0.2, "source-2": 0.6}
 
 @pytest.fixture(autouse=True)
 def warnings_are_errors():
-    """A picture of rounds that are not known is no reason to warn."""
+    """A figure of unknown rounds causes no warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -139,7 +139,7 @@ def test_a_run_of_a_single_round_can_be_seen(history, rounds):
 
 
 @pytest.mark.parametrize("methods", [1, 2, 4])
-def test_labels_are_legible_and_within_the_picture(runs, methods):
+def test_labels_are_legible_and_within_the_figure(runs, methods):
     figure = plot_runs(dict(list(runs.items())[-methods:]))
     figure.canvas.draw()
     width, height = figure.canvas.get_width_height()
@@ -163,7 +163,7 @@ def test_panels_do_not_overlap(runs):
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_save_figure_writes_the_format_of_the_ending_and_leaves_no_part(runs, tmp_path, ending):
+def test_save_figure_writes_the_format_of_the_extension_and_leaves_no_part(runs, tmp_path, ending):
     path = tmp_path / f"picture.{ending}"
     path.write_bytes(b"an older picture")
     save_figure(path, plot_runs({"FedAvg": runs["FedAvg"]}))
@@ -180,7 +180,7 @@ def test_save_figure_draws_something(runs, tmp_path):
     assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
 
 
-def test_a_picture_that_cannot_be_drawn_leaves_the_old_one(runs, tmp_path, monkeypatch):
+def test_a_figure_that_cannot_be_drawn_leaves_the_old_one(runs, tmp_path, monkeypatch):
     path = tmp_path / "picture.png"
     path.write_bytes(b"an older picture")
     figure = plot_runs({"FedAvg": runs["FedAvg"]})

@@ -66,7 +66,7 @@ def test_the_numbers_are_plain_so_that_they_are_json(history):
 @pytest.mark.parametrize(
     ("values", "last5"), [((0.25, 0.75), 50.0), ((None, None), None)], ids=["known", "unknown"]
 )
-def test_write_summary_writes_the_numbers_and_a_picture(history, tmp_path, values, last5):
+def test_write_summary_writes_the_numbers_and_a_figure(history, tmp_path, values, last5):
     config = RunConfig(method="fedavg", seed=7)
     numbers = write_summary(tmp_path, config, history(*values))
     text = (tmp_path / "summary.json").read_text(encoding="utf-8")

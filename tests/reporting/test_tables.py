@@ -48,7 +48,7 @@ def about(*values: float) -> Any:
     return pytest.approx(values)
 
 
-def test_make_rows_has_a_row_a_method_and_a_value_a_seed(history):
+def test_make_rows_has_a_row_for_each_method_and_a_value_for_each_seed(history):
     runs = {
         "FedAvg": [history(0.1, 0.2), history(0.3, 0.3)],
         "FedGP": [history(0.5, 0.6, 0.4)],
@@ -96,7 +96,7 @@ def test_every_line_of_the_markdown_has_the_same_number_of_columns(rows):
     assert {line.count("|") for line in to_markdown(rows).splitlines()} == {6}
 
 
-def test_csv_holds_the_numbers_apart_and_unrounded(rows):
+def test_csv_holds_unrounded_numbers_in_columns_of_their_own(rows):
     header, *lines = csv.reader(io.StringIO(to_csv(rows)))
     assert header == ["method", "last5", "last5_std", "best", "best_std", "seeds", "rounds"]
     assert [line[0] for line in lines] == ["FedAvg", "FedGP", "Target Only"]
@@ -106,7 +106,7 @@ def test_csv_holds_the_numbers_apart_and_unrounded(rows):
     assert lines[2][1:] == ["65.0", "", "90.0", "", "1", "20"]
 
 
-def test_csv_leaves_empty_what_is_not_known():
+def test_csv_leaves_unknown_numbers_empty():
     (_, line) = csv.reader(io.StringIO(to_csv([Row("A", (), (), 3)])))
     assert line == ["A", "", "", "", "", "0", "3"]
 

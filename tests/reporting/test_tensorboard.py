@@ -56,7 +56,7 @@ def test_a_round_can_be_read_as_soon_as_it_is_written(tmp_path, full):
         assert [step for step, _ in read(tmp_path)["target/accuracy"]] == list(range(1, number + 1))
 
 
-def test_what_a_round_does_not_know_is_left_out(tmp_path, record):
+def test_unknown_numbers_of_a_round_are_left_out(tmp_path, record):
     held = record(1, held="no usable reply of the target")
     unknown = record(2, 0.5, betas={"mnist": None})
     assert list(scalars(held)) == ["seconds/train", "seconds/aggregate", "seconds/evaluate"]
@@ -67,7 +67,7 @@ def test_what_a_round_does_not_know_is_left_out(tmp_path, record):
     assert read(tmp_path)["target/accuracy"] == [(2, 0.5)]
 
 
-def test_a_resumed_run_goes_on_in_the_same_folder(tmp_path, full):
+def test_a_resumed_run_continues_in_the_same_folder(tmp_path, full):
     for number in (1, 2):
         tensorboard_writer(tmp_path)(full(number, 0.5))
     assert read(tmp_path)["target/accuracy"] == [(1, 0.5), (2, 0.5)]

@@ -171,10 +171,10 @@ def test_a_dropped_reply_does_not_move_the_betas_of_the_others():
     [
         (lambda: FedGP(batch_update_encoding="norms"), "choose one of sketch, full"),
         (lambda: FedGP(sketch_size=0), "sketch_size is 0"),
-        (lambda: FedDA(source_weights="size"), "choose examples or uniform"),
+        (lambda: FedDA(source_weights="size"), "choose examples or uniform"),  # type: ignore[arg-type]
         (lambda: FedDA(min_sources=0), "min_sources is 0"),
         (lambda: FedDA(max_held_rounds=0), "max_held_rounds is 0"),
-        (lambda: FedDA().start(None, initial(), 0), "num_rounds is 0"),
+        (lambda: FedDA().start(None, initial(), 0), "num_rounds is 0"),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_settings(make, says):

@@ -74,7 +74,7 @@ def test_only_the_target_is_asked_to_evaluate():
 def test_without_sources_it_is_target_only_bit_by_bit(seed):
     generator = np.random.default_rng(seed)
     target = ClientUpdate({"w": generator.normal(size=7).astype(np.float32)}, {}, 10)
-    now = Round(1, False, [], ArrayRecord(), {}, None, {}, {"w": generator.normal(size=7).astype(np.float32)})
+    now = Round(1, False, [], ArrayRecord(), {}, None, {}, {"w": generator.normal(size=7).astype(np.float32)})  # type: ignore[arg-type]
     models = [strategy.aggregate(now, target, {}).model for strategy in (FedAvgFT(), TargetOnly())]
     assert models[0]["w"].tobytes() == models[1]["w"].tobytes()
 
@@ -88,4 +88,4 @@ def test_the_target_is_told_to_tune_the_head_alone(tune, told):
 
 def test_an_unknown_part_to_tune_is_refused():
     with pytest.raises(ConfigError, match="tune is 'body': choose all or head"):
-        FedAvgFT(tune="body")
+        FedAvgFT(tune="body")  # type: ignore[arg-type]

@@ -58,7 +58,9 @@ def test_the_sources_mean_by_examples():
 def test_the_runs_model_is_the_adapted_one():
     result, strategy = start([*SOURCES, target((7.0, 8.0))], rounds=2)
     np.testing.assert_array_equal(weights(result), [7, 8])
-    np.testing.assert_array_equal(strategy.state_dict()["client/t/personal"]["w"], np.float32([12.5, 15]))
+    np.testing.assert_array_equal(
+        strategy.state_dict()["client/t/personal"]["w"], np.array([12.5, 15], np.float32)
+    )
     record = strategy.history[-1]
     assert {key: record["target"][key] for key in ("sim", "theta", "alpha")} == {
         "sim": 0.5,
@@ -81,7 +83,7 @@ def test_the_initial_rounds_are_of_both_streams():
     seen = []
     start([*SOURCES, target(seen=seen)], rounds=3, warmup_rounds=1)
     # the warm-up round averages by examples, 30 and 10: (0.375, -0.25)
-    np.testing.assert_allclose(seen, [[1.375, 1.75], [1.625, 1.25]])
+    np.testing.assert_allclose(seen, [[1.375, 1.75], [1.625, 1.25]])  # type: ignore[arg-type]
 
 
 def test_without_an_adapted_model_the_reply_is_refused_with_the_remedy():
@@ -135,7 +137,7 @@ def test_a_held_round_leaves_both_streams_as_they_are():
 
 def test_sources_that_overflow_hold_the_round():
     huge = moves(np.float32(3e38), domain="a")
-    arrays = ArrayRecord({"w": Array(np.float32([3e38, 0]))})
+    arrays = ArrayRecord({"w": Array(np.array([3e38, 0], np.float32))})
     nodes = [("source", "a", huge), ("target", "t", moves(0.0, "target", "t"))]
     result, strategy = start(nodes, arrays=arrays)
     assert np.isfinite(weights(result)).all()

@@ -79,12 +79,14 @@ def test_a_client_that_fails_keeps_its_model_and_counts_for_nothing_in_that_roun
 def test_buffers_stay_each_clients_own():
     def with_buffers(domain, role, delta, mean):
         def answer(model, message):
-            moved = {"w": model["w"] + np.float32(delta), "bn.running_mean": np.float32([mean])}
+            moved = {"w": model["w"] + np.float32(delta), "bn.running_mean": np.array([mean], np.float32)}
             return reply_of(moved, role=role, domain=domain)
 
         return role, domain, answer
 
-    arrays = ArrayRecord({"w": Array(np.float32([1, 2])), "bn.running_mean": Array(np.float32([0]))})
+    arrays = ArrayRecord(
+        {"w": Array(np.array([1, 2], np.float32)), "bn.running_mean": Array(np.array([0], np.float32))}
+    )
     nodes = [with_buffers("a", "source", 0.5, 3.0), with_buffers("t", "target", -0.5, 8.0)]
     strategy = FedDWA()
     result = strategy.start(HandMade(nodes).grid(), arrays, 1)

@@ -51,8 +51,8 @@ def test_a_huge_update_makes_no_model_that_is_not_finite(size):
     ("extra", "says"),
     [
         ({"norms": [9.0, 9.0, 9.0], "full": STEPS}, "do not have the norms"),
-        (steps_extra(-STEPS), "they do not sum up to it"),
-        (steps_extra(100 * STEPS), "they do not sum up to it"),
+        (steps_extra(-STEPS), "they do not sum to it"),
+        (steps_extra(100 * STEPS), "they do not sum to it"),
         (steps_extra(0.01 * STEPS), "do not fit the target's update"),
     ],
 )

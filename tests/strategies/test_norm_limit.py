@@ -52,7 +52,7 @@ def test_a_limit_that_cannot_work_is_refused(options):
 
 def test_another_word_for_oversized_is_refused():
     with pytest.raises(ConfigError, match="choose clip or drop"):
-        FedGP(on_large_update="ignore")
+        FedGP(on_large_update="ignore")  # type: ignore[arg-type]
 
 
 def test_a_limit_defines_the_run():

@@ -109,7 +109,7 @@ def test_batch_updates_that_are_missing_leave_the_fixed_beta():
 
 def test_another_place_is_refused():
     with pytest.raises(ConfigError, match="choose server or target"):
-        FedGP(aggregate_on="client")
+        FedGP(aggregate_on="client")  # type: ignore[arg-type]
 
 
 def test_the_packages_own_clients_have_the_mod():

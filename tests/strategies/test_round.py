@@ -72,13 +72,13 @@ def test_feddaf_refuses_a_limit_that_it_cannot_keep():
 
 def test_a_clipped_clients_guidance_is_moved_towards_its_model_by_the_same_factor():
     def far(model, message):
-        content = reply_of({"w": model["w"] + np.float32([30, 40])}, role="target", domain="t")
-        content["guidance"] = ArrayRecord({"w": Array(model["w"] + np.float32([60, 80]))})
+        content = reply_of({"w": model["w"] + np.array([30, 40], np.float32)}, role="target", domain="t")
+        content["guidance"] = ArrayRecord({"w": Array(model["w"] + np.array([60, 80], np.float32))})
         return content
 
     def near(model, message):
-        content = reply_of({"w": model["w"] + np.float32([3, 4])}, role="target", domain="t")
-        content["guidance"] = ArrayRecord({"w": Array(model["w"] + np.float32([6, 8]))})
+        content = reply_of({"w": model["w"] + np.array([3, 4], np.float32)}, role="target", domain="t")
+        content["guidance"] = ArrayRecord({"w": Array(model["w"] + np.array([6, 8], np.float32))})
         return content
 
     results = []
@@ -111,7 +111,7 @@ def test_a_node_that_never_answers_costs_the_query_timeout_and_not_every_round(m
     from fda_flower.strategies import nodes
 
     clock = [0.0]
-    monkeypatch.setattr(nodes.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(nodes.time, "monotonic", lambda: clock[0])  # type: ignore[attr-defined]
 
     class Slow(Silent):
         def send_and_receive(self, messages, *, timeout=None):
@@ -124,11 +124,26 @@ def test_a_node_that_never_answers_costs_the_query_timeout_and_not_every_round(m
     grid = Slow(HandMade(NODES), silent=1)
     strategy = FedAvg(wait_seconds=5.0, query_timeout=70.0)
     strategy.start(grid, initial(), 4, timeout=3600)
-    assert grid.timeouts == [70.0]
+    assert grid.timeouts == [70.0] * 3
     assert [m["reason"] for m in strategy.history[0]["missing"]] == ["it does not answer within 70 s"]
     clock[0] += 61.0
     strategy.start(grid, initial(), 1, timeout=3600)
-    assert grid.timeouts == [70.0, 70.0]
+    assert grid.timeouts == [70.0] * 4
+
+
+def test_a_node_that_answers_late_takes_part_from_the_first_round():
+    class Late(Silent):
+        def send_and_receive(self, messages, *, timeout=None):
+            if len(self.timeouts) == 2:
+                self.silent = None
+            return super().send_and_receive(messages, timeout=timeout)
+
+    grid = Late(HandMade(NODES), silent=2)
+    strategy = FedAvg(wait_seconds=5.0)
+    strategy.start(grid, initial(), 1)
+    assert grid.timeouts == [30.0] * 3
+    assert strategy.history[0]["held"] is None
+    assert strategy.history[0]["missing"] == []
 
 
 def test_the_replies_are_freed_one_by_one_as_their_updates_are_made():
