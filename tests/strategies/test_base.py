@@ -318,6 +318,17 @@ def test_a_run_that_is_complete_does_nothing_and_one_that_is_longer_is_refused(t
     assert app.configs == evaluated == []
 
 
+def test_a_line_after_the_checkpoint_is_no_part_of_the_history(tmp_path):
+    app = HandMade([A, T])
+    FedAvg(output=RunFolder(tmp_path)).start(app.grid(), initial(), 2)
+    with (tmp_path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 3}\n')
+    strategy = FedAvg(output=RunFolder(tmp_path, resume=True))
+    strategy.start(app.grid(), initial(), 3)
+    assert [record["round"] for record in strategy.history] == [1, 2, 3]
+    assert "accuracy" in strategy.history[2]
+
+
 class Arriving(LocalGrid):
     """A grid with one node more each time that it is asked."""
 
@@ -336,6 +347,8 @@ def test_it_waits_for_the_target_and_enough_sources_or_for_as_many_as_it_is_told
     strategy = FedAvg(wait_seconds=60, **options)
     strategy.connect(grid)
     assert grid.calls == len(strategy.roster.nodes) == calls
+    strategy.start(grid, initial(), 1)
+    assert grid.calls == calls + 1
 
 
 def test_settings_say_what_defines_every_method():
