@@ -253,6 +253,23 @@ def test_what_is_sent_to_whom_and_how_long_they_have():
     assert strategy.round.channel.timeout == 7.0
 
 
+def test_a_run_has_an_hour_for_each_message_unless_told_otherwise():
+    grid = Watched(HandMade([A, T]))
+    FedAvg().start(grid, initial(), 1)
+    assert {seen[4] for seen in grid.seen} == {3600}
+
+
+def test_a_method_may_evaluate_nothing():
+    class Unseen(FedAvg):
+        def evaluate_request(self, round):
+            return None
+
+    strategy = Unseen(warmup_rounds=1)
+    strategy.start(HandMade([A, T]).grid(), initial(), 2)
+    assert ["accuracy" in record for record in strategy.history] == [True, False]
+    assert not any("evaluation-failed" in record for record in strategy.history)
+
+
 def test_the_result_is_flowers():
     evaluated = []
 

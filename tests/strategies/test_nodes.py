@@ -53,6 +53,7 @@ def test_the_strategys_target_argument_decides():
 @pytest.mark.parametrize(
     ("nodes", "says"),
     [
+        ([], r"no node with role 'target' among the connected ones \(none\): give exactly one client"),
         ([("source", "a"), ("source", "b")], r"no node with role 'target' among the connected ones \(a, b\)"),
         ([("target", "a"), ("target", "b")], "2 nodes claim to be the target.*'a'.*'b'"),
         ([("target", "a")], "0 sources are connected"),
