@@ -335,6 +335,16 @@ def test_a_run_that_is_complete_does_nothing_and_one_that_is_longer_is_refused(t
     assert app.configs == evaluated == []
 
 
+def test_a_run_of_another_method_with_the_same_settings_is_not_resumed(tmp_path):
+    class Other(FedAvg):
+        pass
+
+    app = HandMade([A, T])
+    FedAvg(output=RunFolder(tmp_path)).start(app.grid(), initial(), 1)
+    with pytest.raises(ConfigError, match=r"is of another run .*'FedAvg'.*'Other'"):
+        Other(output=RunFolder(tmp_path, resume=True)).start(app.grid(), initial(), 2)
+
+
 def test_a_line_after_the_checkpoint_is_no_part_of_the_history(tmp_path):
     app = HandMade([A, T])
     FedAvg(output=RunFolder(tmp_path)).start(app.grid(), initial(), 2)
