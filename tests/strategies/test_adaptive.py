@@ -46,6 +46,11 @@ def test_fedgp_drops_a_source_that_disagrees():
     assert record["sources"]["a"]["kept"] == 0.0
 
 
+def test_a_source_without_agreement_is_not_kept_in_the_record():
+    _, record, _ = run(FedGP(0.5), target(), source("a", (0.0, 0.0)), source("b", (0.4, -0.5)))
+    assert [record["sources"][name]["kept"] for name in "ab"] == [0.0, 0.0]
+
+
 def test_beta_for_each_source_by_order_and_by_name():
     nodes = target(), source("b", (1.0, 0.0)), source("a", (0.0, 1.0))
     by_order, record, _ = run(FedDA([0.0, 1.0]), *nodes)

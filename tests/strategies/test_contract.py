@@ -10,7 +10,18 @@ from handmade import HandMade, initial, moves, steps_extra, weights
 from fda_flower.errors import ConfigError
 from fda_flower.files import json_safe
 from fda_flower.methods import METHODS
-from fda_flower.strategies import RunFolder
+from fda_flower.strategies import (
+    Ditto,
+    FedAvg,
+    FedAvgFT,
+    FedDA,
+    FedDAF,
+    FedDWA,
+    FedGP,
+    RunFolder,
+    SourceOnly,
+    TargetOnly,
+)
 
 STEPS = [[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]]
 TOTAL = np.sum(STEPS, axis=0)
@@ -186,6 +197,53 @@ def test_settings_are_json_and_tell_the_methods_apart(method):
     assert json.loads(json.dumps(settings)) == settings
     if METHODS[method].weighted:
         assert settings not in [build(other).settings() for other in METHODS if other != method]
+
+
+COMMON = {"min-sources": 1, "warmup-rounds": 0, "learning-rate-factor": 1.0}
+WEIGHED = {"beta": 0.5, "auto": False, "source-weights": "examples"}
+FEDDA = {**WEIGHED, "rule": "FedDA(updates='raw')"}
+FEDGP = {**WEIGHED, "rule": "FedGP(granularity='layer', filter=True, magnitude='projection')"}
+NORMS = {"batch-update-encoding": "norms", "sketch-size": 1}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "own"),
+    [
+        (TargetOnly(), {}),
+        (SourceOnly(source_weights="uniform"), {"source-weights": "uniform"}),
+        (FedAvg(), {"weights": "examples"}),
+        (FedAvgFT(tune="head"), {"weights": "uniform", "tune": "head"}),
+        (FedDAF(mu=2.0), {"mu": 2.0, "source-weights": "uniform"}),
+        (FedDWA(top=3), {"top": 3, "evaluate": "aggregated"}),
+        (FedDWA(evaluate="trained"), {"top": 5, "evaluate": "trained"}),
+        (Ditto(lam=2), {"weights": "examples", "lam": 2.0, "global-branch": "fedavg"}),
+        (Ditto(global_branch="none"), {"weights": "examples", "lam": 1.0, "global-branch": "none"}),
+        (FedDA(), FEDDA),
+        (FedDA((0.25, 1)), {**FEDDA, "beta": [0.25, 1.0]}),
+        (FedDA({"a": 1}, aggregate_on="target"), {**FEDDA, "beta": {"a": 1.0}, "aggregate-on": "target"}),
+        (FedDA(auto=True), {**FEDDA, "auto": True, **NORMS}),
+        (FedGP(), {**FEDGP, "filter_aware_beta": False}),
+        (
+            FedGP(auto=True, filter_aware_beta=True, source_weights="uniform"),
+            {**FEDGP, "auto": True, "source-weights": "uniform"}
+            | {"batch-update-encoding": "sketch", "sketch-size": 1024, "filter_aware_beta": True},
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_settings_are_what_defines_the_method(strategy, own):
+    assert strategy.settings() == {**COMMON, **own}
+
+
+def test_the_variants_of_the_adaptive_methods():
+    assert dict(FedDA.variants) == {
+        "reference-code": {"updates": "raw", "source_weights": "examples"},
+        "paper": {"updates": "aligned", "source_weights": "uniform"},
+    }
+    assert dict(FedGP.variants) == {
+        "reference-code": {"granularity": "layer", "magnitude": "cosine", "filter_aware_beta": True},
+        "paper": {"granularity": "model", "magnitude": "projection", "source_weights": "uniform"},
+    }
 
 
 def test_integer_and_float_buffers_survive(method):

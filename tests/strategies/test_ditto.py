@@ -47,6 +47,14 @@ def test_the_model_is_fedavgs():
     assert weights(found).tobytes() == weights(plain).tobytes()
 
 
+def test_the_mean_of_all_clients_is_by_examples_or_uniform():
+    # The source moves by (0.5, 0) with 30 examples, the target by (1, 1) with 10.
+    by_examples, _ = start([SOURCES[0], target()])
+    uniform, _ = start([SOURCES[0], target()], weights="uniform")
+    np.testing.assert_allclose(weights(by_examples), [1.625, 2.25])
+    np.testing.assert_allclose(weights(uniform), [1.75, 2.5])
+
+
 def test_the_personal_model_is_kept_and_its_accuracy_is_the_headline():
     _, strategy = start([*SOURCES, target()])
     assert strategy.state_dict()["client/t/personal"]["w"].tolist() == [7, 8]

@@ -6,6 +6,7 @@ import pytest
 from flwr.app import Array, ArrayRecord
 from handmade import HandMade, initial, moves, reply_of, weights
 
+from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.strategies import FedDAF, RunFolder
 
@@ -67,6 +68,27 @@ def test_the_runs_model_is_the_adapted_one():
         "theta": 1.0,
         "alpha": 0.25,
     }
+
+
+def test_the_target_evaluates_the_adapted_model_and_beside_it_the_source_model():
+    seen = []
+
+    class Spying(LocalGrid):
+        def send_and_receive(self, messages, *, timeout=None):
+            messages = list(messages)
+            for message in messages:
+                if message.metadata.message_type == "evaluate":
+                    records = message.content.array_records
+                    seen.append({name: record["w"].numpy().tolist() for name, record in records.items()})
+            return super().send_and_receive(messages, timeout=timeout)
+
+    app = HandMade([*SOURCES, target((7.0, 8.0))])
+    FedDAF(warmup_rounds=1).start(Spying(app.app, 3), initial(), 3)
+    assert seen == [
+        {"arrays": [1.375, 1.75]},
+        {"arrays": [7, 8], "global": [1.625, 1.25]},
+        {"arrays": [7, 8], "global": [1.875, 0.75]},
+    ]
 
 
 def test_the_mu_is_told_to_the_target_alone():

@@ -2,7 +2,7 @@ import logging
 import re
 
 import pytest
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from handmade import HandMade, initial, moves
 
@@ -43,6 +43,13 @@ def test_nodes_are_sorted_by_domain_whatever_their_ids():
     assert roster.target.domain == "b"
 
 
+def test_claims_and_differences_are_lists_for_a_reader():
+    told = {"a": {"features": ["age", "sex", "pulse"]}, "t": {"features": ["age"]}}
+    app = federation(("source", "a"), ("target", "t"), **told)
+    with pytest.raises(RunError, match="only 'a' has sex, pulse; give all"):
+        Roster().refresh(app.grid())
+
+
 def test_the_strategys_target_argument_decides():
     roster = Roster(target="a")
     roster.refresh(federation((None, "a"), (None, "b")).grid())
@@ -53,6 +60,7 @@ def test_the_strategys_target_argument_decides():
 @pytest.mark.parametrize(
     ("nodes", "says"),
     [
+        ([], r"no node with role 'target' among the connected ones \(none\): give exactly one client"),
         ([("source", "a"), ("source", "b")], r"no node with role 'target' among the connected ones \(a, b\)"),
         ([("target", "a"), ("target", "b")], "2 nodes claim to be the target.*'a'.*'b'"),
         ([("target", "a")], "0 sources are connected"),
@@ -153,6 +161,8 @@ def test_a_node_keeps_what_it_tells():
         ),
         ({"features": ["age"], "shape": [1]}, {"features": ["age", "sex"], "shape": [2]}, "only 't' has sex"),
         ({"shape": "big"}, {"shape": [4]}, r"the same shape: big and \[4\]"),
+        ({"features": ["age"]}, {"features": 3}, r"the same features: \['age'\] and 3"),
+        ({"features": 3}, {"features": ["age"]}, r"the same features: 3 and \['age'\]"),
     ],
 )
 def test_nodes_whose_data_do_not_fit_each_other_are_an_error(a, t, says):
@@ -241,6 +251,32 @@ def test_an_error_reply_tells_its_reason_in_one_line():
     roster = Roster()
     roster.refresh(LocalGrid(failing, 1))
     assert roster.missing == [{"domain": "node 2", "reason": "ValueError('no disk')"}]
+
+
+@pytest.mark.parametrize("reason", [None, ""])
+def test_an_error_reply_without_a_reason_keeps_its_node_out(reason):
+    silent = ClientApp()
+
+    @silent.query("role")
+    def role(message, context):
+        return Message(Error(1, reason), reply_to=message)
+
+    roster = Roster()
+    roster.refresh(LocalGrid(silent, 1))
+    assert roster.nodes == []
+    assert roster.missing == [{"domain": "node 2", "reason": "an error"}]
+
+
+def test_the_reason_of_an_error_is_cut_off_too():
+    failing = ClientApp()
+
+    @failing.query("role")
+    def role(message, context):
+        raise ValueError("no " * 10**5)
+
+    roster = Roster()
+    roster.refresh(LocalGrid(failing, 1))
+    assert len(roster.missing[0]["reason"]) == 1000
 
 
 def test_a_reason_is_cut_off_where_it_gets_long():

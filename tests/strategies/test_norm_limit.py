@@ -37,6 +37,11 @@ def test_a_long_update_is_dropped_where_that_is_asked_for():
     assert dropped == {"domain": "a", "reason": "its update's norm is 3000, the limit is 1"}
 
 
+def test_an_update_as_long_as_the_limit_is_within_it():
+    _, record = run(SourceOnly(max_update_norm=0.5, on_large_update="drop"), nodes(huge=0.5))
+    assert record["dropped"] == []
+
+
 def test_the_steps_of_a_clipped_target_are_not_used():
     _, record = run(FedDA(0.25, auto=True, max_update_norm=0.1), nodes())
     assert record["target"]["clipped"] < 1

@@ -94,6 +94,17 @@ def test_a_target_that_fails_holds_the_model():
     np.testing.assert_array_equal(weights(result), [1.0, 2.0])
 
 
+def test_without_the_target_the_model_holds():
+    class Leaving(LocalGrid):
+        def get_node_ids(self):
+            return list(super().get_node_ids())[: 3 - len(strategy.history)]
+
+    strategy = FedDA(aggregate_on="target")
+    app = HandMade(nodes(), mods=[aggregate_on_target])
+    strategy.start(Leaving(app.app, 3), initial(), 2)
+    assert [record["held"] for record in strategy.history] == [None, "the target is not connected"]
+
+
 def test_a_combined_model_that_is_too_far_is_clipped():
     result, (record,) = run(FedDA(0.0, max_update_norm=0.1, aggregate_on="target"), nodes(), rounds=1)
     moved = weights(result) - np.array([1.0, 2.0])

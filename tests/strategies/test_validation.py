@@ -38,8 +38,9 @@ def test_a_plain_flower_reply_is_enough():
             "metrics": MetricRecord({"num-examples": 4}),
         }
     )
-    assert read(content).examples == 4
-    assert read(content).scale == 0
+    update = read(content)
+    assert (update.examples, update.steps, update.learning_rate) == (4, 0, 0)
+    assert update.scale == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,407 @@
+"""What every method inherits: commits, states of clients, requests, settings, and the steps of a run."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from handmade import HandMade, initial, moves, reply_of, weights
+
+from fda_flower.engines import LocalGrid
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.strategies import FedAvg, FedAvgFT, FedDAF, RunFolder, SourceOnly
+from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy
+
+A, B, T = (
+    ("source", "a", moves([0.5, 0.25], domain="a", examples=30)),
+    ("source", "b", moves([0.1, -0.7], domain="b", examples=10)),
+    ("target", "t", moves([0.25, 0.5], "target", "t", examples=10)),
+)
+
+
+def layers(*values):
+    return {"w": np.array(values, np.float32)}
+
+
+def fails(model, message):
+    raise OSError("off")
+
+
+def by_plan(answer, failing):
+    """A client that fails in some rounds."""
+
+    def planned(model, message):
+        return (fails if message.content["config"]["server-round"] in failing else answer)(model, message)
+
+    return planned
+
+
+class Given(DomainAdaptationStrategy):
+    """A method whose rounds come to what the test says, and which asks the target for what it says."""
+
+    def __init__(self, *rounds, asked=(), **common):
+        super().__init__(**common)
+        self.rounds, self.asked = rounds, dict(asked)
+
+    def train_request(self, node, round):
+        request = super().train_request(node, round)
+        return request.adding(**self.asked) if node.is_target else request
+
+    def aggregate(self, round, target, sources):
+        return self.rounds[round.number - 1]
+
+
+class Watched(LocalGrid):
+    """A grid that keeps the messages' types, domains, settings, models and timeouts."""
+
+    def __init__(self, app):
+        super().__init__(app.app, len(app.nodes))
+        self.domains = {i + 2: domain for i, (_, domain, _) in enumerate(app.nodes)}
+        self.seen = []
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        for message in messages:
+            if message.has_content() and message.content.array_records:
+                metadata, content = message.metadata, message.content
+                model = content["arrays"]["w"].numpy().tolist()
+                told = (metadata.message_type, self.domains[metadata.dst_node_id])
+                self.seen.append((*told, dict(content["config"]), model, timeout))
+        return super().send_and_receive(messages, timeout=timeout)
+
+
+# Commits
+
+
+@pytest.mark.parametrize("overflows", ["model", "state", "kept"])
+def test_a_round_that_overflows_commits_neither_the_model_nor_any_state(overflows):
+    def told(model, message):
+        content = reply_of(model, role="target", domain="t")
+        bad = overflows == "kept" and message.content["config"]["server-round"] == 2
+        kept = layers(np.inf, 0) if bad else layers(message.content["config"]["server-round"], 0)
+        content["mine"] = ArrayRecord({"w": Array(kept["w"])})
+        return content
+
+    second = Aggregated(
+        layers(np.inf if overflows == "model" else 5, 6),
+        {"one": layers(7, 8), "two": layers(np.nan if overflows == "state" else 9, 10)},
+    )
+    asked = {"keeps": {"own": "mine"}, "expects": {"mine": "any"}}
+    strategy = Given(Aggregated(layers(1, 2), {"one": layers(3, 4)}), second, asked=asked)
+    result = strategy.start(HandMade([A, ("target", "t", told)]).grid(), initial(), 2)
+    assert "would hold NaN or infinity" in strategy.history[1]["held"]
+    assert weights(result).tolist() == strategy.model["w"].tolist() == [1, 2]
+    state = {name: model["w"].tolist() for name, model in strategy.state_dict().items()}
+    assert state == {"one": [3, 4], "client/t/own": [1, 0]}
+
+
+def test_states_that_a_round_does_not_name_stay_as_they_are():
+    strategy = Given(
+        Aggregated(layers(1, 2), {"one": layers(3, 4), "two": layers(5, 6)}),
+        Aggregated(layers(7, 8), {"two": layers(9, 10)}),
+    )
+    strategy.start(HandMade([A, T]).grid(), initial(), 2)
+    assert {name: model["w"].tolist() for name, model in strategy.state_dict().items()} == {
+        "one": [3, 4],
+        "two": [9, 10],
+    }
+
+
+# Requests
+
+
+def reply_with(reply, **asked):
+    strategy = Given(Aggregated(layers(1, 2)), asked=asked)
+    strategy.start(HandMade([A, ("target", "t", reply)]).grid(), initial(), 1)
+    return strategy.history[0]
+
+
+@pytest.mark.parametrize("wanted", ["a metric", "an entry of info", "a record of arrays"])
+def test_a_reply_without_what_the_request_requires_is_dropped_with_the_remedy(wanted):
+    def complete(model, message):
+        content = reply_of(model, role="target", domain="t", extra={"w": model["w"]}, number=1.0)
+        content["info"]["entry"] = "x"
+        return content
+
+    name = {"a metric": "number", "an entry of info": "entry", "a record of arrays": "batch-updates"}[wanted]
+    asked = {"requires": {name: "buy one"}}
+    if wanted == "a record of arrays":
+        asked["expects"] = {name: "model"}
+    assert reply_with(complete, **asked)["dropped"] == []
+    record = reply_with(T[2], **asked)
+    assert record["held"] == "no usable reply of the target"
+    (dropped,) = record["dropped"]
+    assert name in dropped["reason"]
+    assert dropped["reason"].endswith(": buy one")
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(0, 0.5), (2, 0.0)])
+def test_steps_and_rate_are_required_above_zero(steps, rate):
+    answer = moves(1.0, "target", "t", steps=steps, rate=rate)
+    for name in ("num-steps", "learning-rate"):
+        (dropped,) = reply_with(answer, requires={name: "tell it"})["dropped"]
+        assert dropped["reason"] == f"it has no '{name}': tell it"
+    assert reply_with(answer)["dropped"] == []
+
+
+def test_metrics_that_the_request_measures_are_recorded_under_their_own_names():
+    asked = {"measures": {"their-name": "our-name", "absent": "absent"}}
+    entry = reply_with(moves(1.0, "target", "t", **{"their-name": 0.25}), **asked)["target"]
+    assert entry["our-name"] == 0.25
+    assert not {"their-name", "absent"} & set(entry)
+    record = reply_with(moves(1.0, "target", "t", **{"their-name": np.nan}), **asked)
+    assert "'their-name' is nan" in record["dropped"][0]["reason"]
+
+
+# States of clients
+
+
+class Keeping(FedAvg):
+    """FedAvg, whose clients all keep a model of their own."""
+
+    def train_request(self, node, round):
+        asked = {"requires": {"mine": "send it"}, "keeps": {"own": "mine"}}
+        return super().train_request(node, round).adding(**asked)
+
+
+def test_each_client_is_given_its_own_state_back_until_it_has_replied(tmp_path):
+    given = []
+
+    def keeping(role, domain, value, failing=()):
+        def answer(model, message):
+            records, number = message.content.array_records, message.content["config"]["server-round"]
+            given.append((number, domain, records["own"]["w"].numpy().tolist() if "own" in records else None))
+            if number in failing:
+                raise OSError("off")
+            content = reply_of(model, role=role, domain=domain)
+            content["mine"] = ArrayRecord({"w": Array(np.float32([value, number]))})
+            return content
+
+        return role, domain, answer
+
+    nodes = [keeping("source", "a", 1), keeping("source", "b", 2, (3, 4)), keeping("target", "t", 3, (3,))]
+    Keeping(output=RunFolder(tmp_path)).start(HandMade(nodes).grid(), initial(), 2)
+    assert [record for *_, record in given] == [None] * 6
+    given.clear()
+    strategy = Keeping(output=RunFolder(tmp_path, resume=True))
+    strategy.start(HandMade(nodes).grid(), initial(), 5)
+    # The target fails in round 3, which is held; source b in rounds 3 and 4.
+    assert given == [
+        (3, "a", [1, 2]),
+        (3, "b", [2, 2]),
+        (3, "t", [3, 2]),
+        (4, "a", [1, 2]),
+        (4, "b", [2, 2]),
+        (4, "t", [3, 2]),
+        (5, "a", None),
+        (5, "b", [2, 2]),
+        (5, "t", None),
+    ]
+    assert strategy.state_dict()["client/b/own"]["w"].tolist() == [2, 5]
+
+
+def test_the_target_is_given_its_model_back_after_warmup_rounds(tmp_path):
+    """The first request after a resume is read without being sent; nothing is given back by that."""
+    app = HandMade([A, T])
+    FedDAF(output=RunFolder(tmp_path)).start(app.grid(), initial(), 2)
+    strategy = FedDAF(output=RunFolder(tmp_path, resume=True))
+    strategy.start(app.grid(), initial(), 2)
+    for _ in range(2):
+        *requests, evaluation = strategy.preview(initial(), 2, app.grid())
+        assert [list(request.records) for request in requests] == [[], ["personal"]]
+        assert list(evaluation.records) == ["global"]
+
+
+@pytest.mark.parametrize(("warmup", "done", "number"), [(0, 0, 1), (2, 0, 3), (2, 1, 3), (2, 5, 6)])
+def test_the_preview_is_of_the_first_round_that_is_the_methods(warmup, done, number):
+    app = HandMade([A, T])
+    strategy = FedAvgFT(warmup_rounds=warmup, learning_rate_factor=0.25)
+    strategy.connect(app.grid())
+    requests = strategy.preview(initial(), done, app.grid())
+    told = [dict(request.config) for request in requests]
+    shared = {"server-round": number, "rate-factor": 0.25}
+    assert told == [shared, {**shared, "evaluate-trained": True}, shared]
+    assert app.configs == []
+
+
+def test_the_preview_leaves_out_what_is_not_asked():
+    strategy = SourceOnly()
+    app = HandMade([A, T])
+    strategy.connect(app.grid())
+    assert len(strategy.preview(initial(), 0, app.grid())) == 2
+
+
+# The steps of a run
+
+
+def test_what_is_sent_to_whom_and_how_long_they_have():
+    grid = Watched(HandMade([A, B, T]))
+    strategy = FedAvg(warmup_rounds=1, learning_rate_factor=0.5, weights="uniform")
+    train, evaluate = ConfigRecord({"mine": 1}), ConfigRecord({"yours": 2})
+    strategy.start(grid, initial(), 2, timeout=7.0, train_config=train, evaluate_config=evaluate)
+    first, second = [1, 2], [1 + (30 * 0.5 + 10 * 0.1) / 40, 2 + (30 * 0.25 - 10 * 0.7) / 40]
+    third = [second[0] + 0.85 / 3, second[1] + 0.05 / 3]
+    now = {"mine": 1, "server-round": 2, "rate-factor": 0.5}
+    expected = [
+        ("train", "a", {"mine": 1, "server-round": 1}, first),
+        ("train", "b", {"mine": 1, "server-round": 1}, first),
+        ("evaluate", "t", {"yours": 2, "server-round": 1}, second),
+        *(("train", domain, now, second) for domain in "abt"),
+        ("evaluate", "t", {"yours": 2, "server-round": 2}, third),
+    ]
+    assert [seen[:3] for seen in grid.seen] == [each[:3] for each in expected]
+    np.testing.assert_allclose([seen[3] for seen in grid.seen], [each[3] for each in expected], rtol=1e-6)
+    assert {seen[4] for seen in grid.seen} == {7.0}
+    assert strategy.round.channel.timeout == 7.0
+
+
+def test_a_run_has_an_hour_for_each_message_unless_told_otherwise():
+    grid = Watched(HandMade([A, T]))
+    FedAvg().start(grid, initial(), 1)
+    assert {seen[4] for seen in grid.seen} == {3600}
+
+
+def test_a_method_may_evaluate_nothing():
+    class Unseen(FedAvg):
+        def evaluate_request(self, round):
+            return None
+
+    strategy = Unseen(warmup_rounds=1)
+    strategy.start(HandMade([A, T]).grid(), initial(), 2)
+    assert ["accuracy" in record for record in strategy.history] == [True, False]
+    assert not any("evaluation-failed" in record for record in strategy.history)
+
+
+def test_the_result_is_flowers():
+    evaluated = []
+
+    def own(server_round, arrays):
+        evaluated.append((server_round, arrays["w"].numpy().tolist()))
+        return MetricRecord({"own": float(server_round)}) if server_round != 1 else None
+
+    strategy = FedAvg(min_sources=2, max_held_rounds=2)
+    nodes = [A, ("source", "b", by_plan(B[2], {2})), T]
+    result = strategy.start(HandMade(nodes).grid(), initial(), 2, evaluate_fn=own)
+    assert [number for number, _ in evaluated] == [0, 1, 2]
+    assert evaluated[0][1] == [1, 2]
+    assert evaluated[1][1] == evaluated[2][1] == weights(result).tolist() != [1, 2]
+    assert result.evaluate_metrics_serverapp == {0: {"own": 0.0}, 2: {"own": 2.0}}
+    assert [record.get("server") for record in strategy.history] == [None, {"own": 2.0}]
+    assert result.train_metrics_clientapp == {
+        1: {"dropped": 0, "train-loss.a": 1.0, "train-loss.b": 1.0},
+        2: {"dropped": 1, "train-loss.a": 1.0},
+    }
+    metrics = {"accuracy": 0.5, "loss": 1.0, "num-examples": 4}
+    assert result.evaluate_metrics_clientapp == {1: metrics, 2: metrics}
+
+
+def test_with_fewer_sources_than_needed_the_round_is_held():
+    nodes = [A, ("source", "b", by_plan(B[2], {2, 4})), T]
+    strategy = FedAvg(min_sources=2, max_held_rounds=2)
+    strategy.start(HandMade(nodes).grid(), initial(), 5)
+    held = "1 usable replies of sources, at least 2 needed"
+    assert [record["held"] for record in strategy.history] == [None, held, None, held, None]
+
+
+def test_held_rounds_in_a_row_are_counted_across_a_resume(tmp_path):
+    nodes = [A, ("target", "t", by_plan(T[2], {2, 3, 4}))]
+
+    def start(rounds, resume):
+        strategy = FedAvg(max_held_rounds=3, output=RunFolder(tmp_path, resume=resume))
+        return strategy.start(HandMade(nodes).grid(), initial(), rounds)
+
+    start(3, False)
+    with pytest.raises(RunError, match="could not be updated for 3 rounds in a row"):
+        start(6, True)
+    assert len(RunFolder(tmp_path).read_rounds()) == 4
+    start(6, True)
+    assert RunFolder(tmp_path).load_checkpoint().held_rounds == 0
+
+
+def test_a_run_that_is_complete_does_nothing_and_one_that_is_longer_is_refused(tmp_path):
+    app = HandMade([A, T])
+    whole = FedAvg(output=RunFolder(tmp_path)).start(app.grid(), initial(), 2)
+    app.configs.clear()
+    evaluated = []
+
+    def again(rounds, arrays):
+        strategy = FedAvg(output=RunFolder(tmp_path, resume=True))
+        own = lambda number, arrays: evaluated.append(number)  # noqa: E731
+        return strategy.start(app.grid(), arrays, rounds, evaluate_fn=own)
+
+    assert weights(again(2, initial())).tobytes() == weights(whole).tobytes()
+    with pytest.raises(ConfigError, match="has done 2 rounds, only 1 were asked for"):
+        again(1, initial())
+    with pytest.raises(ConfigError, match="checkpoint is of another model"):
+        again(3, initial((1.0, 2.0, 3.0)))
+    assert app.configs == evaluated == []
+
+
+def test_a_run_of_another_method_with_the_same_settings_is_not_resumed(tmp_path):
+    class Other(FedAvg):
+        pass
+
+    app = HandMade([A, T])
+    FedAvg(output=RunFolder(tmp_path)).start(app.grid(), initial(), 1)
+    with pytest.raises(ConfigError, match=r"is of another run .*'FedAvg'.*'Other'"):
+        Other(output=RunFolder(tmp_path, resume=True)).start(app.grid(), initial(), 2)
+
+
+def test_a_line_after_the_checkpoint_is_no_part_of_the_history(tmp_path):
+    app = HandMade([A, T])
+    FedAvg(output=RunFolder(tmp_path)).start(app.grid(), initial(), 2)
+    with (tmp_path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 3}\n')
+    strategy = FedAvg(output=RunFolder(tmp_path, resume=True))
+    strategy.start(app.grid(), initial(), 3)
+    assert [record["round"] for record in strategy.history] == [1, 2, 3]
+    assert "accuracy" in strategy.history[2]
+
+
+class Arriving(LocalGrid):
+    """A grid with one node more each time that it is asked."""
+
+    def __init__(self, app):
+        super().__init__(app.app, len(app.nodes))
+        self.calls = 0
+
+    def get_node_ids(self):
+        self.calls += 1
+        return list(super().get_node_ids())[: self.calls]
+
+
+@pytest.mark.parametrize(("options", "calls"), [({"min_sources": 2}, 3), ({"wait_for": 4}, 4), ({}, 2)])
+def test_it_waits_for_the_target_and_enough_sources_or_for_as_many_as_it_is_told(options, calls):
+    grid = Arriving(HandMade([T, A, B, ("source", "c", A[2])]))
+    strategy = FedAvg(wait_seconds=60, **options)
+    strategy.connect(grid)
+    assert grid.calls == len(strategy.roster.nodes) == calls
+    strategy.start(grid, initial(), 1)
+    assert grid.calls == calls + 1
+
+
+def test_settings_say_what_defines_every_method():
+    options = {"min_sources": 2, "warmup_rounds": 3, "learning_rate_factor": 0.5, "max_update_norm": 4.0}
+    settings = DomainAdaptationStrategy.settings(SourceOnly(**options))
+    assert {**settings, "limit": None} == {
+        "min-sources": 2,
+        "warmup-rounds": 3,
+        "learning-rate-factor": 0.5,
+        "limit": None,
+    }
+    assert "4.0" in settings["limit"]
+    assert "limit" not in SourceOnly().settings()
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, np.nan])
+def test_a_query_timeout_that_cannot_work_is_refused(timeout):
+    with pytest.raises(ConfigError, match="query_timeout is"):
+        FedAvg(query_timeout=timeout)
+
+
+def test_a_warm_up_round_neither_waits_for_the_target_nor_evaluates_what_it_trained():
+    nodes = [A, ("target", "t", fails)]
+    strategy = FedAvgFT(warmup_rounds=1)
+    strategy.start(HandMade(nodes, accuracy=0.25).grid(), initial(), 2)
+    first, second = strategy.history
+    assert (first["held"], first["accuracy"], first["target"]) == (None, 0.25, None)
+    assert "accuracy-global" not in first
+    assert second["held"] == "no usable reply of the target"
