@@ -258,12 +258,13 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         round, record, new = self.round, self.round.record, None
         record.update({"held": None, "target": None, "sources": {}, "dropped": []})
         record.update({"missing": self.roster.missing, "bytes-received": 0})
+        updates = round.collect(replies)
         try:
-            updates = round.collect(replies)
-            new = self._commit(round, updates, self._aggregate(round, updates))
+            new = self._commit(round, self._aggregate(round, updates))
         except BadReplyError as error:
             record["held"] = str(error)
             log(WARNING, "Round %d: the model stays as it is: %s", server_round, error)
+        self._mirror_clients(round, updates)
         self._held_rounds = 0 if new is not None else self._held_rounds + 1
         return new, round.train_metrics()
 
@@ -369,18 +370,21 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
                 return Aggregated(mean_update(round.model, clients, source_weights(clients)))
             return self.aggregate(round, target, sources)
 
-    def _commit(self, round: Round, updates: Updates, aggregated: Aggregated) -> ArrayRecord:
+    def _mirror_clients(self, round: Round, updates: Updates) -> None:
+        """Keep what the clients keep, also if the round is held: they have trained all the same."""
         target, sources = updates
         replied = dict(sources) | ({round.target.domain: target} if round.target and target else {})
-        state = dict(aggregated.state)
         for node, request in round.requests.items():
             if node.domain in replied:
                 for name, record in request.keeps.items():
-                    state[client_state(node.domain, name)] = replied[node.domain].extra[record]
-        for layers in (aggregated.model, *state.values()):
+                    key = client_state(node.domain, name)
+                    self.state[key] = to_record(replied[node.domain].extra[record])
+                    self._to_give_back.discard(key)
+
+    def _commit(self, round: Round, aggregated: Aggregated) -> ArrayRecord:
+        for layers in (aggregated.model, *aggregated.state.values()):
             check_finite(layers)
-        self.state |= {name: to_record(layers) for name, layers in state.items()}
-        self._to_give_back -= state.keys()
+        self.state |= {name: to_record(layers) for name, layers in aggregated.state.items()}
         round.model = aggregated.model
         return to_record(aggregated.model)
 

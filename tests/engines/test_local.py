@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
-from flwr.app import Message, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
 from handmade import HandMade, initial, moves
 
-from fda_flower.engines import ENGINES, Resources, run_local
+from fda_flower.engines import ENGINES, LocalGrid, Resources, run_local
 from fda_flower.errors import ConfigError
 from fda_flower.flower_internals import task_identity
 from fda_flower.strategies import FedAvg
@@ -99,3 +100,20 @@ def test_wrong_resources(values, says):
 
 def test_the_registry():
     assert set(ENGINES) == {"local", "ray"}
+
+
+def test_a_record_that_a_client_sends_and_keeps_is_two_records():
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        record = ArrayRecord([np.ones(2)])
+        context.state["own"] = record
+        return Message(RecordDict({"arrays": record}), reply_to=message)
+
+    with task_identity():
+        grid = LocalGrid(app, 1)
+        (node,) = grid.get_node_ids()
+        (reply,) = grid.send_and_receive([Message(RecordDict(), node, "train")])
+    reply.content["arrays"].clear()
+    assert list(grid._contexts[node].state["own"]) == ["0"]

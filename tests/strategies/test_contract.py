@@ -210,7 +210,7 @@ NORMS = {"batch-update-encoding": "norms", "sketch-size": 1}
     ("strategy", "own"),
     [
         (TargetOnly(), {}),
-        (SourceOnly(source_weights="uniform"), {"source-weights": "uniform"}),
+        (SourceOnly(source_weights="uniform"), {"weights": "uniform"}),
         (FedAvg(), {"weights": "examples"}),
         (FedAvgFT(tune="head"), {"weights": "uniform", "tune": "head"}),
         (FedDAF(mu=2.0), {"mu": 2.0, "source-weights": "uniform"}),
@@ -222,11 +222,11 @@ NORMS = {"batch-update-encoding": "norms", "sketch-size": 1}
         (FedDA((0.25, 1)), {**FEDDA, "beta": [0.25, 1.0]}),
         (FedDA({"a": 1}, aggregate_on="target"), {**FEDDA, "beta": {"a": 1.0}, "aggregate-on": "target"}),
         (FedDA(auto=True), {**FEDDA, "auto": True, **NORMS}),
-        (FedGP(), {**FEDGP, "filter_aware_beta": False}),
+        (FedGP(), {**FEDGP, "filter-aware-beta": False}),
         (
             FedGP(auto=True, filter_aware_beta=True, source_weights="uniform"),
             {**FEDGP, "auto": True, "source-weights": "uniform"}
-            | {"batch-update-encoding": "sketch", "sketch-size": 1024, "filter_aware_beta": True},
+            | {"batch-update-encoding": "sketch", "sketch-size": 1024, "filter-aware-beta": True},
         ),
     ],
     ids=lambda value: type(value).__name__,

@@ -91,6 +91,26 @@ def test_the_personal_model_is_given_back_once_after_a_resume(tmp_path):
     assert given_back[2:] == [[7.0, 8.0], None]
 
 
+def test_what_the_target_keeps_in_a_held_round_is_what_it_gets_back(tmp_path):
+    given_back = []
+
+    def answer(model, message):
+        now = message.content["config"]["server-round"]
+        return target((now, 0.0), given_back)[2](model, message)
+
+    def fails_later(model, message):
+        if message.content["config"]["server-round"] == 2:
+            raise OSError("off")
+        return moves([0.5, 0.0], domain="a")(model, message)
+
+    nodes = [("source", "a", fails_later), ("target", "t", answer)]
+    _, strategy = start(nodes, rounds=2, output=RunFolder(tmp_path))
+    assert strategy.history[1]["held"] is not None
+    assert strategy.state_dict()["client/t/personal"]["w"].tolist() == [2, 0]
+    start(nodes, rounds=3, output=RunFolder(tmp_path, resume=True))
+    assert given_back == [None, None, [2.0, 0.0]]
+
+
 def test_a_target_that_lost_its_model_is_recorded():
     calls = []
 
