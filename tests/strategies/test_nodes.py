@@ -243,6 +243,19 @@ def test_a_source_without_its_data_is_missing_in_the_records_and_the_run_goes_on
     assert "b does not take part: the data file 'b.csv' is missing" in caplog.text
 
 
+def test_missing_nodes_are_sorted_by_domain():
+    nodes = ("source", "c"), ("target", "t"), ("source", "a"), ("source", "b")
+    roster = Roster()
+    roster.refresh(federation(*nodes, c=PROBLEM, a=PROBLEM).grid())
+    assert [left_out["domain"] for left_out in roster.missing] == ["a", "c"]
+    grid = Changing(federation(*nodes, c=PROBLEM, a=PROBLEM), (0, 1))
+    roster = Roster()
+    roster.refresh(grid)
+    grid.present = (0, 1, 2)
+    roster.refresh(grid)
+    assert [left_out["domain"] for left_out in roster.missing] == ["a", "c"]
+
+
 def test_too_few_sources_are_an_error_with_what_keeps_the_others_out():
     app = federation(("target", "t"), ("source", "a"), ("source", "b"), b=PROBLEM)
     with pytest.raises(
