@@ -29,7 +29,11 @@ def test_fedda_by_hand():
     # Target moves by (0.5, 0.4), the source by (0.5, 0.25): half of each.
     result, record, _ = run(FedDA(0.5), target(), source("a"))
     np.testing.assert_allclose(weights(result), [1.5, 2.325], rtol=1e-6)
-    assert record["sources"]["a"]["beta"] == 0.5
+    entry = record["sources"]["a"]
+    assert entry["beta"] == 0.5
+    assert entry["norm"] == pytest.approx(np.sqrt(0.3125))
+    assert record["target"]["norm"] == pytest.approx(np.sqrt(0.41))
+    assert result.train_metrics_clientapp[1] == {"dropped": 0, "train-loss.a": 1.0, "beta.a": 0.5}
 
 
 def test_fedgp_by_hand():

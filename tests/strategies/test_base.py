@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from handmade import HandMade, initial, moves, reply_of, weights
 
 from fda_flower.engines import LocalGrid
@@ -141,6 +141,36 @@ def test_steps_and_rate_are_required_above_zero(steps, rate):
     assert reply_with(answer)["dropped"] == []
 
 
+@pytest.mark.parametrize("key", ["arrays", "model"])
+def test_a_reply_without_its_model_is_dropped_and_the_round_goes_on(key):
+    def empty(model, message):
+        content = reply_of(model)
+        del content["arrays"]
+        return content
+
+    def renamed(content):
+        return RecordDict({{"arrays": key}.get(name, name): record for name, record in content.items()})
+
+    class Renaming(LocalGrid):
+        def send_and_receive(self, messages, *, timeout=None):
+            messages = list(messages)
+            for message in messages:
+                if "config" in message.content:
+                    message.content["arrays"] = message.content.pop(key)
+            replies = list(super().send_and_receive(messages, timeout=timeout))
+            for reply in replies:
+                reply.content = renamed(reply.content)
+            return replies
+
+    strategy = FedAvg(arrayrecord_key=key)
+    app = HandMade([A, ("source", "b", empty), T])
+    strategy.start(Renaming(app.app, 3), initial(), 1)
+    (record,) = strategy.history
+    assert list(record["sources"]) == ["a"]
+    assert record["dropped"] == [{"domain": "b", "reason": "it has no ArrayRecord 'arrays'"}]
+    assert record["held"] is None
+
+
 def test_metrics_that_the_request_measures_are_recorded_under_their_own_names():
     asked = {"measures": {"their-name": "our-name", "absent": "absent"}}
     entry = reply_with(moves(1.0, "target", "t", **{"their-name": 0.25}), **asked)["target"]
@@ -197,8 +227,7 @@ def test_each_client_is_given_its_own_state_back_until_it_has_replied(tmp_path):
     assert strategy.state_dict()["client/b/own"]["w"].tolist() == [2, 5]
 
 
-def test_the_target_is_given_its_model_back_after_warmup_rounds(tmp_path):
-    """The first request after a resume is read without being sent; nothing is given back by that."""
+def test_the_preview_after_a_resume_gives_nothing_back_yet(tmp_path):
     app = HandMade([A, T])
     FedDAF(output=RunFolder(tmp_path)).start(app.grid(), initial(), 2)
     strategy = FedDAF(output=RunFolder(tmp_path, resume=True))
@@ -290,6 +319,55 @@ def test_the_result_is_flowers():
     }
     metrics = {"accuracy": 0.5, "loss": 1.0, "num-examples": 4}
     assert result.evaluate_metrics_clientapp == {1: metrics, 2: metrics}
+
+
+def test_the_record_of_a_round():
+    strategy = SourceOnly()
+    strategy.start(HandMade([A, B, T]).grid(), initial(), 1)
+    (record,) = strategy.history
+    numbers = {"steps": 2, "train-loss": 1.0}
+    received = record.pop("bytes-received")
+    assert received == 2 * initial().count_bytes()
+    assert set(record.pop("seconds")) == {"train", "aggregate", "evaluate"}
+    assert record == {
+        "round": 1,
+        "warmup": False,
+        "held": None,
+        "target": None,
+        "sources": {
+            "a": {"domain": "a", "examples": 30, **numbers},
+            "b": {"domain": "b", "examples": 10, **numbers},
+        },
+        "dropped": [],
+        "missing": [],
+        "accuracy": 0.5,
+        "loss": 1.0,
+    }
+
+
+def test_the_seconds_of_a_round_are_of_its_parts(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def takes(seconds, answer):
+        def slow(model, message):
+            now[0] += seconds
+            return answer(model, message)
+
+        return slow
+
+    class Slow(FedAvg):
+        def aggregate(self, round, target, sources):
+            now[0] += 4
+            return super().aggregate(round, target, sources)
+
+        def evaluate_request(self, round):
+            now[0] += 8
+            return super().evaluate_request(round)
+
+    strategy = Slow()
+    strategy.start(HandMade([("source", "a", takes(2, A[2])), T]).grid(), initial(), 1)
+    assert strategy.history[0]["seconds"] == {"train": 2, "aggregate": 4, "evaluate": 8}
 
 
 def test_with_fewer_sources_than_needed_the_round_is_held():

@@ -184,6 +184,11 @@ def test_a_target_that_lost_its_own_model_is_told_of():
 
     _, strategy = start([*SOURCES, ("target", "t", forgets)], rounds=2)
     first, second = strategy.history
+    assert {key: first["target"][key] for key in ("sim", "theta", "alpha")} == {
+        "sim": None,
+        "theta": None,
+        "alpha": None,
+    }
     assert "fallback" not in first["target"]
     assert "no model of its own" in second["target"]["fallback"]
 

@@ -62,7 +62,7 @@ def test_the_strategys_target_argument_decides():
     [
         ([], r"no node with role 'target' among the connected ones \(none\): give exactly one client"),
         ([("source", "a"), ("source", "b")], r"no node with role 'target' among the connected ones \(a, b\)"),
-        ([("target", "a"), ("target", "b")], "2 nodes claim to be the target.*'a'.*'b'"),
+        ([("target", "a"), ("target", "b")], r"exactly one may: 'a' \(node \d+\), 'b' \(node \d+\)$"),
         ([("target", "a")], "0 sources are connected"),
         ([("target", "a"), ("source", "b"), ("source", "b")], "2 nodes serve the domain 'b'"),
     ],
@@ -129,6 +129,21 @@ def test_waiting_for_nodes_has_a_deadline():
     roster = Roster()
     roster.refresh(app.grid(), expected=5, patience=0.05)
     assert len(roster.nodes) == 2
+
+
+def test_while_waiting_the_nodes_are_listed_ten_times_a_second(monkeypatch):
+    now, lists = [100.0], []
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+
+    class Listing(Changing):
+        def get_node_ids(self):
+            lists.append(now[0])
+            return super().get_node_ids()
+
+    Roster().refresh(Listing(federation(("target", "t")), (0,)), expected=2, patience=1.05)
+    assert len(lists) == 12
+    assert lists[-1] == pytest.approx(101.1)
 
 
 # What nodes tell of their data
@@ -200,6 +215,17 @@ def test_a_node_that_comes_late_and_does_not_fit_is_left_out_with_the_reason(lat
         assert re.search(says, left_out["reason"])
 
 
+def test_of_two_late_nodes_that_clash_the_first_by_domain_takes_part():
+    data = {"c": {"shape": [4]}, "b": {"shape": [3]}}
+    grid = Changing(federation(("target", "t"), ("source", "c"), ("source", "b"), **data), (0,))
+    roster = Roster()
+    roster.refresh(grid)
+    grid.present = (0, 1, 2)
+    roster.refresh(grid)
+    assert [node.domain for node in roster.nodes] == ["b", "t"]
+    assert [left_out["domain"] for left_out in roster.missing] == ["c"]
+
+
 # Nodes that cannot take part
 
 
@@ -215,6 +241,19 @@ def test_a_source_without_its_data_is_missing_in_the_records_and_the_run_goes_on
     for record in strategy.history:
         assert record["missing"] == [{"domain": "b", "reason": "the data file 'b.csv' is missing"}]
     assert "b does not take part: the data file 'b.csv' is missing" in caplog.text
+
+
+def test_missing_nodes_are_sorted_by_domain():
+    nodes = ("source", "c"), ("target", "t"), ("source", "a"), ("source", "b")
+    roster = Roster()
+    roster.refresh(federation(*nodes, c=PROBLEM, a=PROBLEM).grid())
+    assert [left_out["domain"] for left_out in roster.missing] == ["a", "c"]
+    grid = Changing(federation(*nodes, c=PROBLEM, a=PROBLEM), (0, 1))
+    roster = Roster()
+    roster.refresh(grid)
+    grid.present = (0, 1, 2)
+    roster.refresh(grid)
+    assert [left_out["domain"] for left_out in roster.missing] == ["a", "c"]
 
 
 def test_too_few_sources_are_an_error_with_what_keeps_the_others_out():
