@@ -66,13 +66,13 @@ class AdaptiveRule:
         The rule that aggregates the updates.
     beta_rule : str
         A name in `BETA_RULES`.
-    weighting : {"examples", "uniform"}
+    weights : {"examples", "uniform"}
         How to choose α, the weights of the sources; see `source_weights`.
     """
 
     rule: FedDA | FedGP
     beta_rule: str
-    weighting: SourceWeights = "examples"
+    weights: SourceWeights = "examples"
 
     def __call__(
         self,
@@ -119,7 +119,7 @@ class AdaptiveRule:
                 fallbacks[i] = "the estimate is not defined" if reported else "no num-steps or learning-rate"
             else:
                 used[i] = beta
-        alphas = source_weights(sources, self.weighting)
+        alphas = source_weights(sources, self.weights)
         coefficients = self.rule.coefficients(target, sources, geometry, alphas, used)
         new: dict[str, NDArray[Any]] = combine(model, target, sources, coefficients)
         return AdaptiveResult(new, geometry, used, estimates, fallbacks)
@@ -127,7 +127,7 @@ class AdaptiveRule:
     def to_text(self) -> str:
         """Return the rule as JSON, for `from_text` in another process."""
         rule = {"name": type(self.rule).__name__, **asdict(self.rule)}
-        return json.dumps({"rule": rule, "beta-rule": self.beta_rule, "weighting": self.weighting})
+        return json.dumps({"rule": rule, "beta-rule": self.beta_rule, "weighting": self.weights})
 
     @classmethod
     def from_text(cls, text: str) -> "AdaptiveRule":

@@ -113,14 +113,14 @@ class Update:
 SourceWeights = Literal["examples", "uniform"]
 
 
-def source_weights(sources: Sequence[Update], weighting: SourceWeights = "examples") -> Vector:
+def source_weights(sources: Sequence[Update], weights: SourceWeights = "examples") -> Vector:
     """Return ``α_i``, the weights of the sources, which sum to 1.
 
     ``"examples"``: ``n_i / Σn`` (the authors' implementation, Flower's default). ``"uniform"``: ``1/N``
     (Definitions 4.1 and 4.3 of FedGP, ICLR 2024).
     """
-    if weighting == "uniform":
+    if weights == "uniform":
         return np.full(len(sources), 1 / len(sources))
     examples = np.array([source.examples for source in sources], dtype=np.float64)
-    weights: Vector = examples / examples.sum()
-    return weights
+    shares: Vector = examples / examples.sum()
+    return shares

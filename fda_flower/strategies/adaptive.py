@@ -93,8 +93,8 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             )
         if sketch_size < 1:
             raise ConfigError(f"sketch_size is {sketch_size}, it must be at least 1")
-        if rule.weighting not in ("examples", "uniform"):
-            raise ConfigError(f"source_weights is '{rule.weighting}': choose examples or uniform")
+        if rule.weights not in ("examples", "uniform"):
+            raise ConfigError(f"source_weights is '{rule.weights}': choose examples or uniform")
         if aggregate_on not in ("server", "target"):
             raise ConfigError(f"aggregate_on is '{aggregate_on}': choose server or target")
         self.beta = check_beta(beta)
@@ -116,7 +116,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             "rule": str(self._rule.rule),
             "beta": self.beta if isinstance(self.beta, float | dict) else list(self.beta),
             "auto": self.auto,
-            "source-weights": self._rule.weighting,
+            "source-weights": self._rule.weights,
             **asked,
             **({"aggregate-on": "target"} if self.asks_again else {}),
         }
