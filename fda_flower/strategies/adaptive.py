@@ -219,12 +219,9 @@ def forwarded(
 ) -> dict[str, ArrayRecord | ConfigRecord]:
     """Return the records by which the target aggregates the sources' models in the server's place.
 
-    Returns
-    -------
-    dict
-        The `ArrayRecord` ``source.I`` of the ``I``-th source, and the `ConfigRecord` ``aggregate``: the lists
-        ``domains``, ``betas``, ``examples``, ``steps``, ``learning-rates``, ``factors`` (by which to scale
-        the updates) and ``buffers``, and ``weighing``, the rule as text.
+    They are the `ArrayRecord` ``source.I`` of the ``I``-th source, and the `ConfigRecord` ``aggregate``: the
+    lists ``domains``, ``betas``, ``examples``, ``steps``, ``learning-rates``, ``factors`` (by which to scale
+    the updates) and ``buffers``, and ``weighing``, the rule as text.
     """
     updates = list(sources.values())
     columns: dict[str, Any] = {

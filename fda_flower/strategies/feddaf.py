@@ -1,7 +1,6 @@
 """FedDAF: the sources' model and the target's own, blended on the target by their functional distance."""
 
 import math
-from dataclasses import replace
 from typing import Any, Unpack
 
 from fda_flower import protocol
@@ -102,5 +101,5 @@ class FedDAF(DomainAdaptationStrategy):
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Have the target evaluate the adapted model, and beside it the source model."""
-        request = EvaluateRequest(round.arrays, round.config)
-        return replace(request, records={protocol.GLOBAL: self.state.get(SOURCES, round.arrays)})
+        second = {protocol.GLOBAL: self.state.get(SOURCES, round.arrays)}
+        return EvaluateRequest(round.arrays, round.config, second)
