@@ -18,3 +18,10 @@ class RunError(FdaError, RuntimeError):
 def unknown(what: str, name: str, valid: Iterable[str]) -> ConfigError:
     """Return the error for a name that is not in a registry; the message lists the valid names."""
     return ConfigError(f"unknown {what} '{name}': choose one of {', '.join(sorted(valid))}")
+
+
+def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """Raise a `ConfigError` unless an option's value is one of its words."""
+    words = tuple(choices)
+    if value not in words:
+        raise ConfigError(f"{name} is '{value}': choose {' or '.join(words)}")

@@ -20,7 +20,7 @@ from fda_flower.aggregation import (
     Layers,
     mean_update,
 )
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, check_choice
 from fda_flower.protocol import to_record
 from fda_flower.strategies.base import (
     Aggregated,
@@ -93,10 +93,8 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             )
         if sketch_size < 1:
             raise ConfigError(f"sketch_size is {sketch_size}, it must be at least 1")
-        if rule.weights not in ("examples", "uniform"):
-            raise ConfigError(f"source_weights is '{rule.weights}': choose examples or uniform")
-        if aggregate_on not in ("server", "target"):
-            raise ConfigError(f"aggregate_on is '{aggregate_on}': choose server or target")
+        check_choice("source_weights", rule.weights, ("examples", "uniform"))
+        check_choice("aggregate_on", aggregate_on, ("server", "target"))
         self.beta = check_beta(beta)
         self.auto = auto
         self._rule = rule
@@ -108,9 +106,9 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
 
     def settings(self) -> Record:
         """Return what defines the strategy."""
-        asked = (
-            {"batch-update-encoding": self._encoding, "sketch-size": self._sketch_size} if self.auto else {}
-        )
+        asked: Record = {"batch-update-encoding": self._encoding} if self.auto else {}
+        if self.auto and self._encoding == "sketch":
+            asked["sketch-size"] = self._sketch_size
         return {
             **super().settings(),
             "rule": str(self._rule.rule),

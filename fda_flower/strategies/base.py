@@ -29,7 +29,7 @@ from fda_flower.run_folder import Checkpoint, RunFolder, check_same_model
 from fda_flower.strategies.common_options import CommonOptions
 from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Roster
-from fda_flower.strategies.round import Channel, Round, Updates, drain
+from fda_flower.strategies.round import Channel, Round, Updates
 from fda_flower.strategies.validation import (
     BadReplyError,
     ClientUpdate,
@@ -109,8 +109,9 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         output: RunFolder | None = None,
         on_round: Callable[[Record], None] | None = None,
     ) -> None:
-        for name, value in (("min_sources", min_sources), ("max_held_rounds", max_held_rounds)):
-            if value < 1:
+        counts = {"min_sources": min_sources, "max_held_rounds": max_held_rounds, "wait_for": wait_for}
+        for name, value in counts.items():
+            if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}, it must be at least 1")
         if warmup_rounds < 0:
             raise ConfigError(f"warmup_rounds is {warmup_rounds}, it must not be negative")
@@ -204,7 +205,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             messages = self.configure_train(server_round, result.arrays, train_config or ConfigRecord(), grid)
             replies = list(grid.send_and_receive(messages, timeout=timeout))
             trained = time.perf_counter()
-            arrays, train_metrics = self.aggregate_train(server_round, drain(replies))
+            arrays, train_metrics = self.aggregate_train(server_round, replies)
             result.arrays = arrays or result.arrays
             aggregated = time.perf_counter()
             messages = self.configure_evaluate(
@@ -302,7 +303,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         if checkpoint is None:
             return 0
         self.load_state_dict(checkpoint.state)
-        self._to_give_back = {name for name in self.state if name.startswith(CLIENT)}
+        self._to_give_back = set(self.state)
         self._held_rounds = checkpoint.held_rounds
         self.history = folder.read_rounds()[: checkpoint.round]
         result.arrays = to_record(checkpoint.model)
@@ -349,8 +350,10 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         if request is None:
             return None
         kept = {name: client_state(node.domain, name) for name in request.keeps}
+        replied, remedy = request.keeps.values(), "the client has to reply with what it keeps"
         return request.adding(
-            expects={record: request.expects.get(record, "model") for record in request.keeps.values()},
+            expects={record: request.expects.get(record, "model") for record in replied},
+            requires={record: request.requires.get(record, remedy) for record in replied},
             records={name: self.state[key] for name, key in kept.items() if key in self._to_give_back},
         )
 
@@ -389,10 +392,6 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         return to_record(aggregated.model)
 
 
-CLIENT = "client/"
-"""Begins the names of the states that are a client's own."""
-
-
 def client_state(domain: str, name: str) -> str:
     """Return the name under which the strategy keeps a record of a client's own state."""
-    return f"{CLIENT}{domain}/{name}"
+    return f"client/{domain}/{name}"

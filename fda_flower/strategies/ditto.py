@@ -4,7 +4,7 @@ import math
 from typing import Any, Literal, Unpack
 
 from fda_flower.aggregation import SourceWeights
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, check_choice
 from fda_flower.protocol import PERSONAL, PROXIMAL
 from fda_flower.strategies.base import (
     Aggregated,
@@ -64,8 +64,7 @@ class Ditto(FedAvg):
         super().__init__(weights=weights, **common)
         if not 0 <= lam < math.inf:
             raise ConfigError(f"lam is {lam}, it must be a number of at least 0")
-        if global_branch not in ("fedavg", "none"):
-            raise ConfigError(f"global_branch is '{global_branch}': choose fedavg or none")
+        check_choice("global_branch", global_branch, ("fedavg", "none"))
         self._lam = float(lam)
         self._has_global_branch = global_branch == "fedavg"
 

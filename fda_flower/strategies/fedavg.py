@@ -3,6 +3,7 @@
 from typing import Unpack
 
 from fda_flower.aggregation import SourceWeights, mean_update, source_weights
+from fda_flower.errors import check_choice
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
@@ -30,6 +31,7 @@ class FedAvg(DomainAdaptationStrategy):
 
     def __init__(self, *, weights: SourceWeights = "examples", **common: Unpack[CommonOptions]) -> None:
         super().__init__(**common)
+        check_choice("weights", weights, ("examples", "uniform"))
         self._weights = weights
 
     def settings(self) -> Record:

@@ -3,7 +3,7 @@
 from typing import Literal, Unpack
 
 from fda_flower.aggregation import SourceWeights
-from fda_flower.errors import ConfigError
+from fda_flower.errors import check_choice
 from fda_flower.protocol import TUNE
 from fda_flower.strategies.base import CommonOptions, Node, Record, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
@@ -40,8 +40,7 @@ class FedAvgFT(FedAvg):
         **common: Unpack[CommonOptions],
     ) -> None:
         super().__init__(weights=weights, **common)
-        if tune not in ("all", "head"):
-            raise ConfigError(f"tune is '{tune}': choose all or head")
+        check_choice("tune", tune, ("all", "head"))
         self._tune = tune
 
     def settings(self) -> Record:

@@ -5,7 +5,7 @@ from typing import Any, Unpack
 
 from fda_flower import protocol
 from fda_flower.aggregation import SourceWeights, mean_update, source_weights
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, check_choice
 from fda_flower.protocol import EvaluateRequest, to_layers
 from fda_flower.strategies.base import (
     Aggregated,
@@ -64,6 +64,7 @@ class FedDAF(DomainAdaptationStrategy):
                 f"max_update_norm is {limit}, but FedDAF's target blends and keeps its own model, which the "
                 "server cannot limit: leave it out, or choose another method"
             )
+        check_choice("source_weights", source_weights, ("examples", "uniform"))
         self._mu = mu
         self._source_weights = source_weights
 

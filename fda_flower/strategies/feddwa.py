@@ -14,7 +14,7 @@ from fda_flower.aggregation import (
     mean_update,
     personal_model,
 )
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, check_choice
 from fda_flower.protocol import GUIDANCE, to_layers
 from fda_flower.strategies.base import (
     Aggregated,
@@ -64,8 +64,7 @@ class FedDWA(DomainAdaptationStrategy):
         super().__init__(**common)
         if top < 1:
             raise ConfigError(f"top is {top}, it must be at least 1")
-        if evaluate not in ("aggregated", "trained"):
-            raise ConfigError(f"evaluate is '{evaluate}': choose aggregated or trained")
+        check_choice("evaluate", evaluate, ("aggregated", "trained"))
         self._top = top
         self.evaluates_trained = evaluate == "trained"
 

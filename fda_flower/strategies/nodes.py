@@ -185,12 +185,12 @@ class Roster:
             if reply is None:
                 yield node, f"{SILENT} within {timeout:g} s"
             elif reply.has_error():
-                yield node, (reply.error.reason or "an error").splitlines()[0][:LONGEST]
+                yield node, _first_line(reply.error.reason)
             elif INFO not in reply.content.config_records:
                 yield node, "its answer has no record 'info'"
             else:
                 info = dict(reply.content.config_records[INFO])
-                yield self._node(node.id, info), str(info["problem"])[:LONGEST] if "problem" in info else None
+                yield self._node(node.id, info), _first_line(info["problem"]) if "problem" in info else None
 
     def _node(self, node_id: int, info: dict[str, Any]) -> Node:
         domain = str(info.get("domain", f"node {node_id}"))
@@ -205,6 +205,11 @@ def _wait_for(grid: Grid, expected: int, patience: float) -> set[int]:
     if len(connected) < expected:
         log(WARNING, "%d of %d nodes are connected after %g s", len(connected), expected, patience)
     return connected
+
+
+def _first_line(reason: object) -> str:
+    lines = str(reason or "").strip().splitlines()
+    return lines[0][:LONGEST] if lines else "an error without a reason"
 
 
 def match_replies(

@@ -194,12 +194,6 @@ def rename_arrays(replies: Iterable[Message], keys: Keys) -> Iterator[Message]:
         yield reply
 
 
-def drain(replies: list[Message]) -> Iterator[Message]:
-    """Yield the replies and forget each, so that its arrays can be freed once its update is made."""
-    while replies:
-        yield replies.pop()
-
-
 def release(reply: Message | None) -> None:
     """Free a reply's arrays at once; Python frees the message itself later, since it is part of cycles."""
     if reply is not None and reply.has_content():

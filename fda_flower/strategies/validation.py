@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers, Update, is_finite
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, check_choice
 from fda_flower.protocol import TrainRequest
 from fda_flower.records import ClientRecord
 from fda_flower.strategies.nodes import Node
@@ -47,8 +47,7 @@ class NormLimit:
     def __post_init__(self) -> None:
         if self.max_norm is not None and not self.max_norm > 0:
             raise ConfigError(f"max_update_norm is {self.max_norm}, it must be above 0")
-        if self.on_large_update not in ("clip", "drop"):
-            raise ConfigError(f"on_large_update is '{self.on_large_update}': choose clip or drop")
+        check_choice("on_large_update", self.on_large_update, ("clip", "drop"))
 
     def factor(self, update: Update) -> float:
         """Return the factor that scales an update down to the limit, 1 within it.

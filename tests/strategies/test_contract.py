@@ -203,7 +203,7 @@ COMMON = {"min-sources": 1, "warmup-rounds": 0, "learning-rate-factor": 1.0}
 WEIGHED = {"beta": 0.5, "auto": False, "source-weights": "examples"}
 FEDDA = {**WEIGHED, "rule": "FedDA(updates='raw')"}
 FEDGP = {**WEIGHED, "rule": "FedGP(granularity='layer', filter=True, magnitude='projection')"}
-NORMS = {"batch-update-encoding": "norms", "sketch-size": 1}
+NORMS = {"batch-update-encoding": "norms"}
 
 
 @pytest.mark.parametrize(
@@ -280,3 +280,20 @@ def test_integer_and_float_buffers_survive(method):
     assert tracked == 10
     assert tracked.shape == ()
     assert tracked.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        *((name, "weights") for name in ("fedavg", "fedavg-ft", "ditto")),
+        *((name, "source_weights") for name in ("source-only", "feddaf", "fedda", "fedgp")),
+    ],
+)
+def test_weights_of_another_word_are_refused(name, option):
+    with pytest.raises(ConfigError, match="weights is 'size': choose examples or uniform"):
+        METHODS[name].build(**{option: "size"})
+
+
+def test_no_strategy_waits_for_less_than_one_node(method):
+    with pytest.raises(ConfigError, match="wait_for is 0, it must be at least 1"):
+        build(method, wait_for=0)

@@ -139,6 +139,7 @@ def test_while_waiting_the_nodes_are_listed_ten_times_a_second(monkeypatch):
     class Listing(Changing):
         def get_node_ids(self):
             lists.append(now[0])
+            assert len(lists) < 20, "it never stops waiting"
             return super().get_node_ids()
 
     Roster().refresh(Listing(federation(("target", "t")), (0,)), expected=2, patience=1.05)
@@ -303,7 +304,7 @@ def test_an_error_reply_without_a_reason_keeps_its_node_out(reason):
     roster = Roster()
     roster.refresh(LocalGrid(silent, 1))
     assert roster.nodes == []
-    assert roster.missing == [{"domain": "node 2", "reason": "an error"}]
+    assert roster.missing == [{"domain": "node 2", "reason": "an error without a reason"}]
 
 
 def test_the_reason_of_an_error_is_cut_off_too():
@@ -340,3 +341,13 @@ def test_a_node_is_asked_again_after_a_while_and_takes_part_when_it_is_mended(mo
     assert [list(record["sources"]) for record in strategy.history] == [["a"]] * 3 + [["a", "b"]] * 2
     assert [len(record["missing"]) for record in strategy.history] == [1, 1, 1, 0, 0]
     assert grid.asked.count(2) == 2
+
+
+@pytest.mark.parametrize("problem", ["", "\nthe disk is gone\nand more"])
+def test_a_problem_keeps_its_node_out_whatever_its_text(problem):
+    roster = Roster()
+    nodes = federation(("target", "t"), ("source", "a"), ("source", "b"), b={"problem": problem})
+    roster.refresh(nodes.grid())
+    assert [node.domain for node in roster.sources] == ["a"]
+    (missing,) = roster.missing
+    assert missing["reason"] == (problem.strip().splitlines() or ["an error without a reason"])[0]
