@@ -245,7 +245,7 @@ class RunConfig:
 
     @classmethod
     def from_flower(cls, config: Mapping[str, Any]) -> "RunConfig":
-        """Read a run configuration of Flower's; keys that are not ours are left to others.
+        """Read a run configuration of Flower's; unknown keys are ignored.
 
         Raises
         ------

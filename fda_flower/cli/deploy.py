@@ -62,7 +62,7 @@ def rehearse(
     output: Annotated[Path, typer.Option(help="Folder to write to.")],
     config: ConfigFile = None,
 ) -> None:
-    """Rehearse a federation on this machine: a SuperLink with TLS and authentication, a SuperNode a domain.
+    """Rehearse a federation on this machine: a SuperLink with TLS and authentication, and its SuperNodes.
 
     Everything is taken down again at the end, also after an error; OUTPUT holds the run and each
     process's log.

@@ -46,7 +46,7 @@ class Connection:
         return str(self._ask("run", str(app), self.name)["run-id"])
 
     def status(self, run_id: str) -> tuple[str, str]:
-        """The state of a run, such as ``running`` or ``finished:failed``, and details.
+        """Return the status of a run, such as ``running`` or ``finished:failed``, and details.
 
         Raises
         ------

@@ -168,7 +168,7 @@ class Federation:
         return self._services[name].log.read_text(encoding="utf-8", errors="replace")
 
     def flwr(self, *arguments: str) -> str:
-        """Run a ``flwr`` command in this federation, and return what it says.
+        """Run a ``flwr`` command in this federation, and return its output.
 
         Raises
         ------

@@ -19,7 +19,7 @@ TAIL = 2000
 
 
 class Service:
-    """A process that runs until it is ended or this process is gone, and what it says.
+    """A process that runs until it is ended or this process is gone, and its output.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Service:
 
 
 def end(services: Iterable[Service], kill: bool = False) -> None:
-    """End services and all processes that they started; those that do not end in 10 s are killed.
+    """End services and all processes that they started; kill those that do not end within 10 s.
 
     Parameters
     ----------

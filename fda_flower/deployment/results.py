@@ -27,7 +27,7 @@ LIMIT = 64 * 1024 * 1024
 
 
 class Sender:
-    """Writes a run's results into its log.
+    """Writes the results of a run into the run's log.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Sender:
 
 @contextmanager
 def sending(grid: Grid, folder: Path) -> Iterator[Callable[[Record], None]]:
-    """Send a run's results to who submitted it: each round's record, an error, and the files at the end.
+    """Send a run's results to its submitter: each round's record, an error, and the files at the end.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def sending(grid: Grid, folder: Path) -> Iterator[Callable[[Record], None]]:
 
 
 class Receiver:
-    """Reads a run's results out of the lines of its log.
+    """Reads the results of a run from the lines of the run's log.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class Receiver:
         self._sums: dict[str, str] | None = None
 
     def read(self, line: str) -> None:
-        """Take in a line of the log; those of others, damaged ones and repetitions are left out.
+        """Read a line of the log; foreign, damaged and repeated lines are ignored.
 
         Raises
         ------
