@@ -7,10 +7,9 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.registry import Registry
+from fda_flower.registry import Registry, resolve
 
 if TYPE_CHECKING:
     from fda_flower.clients import DomainClient
@@ -50,7 +49,7 @@ class Method:
     @cached_property
     def strategy_class(self) -> "type[DomainAdaptationStrategy]":
         """The strategy's class."""
-        strategy: type[DomainAdaptationStrategy] = _load(self.strategy)
+        strategy: type[DomainAdaptationStrategy] = resolve(self.strategy)
         return strategy
 
     def build(self, **options: Any) -> "DomainAdaptationStrategy":
@@ -59,7 +58,7 @@ class Method:
 
     def client_class(self, role: str) -> "type[DomainClient]":
         """Return the class of the client of a role, ``"source"`` or ``"target"``."""
-        client: type[DomainClient] = _load(self.target if role == "target" else self.source)
+        client: type[DomainClient] = resolve(self.target if role == "target" else self.source)
         return client
 
     @property
@@ -85,10 +84,6 @@ class Method:
     def signature(self) -> inspect.Signature:
         """The keyword arguments of its strategy."""
         return inspect.signature(self.strategy_class)
-
-
-def _load(reference: Any) -> Any:
-    return resolve_name(reference) if isinstance(reference, str) else reference
 
 
 def _ours(

@@ -317,7 +317,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         return [request for request in requests if request is not None]
 
     def finish_round(self, num_rounds: int) -> None:
-        """Write the round's record and the checkpoint, and tell; a `RunError` after too many held rounds."""
+        """Write the round's record and the checkpoint; raise a `RunError` after too many held rounds."""
         record: Record = json_safe(dict(self.record))
         self.history.append(record)
         if self.output is not None:

@@ -96,7 +96,7 @@ class Round:
 
     def train_messages(self, requests: Mapping[Node, TrainRequest]) -> Iterable[Message]:
         """Return the messages that carry requests; `collect` reads the replies."""
-        self.requests = dict(requests)
+        self.requests |= requests
         return self._messages(requests, protocol.TRAIN)
 
     def evaluate_message(self, node: Node, request: EvaluateRequest) -> Iterable[Message]:

@@ -6,6 +6,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from handmade import HandMade, initial, moves, reply_of, weights
 
 from fda_flower.engines import LocalGrid
+from fda_flower.protocol import TrainRequest
 from fda_flower.strategies import FedAvg, FedAvgFT, FedDAF, RunFolder, SourceOnly
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy
 
@@ -229,3 +230,23 @@ def test_a_reply_without_what_its_client_keeps_is_dropped_with_the_reason():
     strategy.start(HandMade([A, T]).grid(), initial(), 1)
     reasons = {each["domain"]: each["reason"] for each in strategy.history[0]["dropped"]}
     assert "no ArrayRecord 'mine': the client has to reply with what it keeps" in reasons["t"]
+
+
+def test_what_clients_keep_is_mirrored_also_where_a_round_asks_again():
+    class AsksTwice(FedAvg):
+        def train_request(self, node, round):
+            request = super().train_request(node, round)
+            return request if node.is_target else request.adding(keeps={"own": "mine"})
+
+        def aggregate(self, round, target, sources):
+            round.exchange({round.target: TrainRequest(round.arrays, round.config)})
+            return super().aggregate(round, target, sources)
+
+    def keeps(model, message):
+        content = reply_of(model, domain="a")
+        content["mine"] = ArrayRecord({"w": Array(model["w"])})
+        return content
+
+    strategy = AsksTwice()
+    strategy.start(HandMade([("source", "a", keeps), T]).grid(), initial(), 1)
+    assert "client/a/own" in strategy.state_dict()
