@@ -54,6 +54,9 @@ class RunConfig:
     source_samples: Amount | None = _data(
         None, "Samples of each source: a number, a share, or all.", shown="all"
     )
+    test_samples: Amount | None = _data(
+        None, "Test samples of the target: a number, a share, or all.", shown="all"
+    )
     seed: int = _data(0, "Seed of everything random.", at_least=0)
     data_dir: str | None = _data(
         None, "Folder of data sets; without it they are downloaded.", envvar="FDA_DATA_DIR", defines_run=False
@@ -85,6 +88,9 @@ class RunConfig:
     target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
     target_batch_size: int = _training(4, "Batch size of the target.")
     epochs: int = _training(1, "Passes over a client's samples in a round.")
+    target_epochs: int | None = _training(
+        None, "Passes of the target over its samples in a round.", shown="the sources'"
+    )
     min_sources: int = _limit(1, "With fewer usable replies of sources the model stays as it is.")
     max_held_rounds: int = _limit(
         3, "Rounds in a row without the target, or too few sources, until the run ends.", defines_run=False
@@ -94,6 +100,12 @@ class RunConfig:
     wait_seconds: float = _limit(60.0, "Seconds to wait for the clients at the start.", **_TIME)
     query_timeout: float = _limit(30.0, "Seconds that a client has to tell who it is.", **_TIME)
     round_timeout: float = _limit(3600.0, "Seconds that a client has for its reply.", strategy=False, **_TIME)
+    outcomes: bool = _machine(
+        False,
+        "Record which test samples the target gets right, to compare methods sample by sample.",
+        strategy=True,
+        defines_run=False,
+    )
     device: str = _machine("auto", "auto, cpu or cuda; auto takes a GPU if there is one.", defines_run=False)
     threads: int = _machine(
         1, "Cores of a client, which are torch's threads.", flag="cpus-per-client", at_least=1
@@ -134,7 +146,7 @@ class RunConfig:
             options = getattr(self, name)
             read = split_options(options) if isinstance(options, str) else dict(options)
             self._set(name, tuple(sorted(read.items())))
-        for name in ("target_samples", "source_samples"):
+        for name in ("target_samples", "source_samples", "test_samples"):
             self._set(name, read_amount(name.replace("_", "-"), getattr(self, name)))
         if isinstance(self.only_sources, str):
             self._set("only_sources", [name.strip() for name in self.only_sources.split(",")])
@@ -211,6 +223,7 @@ class RunConfig:
             only_sources=None if self.only_sources is None else tuple(self.only_sources),
             target_samples=None if METHODS[self.method].all_target_labels else self.target_samples,
             source_samples=self.source_samples,
+            test_samples=self.test_samples,
             seed=self.seed,
             data_dir=self.data_dir,
         )
@@ -224,7 +237,8 @@ class RunConfig:
     def target_training(self) -> LocalTraining:
         """How the target trains."""
         rate = self.learning_rate if self.target_learning_rate is None else self.target_learning_rate
-        return LocalTraining(rate, self.target_batch_size, self.epochs, self.optimizer)
+        epochs = self.epochs if self.target_epochs is None else self.target_epochs
+        return LocalTraining(rate, self.target_batch_size, epochs, self.optimizer)
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, as JSON can hold them; the data folder is absolute."""

@@ -28,6 +28,8 @@ ClientRecord = TypedDict(
         "alpha": float | None,
         "accuracy": float,
         "loss": float,
+        "outcomes": str,
+        "test-examples": int,
     },
     total=False,
 )
@@ -46,6 +48,8 @@ RoundRecord = TypedDict(
         "bytes-received": int,
         "accuracy": float,
         "loss": float,
+        "outcomes": str,
+        "test-examples": int,
         "accuracy-global": float,
         "loss-global": float,
         "metrics": dict[str, Any],

@@ -17,6 +17,7 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
 from fda_flower.protocol import (
     LEARNING_RATE_FACTOR,
+    OUTCOMES,
     SERVER_ROUND,
     EvaluateRequest,
     Keys,
@@ -27,7 +28,7 @@ from fda_flower.protocol import (
 from fda_flower.records import Record, RoundRecord, headline
 from fda_flower.run_folder import Checkpoint, RunFolder, check_same_model
 from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
+from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources, client_state
 from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.round import Channel, Round, Updates
 from fda_flower.strategies.validation import (
@@ -79,6 +80,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         Names of the records with the model and the settings, as of Flower's ``FedAvg``.
     output : RunFolder, optional
         Where to write the rounds' records and a checkpoint, and to resume from.
+    outcomes : bool
+        Record which test samples the target gets right.
     on_round : callable, optional
         Called with each round's record, for progress displays.
 
@@ -107,6 +110,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
         output: RunFolder | None = None,
+        outcomes: bool = False,
         on_round: Callable[[Record], None] | None = None,
     ) -> None:
         counts = {"min_sources": min_sources, "max_held_rounds": max_held_rounds, "wait_for": wait_for}
@@ -130,6 +134,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self.state: dict[str, ArrayRecord] = {}
         self.round: Round
         self._limit = NormLimit(max_update_norm, on_large_update)
+        self._always = {OUTCOMES: True} if outcomes else {}
         self._waiting = (wait_for or min_sources + 1, wait_seconds)
         self._keys = Keys(arrayrecord_key, configrecord_key)
         self._on_round = on_round
@@ -274,7 +279,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     ) -> Iterable[Message]:
         """Return an evaluate message for the target."""
         round = self.round
-        round.arrays, round.config = arrays, {**config, SERVER_ROUND: server_round}
+        round.arrays, round.config = arrays, {**config, **self._always, SERVER_ROUND: server_round}
         round.sent = {}
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
         if round.target is None or request is None:
@@ -336,7 +341,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: Mapping[str, Any], grid: Grid
     ) -> Round:
         warmup = server_round <= self.warmup_rounds
-        sent = {**config, SERVER_ROUND: server_round}
+        sent = {**config, **self._always, SERVER_ROUND: server_round}
         if self.learning_rate_factor != 1 and not warmup:
             sent[LEARNING_RATE_FACTOR] = self.learning_rate_factor
         channel = Channel(grid, self._timeout, self._keys, self._limit, self.buffers)
@@ -390,8 +395,3 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self.state |= {name: to_record(layers) for name, layers in aggregated.state.items()}
         round.model = aggregated.model
         return to_record(aggregated.model)
-
-
-def client_state(domain: str, name: str) -> str:
-    """Return the name under which the strategy keeps a record of a client's own state."""
-    return f"client/{domain}/{name}"

@@ -25,4 +25,5 @@ class CommonOptions(TypedDict, total=False):
     arrayrecord_key: str
     configrecord_key: str
     output: RunFolder | None
+    outcomes: bool
     on_round: Callable[[Record], None] | None

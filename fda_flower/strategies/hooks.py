@@ -90,6 +90,7 @@ class MethodHooks(ABC):
         )
         return request.adding(
             config={protocol.EVALUATE_TRAINED: True},
+            expects={protocol.OUTCOMES: "any"} if protocol.OUTCOMES in round.config else {},
             requires={protocol.EVAL_ACCURACY: remedy},
             measures={protocol.EVAL_ACCURACY: "accuracy", protocol.EVAL_LOSS: "loss"},
         )
@@ -109,3 +110,8 @@ class MethodHooks(ABC):
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if the method cannot work with these nodes; called before training."""
         return None
+
+
+def client_state(domain: str, name: str) -> str:
+    """Return the name under which the strategy keeps a record of a client's own state."""
+    return f"client/{domain}/{name}"
