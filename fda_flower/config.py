@@ -132,8 +132,6 @@ class RunConfig:
         self._set("target", data.target_name)
         # Building these validates their fields.
         _ = self.source_training, self.target_training
-        if isinstance(data.target_samples, int):
-            self.check_target_samples(data.target_samples)
         # From here on heavy modules are loaded.
         self._check_model()
         self._check_method()
@@ -181,15 +179,13 @@ class RunConfig:
         if self.variant is not None and self.variant not in method.variants:
             raise unknown("variant", self.variant, method.variants)
         method.build(**self.strategy_options())
+        if isinstance(self.data.target_samples, int):
+            self.check_target_samples(self.data.target_samples)
 
     def check_target_samples(self, samples: int) -> None:
-        """Raise a `ConfigError` if the estimators of an auto method cannot work with so few."""
-        size = self.target_training.batch_size
-        if METHODS[self.method].auto and samples < 2 * size:
-            raise ConfigError(
-                f"the target has {samples} labelled samples, but {self.method} needs two batches of "
-                f"{size}: give more samples, a smaller target batch size, or a method with a fixed beta"
-            )
+        """Raise a `ConfigError` if the method cannot work with so few labelled samples of the target."""
+        strategy = METHODS[self.method].build(**self.strategy_options())
+        strategy.check_target(samples, self.target_training.batch_size)
 
     def strategy_options(self) -> dict[str, Any]:
         """Keyword arguments of the method's strategy."""

@@ -113,6 +113,12 @@ METHODS: Registry[Method] = Registry(
         "feddwa": _ours("FedDWA", "a personal model for each client, by distances", "feddwa:FedDWA"),
         "fedavg-ft": _ours("FedAvg FT", "FedAvg, fine-tuned by the target every round", "fedavg_ft:FedAvgFT"),
         "ditto": _ours("Ditto", "FedAvg, and a personal model near it", "ditto:Ditto", "ditto:DittoTarget"),
+        "mixture": _ours(
+            "Mixture",
+            "the sources' model and the target's own, mixed on the target",
+            "mixture:Mixture",
+            "mixture:MixtureTarget",
+        ),
         "finetune-offline": _ours(
             "Finetune_Offline",
             "50 rounds of the sources, then the target",

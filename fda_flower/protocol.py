@@ -37,6 +37,14 @@ SKETCH_SIZE, SKETCH_SEED = "sketch-size", "sketch-seed"
 EVALUATE_TRAINED, TUNE, MU, PROXIMAL = "evaluate-trained", "tune", "mu", "proximal"
 """Settings of a train message."""
 
+MIXTURE, FIRST = "mixture", "first"
+"""The setting of an evaluate message that asks for a mixture (a plan as JSON), and the record with the model
+that the target's own begins with."""
+
+FIRST_ROUND, REPORT = "first-round", "report"
+"""Settings beside it: the round in which the target's own model begins; whether the target reports the
+evaluation, ``full`` or ``none``."""
+
 NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
 TRAIN_LOSS, EVAL_LOSS, EVAL_ACCURACY = "train-loss", "eval-loss", "eval-accuracy"
 """Metrics of a train reply."""

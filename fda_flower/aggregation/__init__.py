@@ -14,6 +14,14 @@ from fda_flower.aggregation.feddaf import blend, functional_distance, gradient_s
 from fda_flower.aggregation.feddwa import distance_weights, guidance_distances, personal_model
 from fda_flower.aggregation.geometry import Geometry
 from fda_flower.aggregation.layers import Layers, is_finite
+from fda_flower.aggregation.mixture import (
+    PRIOR,
+    Mixture,
+    fit_mixture,
+    log_softmax,
+    prior_outputs,
+    stratified_folds,
+)
 from fda_flower.aggregation.rules import (
     Coefficients,
     FedDA,
@@ -35,6 +43,7 @@ from fda_flower.aggregation.update import SourceWeights, Update, find_buffers, s
 
 __all__ = [
     "ENCODINGS",
+    "PRIOR",
     "AdaptiveResult",
     "AdaptiveRule",
     "BatchUpdates",
@@ -47,6 +56,7 @@ __all__ = [
     "FedGP",
     "Geometry",
     "Layers",
+    "Mixture",
     "SourceWeights",
     "Update",
     "alignment",
@@ -63,12 +73,16 @@ __all__ = [
     "distance_weights",
     "estimate",
     "find_buffers",
+    "fit_mixture",
     "functional_distance",
     "gradient_similarity",
     "guidance_distances",
     "is_finite",
+    "log_softmax",
     "mean_update",
     "personal_model",
     "predicted_best_rule",
+    "prior_outputs",
     "source_weights",
+    "stratified_folds",
 ]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from fda_flower import protocol
 from fda_flower.aggregation import Layers
 from fda_flower.clients.numpy_client import NumPyFace
+from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.recorder import Recorder
 from fda_flower.clients.training import (
     LocalTraining,
@@ -58,6 +60,8 @@ class DomainClient(NumPyFace):
         What else the server is told of the data when it asks for the role, such as their ``shape``.
     state : RecordDict, optional
         What the client keeps between rounds: the context's ``state``.
+    own_folder : Path, optional
+        Where the client keeps what it never sends; see `OwnState`.
     """
 
     role: ClassVar[str]
@@ -73,6 +77,7 @@ class DomainClient(NumPyFace):
         threads: int = 1,
         about: Settings | None = None,
         state: RecordDict | None = None,
+        own_folder: Path | None = None,
     ) -> None:
         self.domain = domain
         self.model = model
@@ -81,6 +86,7 @@ class DomainClient(NumPyFace):
         self._threads = threads
         self._about = dict(about or {})
         self._state = RecordDict() if state is None else state
+        self.own_state = OwnState(self._state, own_folder)
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return ``examples``, the number of labelled samples to train on, and the client's `about`."""

@@ -91,6 +91,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         The record of each finished round, as in ``rounds.jsonl``.
     round : Round
         The current round.
+    num_rounds : int
+        The rounds of the run.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self._waiting = (wait_for or min_sources + 1, wait_seconds)
         self._keys = Keys(arrayrecord_key, configrecord_key)
         self._on_round = on_round
+        self.num_rounds = 0
         self._timeout = 3600.0
         self._held_rounds = 0
         self._to_give_back: set[str] = set()
@@ -199,7 +202,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             raise ConfigError(f"the run has done {done} rounds, only {num_rounds} were asked for")
         check_same_model(result.arrays, initial_arrays)
         del initial_arrays  # else they would stay in memory to the end
-        self._timeout = timeout
+        self.num_rounds, self._timeout = num_rounds, timeout
         if not self.roster.nodes:
             self.connect(grid)
         self.begin(result.arrays, done)

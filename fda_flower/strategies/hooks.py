@@ -107,6 +107,10 @@ class MethodHooks(ABC):
         """Go on with the models of a checkpoint."""
         self.state = {name: to_record(layers) for name, layers in state.items()}
 
+    def check_target(self, samples: int, batch_size: int) -> None:
+        """Raise a `ConfigError` if the method cannot work with so few labelled samples of the target."""
+        return None
+
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if the method cannot work with these nodes; called before training."""
         return None
