@@ -80,6 +80,12 @@ class RunConfig:
     learning_rate_factor: float = _method(
         1.0, "Factor of both learning rates after the warm-up rounds.", strategy=True
     )
+    average: str | None = _method(
+        None,
+        "An average of the rounds' models, evaluated beside the last model: ema:0.9 or tail:5.",
+        shown="none",
+        strategy=True,
+    )
     model: str = _training("cnn", "Network; `fda list` shows them.")
     model_options: Options = _training((), "Option of the network, such as weights=imagenet.")
     optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")
@@ -178,9 +184,10 @@ class RunConfig:
             betas_of(self.beta, self.data.source_names)
         if self.variant is not None and self.variant not in method.variants:
             raise unknown("variant", self.variant, method.variants)
-        method.build(**self.strategy_options())
+        strategy = method.build(**self.strategy_options())
+        strategy.model_average.check(self.rounds)
         if isinstance(self.data.target_samples, int):
-            self.check_target_samples(self.data.target_samples)
+            strategy.check_target(self.data.target_samples, self.target_training.batch_size)
 
     def check_target_samples(self, samples: int) -> None:
         """Raise a `ConfigError` if the method cannot work with so few labelled samples of the target."""

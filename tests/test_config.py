@@ -70,6 +70,11 @@ FOUND = [
     ({"warmup_rounds": -1}, ["warmup_rounds", "-1", "must not be negative"]),
     ({"learning_rate_factor": 0}, ["learning_rate_factor", "0", "above 0"]),
     ({"learning_rate_factor": NAN}, ["learning_rate_factor", "nan", "above 0"]),
+    # the averaged model
+    ({"average": "mean"}, ["average", "'mean'", "ema:0.9", "tail:5"]),
+    ({"average": "ema:1"}, ["average", "'ema:1'", "between 0 and 1", "ema:0.9"]),
+    ({"average": "tail:0"}, ["average", "'tail:0'", "at least 1", "tail:5"]),
+    ({"average": "tail:4", "rounds": 3, "warmup_rounds": 2}, ["average", "'tail:4'", "warm-up, 3", "tail:3"]),
     # the data
     ({"partition": "striped"}, ["partition", "'striped'", "dirichlet, even, labels"]),
     ({"partition": "labels", "shift": "color"}, ["'labels'", "'color'", "leave it out"]),
@@ -401,6 +406,8 @@ CONFIGS: list[dict[str, Any]] = [
     {"variant": "paper", "method": "fedda", "method_options": {"updates": "raw"}},
     {"warmup_rounds": 0, "learning_rate_factor": 0.1, "method": "finetune-offline"},
     {"warmup_rounds": 2, "learning_rate_factor": 1e-3},
+    {"average": "ema:0.9"},
+    {"average": "tail:3", "rounds": 3},
     {"dataset": "cifar-10", "dataset_options": {"subset": "exact"}},
     {"dataset": "rbf", "dataset_options": {"samples": "50", "shift": "0.25"}, "model": "mlp"},
     {"dataset": "office-home", "target": "Art", "only_sources": ["Real World", "Product"]},

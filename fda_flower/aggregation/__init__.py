@@ -1,6 +1,7 @@
 """Aggregation rules and estimators on NumPy arrays, without Flower and torch."""
 
 from fda_flower.aggregation.adaptive import AdaptiveResult, AdaptiveRule
+from fda_flower.aggregation.averaging import Average, MovingAverage, TailAverage
 from fda_flower.aggregation.batches import ENCODINGS, BatchUpdates, Encoding
 from fda_flower.aggregation.estimation import (
     BetaRule,
@@ -46,6 +47,7 @@ __all__ = [
     "PRIOR",
     "AdaptiveResult",
     "AdaptiveRule",
+    "Average",
     "BatchUpdates",
     "BetaRule",
     "Coefficients",
@@ -57,7 +59,9 @@ __all__ = [
     "Geometry",
     "Layers",
     "Mixture",
+    "MovingAverage",
     "SourceWeights",
+    "TailAverage",
     "Update",
     "alignment",
     "beta_fedda",

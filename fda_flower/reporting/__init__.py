@@ -6,7 +6,7 @@ from fda_flower.reporting.experiment_tables import to_markdown as experiment_mar
 from fda_flower.reporting.plots import plot_runs, save_figure
 from fda_flower.reporting.results import CellResult, Results
 from fda_flower.reporting.summary import accuracies, summarise, write_summary
-from fda_flower.reporting.tables import Row, make_rows, mean_std, to_csv, to_markdown
+from fda_flower.reporting.tables import Row, columns, make_rows, mean_std, to_csv, to_markdown
 
 __all__ = [
     "FIGURES",
@@ -15,6 +15,7 @@ __all__ = [
     "Row",
     "accuracies",
     "check_figures",
+    "columns",
     "experiment_csv",
     "experiment_markdown",
     "make_rows",

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fda_flower.reporting.results import Results
+from fda_flower.reporting.summary import AVERAGE as AVERAGED
 from fda_flower.reporting.tables import (
     bold_if_top,
     csv_table,
@@ -52,7 +53,12 @@ def to_markdown(results: Results) -> str:
 
 
 def to_csv(results: Results) -> str:
-    """Return one line for each place, with unrounded numbers; unknown ones are empty."""
+    """Return one line for each place, with unrounded numbers; unknown ones are empty.
+
+    The columns of the averaged model are there if any run has one.
+    """
+    averaged = {place: results.scores(place, "last5", AVERAGED) for place in results.places}
+    more = ("last5_average", "last5_average_std") if any(averaged.values()) else ()
     lines = []
     for place in results.places:
         last5, best = (results.scores(place, key) for key in ("last5", "best"))
@@ -60,8 +66,9 @@ def to_csv(results: Results) -> str:
         paper = results.paper.get(place)
         difference = np.mean(last5) - paper if last5 and paper is not None else None
         numbers = (*mean_and_std(last5), *mean_and_std(best), paper, difference)
-        lines.append([*place, len(last5), rounds, *numbers])
-    return csv_table(HEADER, lines)
+        beside = mean_and_std(averaged[place]) if more else ()
+        lines.append([*place, len(last5), rounds, *numbers, *beside])
+    return csv_table((*HEADER, *more), lines)
 
 
 def _scores(results: Results, group: str, key: str) -> Scores:

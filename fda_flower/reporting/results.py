@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from fda_flower.records import Record
-from fda_flower.reporting.summary import summarise
+from fda_flower.reporting.summary import ACCURACY, scores
 
 Place = tuple[str, str, str]
 """The place of a cell: group (empty if there are none), row, column."""
@@ -34,10 +34,10 @@ class CellResult:
     history: Sequence[Record]
     parameters: int = 0
 
-    def score(self, key: str) -> float:
-        """Return ``last5`` or ``best`` in percent; NaN if the target never evaluated."""
-        value = summarise(self.history)[key]
-        return np.nan if value is None else float(value)
+    def score(self, key: str, field: str = ACCURACY) -> float:
+        """Return ``last5`` or ``best`` of a record's field in percent; NaN if the target never evaluated."""
+        value = scores(self.history, field)[key]
+        return np.nan if value is None else value
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,11 @@ class Results:
         """Return the cells of a place, by seed."""
         return sorted((cell for cell in self.cells if cell.place == place), key=lambda cell: cell.seed)
 
-    def scores(self, place: Place, key: str) -> tuple[float, ...]:
+    def scores(self, place: Place, key: str, field: str = ACCURACY) -> tuple[float, ...]:
         """Return ``last5`` or ``best`` of the seeds that have it, in percent."""
-        return known_scores(self.at(place), key)
+        return known_scores(self.at(place), key, field)
 
 
-def known_scores(cells: Iterable[CellResult], key: str) -> tuple[float, ...]:
+def known_scores(cells: Iterable[CellResult], key: str, field: str = ACCURACY) -> tuple[float, ...]:
     """Return ``last5`` or ``best`` of the cells that have it, in percent."""
-    return tuple(score for cell in cells if not np.isnan(score := cell.score(key)))
+    return tuple(score for cell in cells if not np.isnan(score := cell.score(key, field)))

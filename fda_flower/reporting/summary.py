@@ -15,11 +15,25 @@ from fda_flower.records import Record
 from fda_flower.reporting.plots import plot_runs, save_figure
 
 LAST = 5
+ACCURACY, AVERAGE = "accuracy", "accuracy-average"
+"""Fields of a round's record: the headline, and the accuracy of the averaged model."""
 
 
-def accuracies(history: Sequence[Record]) -> list[float]:
+def accuracies(history: Sequence[Record], field: str = ACCURACY) -> list[float]:
     """Return the target accuracy of each round, in percent; NaN where the target did not evaluate."""
-    return [100 * record.get("accuracy", np.nan) for record in history]
+    return [100 * record.get(field, np.nan) for record in history]
+
+
+def scores(history: Sequence[Record], field: str = ACCURACY) -> dict[str, float | None]:
+    """Return ``last5`` and ``best`` of a field of the records, in percent; None where it is not known."""
+    values = np.array(accuracies([record for record in history if not record.get("warmup")], field))
+    known = values[~np.isnan(values)]
+    tail = values[-LAST:]
+    tail = tail[~np.isnan(tail)]
+    return {
+        "last5": float(tail.mean()) if tail.size else None,
+        "best": float(known.max()) if known.size else None,
+    }
 
 
 def summarise(history: Sequence[Record]) -> dict[str, Any]:
@@ -30,15 +44,13 @@ def summarise(history: Sequence[Record]) -> dict[str, Any]:
     dict
         ``last5`` (mean of the last 5 rounds, the headline), ``best`` (best round on the test set, which
         is optimistic), ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in total. Warm-up
-        rounds, in which the method has not begun, count for neither accuracy.
+        rounds, in which the method has not begun, count for neither accuracy. ``average`` holds ``last5`` and
+        ``best`` of the averaged model, if there is one.
     """
-    values = np.array(accuracies([record for record in history if not record.get("warmup")]))
-    known = values[~np.isnan(values)]
-    tail = values[-LAST:]
-    tail = tail[~np.isnan(tail)]
+    average = scores(history, AVERAGE)
     return {
-        "last5": float(tail.mean()) if tail.size else None,
-        "best": float(known.max()) if known.size else None,
+        **scores(history),
+        **({} if average["best"] is None else {"average": average}),
         "rounds": len(history),
         "held-rounds": sum(record["held"] is not None for record in history),
         "dropped": sum(len(record["dropped"]) for record in history),

@@ -1,6 +1,5 @@
 """The base of every strategy: the rounds of a run, in Flower's four steps, and what a method defines."""
 
-import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from logging import INFO, WARNING
@@ -27,7 +26,8 @@ from fda_flower.protocol import (
 )
 from fda_flower.records import Record, RoundRecord, headline
 from fda_flower.run_folder import Checkpoint, RunFolder, check_same_model
-from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.strategies.averaging import ModelAverage
+from fda_flower.strategies.common_options import CommonOptions, check_numbers, check_rounds
 from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources, client_state
 from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.round import Channel, Round, Updates
@@ -74,6 +74,9 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         ICLR 2024, Section C.2). They are the first of the rounds asked for.
     learning_rate_factor : float
         Clients multiply their learning rate by it after the warm-up rounds (Section C.4).
+    average : str, optional
+        ``ema:C`` or ``tail:N``: the target also evaluates an average of the models after the warm-up
+        rounds, see `ModelAverage`. Default: none.
     buffers : Collection[str], optional
         Names of the arrays that are not parameters; may be set later. Default: `aggregation.find_buffers`.
     arrayrecord_key, configrecord_key : str
@@ -108,6 +111,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         on_large_update: OnLargeUpdate = "clip",
         warmup_rounds: int = 0,
         learning_rate_factor: float = 1.0,
+        average: str | None = None,
         buffers: Collection[str] | None = None,
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
@@ -116,19 +120,12 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         on_round: Callable[[Record], None] | None = None,
     ) -> None:
         counts = {"min_sources": min_sources, "max_held_rounds": max_held_rounds, "wait_for": wait_for}
-        for name, value in counts.items():
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}, it must be at least 1")
-        if warmup_rounds < 0:
-            raise ConfigError(f"warmup_rounds is {warmup_rounds}, it must not be negative")
-        if not query_timeout > 0:
-            raise ConfigError(f"query_timeout is {query_timeout} seconds, it must be above 0")
-        if not 0 < learning_rate_factor < math.inf:
-            raise ConfigError(f"learning_rate_factor is {learning_rate_factor}, it must be a number above 0")
+        check_numbers(counts, warmup_rounds, learning_rate_factor, query_timeout)
         self.min_sources = min_sources
         self.warmup_rounds = warmup_rounds
         self.learning_rate_factor = learning_rate_factor
         self.max_held_rounds = max_held_rounds
+        self.model_average = ModelAverage(average)
         self.buffers = buffers
         self.output = output
         self.history: list[Record] = []
@@ -152,6 +149,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             "warmup-rounds": self.warmup_rounds,
             "learning-rate-factor": self.learning_rate_factor,
             **({} if self._limit.max_norm is None else {"limit": str(self._limit)}),
+            **self.model_average.settings(),
         }
 
     # The run
@@ -190,11 +188,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         RunError
             If roles are missing or claimed twice, or the model was held for `max_held_rounds` rounds.
         """
-        if num_rounds <= self.warmup_rounds:
-            raise ConfigError(
-                f"num_rounds is {num_rounds}, it must be at least {self.warmup_rounds + 1}"
-                + (f" with {self.warmup_rounds} warm-up rounds" if self.warmup_rounds else "")
-            )
+        check_rounds(num_rounds, self.warmup_rounds)
+        self.model_average.check(num_rounds - self.warmup_rounds)
         result, done = Result(arrays=initial_arrays), 0
         if self.output is not None:
             done = self.resume(self.output, result)
@@ -220,6 +215,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
                 server_round, result.arrays, evaluate_config or ConfigRecord(), grid
             )
             metrics = self.aggregate_evaluate(server_round, grid.send_and_receive(messages, timeout=timeout))
+            self.model_average.evaluate(self.round)
             if train_metrics is not None:
                 result.train_metrics_clientapp[server_round] = train_metrics
             if metrics is not None:
@@ -310,7 +306,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         checkpoint = folder.open({"name": type(self).__name__, **self.settings()})
         if checkpoint is None:
             return 0
-        self.load_state_dict(checkpoint.state)
+        self.load_state_dict(self.model_average.take_from(checkpoint.state))
         self._to_give_back = set(self.state)
         self._held_rounds = checkpoint.held_rounds
         self.history = folder.read_rounds()[: checkpoint.round]
@@ -329,7 +325,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         record: Record = json_safe(dict(self.record))
         self.history.append(record)
         if self.output is not None:
-            checkpoint = Checkpoint(record["round"], self.model, self.state_dict(), self._held_rounds)
+            state = {**self.state_dict(), **self.model_average.state_dict()}
+            checkpoint = Checkpoint(record["round"], self.model, state, self._held_rounds)
             self.output.save_round(record, checkpoint)
         if self._on_round is not None:
             self._on_round(record)
@@ -396,5 +393,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         for layers in (aggregated.model, *aggregated.state.values()):
             check_finite(layers)
         self.state |= {name: to_record(layers) for name, layers in aggregated.state.items()}
+        if not round.warmup:
+            self.model_average.add(aggregated.model)
         round.model = aggregated.model
         return to_record(aggregated.model)

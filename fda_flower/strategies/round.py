@@ -139,26 +139,28 @@ class Round:
                 sources[node.domain] = update
         return target, sources
 
-    def read_evaluation(self, replies: Iterable[Message], evaluates_trained: bool) -> MetricRecord | None:
+    def read_evaluation(
+        self, replies: Iterable[Message], evaluates_trained: bool = False, suffix: str = ""
+    ) -> MetricRecord | None:
         """Return the target's metrics of the model, and record them; None if there are none.
 
         With `evaluates_trained` the headline is the evaluation that came with the target's train reply, and
-        the metrics are the global model's.
+        the metrics are the global model's. `suffix` ends the names in the record.
         """
         metrics, record = None, cast(Record, self.record)
         reply = next((reply for _, reply in match_replies(self.sent, replies)), None)
         try:
             metrics = read_metrics(reply)
-            if reply is not None and protocol.OUTCOMES in reply.content.array_records:
+            if reply is not None and protocol.OUTCOMES in reply.content.array_records and not suffix:
                 record |= read_outcomes(read_arrays(reply.content, protocol.OUTCOMES))
-            record.update({key: metrics[key] for key in EVALUATION if key in metrics})
+            record.update({f"{key}{suffix}": metrics[key] for key in EVALUATION if key in metrics})
             if others := {
                 key: metrics[key] for key in metrics if key not in (*EVALUATION, protocol.NUM_EXAMPLES)
             }:
-                record["metrics"] = others
+                record[f"metrics{suffix}"] = others
         except BadReplyError as error:
             log(WARNING, "Round %d: the target did not evaluate: %s", self.number, error)
-            record["evaluation-failed"] = str(error)
+            record[f"evaluation-failed{suffix}"] = str(error)
         if evaluates_trained and not self.warmup:
             trained = record["target"] or {}
             for key in ("accuracy", "loss"):
