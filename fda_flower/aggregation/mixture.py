@@ -121,6 +121,8 @@ def fit_mixture(
     True
     """
     labels = np.asarray(labels)
+    if not len(labels):
+        raise ValueError("there are no labels")
     regression = np.issubdtype(labels.dtype, np.floating)
     y = labels.reshape(len(labels), -1).astype(np.float64) if regression else labels
     outputs = {name: np.asarray(z, np.float64).reshape(len(z), -1) for name, z in held_out.items()}
@@ -143,8 +145,6 @@ def fit_mixture(
 
 
 def _check(outputs: Mapping[str, Vector], y: NDArray[Any], regression: bool) -> None:
-    if not len(y):
-        raise ValueError("there are no labels")
     shapes = {name: z.shape for name, z in outputs.items()}
     width = y.shape[1] if regression else max([1, *(shape[1] for shape in shapes.values())])
     for name, shape in shapes.items():
