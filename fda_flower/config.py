@@ -226,6 +226,13 @@ class RunConfig:
         rate = self.learning_rate if self.target_learning_rate is None else self.target_learning_rate
         return LocalTraining(rate, self.target_batch_size, self.epochs, self.optimizer)
 
+    @property
+    def training_epochs(self) -> dict[str, int]:
+        """Epochs that a source and the target train in the whole run, by role."""
+        strategy = METHODS[self.method].build(**self.strategy_options())
+        epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
+        return strategy.training_epochs(self.rounds, strategy.warmup_rounds, epochs)
+
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, as JSON can hold them; the data folder is absolute."""
         values = {

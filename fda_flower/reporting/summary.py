@@ -46,6 +46,11 @@ def summarise(history: Sequence[Record]) -> dict[str, Any]:
     }
 
 
+def summarise_run(config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
+    """Return the same, and the ``epochs`` that a source and the target train in the whole run."""
+    return {**summarise(history), "epochs": config.training_epochs}
+
+
 def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
     """Write ``summary.json`` and ``accuracy.png`` into a run's folder; return the summary."""
     numbers = {
@@ -54,7 +59,7 @@ def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) ->
         "dataset": config.dataset,
         "shift": config.shift,
         "seed": config.seed,
-        **summarise(history),
+        **summarise_run(config, history),
     }
     text = json.dumps(json_safe(numbers), indent=2) + "\n"
     try:
