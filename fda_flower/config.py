@@ -243,6 +243,12 @@ class RunConfig:
         epochs = self.epochs if self.target_epochs is None else self.target_epochs
         return LocalTraining(rate, self.target_batch_size, epochs, self.optimizer)
 
+    def training_epochs(self, labels: int) -> dict[str, int]:
+        """Return the epochs that a source and a target with so many labels train in the whole run."""
+        strategy = METHODS[self.method].build(**self.strategy_options())
+        epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
+        return strategy.training_epochs(self.rounds, strategy.warmup_rounds, epochs, labels)
+
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, as JSON can hold them; the data folder is absolute."""
         values = {

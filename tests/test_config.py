@@ -290,6 +290,24 @@ def test_all_rounds_are_the_initial_ones_and_the_others(settings: dict[str, Any]
     assert RunConfig(rounds=5, **settings).all_rounds == rounds
 
 
+@pytest.mark.parametrize(
+    ("settings", "source", "target"),
+    [
+        ({"method": "fedavg"}, 10, 10),
+        ({"method": "source-only"}, 10, 0),
+        ({"method": "target-only"}, 0, 10),
+        ({"method": "finetune-offline", "warmup_rounds": 3}, 6, 10),
+        ({"method": "feddwa", "warmup_rounds": 3}, 26, 20),
+        ({"method": "ditto", "warmup_rounds": 3}, 16, 20),
+        ({"method": "ditto", "method_options": {"global_branch": "none"}}, 10, 10),
+    ],
+    ids=str,
+)
+def test_the_epochs_of_a_whole_run_by_role(settings: dict[str, Any], source: int, target: int) -> None:
+    config = RunConfig(rounds=5, epochs=2, **settings)
+    assert config.training_epochs(50) == {"source": source, "target": target}
+
+
 def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     config = RunConfig(method="fedgp", variant="reference-code", method_options={"granularity": "model"})
     limits = {
