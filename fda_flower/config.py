@@ -169,6 +169,8 @@ class RunConfig:
         if self.variant is not None and self.variant not in method.variants:
             raise unknown("variant", self.variant, method.variants)
         method.build(**self.strategy_options())
+        if isinstance(self.source_samples, int):
+            self.check_source_samples("each source", self.source_samples)
 
     def check_target_samples(self, samples: int) -> None:
         """Raise a `ConfigError` if the estimators of an auto method cannot work with so few."""
@@ -177,6 +179,16 @@ class RunConfig:
             raise ConfigError(
                 f"the target has {samples} labelled samples, but {self.method} needs two batches of "
                 f"{size}: give more samples, a smaller target batch size, or a method with a fixed beta"
+            )
+
+    def check_source_samples(self, domain: str, samples: int) -> None:
+        """Raise a `ConfigError` if a source has too few for the variance of its gradients."""
+        method, size = METHODS[self.method], self.source_training.batch_size
+        at_start = method.auto and self.strategy_options().get("estimate_at") == "start"
+        if at_start and samples < 2 * size:
+            raise ConfigError(
+                f"{domain} has {samples} samples, but estimate_at=start needs two batches of {size}: "
+                "give more samples, a smaller batch size, or estimate_at=training"
             )
 
     def strategy_options(self) -> dict[str, Any]:

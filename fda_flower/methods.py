@@ -36,6 +36,8 @@ class Method:
         The `DomainClient` that the target and each source run: the class, or ``"module:Class"``.
     all_target_labels : bool
         Whether the target trains on all its training samples, whatever number is labelled.
+    always_auto : bool
+        Whether it estimates its weights without an option ``auto``.
     """
 
     label: str
@@ -45,6 +47,7 @@ class Method:
     target: "str | type[DomainClient]" = TARGET
     source: "str | type[DomainClient]" = SOURCE
     all_target_labels: bool = False
+    always_auto: bool = False
 
     @cached_property
     def strategy_class(self) -> "type[DomainAdaptationStrategy]":
@@ -63,8 +66,8 @@ class Method:
 
     @property
     def auto(self) -> bool:
-        """Whether it estimates β, and so needs at least two batches on the target."""
-        return self.options.get("auto") is True
+        """Whether it estimates β or weights, and so needs at least two batches on the target."""
+        return self.always_auto or self.options.get("auto") is True
 
     @property
     def variants(self) -> Mapping[str, Mapping[str, Any]]:
@@ -109,6 +112,9 @@ METHODS: Registry[Method] = Registry(
         "fedgp": _ours("FedGP", "the target projected on each source, with a fixed β", "fedgp:FedGP"),
         "fedda-auto": _ours("FedDA_Auto", "FedDA, β estimated every round", "fedda:FedDA", options=AUTO),
         "fedgp-auto": _ours("FedGP_Auto", "FedGP, β estimated every round", "fedgp:FedGP", options=AUTO),
+        "fedda-joint": _ours(
+            "FedDA_Joint", "FedDA, sources weighed together", "fedda_joint:FedDAJoint", always_auto=True
+        ),
         "feddaf": _ours("FedDAF", "two models blended on the target", "feddaf:FedDAF", "feddaf:FedDAFTarget"),
         "feddwa": _ours("FedDWA", "a personal model for each client, by distances", "feddwa:FedDWA"),
         "fedavg-ft": _ours("FedAvg FT", "FedAvg, fine-tuned by the target every round", "fedavg_ft:FedAvgFT"),
