@@ -204,6 +204,11 @@ def test_the_registry_knows_what_takes_a_beta_and_what_estimates_it():
         "fedda",
         "fedgp",
         "fedda-auto",
+        "fedda-joint",
         "fedgp-auto",
     }
-    assert {name for name, m in METHODS.items() if m.auto} == {"fedda-auto", "fedgp-auto"}
+    assert {name for name, m in METHODS.items() if getattr(m.build(), "auto", False)} == {
+        "fedda-auto",
+        "fedda-joint",
+        "fedgp-auto",
+    }
