@@ -66,6 +66,7 @@ FOUND = [
     ({"method": "fedda", "method_options": {"updates": "odd"}}, ["'updates'", "'odd'", "raw, aligned"]),
     # variants, rounds and rates
     ({"variant": "mine"}, ["variant", "'mine'", "paper, reference-code"]),
+    ({"batches": "drop-last"}, ["batches", "'drop-last'", "even or fixed"]),
     ({"variant": "mine", "method": "fedavg"}, ["variant", "'mine'", "paper, reference-code"]),
     ({"warmup_rounds": -1}, ["warmup_rounds", "-1", "must not be negative"]),
     ({"learning_rate_factor": 0}, ["learning_rate_factor", "0", "above 0"]),
@@ -285,6 +286,14 @@ def test_all_rounds_are_the_initial_ones_and_the_others(settings: dict[str, Any]
     assert RunConfig(rounds=5, **settings).all_rounds == rounds
 
 
+@pytest.mark.parametrize(
+    ("batches", "source", "target"), [("even", "even", "even"), ("fixed", "drop-last", "keep-last")]
+)
+def test_how_sources_and_the_target_cut_their_samples(batches: str, source: str, target: str) -> None:
+    config = RunConfig(batches=batches)
+    assert (config.source_training.batches, config.target_training.batches) == (source, target)
+
+
 def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     config = RunConfig(method="fedgp", variant="reference-code", method_options={"granularity": "model"})
     limits = {
@@ -296,8 +305,8 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     }
     expected = {
         "granularity": "model",
-        "magnitude": "cosine",
-        "filter_aware_beta": True,
+        "magnitude": "reference-code",
+        "beta_formula": "reference-code",
         "learning_rate_factor": 1.0,
         **limits,
     }
@@ -397,6 +406,7 @@ CONFIGS: list[dict[str, Any]] = [
     {"optimizer": "sgd", "learning_rate": 1e-5, "batch_size": 7, "target_batch_size": 3, "epochs": 2},
     {"model": "mlp", "device": "cpu", "threads": 3, "data_dir": "/some where/data", "rounds": 7},
     {"variant": "reference-code"},
+    {"batches": "fixed"},
     {"variant": "paper", "method": "fedda", "method_options": {"updates": "raw"}},
     {"warmup_rounds": 0, "learning_rate_factor": 0.1, "method": "finetune-offline"},
     {"warmup_rounds": 2, "learning_rate_factor": 1e-3},
