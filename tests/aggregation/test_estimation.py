@@ -477,11 +477,11 @@ def test_beta_of_a_target_without_variance_is_zero(rule):
 any_number = st.floats(allow_nan=True, allow_infinity=True)
 
 
-@given(numbers=st.tuples(*[any_number] * 6), steps=st.integers(2, 9))
+@given(e=st.builds(Estimates, *[any_number] * 6, st.integers(2, 9)))
 @settings(deterministic, max_examples=500)
-def test_betas_of_any_estimates_are_in_0_1_or_nan(numbers, steps):
+def test_betas_of_any_estimates_are_in_0_1_or_nan(e):
     for rule in BETA_RULES:
-        beta = rule(Estimates(*numbers, steps=steps))
+        beta = rule(e)
         assert math.isnan(beta) or 0 <= beta <= 1
 
 
