@@ -72,7 +72,7 @@ def to_csv(results: Results) -> str:
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Return half the width of the 95% prediction interval of one further value; None for fewer than 3 values.
+    """Return half the width of the 95% prediction interval of one further value; None for fewer than 3.
 
     The interval is ``mean ± t s √(1 + 1/n)``, with the sample standard deviation ``s`` of the ``n`` values
     and the 97.5% quantile ``t`` of Student's distribution with ``n − 1`` degrees of freedom.

@@ -140,7 +140,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             remedy = f"{rule} needs num-steps and learning-rate of every client"
             request = request.adding(requires={protocol.NUM_STEPS: remedy, protocol.LEARNING_RATE: remedy})
         if rule.needs_batch_size:
-            remedy = f"{rule} needs the batch-size of every client: report it, or choose magnitude=cosine"
+            remedy = f"{rule} needs the batch-size of every client: report it, or choose another magnitude"
             request = request.adding(requires={protocol.BATCH_SIZE: remedy})
         if self.asks_again:
             request = request.adding(expects={protocol.ARRAYS: "model"})

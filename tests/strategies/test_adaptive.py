@@ -167,7 +167,7 @@ def test_a_reply_without_batch_size_is_dropped_where_the_authors_count_steps():
     _, record, _ = run(FedGP(magnitude="reference-code"), *nodes)
     (dropped,) = record["dropped"]
     assert dropped["domain"] == "a"
-    assert "needs the batch-size of every client: report it, or choose magnitude=cosine" in dropped["reason"]
+    assert "needs the batch-size of every client: report it, or choose another magnitude" in dropped["reason"]
     assert list(record["sources"]) == ["b"]
 
 
