@@ -57,6 +57,9 @@ class RunConfig:
     source_samples: Amount | None = _data(
         None, "Samples of each source: a number, a share, or all.", shown="all"
     )
+    test_samples: Amount | None = _data(
+        None, "Test samples of the target: a number, a share, or all.", shown="all"
+    )
     seed: int = _data(0, "Seed of everything random.", at_least=0)
     data_dir: str | None = _data(
         None, "Folder of data sets; without it they are downloaded.", envvar="FDA_DATA_DIR", defines_run=False
@@ -80,6 +83,12 @@ class RunConfig:
     learning_rate_factor: float = _method(
         1.0, "Factor of both learning rates after the warm-up rounds.", strategy=True
     )
+    average: str | None = _method(
+        None,
+        "An average of the rounds' models, evaluated beside the last model: ema:0.9 or tail:5.",
+        shown="none",
+        strategy=True,
+    )
     model: str = _training("cnn", "Network; `fda list` shows them.")
     model_options: Options = _training((), "Option of the network, such as weights=imagenet.")
     optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")
@@ -92,6 +101,9 @@ class RunConfig:
         "even: batches of nearly equal size; fixed: full ones, and the rest, which sources leave out.",
     )
     epochs: int = _training(1, "Passes over a client's samples in a round.")
+    target_epochs: int | None = _training(
+        None, "Passes of the target over its samples in a round.", shown="the sources'"
+    )
     min_sources: int = _limit(1, "With fewer usable replies of sources the model stays as it is.")
     max_held_rounds: int = _limit(
         3, "Rounds in a row without the target, or too few sources, until the run ends.", defines_run=False
@@ -101,6 +113,12 @@ class RunConfig:
     wait_seconds: float = _limit(60.0, "Seconds to wait for the clients at the start.", **_TIME)
     query_timeout: float = _limit(30.0, "Seconds that a client has to tell who it is.", **_TIME)
     round_timeout: float = _limit(3600.0, "Seconds that a client has for its reply.", strategy=False, **_TIME)
+    outcomes: bool = _machine(
+        False,
+        "Record which test samples the target gets right, to compare methods sample by sample.",
+        strategy=True,
+        defines_run=False,
+    )
     device: str = _machine("auto", "auto, cpu or cuda; auto takes a GPU if there is one.", defines_run=False)
     threads: int = _machine(
         1, "Cores of a client, which are torch's threads.", flag="cpus-per-client", at_least=1
@@ -128,8 +146,6 @@ class RunConfig:
         check_choice("batches", self.batches, BATCHES)
         # Building these validates their fields.
         _ = self.source_training, self.target_training
-        if isinstance(data.target_samples, int):
-            self.check_target_samples(data.target_samples)
         # From here on heavy modules are loaded.
         self._check_model()
         self._check_method()
@@ -142,7 +158,7 @@ class RunConfig:
             options = getattr(self, name)
             read = split_options(options) if isinstance(options, str) else dict(options)
             self._set(name, tuple(sorted(read.items())))
-        for name in ("target_samples", "source_samples"):
+        for name in ("target_samples", "source_samples", "test_samples"):
             self._set(name, read_amount(name.replace("_", "-"), getattr(self, name)))
         if isinstance(self.only_sources, str):
             self._set("only_sources", [name.strip() for name in self.only_sources.split(",")])
@@ -176,16 +192,15 @@ class RunConfig:
             betas_of(self.beta, self.data.source_names)
         if self.variant is not None and self.variant not in method.variants:
             raise unknown("variant", self.variant, method.variants)
-        method.build(**self.strategy_options())
+        strategy = method.build(**self.strategy_options())
+        strategy.model_average.check(self.rounds)
+        if isinstance(self.data.target_samples, int):
+            strategy.check_target(self.data.target_samples, self.target_training.batch_size)
 
     def check_target_samples(self, samples: int) -> None:
-        """Raise a `ConfigError` if the estimators of an auto method cannot work with so few."""
-        size = self.target_training.batch_size
-        if METHODS[self.method].auto and samples < 2 * size:
-            raise ConfigError(
-                f"the target has {samples} labelled samples, but {self.method} needs two batches of "
-                f"{size}: give more samples, a smaller target batch size, or a method with a fixed beta"
-            )
+        """Raise a `ConfigError` if the method cannot work with so few labelled samples of the target."""
+        strategy = METHODS[self.method].build(**self.strategy_options())
+        strategy.check_target(samples, self.target_training.batch_size)
 
     def strategy_options(self) -> dict[str, Any]:
         """Keyword arguments of the method's strategy."""
@@ -219,6 +234,7 @@ class RunConfig:
             only_sources=None if self.only_sources is None else tuple(self.only_sources),
             target_samples=None if METHODS[self.method].all_target_labels else self.target_samples,
             source_samples=self.source_samples,
+            test_samples=self.test_samples,
             seed=self.seed,
             data_dir=self.data_dir,
         )
@@ -233,8 +249,15 @@ class RunConfig:
     def target_training(self) -> LocalTraining:
         """How the target trains."""
         rate = self.learning_rate if self.target_learning_rate is None else self.target_learning_rate
+        epochs = self.epochs if self.target_epochs is None else self.target_epochs
         _, cut = BATCHES[self.batches]
-        return LocalTraining(rate, self.target_batch_size, self.epochs, self.optimizer, cut)
+        return LocalTraining(rate, self.target_batch_size, epochs, self.optimizer, cut)
+
+    def training_epochs(self, labels: int) -> dict[str, int]:
+        """Return the epochs that a source and a target with so many labels train in the whole run."""
+        strategy = METHODS[self.method].build(**self.strategy_options())
+        epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
+        return strategy.training_epochs(self.rounds, strategy.warmup_rounds, epochs, labels)
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, as JSON can hold them; the data folder is absolute."""

@@ -36,6 +36,8 @@ class Method:
         The `DomainClient` that the target and each source run: the class, or ``"module:Class"``.
     all_target_labels : bool
         Whether the target trains on all its training samples, whatever number is labelled.
+    ensemble : bool
+        Whether its predictions are made by several models; reports mark it.
     """
 
     label: str
@@ -45,6 +47,7 @@ class Method:
     target: "str | type[DomainClient]" = TARGET
     source: "str | type[DomainClient]" = SOURCE
     all_target_labels: bool = False
+    ensemble: bool = False
 
     @cached_property
     def strategy_class(self) -> "type[DomainAdaptationStrategy]":
@@ -113,6 +116,13 @@ METHODS: Registry[Method] = Registry(
         "feddwa": _ours("FedDWA", "a personal model for each client, by distances", "feddwa:FedDWA"),
         "fedavg-ft": _ours("FedAvg FT", "FedAvg, fine-tuned by the target every round", "fedavg_ft:FedAvgFT"),
         "ditto": _ours("Ditto", "FedAvg, and a personal model near it", "ditto:Ditto", "ditto:DittoTarget"),
+        "mixture": _ours(
+            "Mixture",
+            "the sources' model and the target's own, mixed on the target",
+            "mixture:Mixture",
+            "mixture:MixtureTarget",
+            ensemble=True,
+        ),
         "finetune-offline": _ours(
             "Finetune_Offline",
             "50 rounds of the sources, then the target",

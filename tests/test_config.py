@@ -71,6 +71,11 @@ FOUND = [
     ({"warmup_rounds": -1}, ["warmup_rounds", "-1", "must not be negative"]),
     ({"learning_rate_factor": 0}, ["learning_rate_factor", "0", "above 0"]),
     ({"learning_rate_factor": NAN}, ["learning_rate_factor", "nan", "above 0"]),
+    # the averaged model
+    ({"average": "mean"}, ["average", "'mean'", "ema:0.9", "tail:5"]),
+    ({"average": "ema:1"}, ["average", "'ema:1'", "between 0 and 1", "ema:0.9"]),
+    ({"average": "tail:0"}, ["average", "'tail:0'", "at least 1", "tail:5"]),
+    ({"average": "tail:4", "rounds": 3, "warmup_rounds": 2}, ["average", "'tail:4'", "warm-up, 3", "tail:3"]),
     # the data
     ({"partition": "striped"}, ["partition", "'striped'", "dirichlet, even, labels"]),
     ({"partition": "labels", "shift": "color"}, ["'labels'", "'color'", "leave it out"]),
@@ -294,9 +299,28 @@ def test_how_sources_and_the_target_cut_their_samples(batches: str, source: str,
     assert (config.source_training.batches, config.target_training.batches) == (source, target)
 
 
+@pytest.mark.parametrize(
+    ("settings", "source", "target"),
+    [
+        ({"method": "fedavg"}, 10, 10),
+        ({"method": "source-only"}, 10, 0),
+        ({"method": "target-only"}, 0, 10),
+        ({"method": "finetune-offline", "warmup_rounds": 3}, 6, 10),
+        ({"method": "feddwa", "warmup_rounds": 3}, 26, 20),
+        ({"method": "ditto", "warmup_rounds": 3}, 16, 20),
+        ({"method": "ditto", "method_options": {"global_branch": "none"}}, 10, 10),
+    ],
+    ids=str,
+)
+def test_the_epochs_of_a_whole_run_by_role(settings: dict[str, Any], source: int, target: int) -> None:
+    config = RunConfig(rounds=5, epochs=2, **settings)
+    assert config.training_epochs(50) == {"source": source, "target": target}
+
+
 def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     config = RunConfig(method="fedgp", variant="reference-code", method_options={"granularity": "model"})
     limits = {
+        "outcomes": False,
         "min_sources": 1,
         "max_held_rounds": 3,
         "on_large_update": "clip",
@@ -381,7 +405,7 @@ def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
     config = RunConfig(beta=(0.1, 0.2, 0.3), shift_options={"angle": 45}, data_dir="/data")
     identity = config.fingerprint()
     assert json.loads(json.dumps(identity))["shift_options"] == {"angle": 45}
-    elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None}
+    elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None, "outcomes": True}
     patience = {"max_held_rounds": 1, "wait_seconds": 5.0, "query_timeout": 6.0, "round_timeout": 7.0}
     elsewhere |= patience
     assert set(identity) == set(config.__dataclass_fields__) - set(elsewhere)
@@ -410,6 +434,8 @@ CONFIGS: list[dict[str, Any]] = [
     {"variant": "paper", "method": "fedda", "method_options": {"updates": "raw"}},
     {"warmup_rounds": 0, "learning_rate_factor": 0.1, "method": "finetune-offline"},
     {"warmup_rounds": 2, "learning_rate_factor": 1e-3},
+    {"average": "ema:0.9"},
+    {"average": "tail:3", "rounds": 3},
     {"dataset": "cifar-10", "dataset_options": {"subset": "exact"}},
     {"dataset": "rbf", "dataset_options": {"samples": "50", "shift": "0.25"}, "model": "mlp"},
     {"dataset": "office-home", "target": "Art", "only_sources": ["Real World", "Product"]},

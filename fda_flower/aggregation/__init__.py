@@ -1,6 +1,7 @@
 """Aggregation rules and estimators on NumPy arrays, without Flower and torch."""
 
 from fda_flower.aggregation.adaptive import AdaptiveResult, AdaptiveRule
+from fda_flower.aggregation.averaging import Average, MovingAverage, TailAverage
 from fda_flower.aggregation.batches import ENCODINGS, BatchUpdates, Encoding
 from fda_flower.aggregation.estimation import (
     BetaRule,
@@ -16,6 +17,14 @@ from fda_flower.aggregation.feddaf import blend, functional_distance, gradient_s
 from fda_flower.aggregation.feddwa import distance_weights, guidance_distances, personal_model
 from fda_flower.aggregation.geometry import Geometry
 from fda_flower.aggregation.layers import Layers, is_finite
+from fda_flower.aggregation.mixture import (
+    PRIOR,
+    Mixture,
+    fit_mixture,
+    log_softmax,
+    prior_outputs,
+    stratified_folds,
+)
 from fda_flower.aggregation.rules import (
     Coefficients,
     FedDA,
@@ -38,8 +47,10 @@ from fda_flower.aggregation.update import SourceWeights, Update, find_buffers, s
 
 __all__ = [
     "ENCODINGS",
+    "PRIOR",
     "AdaptiveResult",
     "AdaptiveRule",
+    "Average",
     "BatchUpdates",
     "BetaRule",
     "Coefficients",
@@ -50,7 +61,10 @@ __all__ = [
     "FedGP",
     "Geometry",
     "Layers",
+    "Mixture",
+    "MovingAverage",
     "SourceWeights",
+    "TailAverage",
     "Update",
     "alignment",
     "alignment_by_size",
@@ -69,12 +83,16 @@ __all__ = [
     "distance_weights",
     "estimate",
     "find_buffers",
+    "fit_mixture",
     "functional_distance",
     "gradient_similarity",
     "guidance_distances",
     "is_finite",
+    "log_softmax",
     "mean_update",
     "personal_model",
     "predicted_best_rule",
+    "prior_outputs",
     "source_weights",
+    "stratified_folds",
 ]

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fda_flower.reporting.results import Results
+from fda_flower.reporting.summary import AVERAGE as AVERAGED
 from fda_flower.reporting.tables import (
     bold_if_top,
     csv_table,
@@ -57,7 +58,12 @@ def to_markdown(results: Results) -> str:
 
 
 def to_csv(results: Results) -> str:
-    """Return one line for each place, with unrounded numbers; unknown ones are empty."""
+    """Return one line for each place, with unrounded numbers; unknown ones are empty.
+
+    The columns of the averaged model are there if any run has one.
+    """
+    averaged = {place: results.scores(place, "last5", AVERAGED) for place in results.places}
+    more = ("last5_average", "last5_average_std") if any(averaged.values()) else ()
     lines = []
     for place in results.places:
         last5, best = (results.scores(place, key) for key in ("last5", "best"))
@@ -67,8 +73,9 @@ def to_csv(results: Results) -> str:
         interval = half_width(last5)
         inside = None if interval is None or difference is None else bool(abs(difference) <= interval)
         numbers = (*mean_and_std(last5), *mean_and_std(best), paper, difference, interval, inside)
-        lines.append([*place, len(last5), rounds, *numbers])
-    return csv_table(HEADER, lines)
+        beside = mean_and_std(averaged[place]) if more else ()
+        lines.append([*place, len(last5), rounds, *numbers, *beside])
+    return csv_table((*HEADER, *more), lines)
 
 
 def half_width(values: Sequence[float]) -> float | None:

@@ -127,6 +127,14 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             domains = [node.domain for node in nodes if not node.is_target]
             self._betas = dict(zip(domains, betas_of(self.beta, domains).tolist(), strict=True))
 
+    def check_target(self, samples: int, batch_size: int) -> None:
+        """Raise a `ConfigError` if β is to be estimated from fewer than two batches."""
+        if self.auto and samples < 2 * batch_size:
+            raise ConfigError(
+                f"the target has {samples} labelled samples, but auto-weighting needs two batches of "
+                f"{batch_size}: give more samples, a smaller target batch size, or a method with a fixed beta"
+            )
+
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Ask the target for its batch updates, with `auto`; with `asks_again`, only later in the round."""
         if node.is_target and self.asks_again:

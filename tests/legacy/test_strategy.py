@@ -346,6 +346,11 @@ def test_aggregation_on_the_target_is_refused():
         LegacyStrategy(FedGP(aggregate_on="target"))
 
 
+def test_an_averaged_model_is_refused():
+    with pytest.raises(ConfigError, match=r"average is 'tail:2', but .*leave it out, or use the Message API"):
+        LegacyStrategy(FedAvg(average="tail:2"))
+
+
 def test_feddaf_is_refused():
     strategy = build("feddaf")
     with pytest.raises(ConfigError, match=r"sends its clients 'global'.*use the Message API"):

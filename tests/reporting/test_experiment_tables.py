@@ -96,6 +96,20 @@ def test_a_run_that_never_evaluated_is_no_seed(results, history):
     assert lines_of(experiment_csv(made))["", "FedAvg", "0.2"]["seeds"] == "1"
 
 
+def test_the_averaged_models_have_columns_of_the_csv_file_only_if_there_are_any(results, history):
+    averaged = [{**each, "accuracy-average": 0.75} for each in history(0.5, 0.5)]
+    made = results(
+        cells=[
+            CellResult(("", "FedAvg", "0.2"), 0, averaged),
+            CellResult(("", "FedGP", "0.2"), 0, history(0.5)),
+        ]
+    )
+    lines = lines_of(experiment_csv(made))
+    assert lines["", "FedAvg", "0.2"]["last5_average"] == "75.0"
+    assert lines["", "FedGP", "0.2"]["last5_average"] == lines["", "FedGP", "0.4"]["last5_average"] == ""
+    assert "average" not in experiment_csv(results(ACCURACIES)).splitlines()[0]
+
+
 def test_cells_with_fewer_seeds_than_others_say_so(results):
     text = experiment_markdown(
         results(
