@@ -9,7 +9,7 @@ from typing import Any
 from fda_flower.datasets.amounts import Amount, read_amount
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.devices import check_device
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.errors import ConfigError, check_choice, unknown
 from fda_flower.local_training import LocalTraining
 from fda_flower.methods import METHODS
 from fda_flower.models import MODELS
@@ -21,6 +21,9 @@ _data, _method, _training, _machine = (
 )
 _limit = partial(setting, "Limits", strategy=True)
 _TIME = {"seconds": True, "defines_run": False}
+
+BATCHES = {"even": ("even", "even"), "fixed": ("drop-last", "keep-last")}
+"""How sources and the target cut their samples into batches, by the words of the setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +96,10 @@ class RunConfig:
     batch_size: int = _training(16, "Batch size of the sources.")
     target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
     target_batch_size: int = _training(4, "Batch size of the target.")
+    batches: str = _training(
+        "even",
+        "even: batches of nearly equal size; fixed: full ones, and the rest, which sources leave out.",
+    )
     epochs: int = _training(1, "Passes over a client's samples in a round.")
     target_epochs: int | None = _training(
         None, "Passes of the target over its samples in a round.", shown="the sources'"
@@ -136,6 +143,7 @@ class RunConfig:
         for name in ("shift", "shift_options", "dataset_options", "partition_options"):
             self._set(name, getattr(data, name))
         self._set("target", data.target_name)
+        check_choice("batches", self.batches, BATCHES)
         # Building these validates their fields.
         _ = self.source_training, self.target_training
         # From here on heavy modules are loaded.
@@ -237,14 +245,16 @@ class RunConfig:
     @property
     def source_training(self) -> LocalTraining:
         """How the sources train."""
-        return LocalTraining(self.learning_rate, self.batch_size, self.epochs, self.optimizer)
+        cut, _ = BATCHES[self.batches]
+        return LocalTraining(self.learning_rate, self.batch_size, self.epochs, self.optimizer, cut)
 
     @property
     def target_training(self) -> LocalTraining:
         """How the target trains."""
         rate = self.learning_rate if self.target_learning_rate is None else self.target_learning_rate
         epochs = self.epochs if self.target_epochs is None else self.target_epochs
-        return LocalTraining(rate, self.target_batch_size, epochs, self.optimizer)
+        _, cut = BATCHES[self.batches]
+        return LocalTraining(rate, self.target_batch_size, epochs, self.optimizer, cut)
 
     def training_epochs(self, labels: int) -> dict[str, int]:
         """Return the epochs that a source and a target with so many labels train in the whole run."""

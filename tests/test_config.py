@@ -66,6 +66,7 @@ FOUND = [
     ({"method": "fedda", "method_options": {"updates": "odd"}}, ["'updates'", "'odd'", "raw, aligned"]),
     # variants, rounds and rates
     ({"variant": "mine"}, ["variant", "'mine'", "paper, reference-code"]),
+    ({"batches": "drop-last"}, ["batches", "'drop-last'", "even or fixed"]),
     ({"variant": "mine", "method": "fedavg"}, ["variant", "'mine'", "paper, reference-code"]),
     ({"warmup_rounds": -1}, ["warmup_rounds", "-1", "must not be negative"]),
     ({"learning_rate_factor": 0}, ["learning_rate_factor", "0", "above 0"]),
@@ -295,6 +296,14 @@ def test_all_rounds_are_the_initial_ones_and_the_others(settings: dict[str, Any]
 
 
 @pytest.mark.parametrize(
+    ("batches", "source", "target"), [("even", "even", "even"), ("fixed", "drop-last", "keep-last")]
+)
+def test_how_sources_and_the_target_cut_their_samples(batches: str, source: str, target: str) -> None:
+    config = RunConfig(batches=batches)
+    assert (config.source_training.batches, config.target_training.batches) == (source, target)
+
+
+@pytest.mark.parametrize(
     ("settings", "source", "target"),
     [
         ({"method": "fedavg"}, 10, 10),
@@ -324,8 +333,8 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     }
     expected = {
         "granularity": "model",
-        "magnitude": "cosine",
-        "filter_aware_beta": True,
+        "magnitude": "reference-code",
+        "beta_formula": "reference-code",
         "learning_rate_factor": 1.0,
         **limits,
     }
@@ -425,6 +434,7 @@ CONFIGS: list[dict[str, Any]] = [
     {"optimizer": "sgd", "learning_rate": 1e-5, "batch_size": 7, "target_batch_size": 3, "epochs": 2},
     {"model": "mlp", "device": "cpu", "threads": 3, "data_dir": "/some where/data", "rounds": 7},
     {"variant": "reference-code"},
+    {"batches": "fixed"},
     {"variant": "paper", "method": "fedda", "method_options": {"updates": "raw"}},
     {"warmup_rounds": 0, "learning_rate_factor": 0.1, "method": "finetune-offline"},
     {"warmup_rounds": 2, "learning_rate_factor": 1e-3},

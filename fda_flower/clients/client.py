@@ -129,10 +129,10 @@ class DomainClient(NumPyFace):
         Returns
         -------
         TrainReply
-            The trained model and ``num-steps``, ``learning-rate``, ``train-loss``. If asked for:
-            ``eval-accuracy``, ``eval-loss`` and ``eval-num-examples`` of the trained model on the domain's
-            test set, and the records ``outcomes``, ``gradients``, ``batch-updates`` and ``guidance``, the
-            parameters after as much training again.
+            The trained model and ``num-steps``, ``learning-rate``, ``batch-size``, ``train-loss``. If asked
+            for: ``eval-accuracy``, ``eval-loss`` and ``eval-num-examples`` of the trained model on the
+            domain's test set, and the records ``outcomes``, ``gradients``, ``batch-updates`` and
+            ``guidance``, the parameters after as much training again.
         """
         self.load(model)
         gradients = self.gradients(config)
@@ -145,6 +145,7 @@ class DomainClient(NumPyFace):
         metrics = {
             protocol.NUM_STEPS: steps,
             protocol.LEARNING_RATE: training.learning_rate,
+            protocol.BATCH_SIZE: training.batch_size,
             protocol.TRAIN_LOSS: loss,
         }
         records: dict[str, Layers] = {protocol.GRADIENTS: gradients} if gradients else {}

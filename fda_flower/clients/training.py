@@ -61,9 +61,9 @@ def train(
     objective = plain_objective(samples.y) if objective is None else objective
     model.train(part is model)
     part.train()
-    steps, total = 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
+    steps, seen, total = 0, 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
     for _ in range(training.epochs):
-        for x, y in samples.batches(training.batch_size, generator, shuffle=True):
+        for x, y in samples.batches(training.batch_size, generator, shuffle=True, cut=training.batches):
             model.zero_grad()
             loss = objective(model, x, y)
             torch.autograd.backward(loss)
@@ -71,8 +71,9 @@ def train(
             if on_step is not None:
                 on_step()
             total += loss.detach() * len(y)
+            seen += len(y)
             steps += 1
-    return steps, float(total) / (training.epochs * len(samples))
+    return steps, float(total) / seen
 
 
 def plain_objective(y: Tensor) -> Objective:

@@ -121,7 +121,9 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
 
     def settings(self) -> Record:
         """Return what defines the strategy."""
-        asked: Record = {"batch-update-encoding": self._encoding} if self.auto else {}
+        asked: Record = {}
+        if self.auto:
+            asked = {"beta-rule": self._rule.beta_rule, "batch-update-encoding": self._encoding}
         if self.auto and self._encoding == "sketch":
             asked["sketch-size"] = self._sketch_size
         if self._at_start is not None:
@@ -164,6 +166,9 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         if rule.needs_scale:
             remedy = f"{rule} needs num-steps and learning-rate of every client"
             request = request.adding(requires={protocol.NUM_STEPS: remedy, protocol.LEARNING_RATE: remedy})
+        if rule.needs_batch_size:
+            remedy = f"{rule} needs the batch-size of every client: report it, or choose another magnitude"
+            request = request.adding(requires={protocol.BATCH_SIZE: remedy})
         if self.asks_again:
             request = request.adding(expects={protocol.ARRAYS: "model"})
         if self._at_start is not None:
@@ -253,8 +258,8 @@ def forwarded(
     """Return the records by which the target aggregates the sources' models in the server's place.
 
     They are the `ArrayRecord` ``source.I`` of the ``I``-th source, and the `ConfigRecord` ``aggregate``: the
-    lists ``domains``, ``betas``, ``examples``, ``steps``, ``learning-rates``, ``factors`` (by which to scale
-    the updates) and ``buffers``, and ``weighing``, the rule as text.
+    lists ``domains``, ``betas``, ``examples``, ``steps``, ``learning-rates``, ``batch-sizes``, ``factors``
+    (by which to scale the updates) and ``buffers``, and ``weighing``, the rule as text.
     """
     updates = list(sources.values())
     columns: dict[str, Any] = {
@@ -263,6 +268,7 @@ def forwarded(
         "examples": [update.examples for update in updates],
         "steps": [update.steps for update in updates],
         "learning-rates": [update.learning_rate for update in updates],
+        "batch-sizes": [update.batch_size for update in updates],
         "factors": [update.factor for update in updates],
         "buffers": list(buffers),
     }
