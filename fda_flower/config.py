@@ -195,12 +195,15 @@ class RunConfig:
         strategy = method.build(**self.strategy_options())
         strategy.model_average.check(self.rounds)
         if isinstance(self.data.target_samples, int):
-            strategy.check_target(self.data.target_samples, self.target_training.batch_size)
+            self.check_samples("target", "the target", self.data.target_samples)
+        if isinstance(self.source_samples, int):
+            self.check_samples("source", "each source", self.source_samples)
 
-    def check_target_samples(self, samples: int) -> None:
-        """Raise a `ConfigError` if the method cannot work with so few labelled samples of the target."""
+    def check_samples(self, role: str, who: str, samples: int) -> None:
+        """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
+        training = self.target_training if role == "target" else self.source_training
         strategy = METHODS[self.method].build(**self.strategy_options())
-        strategy.check_target(samples, self.target_training.batch_size)
+        strategy.check_samples(role, who, samples, training.batch_size)
 
     def strategy_options(self) -> dict[str, Any]:
         """Keyword arguments of the method's strategy."""

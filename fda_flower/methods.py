@@ -65,11 +65,6 @@ class Method:
         return client
 
     @property
-    def auto(self) -> bool:
-        """Whether it estimates β, and so needs at least two batches on the target."""
-        return self.options.get("auto") is True
-
-    @property
     def variants(self) -> Mapping[str, Mapping[str, Any]]:
         """Its strategy's options by variant; see `DomainAdaptationStrategy.variants`."""
         return self.strategy_class.variants
@@ -112,6 +107,7 @@ METHODS: Registry[Method] = Registry(
         "fedgp": _ours("FedGP", "the target projected on each source, with a fixed β", "fedgp:FedGP"),
         "fedda-auto": _ours("FedDA_Auto", "FedDA, β estimated every round", "fedda:FedDA", options=AUTO),
         "fedgp-auto": _ours("FedGP_Auto", "FedGP, β estimated every round", "fedgp:FedGP", options=AUTO),
+        "fedda-joint": _ours("FedDA_Joint", "FedDA, sources weighed together", "fedda_joint:FedDAJoint"),
         "feddaf": _ours("FedDAF", "two models blended on the target", "feddaf:FedDAF", "feddaf:FedDAFTarget"),
         "feddwa": _ours("FedDWA", "a personal model for each client, by distances", "feddwa:FedDWA"),
         "fedavg-ft": _ours("FedAvg FT", "FedAvg, fine-tuned by the target every round", "fedavg_ft:FedAvgFT"),

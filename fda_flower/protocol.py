@@ -20,7 +20,7 @@ TRAIN, EVALUATE = "train", "evaluate"
 ARRAYS, CONFIG, METRICS, INFO = "arrays", "config", "metrics", "info"
 """Records of every message or reply."""
 
-BATCH_UPDATES, ADAPTED, GUIDANCE = "batch-updates", "adapted", "guidance"
+BATCH_UPDATES, GRADIENTS, ADAPTED, GUIDANCE = "batch-updates", "gradients", "adapted", "guidance"
 """Records of arrays that some methods ask of a client beside its model."""
 
 OUTCOMES = "outcomes"

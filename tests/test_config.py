@@ -91,7 +91,7 @@ FOUND = [
     ({"only_sources": 3}, ["only-sources", "3", "list"]),
     ({"only_sources": ["source-1"], "beta": (0.5, 0.5, 0.5)}, ["beta", "3 values", "1 source"]),
     # an auto method needs two batches
-    ({"target_samples": 7}, ["target", "7", "fedgp-auto", "two batches of 4", "fixed beta"]),
+    ({"target_samples": 7}, ["target", "7", "auto-weighting", "two batches of 4", "fixed beta"]),
     ({"target_samples": 31, "target_batch_size": 16, "method": "fedda-auto"}, ["31", "two batches of 16"]),
 ]
 
@@ -132,12 +132,16 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert RunConfig(device="cuda").device == "cuda"
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.auto])
+@pytest.mark.parametrize(
+    "method", [name for name, method in METHODS.items() if not getattr(method.build(), "auto", False)]
+)
 def test_few_target_samples_are_enough_without_an_estimate(method: str) -> None:
     assert RunConfig(method=method, target_samples=1).target_samples == 1
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.auto])
+@pytest.mark.parametrize(
+    "method", [name for name, method in METHODS.items() if getattr(method.build(), "auto", False)]
+)
 def test_two_batches_are_enough_for_an_estimate(method: str) -> None:
     assert RunConfig(method=method, target_samples=8).target_samples == 8
     assert RunConfig(method=method, target_samples=2, target_batch_size=1).target_samples == 2
@@ -270,7 +274,7 @@ def test_a_share_that_is_too_small_for_an_estimate_is_refused_once_the_data_are_
     config = RunConfig(method="fedgp-auto", target_samples="1%", model="mlp")
     assert config.target_samples == "1%"
     with pytest.raises(
-        ConfigError, match="the target has 3 labelled samples, but fedgp-auto needs two batches"
+        ConfigError, match="'target' has 3 labelled samples, auto-weighting needs two batches"
     ):
         run(method="fedgp-auto", target_samples="1%", model="mlp", rounds=1, device="cpu")
 

@@ -66,7 +66,7 @@ def summarise_run(config: RunConfig, history: Sequence[Record]) -> dict[str, Any
 def _labels(config: RunConfig, history: Sequence[Record]) -> int:
     """Return how many labelled samples the target has, as far as the records say."""
     for record in reversed(history):
-        if record.get("target"):
+        if "examples" in (record.get("target") or {}):
             return int(record["target"]["examples"])
         if record.get("mixture"):
             return sum(record["mixture"]["folds"])

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
 
 from fda_flower import aggregation
-from fda_flower.aggregation import AdaptiveRule, Encoding, SourceWeights
+from fda_flower.aggregation import AdaptiveRule, Encoding, GradientEncoding, SourceWeights
 from fda_flower.errors import check_choice
 from fda_flower.strategies.adaptive import AdaptiveStrategy, AggregateOn, Beta
+from fda_flower.strategies.at_start import EstimateAt
 from fda_flower.strategies.base import CommonOptions
 
 FORMULAS = {"definition": "beta_fedda", "reference-code": "beta_fedda_reference"}
@@ -18,7 +19,7 @@ class FedDA(AdaptiveStrategy):
 
     Parameters
     ----------
-    beta, auto, aggregate_on, **common
+    beta, auto, estimate_at, gradient_encoding, sketch_size, aggregate_on, **common
         See `AdaptiveStrategy`. With `auto` this is FedDA_Auto; the target sends one number a batch.
     updates : {"raw", "aligned"}
         Combine the sources' updates as they are (the authors' code), or rescaled to the target's steps
@@ -53,6 +54,9 @@ class FedDA(AdaptiveStrategy):
         updates: Literal["raw", "aligned"] = "raw",
         beta_formula: Literal["definition", "reference-code"] = "definition",
         source_weights: SourceWeights = "examples",
+        estimate_at: EstimateAt = "training",
+        gradient_encoding: GradientEncoding = "sketch",
+        sketch_size: int = 1024,
         aggregate_on: AggregateOn = "server",
         **common: Unpack[CommonOptions],
     ) -> None:
@@ -62,7 +66,9 @@ class FedDA(AdaptiveStrategy):
             beta=beta,
             auto=auto,
             batch_update_encoding="norms",
-            sketch_size=1,
+            sketch_size=sketch_size,
+            estimate_at=estimate_at,
+            gradient_encoding=gradient_encoding,
             aggregate_on=aggregate_on,
             **common,
         )

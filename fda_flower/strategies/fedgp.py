@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
 
 from fda_flower import aggregation
-from fda_flower.aggregation import AdaptiveRule, Encoding, SourceWeights
+from fda_flower.aggregation import AdaptiveRule, Encoding, GradientEncoding, SourceWeights
 from fda_flower.errors import check_choice
 from fda_flower.strategies.adaptive import AdaptiveStrategy, AggregateOn, Beta
-from fda_flower.strategies.base import CommonOptions
+from fda_flower.strategies.at_start import EstimateAt
+from fda_flower.strategies.base import Aggregated, ClientUpdate, CommonOptions, Round, Sources
+from fda_flower.strategies.stuck import warn_if_stuck
 
 FORMULAS = {
     "definition": "beta_fedgp",
@@ -22,7 +24,7 @@ class FedGP(AdaptiveStrategy):
 
     Parameters
     ----------
-    beta, auto, aggregate_on, **common
+    beta, auto, estimate_at, gradient_encoding, aggregate_on, **common
         See `AdaptiveStrategy`. With `auto` this is FedGP_Auto.
     granularity, filter, magnitude
         See `fda_flower.aggregation.FedGP`.
@@ -33,7 +35,7 @@ class FedGP(AdaptiveStrategy):
     batch_update_encoding : {"sketch", "full"}
         With `auto` the target sends a sketch of each batch update, or the batch updates themselves.
     sketch_size : int
-        Numbers in a sketch.
+        Numbers in a sketch, of a batch update or of a gradient.
     source_weights : {"examples", "uniform"}
         α, the weights among the sources.
 
@@ -65,6 +67,8 @@ class FedGP(AdaptiveStrategy):
         batch_update_encoding: Encoding = "sketch",
         sketch_size: int = 1024,
         source_weights: SourceWeights = "examples",
+        estimate_at: EstimateAt = "training",
+        gradient_encoding: GradientEncoding = "sketch",
         aggregate_on: AggregateOn = "server",
         **common: Unpack[CommonOptions],
     ) -> None:
@@ -76,6 +80,16 @@ class FedGP(AdaptiveStrategy):
             auto=auto,
             batch_update_encoding=batch_update_encoding,
             sketch_size=sketch_size,
+            estimate_at=estimate_at,
+            gradient_encoding=gradient_encoding,
             aggregate_on=aggregate_on,
             **common,
         )
+        self._projects = magnitude == "projection"
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Weigh the sources, apply the rule, and warn once where projections cannot move the model."""
+        aggregated = super().aggregate(round, target, sources)
+        if self._projects:
+            warn_if_stuck([*self.history, round.record])
+        return aggregated

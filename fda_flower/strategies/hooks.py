@@ -107,8 +107,8 @@ class MethodHooks(ABC):
         """Go on with the models of a checkpoint."""
         self.state = {name: to_record(layers) for name, layers in state.items()}
 
-    def check_target(self, samples: int, batch_size: int) -> None:
-        """Raise a `ConfigError` if the method cannot work with so few labelled samples of the target."""
+    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
+        """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
         return None
 
     def training_epochs(

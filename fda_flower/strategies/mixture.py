@@ -96,9 +96,10 @@ class Mixture(SourceOnly):
         """Return what defines the strategy."""
         return {**super().settings(), "plan": self._plan.to_text(), "report": self._report}
 
-    def check_target(self, samples: int, batch_size: int) -> None:
+    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if the target has too few labels."""
-        self._plan.check_labels(samples)
+        if role == "target":
+            self._plan.check_labels(samples)
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Begin the run, and log what the mixture costs."""
