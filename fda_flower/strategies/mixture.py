@@ -11,7 +11,6 @@ from flwr.serverapp import Grid
 from fda_flower.aggregation import SourceWeights
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.mixture_plan import MixturePlan
-from fda_flower.options import split_names
 from fda_flower.protocol import FIRST, FIRST_ROUND, MIXTURE, REPORT, EvaluateRequest
 from fda_flower.strategies.base import (
     Aggregated,
@@ -87,8 +86,7 @@ class Mixture(SourceOnly):
         if every < 0:
             raise ConfigError(f"every is {every}, it must not be negative")
         check_choice("report", report, ("full", "none"))
-        names = split_names("members", members) if isinstance(members, str) else tuple(members)
-        self._plan = MixturePlan(folds, _epochs(epochs), names, views)
+        self._plan = MixturePlan(folds, _epochs(epochs), _names(members), views)
         self._every = every
         self._report = report
 
@@ -176,6 +174,11 @@ def _epochs(given: str | Sequence[int]) -> tuple[int, ...]:
         )
     except ValueError:
         raise ConfigError(f"epochs is '{given}': give numbers of epochs that grow, such as 1,30") from None
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    names = given.split(",") if isinstance(given, str) else given
+    return tuple(name.strip() for name in names)
 
 
 def _by_member(metrics: Record) -> Record:
