@@ -90,8 +90,12 @@ FOUND = [
     ({"only_sources": 3}, ["only-sources", "3", "list"]),
     ({"only_sources": ["source-1"], "beta": (0.5, 0.5, 0.5)}, ["beta", "3 values", "1 source"]),
     # an auto method needs two batches
-    ({"target_samples": 7}, ["target", "7", "fedgp-auto", "two batches of 4", "fixed beta"]),
+    ({"target_samples": 7}, ["target", "7", "auto-weighting", "two batches of 4", "fixed beta"]),
     ({"target_samples": 31, "target_batch_size": 16, "method": "fedda-auto"}, ["31", "two batches of 16"]),
+    # a mixture needs two samples in each fold
+    ({"method": "mixture", "target_samples": 7}, ["target", "7", "4 folds", "8", "fewer folds"]),
+    ({"method": "mixture", "target_samples": 5, "method_options": {"folds": 3}}, ["5", "3 folds", "6"]),
+    ({"method": "mixture", "method_options": {"epochs": "30,1"}}, ["epochs", "[30, 1]", "1,30"]),
 ]
 
 NOT_FOUND = [
@@ -131,7 +135,7 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert RunConfig(device="cuda").device == "cuda"
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.auto])
+@pytest.mark.parametrize("method", [n for n, m in METHODS.items() if not m.auto and n != "mixture"])
 def test_few_target_samples_are_enough_without_an_estimate(method: str) -> None:
     assert RunConfig(method=method, target_samples=1).target_samples == 1
 
@@ -269,7 +273,7 @@ def test_a_share_that_is_too_small_for_an_estimate_is_refused_once_the_data_are_
     config = RunConfig(method="fedgp-auto", target_samples="1%", model="mlp")
     assert config.target_samples == "1%"
     with pytest.raises(
-        ConfigError, match="the target has 3 labelled samples, but fedgp-auto needs two batches"
+        ConfigError, match="the target has 3 labelled samples, but auto-weighting needs two batches"
     ):
         run(method="fedgp-auto", target_samples="1%", model="mlp", rounds=1, device="cpu")
 
