@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fda_flower.clients.client import DomainClient
     from fda_flower.clients.ditto import DittoTarget
     from fda_flower.clients.feddaf import FedDAFTarget
+    from fda_flower.clients.gradients import batch_gradients
     from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.optimizer_hooks import record_updates
     from fda_flower.clients.recorder import Recorder, make_recorder
@@ -30,6 +31,7 @@ else:
             "Recorder": "recorder",
             "SourceClient": "source",
             "TargetClient": "target",
+            "batch_gradients": "gradients",
             "evaluate": "training",
             "make_recorder": "recorder",
             "record_updates": "optimizer_hooks",
@@ -50,6 +52,7 @@ __all__ = [
     "TargetClient",
     "aggregate_on_target",
     "answer_role_query",
+    "batch_gradients",
     "evaluate",
     "make_recorder",
     "record_updates",

@@ -58,6 +58,21 @@ def summarise(history: Sequence[Record]) -> dict[str, Any]:
     }
 
 
+def summarise_run(config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
+    """Return the same, and the ``epochs`` that a source and the target train in the whole run."""
+    return {**summarise(history), "epochs": config.training_epochs(_labels(config, history))}
+
+
+def _labels(config: RunConfig, history: Sequence[Record]) -> int:
+    """Return how many labelled samples the target has, as far as the records say."""
+    for record in reversed(history):
+        if "examples" in (record.get("target") or {}):
+            return int(record["target"]["examples"])
+        if record.get("mixture"):
+            return sum(record["mixture"]["folds"])
+    return config.target_samples if isinstance(config.target_samples, int) else 0
+
+
 def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
     """Write ``summary.json`` and ``accuracy.png`` into a run's folder; return the summary."""
     numbers = {
@@ -66,7 +81,7 @@ def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) ->
         "dataset": config.dataset,
         "shift": config.shift,
         "seed": config.seed,
-        **summarise(history),
+        **summarise_run(config, history),
     }
     text = json.dumps(json_safe(numbers), indent=2) + "\n"
     try:

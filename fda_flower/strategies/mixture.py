@@ -1,6 +1,6 @@
 """Mixture: the sources train alone; the target mixes their model with a few of its own, and sends nothing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from typing import Literal, Unpack, cast
 
@@ -104,9 +104,10 @@ class Mixture(SourceOnly):
         """Return what defines the strategy."""
         return {**super().settings(), "plan": self._plan.to_text(), "report": self._report}
 
-    def check_target(self, samples: int, batch_size: int) -> None:
+    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if the target has too few labels."""
-        self._plan.check_labels(samples)
+        if role == "target":
+            self._plan.check_labels(samples)
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if the target says that it has too few labels."""
@@ -121,12 +122,10 @@ class Mixture(SourceOnly):
         cost = self._cost(arrays, self.num_rounds)
         log(
             INFO,
-            "Mixture: %d models in a prediction; the target trains %d epochs of its labels and gets %.3g MB "
-            "for %d evaluations",
+            "Mixture: %d models in a prediction; the target evaluates %d times, and receives %.3g MB for it",
             cost["models"],
-            cost["target-epochs"],
-            cost["bytes"] / 1e6,
             cost["evaluations"],
+            cost["bytes"] / 1e6,
         )
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
@@ -180,17 +179,20 @@ class Mixture(SourceOnly):
 
     def _cost(self, arrays: ArrayRecord, until: int) -> Record:
         """Return what the mixture costs the target in a run of so many rounds."""
-        node, rounds = self.roster.target, until - self.warmup_rounds
-        evaluations = rounds // self._every + (rounds % self._every > 0) if self._every else 1
-        labels = node.info.get("examples") if node else None
-        epochs = self._plan.epochs_of(labels if isinstance(labels, int) else 0, rounds, evaluations)
+        evaluations = self._evaluations(until - self.warmup_rounds)
         sent = 2 * evaluations * arrays.count_bytes()
-        return {
-            "models": self._plan.models,
-            "evaluations": evaluations,
-            "target-epochs": epochs,
-            "bytes": sent,
-        }
+        return {"models": self._plan.models, "evaluations": evaluations, "bytes": sent}
+
+    def _evaluations(self, rounds: int) -> int:
+        return -(-rounds // self._every) if self._every else 1
+
+    def training_epochs(
+        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
+    ) -> dict[str, int]:
+        """Return the epochs by role; the target's are of all its labels, over all models that it trains."""
+        total = super().training_epochs(rounds, warmup, epochs, labels)
+        own = self._plan.epochs_of(labels, rounds * epochs["target"], self._evaluations(rounds))
+        return {**total, "target": own}
 
 
 def _epochs(given: str | Sequence[int]) -> tuple[int, ...]:

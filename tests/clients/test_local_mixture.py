@@ -35,7 +35,7 @@ def train(model, positions, epochs, stream):
 
 
 def remembers(model, positions, labels=LABELS):
-    """A sources' model is right by ``e²``; any other by ``e⁵`` where it has seen the sample, else it guesses."""
+    """The sources' model is right by ``e²``; any other by ``e⁵`` on samples it has seen, and else it guesses."""
     if model == Toy("sources"):
         return np.eye(3)[labels[positions]] * 2
     return np.eye(3)[labels[positions]] * [[5.0 if i in model.seen else 0.0] for i in positions.tolist()]
