@@ -120,7 +120,7 @@ class MixtureTarget(TargetClient):
         *,
         head: bool = False,
     ) -> Layers:
-        """Train a model; the target's own of all labels draws Target Only's random numbers."""
+        """Train a model; the target's own of all labels draws the random numbers of its train messages."""
         self.load(model)
         training, samples = self.training_in(config), self._part(positions)
         if not stream.startswith("target"):

@@ -35,7 +35,7 @@ def train(model, positions, epochs, stream):
 
 
 def remembers(model, positions, labels=LABELS):
-    """The sources' model is right by ``e²``; any other by ``e⁵`` on samples it has seen, and else it guesses."""
+    """The sources' model is right by ``e²``; any other by ``e⁵`` on samples that it has seen."""
     if model == Toy("sources"):
         return np.eye(3)[labels[positions]] * 2
     return np.eye(3)[labels[positions]] * [[5.0 if i in model.seen else 0.0] for i in positions.tolist()]
