@@ -1,9 +1,15 @@
 """Files that are written whole or not at all, and values that any JSON reader takes."""
 
+import hashlib
+import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -20,6 +26,17 @@ def write_atomically(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+
+
+def checksum(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return the SHA-256 of a header and arrays: names, types and shapes too, but not the header's sha256."""
+    digest = hashlib.sha256()
+    digest.update(json.dumps({k: v for k, v in header.items() if k != "sha256"}, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {arrays[name].shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def json_safe(value: Any) -> Any:

@@ -54,6 +54,7 @@ RoundRecord = TypedDict(
         "accuracy-global": float,
         "loss-global": float,
         "metrics": dict[str, Any],
+        "mixture": dict[str, Any],
         "evaluation-failed": str,
         "accuracy-average": float,
         "loss-average": float,
@@ -73,7 +74,9 @@ def headline(record: RoundRecord | Record) -> str:
     Examples
     --------
     >>> headline({"accuracy": 0.734}), headline({"metrics": {"eval_acc": 0.5}}), headline({})
-    ('target accuracy 73.4%', 'target eval_acc 0.5', 'target accuracy unknown')
+    ('target accuracy 73.4%', 'target eval_acc 0.5', 'target not evaluated')
+    >>> headline({"evaluation-failed": "no reply within the timeout"})
+    'target accuracy unknown'
     >>> headline({"accuracy": 0.734, "accuracy-average": 0.75})
     'target accuracy 73.4%, average 75.0%'
     """
@@ -82,4 +85,7 @@ def headline(record: RoundRecord | Record) -> str:
         beside = "" if average is None else f", average {100 * average:.1f}%"
         return f"target accuracy {100 * record['accuracy']:.1f}%{beside}"
     others = ", ".join(f"{key} {value:.4g}" for key, value in record.get("metrics", {}).items())
-    return f"target {others or 'accuracy unknown'}"
+    if others:
+        return f"target {others}"
+    asked = {"loss", "evaluation-failed", "mixture"} & record.keys()
+    return "target accuracy unknown" if asked else "target not evaluated"

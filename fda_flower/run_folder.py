@@ -1,6 +1,5 @@
 """The files of a run: its configuration, a line a round, and a checkpoint, so that it can be resumed."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -10,13 +9,12 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.files import json_safe, write_atomically
+from fda_flower.files import checksum, json_safe, write_atomically
 from fda_flower.records import Record
 
 CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint"
@@ -182,7 +180,7 @@ class RunFolder:
                 text = (file.metadata() or {})["fda-flower"]
                 header = json.loads(text)
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            if _checksum(header, arrays) != header["sha256"]:
+            if checksum(header, arrays) != header["sha256"]:
                 raise ValueError("its checksum does not match")
             models = {
                 key: {name: arrays[_place(key, name)] for name in names}
@@ -224,7 +222,7 @@ class RunFolder:
             for key, layers in models.items()
             for name, array in layers.items()
         }
-        header["sha256"] = _checksum(header, arrays)
+        header["sha256"] = checksum(header, arrays)
         return save(arrays, metadata={"fda-flower": json.dumps(header)})
 
     def _read_config(self) -> Record | None:
@@ -274,17 +272,6 @@ def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
 
 def _place(model: str, name: str) -> str:
     return f"{model}|{name}"
-
-
-def _checksum(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return the SHA-256 of a checkpoint's header and arrays, names, types and shapes included."""
-    digest = hashlib.sha256()
-    digest.update(json.dumps({k: v for k, v in header.items() if k != "sha256"}, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {array.dtype.str} {arrays[name].shape}".encode())
-        digest.update(array.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
 
 
 def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:

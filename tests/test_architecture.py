@@ -81,8 +81,8 @@ def reached_from(part):
 
 
 LEAVES = (
-    *("devices", "extras", "files", "flower_internals", "lazy", "local_training", "protocol", "records"),
-    *("mixture_plan", "registry", "settings"),
+    *("devices", "extras", "files", "flower_internals", "lazy", "local_training", "mixture_plan", "protocol"),
+    *("records", "registry", "settings"),
 )
 """Modules that import only errors and the maths."""
 
@@ -95,7 +95,7 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
         ("aggregation", {"aggregation"}),
         *((leaf, {leaf, "errors", "aggregation"}) for leaf in LEAVES),
         ("run_folder", {"run_folder", "aggregation", *LEAVES, "errors"}),
-        ("strategies", {"strategies", "run_folder", "aggregation", *LEAVES, "errors"}),
+        ("strategies", {"strategies", "run_folder", "aggregation", *LEAVES, "errors", "options"}),
         ("clients", {"clients", "aggregation", "datasets", "seeds", *LEAVES, "errors"}),
         ("engines", {"engines", *LEAVES, "errors"}),
         ("legacy", {"legacy", "strategies", "run_folder", *LEAVES, "errors"}),

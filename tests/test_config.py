@@ -96,6 +96,10 @@ FOUND = [
 ]
 
 NOT_FOUND = [
+    # a mixture needs two samples in each fold
+    ({"method": "mixture", "target_samples": 7}, ["target", "7", "4 folds", "8", "fewer folds"]),
+    ({"method": "mixture", "target_samples": 5, "method_options": {"folds": 3}}, ["5", "3 folds", "6"]),
+    ({"method": "mixture", "method_options": {"epochs": "30,1"}}, ["epochs", "[30, 1]", "1,30"]),
     ({"dataset": "letters"}, ["data set", "'letters'", *DATASETS]),
     ({"shift": "blur"}, ["shift", "'blur'", *SHIFTS]),
     ({"shift_options": {"speed": 1}}, ["'speed'", "shift 'rotate'", "angle", "invert"]),
@@ -133,7 +137,8 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "method", [name for name, method in METHODS.items() if not getattr(method.build(), "auto", False)]
+    "method",
+    [n for n, m in METHODS.items() if n != "mixture" and not getattr(m.build(), "auto", False)],
 )
 def test_few_target_samples_are_enough_without_an_estimate(method: str) -> None:
     assert RunConfig(method=method, target_samples=1).target_samples == 1

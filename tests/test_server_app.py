@@ -128,7 +128,7 @@ def test_sites_with_other_classes_are_named_and_the_option_fixes_it(images: Path
 
 def test_too_few_labelled_samples_for_an_auto_method_are_reported_by_the_target(tables: Path) -> None:
     config = table_config(target_samples=None, target_batch_size=30, method="fedgp-auto")
-    with pytest.raises(ConfigError, match="the target has 32 labelled samples, but fedgp-auto needs two"):
+    with pytest.raises(ConfigError, match="'west' has 32 labelled samples, auto-weighting needs two"):
         run_sites(config, nodes(tables))
 
 

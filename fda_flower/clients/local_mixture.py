@@ -76,7 +76,8 @@ class TrainedMixture(Generic[Model]):
             if name in self.mixture.weights
         }
         if PRIOR in self.mixture.weights:
-            rows = len(next(iter(outputs.values()))[0])
+            some = next(iter(outputs.values()), None) or [predict(next(iter(self.models.values()))[0])]
+            rows = len(some[0])
             outputs[PRIOR] = [np.repeat(prior, rows, axis=0) for prior in self.prior[used]]
         return outputs
 
@@ -124,6 +125,8 @@ def train_mixture(
     """
     plan = MixturePlan() if plan is None else plan
     plan.check_labels(len(labels))
+    train_head = _needed(learner.train_head, "head", plan)
+    blend = _needed(learner.blend, "blend", plan)
     folds = stratified_folds(labels, plan.folds, derive_seed(seed, "folds"))
     everything = np.arange(len(labels))
     views = [everything, *(everything[folds != fold] for fold in range(plan.folds))]
@@ -138,13 +141,10 @@ def train_mixture(
         ]
     if "tuned" in plan.members:
         models |= _tuned(learner, sources, views, plan.snapshots(len(labels)))
-    if "head" in plan.members:
-        train_head, epochs = _needed(learner.train_head, "head"), plan.snapshots(len(labels))[-1]
-        models["head"] = [
-            train_head(sources, view, range(1, epochs + 1), f"head-{v}") for v, view in enumerate(views)
-        ]
-    if "blend" in plan.members:
-        blend = _needed(learner.blend, "blend")
+    if train_head is not None:
+        epochs = range(1, plan.snapshots(len(labels))[-1] + 1)
+        models["head"] = [train_head(sources, view, epochs, f"head-{v}") for v, view in enumerate(views)]
+    if blend is not None:
         models["blend"] = [
             blend(sources, model, view) for model, view in zip(models["target"], views, strict=True)
         ]
@@ -153,6 +153,7 @@ def train_mixture(
     mixture = fit_mixture(weighed, labels, folds if PRIOR in plan.members else None)
     classes = next(iter(held_out.values())).shape[1]
     prior = [prior_outputs(np.asarray(labels)[view], classes) for view in views]
+    held_out[PRIOR] = np.concatenate(prior)[folds + 1]
     return TrainedMixture(mixture, models, prior, held_out, folds, plan.views)
 
 
@@ -170,17 +171,22 @@ def _tuned(
 
 
 def _held_out(learner: Learner[Model], models: Sequence[Model], folds: Positions) -> NDArray[Any]:
-    if len(models) == 1:
-        return np.asarray(learner.predict(models[0], np.arange(len(folds))))
-    rows: list[Any] = [None] * len(folds)
-    for fold, model in enumerate(models[1:]):
-        positions = np.flatnonzero(folds == fold)
-        for position, row in zip(positions, np.asarray(learner.predict(model, positions)), strict=True):
-            rows[position] = row
-    return np.stack(rows)
+    """Return the outputs of the views' models for the folds that they have not seen.
+
+    If the outputs of the model of all labels are not finite, they are returned, which leaves the member out.
+    """
+    outputs = np.array(learner.predict(models[0], np.arange(len(folds))))
+    if np.isfinite(outputs).all():
+        for fold, model in enumerate(models[1:]):
+            positions = np.flatnonzero(folds == fold)
+            outputs[positions] = learner.predict(model, positions)
+    return outputs
 
 
-def _needed(function: Function | None, member: str) -> Function:
+def _needed(function: Function | None, member: str, plan: MixturePlan) -> Function | None:
+    """Return the function that a member of the plan needs; None if the plan does not have the member."""
+    if member not in plan.members:
+        return None
     if function is None:
         raise ConfigError(f"members names '{member}', which these models do not support: leave it out")
     return function

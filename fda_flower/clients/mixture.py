@@ -60,10 +60,10 @@ class MixtureTarget(TargetClient):
         return replace(reply, metrics={**reply.metrics, **self._numbers(trained, outputs)})
 
     def _train(self, request: EvaluateRequest, plan: MixturePlan) -> TrainedMixture[Layers]:
-        config, labels = request.config, self.domain.train.y.cpu().numpy()
+        config = request.config
         first = self._named(to_layers(request.records[protocol.FIRST]).values())  # type: ignore[arg-type]
         begun, now = (int(str(config[name])) for name in (protocol.FIRST_ROUND, protocol.SERVER_ROUND))
-        key = _digest(first, labels, self.training_in(config), plan.folds, self._seed, begun)
+        key = _digest(first, self.domain.train, self.training_in(config), plan.folds, self._seed, begun)
         own, done = self._own_models(key, begun, now)
         trained = train_mixture(
             Learner(
@@ -72,7 +72,7 @@ class MixtureTarget(TargetClient):
                 partial(self._train_on, config, head=True),
                 self._blend,
             ),
-            labels,
+            self.domain.train.y.cpu().numpy(),
             sources=self.received(request),
             first=first,
             rounds=range(done + 1, now + 1),
@@ -120,7 +120,7 @@ class MixtureTarget(TargetClient):
         *,
         head: bool = False,
     ) -> Layers:
-        """Train a model; the target's own of all labels draws Target Only's random numbers."""
+        """Train a model; the target's own of all labels draws the random numbers of its train messages."""
         self.load(model)
         training, samples = self.training_in(config), self._part(positions)
         if not stream.startswith("target"):
@@ -174,8 +174,12 @@ def _accuracy(outputs: NDArray[Any], y: Tensor) -> float:
     return score(torch.from_numpy(outputs).to(y.device), y)[1]
 
 
-def _digest(first: Layers, labels: NDArray[Any], *others: object) -> str:
-    digest = hashlib.sha256(repr(others).encode())
-    for array in (*first.values(), labels):
-        digest.update(np.ascontiguousarray(array).tobytes())
+def _digest(first: Layers, samples: Samples, *others: object) -> str:
+    """Return a digest of all that decides the target's own models."""
+    digest = hashlib.sha256(repr((samples.noise, others)).encode())
+    for array in first.values():
+        digest.update(array.tobytes())
+    for batch in replace(samples, noise=0.0).batches(256, torch.Generator()):
+        for tensor in batch:
+            digest.update(tensor.cpu().numpy().tobytes())
     return digest.hexdigest()

@@ -7,6 +7,7 @@ from logging import WARNING
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from flwr.common.logger import log
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import RunError
-from fda_flower.files import write_atomically
+from fda_flower.files import checksum, write_atomically
 from fda_flower.protocol import to_layers, to_record
 
 Kept = tuple[dict[str, NDArray[Any]], dict[str, Any]]
@@ -45,12 +46,15 @@ class OwnState:
             notes = json.loads(str(self.records.config_records[_notes(name)]["json"]))
             return to_layers(self.records.array_records[name]), notes
         path = self._path(self.folder, name)
-        if not path.exists():
-            return None
         try:
             with safe_open(path, "numpy") as file:
                 arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-                return arrays, json.loads(file.metadata()["notes"])
+                notes = json.loads(file.metadata()["notes"])
+            if checksum(notes, arrays) != notes["sha256"]:
+                raise ValueError("its checksum does not match")
+            return arrays, notes
+        except FileNotFoundError:
+            return None
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             log(WARNING, "The client's state '%s' is damaged (%s): it is made again", path, error)
             return None
@@ -63,17 +67,21 @@ class OwnState:
         RunError
             If the file cannot be written.
         """
-        text = json.dumps(dict(notes))
         if self.folder is None:
             self.records[name] = to_record(layers)
-            self.records[_notes(name)] = ConfigRecord({"json": text})
+            self.records[_notes(name)] = ConfigRecord({"json": json.dumps(dict(notes))})
             return
         path = self._path(self.folder, name)
+        text = json.dumps({**notes, "sha256": checksum(notes, layers)})
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, save(dict(layers), {"notes": text}))
+            whole = {key: np.asarray(array, order="C") for key, array in layers.items()}
+            write_atomically(path, save(whole, {"notes": text}))
         except OSError as error:
-            raise RunError(f"the client's state '{path}' cannot be written ({error}): make room") from error
+            raise RunError(
+                f"the client's state '{path}' cannot be written ({error}): make room, or make the "
+                "folder writable"
+            ) from error
 
     @staticmethod
     def _path(folder: Path, name: str) -> Path:

@@ -54,8 +54,8 @@ def rehearse(
         raise ConfigError(f"'{output}' is there already: choose another --output")
     # Processes run in folders of their own: the data folder has to be absolute.
     config = replace(config, data_dir=config.settings()["data_dir"])
-    nodes = node_configs(config)
     with TemporaryDirectory(prefix="fda-rehearsal-") as folder:
+        nodes = node_configs(config, Path(folder) / "sites")
         try:
             on_step(f"Starting a SuperLink and {len(nodes)} SuperNodes: {', '.join(nodes)}")
             with Federation(Path(folder), nodes) as federation:
@@ -75,10 +75,14 @@ def rehearse(
     return history
 
 
-def node_configs(config: RunConfig) -> dict[str, NodeConfig]:
-    """The node configuration of each domain of a run, by the domain."""
+def node_configs(config: RunConfig, sites: Path) -> dict[str, NodeConfig]:
+    """Return the node configuration of each domain of a run, each with a folder of its own in `sites`."""
     target = config.data.target_name
     return {
-        domain: {"domain": domain, "role": "target" if domain == target else "source"}
+        domain: {
+            "domain": domain,
+            "role": "target" if domain == target else "source",
+            "state-dir": str(sites / domain),
+        }
         for domain in config.data.domain_names
     }

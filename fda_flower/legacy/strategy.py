@@ -89,6 +89,11 @@ class LegacyStrategy(Strategy):
                 f"{type(strategy).__name__} asks its clients twice in a round, which Flower's older server "
                 "cannot do: use the Message API, or aggregate_on='server' if it is 'target'"
             )
+        if strategy.ends_with_an_evaluation:
+            raise ConfigError(
+                f"{type(strategy).__name__} has its target evaluate in the last round, but Flower's older "
+                "server does not say which round is the last: use the Message API"
+            )
         if (average := strategy.model_average.text) is not None:
             raise ConfigError(
                 f"average is '{average}', but Flower's older server has the clients evaluate one model a "

@@ -69,14 +69,14 @@ def plot_rounds(results: Results) -> Figure:
         for i, row in enumerate(results.rows):
             histories = _histories(results, (group, row, column))
             if histories:
-                step = max(1, max(map(len, histories)) // 5)
+                values = [accuracies(history) for history in histories]
+                step = max(1, max(int(np.isfinite(series).sum()) for series in values) // 5)
                 style = {
                     "linestyle": DASHES[i % len(DASHES)],
                     "marker": MARKERS[i % len(MARKERS)],
                     "markevery": (i * step // len(results.rows), step),
                     "linewidth": 1.1,
                 }
-                values = [accuracies(history) for history in histories]
                 band(axis, values, row, color("tab10", i), **style)
             shown += histories
         _finish_rounds(axis, shown)

@@ -52,6 +52,8 @@ class MethodHooks(ABC):
     ``accuracy-global`` and ``loss-global`` of a round's record are then the global model's."""
     asks_again: bool = False
     """Whether `aggregate` asks nodes again within a round."""
+    ends_with_an_evaluation: bool = False
+    """Whether the target evaluates in the last round in another way than in the others."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
     """Settings that make the method what the authors' code does, or what the paper defines."""
 

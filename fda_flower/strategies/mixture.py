@@ -1,7 +1,7 @@
 """Mixture: the sources train alone; the target mixes their model with a few of its own, and sends nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from logging import INFO
+from logging import INFO, WARNING
 from typing import Literal, Unpack, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -11,11 +11,12 @@ from flwr.serverapp import Grid
 from fda_flower.aggregation import SourceWeights
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.mixture_plan import MixturePlan
-from fda_flower.protocol import FIRST, FIRST_ROUND, MIXTURE, REPORT, EvaluateRequest
+from fda_flower.protocol import FIRST, FIRST_ROUND, LEARNING_RATE_FACTOR, MIXTURE, REPORT, EvaluateRequest
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
     CommonOptions,
+    Node,
     Record,
     Round,
     Sources,
@@ -70,6 +71,8 @@ class Mixture(SourceOnly):
     >>> strategy = Mixture(views="full")
     """
 
+    ends_with_an_evaluation: bool = True
+
     def __init__(
         self,
         *,
@@ -86,6 +89,11 @@ class Mixture(SourceOnly):
         if every < 0:
             raise ConfigError(f"every is {every}, it must not be negative")
         check_choice("report", report, ("full", "none"))
+        if report == "none" and self.model_average.text is not None:
+            raise ConfigError(
+                f"report is 'none', but with the average '{self.model_average.text}' the target reports the "
+                "averaged model's accuracy: leave one of them out"
+            )
         self._plan = MixturePlan(folds, _epochs(epochs), _names(members), views)
         self._every = every
         self._report = report
@@ -98,6 +106,13 @@ class Mixture(SourceOnly):
         """Raise a `ConfigError` if the target has too few labels."""
         if role == "target":
             self._plan.check_labels(samples)
+
+    def validate_nodes(self, nodes: Iterable[Node]) -> None:
+        """Raise a `ConfigError` if the target says that it has too few labels."""
+        for node in nodes:
+            labels = node.info.get("examples")
+            if node.is_target and isinstance(labels, int):
+                self._plan.check_labels(labels)
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Begin the run, and log what the mixture costs."""
@@ -128,14 +143,18 @@ class Mixture(SourceOnly):
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Have the target train and evaluate its mixture, in the rounds in which it does."""
-        if FIRST not in self.state or not (self._is_due(round.number) or round.number == self.num_rounds):
+        if not (self._is_due(round.number) or round.number == self.num_rounds):
             return None
         asked: Record = {
             MIXTURE: self._plan.to_text(),
             FIRST_ROUND: self.warmup_rounds + 1,
             REPORT: self._report,
         }
-        return EvaluateRequest(round.arrays, {**round.config, **asked}, {FIRST: self.state[FIRST]})
+        if self.learning_rate_factor != 1:
+            asked[LEARNING_RATE_FACTOR] = self.learning_rate_factor
+        # While all rounds have been held, the global model is still the first one.
+        first = self.state.get(FIRST, round.arrays)
+        return EvaluateRequest(round.arrays, {**round.config, **asked}, {FIRST: first})
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the mixture's metrics, and record them by member."""
@@ -143,6 +162,13 @@ class Mixture(SourceOnly):
         record = cast(Record, self.round.record)
         if metrics is not None and not self.round.warmup:
             found = _by_member(record.pop("metrics", {}))
+            if self._report == "full" and not found["members"]:
+                log(
+                    WARNING,
+                    "Round %d: the target has evaluated the sources' model and not a mixture: let it run "
+                    "MixtureTarget",
+                    server_round,
+                )
             record["mixture"] = {**found, "cost": self._cost(self.round.arrays, server_round)}
         return metrics
 

@@ -128,7 +128,7 @@ def comparable(history):
     return [{k: v for k, v in record.items() if k not in ("seconds", "bytes-received")} for record in history]
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "feddaf"])
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("feddaf", "mixture")])
 def test_the_same_bits_and_records_as_under_the_message_api(method):
     options = {"warmup_rounds": 1} if method == "finetune-offline" else {}
     one, other = build(method, **options), build(method, **options)
@@ -349,6 +349,11 @@ def test_aggregation_on_the_target_is_refused():
 def test_an_averaged_model_is_refused():
     with pytest.raises(ConfigError, match=r"average is 'tail:2', but .*leave it out, or use the Message API"):
         LegacyStrategy(FedAvg(average="tail:2"))
+
+
+def test_a_mixture_is_refused():
+    with pytest.raises(ConfigError, match=r"Mixture has its target evaluate in the last round.*Message API"):
+        LegacyStrategy(build("mixture"))
 
 
 def test_feddaf_is_refused():

@@ -1,0 +1,275 @@
+"""Which model trains on which samples, for how long, and predicts which: with models that say it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from fda_flower.aggregation import stratified_folds
+from fda_flower.clients import Learner, MixturePlan, train_mixture
+from fda_flower.errors import ConfigError
+from fda_flower.seeds import derive_seed
+
+LABELS = np.array([0, 1, 2] * 5)
+EVERYTHING = tuple(range(15))
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A model that remembers what it began with, and each epoch that it was trained: text, epoch, samples."""
+
+    start: str
+    steps: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
+
+    @property
+    def seen(self):
+        return {position for _, _, positions in self.steps for position in positions}
+
+    @property
+    def epochs(self):
+        return [epoch for _, epoch, _ in self.steps]
+
+
+def train(model, positions, epochs, stream):
+    return Toy(model.start, (*model.steps, *((stream, epoch, tuple(positions.tolist())) for epoch in epochs)))
+
+
+def remembers(model, positions, labels=LABELS):
+    """The sources' model is right by ``e²``; any other by ``e⁵`` on samples that it has seen."""
+    if model == Toy("sources"):
+        return np.eye(3)[labels[positions]] * 2
+    return np.eye(3)[labels[positions]] * [[5.0 if i in model.seen else 0.0] for i in positions.tolist()]
+
+
+def mix(plan=None, labels=LABELS, predict=remembers, rounds=range(1, 4), seed=7, **more):
+    learner = Learner(train, predict, **{k: more.pop(k) for k in ("train_head", "blend") if k in more})
+    given = {"sources": Toy("sources"), "first": Toy("first")}
+    return train_mixture(learner, labels, rounds=rounds, plan=plan, seed=seed, **given, **more)
+
+
+def test_the_target_trains_a_model_for_each_view_in_all_rounds_from_the_first_model():
+    trained = mix()
+    folds = stratified_folds(LABELS, 4, derive_seed(7, "folds"))
+    assert trained.folds.tolist() == folds.tolist()
+    views = [EVERYTHING, *(tuple(np.flatnonzero(folds != fold).tolist()) for fold in range(4))]
+    assert trained.models["target"] == [
+        Toy("first", tuple((f"target-{v}", epoch, view) for epoch in (1, 2, 3)))
+        for v, view in enumerate(views)
+    ]
+
+
+def test_the_sources_model_is_fine_tuned_on_for_each_view_from_snapshot_to_snapshot():
+    trained = mix(MixturePlan(folds=2, epochs=(1, 3)))
+    views = [EVERYTHING, *(tuple(np.flatnonzero(trained.folds != fold).tolist()) for fold in range(2))]
+    for epochs in (1, 3):
+        assert trained.models[f"tuned-{epochs}"] == [
+            Toy("sources", tuple((f"tuned-{v}", epoch, view) for epoch in range(1, epochs + 1)))
+            for v, view in enumerate(views)
+        ]
+
+
+@pytest.mark.parametrize(("labels", "longer"), [(LABELS, 30), (np.arange(500) % 3, 10)])
+def test_the_snapshots_are_after_1_and_30_epochs_or_10_with_500_labels(labels, longer):
+    trained = mix(labels=labels, predict=lambda model, positions: remembers(model, positions, labels))
+    assert list(trained.models) == ["sources", "target", "tuned-1", f"tuned-{longer}"]
+    assert list(trained.mixture.weights) == [*trained.models, "prior"]
+    assert all(model.epochs == [1] for model in trained.models["tuned-1"])
+    assert all(model.epochs == list(range(1, longer + 1)) for model in trained.models[f"tuned-{longer}"])
+
+
+def test_each_sample_is_weighed_by_models_that_have_not_seen_it():
+    """Whoever remembers its samples knows nothing of others: the sources' model is right, by ``e²``."""
+    trained = mix()
+    assert trained.models["sources"] == [Toy("sources")]
+    assert trained.held_out["sources"] == pytest.approx(np.eye(3)[LABELS] * 2)
+    for name in ("target", "tuned-1", "tuned-30"):
+        assert not trained.held_out[name].any()
+    assert trained.mixture.weights["sources"] > 0.7
+
+
+def test_a_held_out_sample_is_predicted_by_the_model_of_its_own_fold():
+    models = []
+
+    def predict(model, positions):
+        models.append(model)
+        return np.stack([np.full(len(positions), len(models) - 1.0), positions.astype(float)], axis=1)
+
+    labels = LABELS % 2
+    trained = mix(MixturePlan(members=("target",)), labels, predict)
+    for i, (number, position) in enumerate(trained.held_out["target"].tolist()):
+        assert position == i
+        assert models[int(number)] == trained.models["target"][1 + trained.folds[i]]
+        assert i not in models[int(number)].seen
+
+
+def test_own_models_go_on_to_the_same_as_from_the_beginning():
+    whole = mix(rounds=range(1, 6))
+    before = mix(rounds=range(1, 3))
+    after = mix(rounds=range(3, 6), own=before.models["target"])
+    assert after.models == whole.models
+    assert after.mixture == whole.mixture
+    assert mix(rounds=range(0), own=whole.models["target"]).models == whole.models
+
+
+def test_without_any_round_the_targets_own_model_is_the_first():
+    assert mix(rounds=range(0)).models["target"] == [Toy("first")] * 5
+
+
+def train_head(model, positions, epochs, stream):
+    return train(Toy(f"head of {model.start}"), positions, epochs, stream)
+
+
+def blend(sources, own, positions):
+    return Toy("blend", ((f"{sources.start} and {own.steps[-1][0]}", 0, tuple(positions.tolist())),))
+
+
+def test_the_head_alone_is_fine_tuned_for_as_long_as_the_longer_snapshot():
+    trained = mix(MixturePlan(members=("head",), epochs=(1, 4)), train_head=train_head)
+    assert list(trained.models) == list(trained.mixture.weights) == ["head"]
+    assert [model.epochs for model in trained.models["head"]] == [[1, 2, 3, 4]] * 5
+    assert {step[0] for model in trained.models["head"] for step in model.steps} == {
+        f"head-{v}" for v in range(5)
+    }
+
+
+def test_the_blend_is_of_the_sources_model_and_the_targets_own_of_the_same_view():
+    trained = mix(MixturePlan(members=("blend", "prior")), blend=blend)
+    assert list(trained.mixture.weights) == ["blend", "prior"]
+    assert [model.steps[0][0] for model in trained.models["blend"]] == [
+        f"sources and target-{v}" for v in range(5)
+    ]
+    assert [len(model.seen) for model in trained.models["blend"]] == [
+        len(model.seen) for model in trained.models["target"]
+    ]
+    assert list(trained.outputs(lambda model: remembers(model, np.arange(15)))) == ["blend", "prior"]
+
+
+def test_all_members_together_are_weighed():
+    plan = MixturePlan(members=("sources", "target", "tuned", "head", "blend", "prior"), epochs=(2,))
+    weights = mix(plan, train_head=train_head, blend=blend).mixture.weights
+    assert list(weights) == ["sources", "target", "tuned-2", "head", "blend", "prior"]
+    assert sum(weights.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("views", "models"), [("all", {"sources": 1, "target": 5}), ("full", {"target": 1})])
+def test_a_prediction_takes_the_models_of_all_views_or_those_of_all_labels(views, models):
+    trained = mix(MixturePlan(members=("sources", "target", "prior"), views=views))
+    asked = []
+
+    def predict(model):
+        asked.append(model)
+        return np.zeros((2, 3))
+
+    outputs = trained.outputs(predict)
+    assert {name: len(found) for name, found in outputs.items()} == {"sources": 1, "prior": 5, **models} | (
+        {"prior": 1} if views == "full" else {}
+    )
+    assert asked == [Toy("sources"), *trained.models["target"][: models["target"]]]
+    assert all(array.shape == (2, 3) for found in outputs.values() for array in found)
+
+
+def test_the_prior_is_that_of_each_view():
+    trained = mix(MixturePlan(folds=3))
+    for view, outputs in enumerate(trained.prior):
+        labels = LABELS if view == 0 else LABELS[trained.folds != view - 1]
+        expected = (np.bincount(labels, minlength=3) + 1) / (len(labels) + 3)
+        assert np.exp(outputs) == pytest.approx(expected[None])
+
+
+def test_a_prediction_by_hand():
+    """One member says (.8, .2), each model of the other (.2, .8); both are wrong for half of the labels."""
+    labels = np.array([0, 1] * 2)
+
+    def predict(model, positions):
+        right = [0.8, 0.2] if model.start == "sources" else [0.2, 0.8]
+        return np.log(np.tile(right, (len(positions), 1)))
+
+    trained = mix(MixturePlan(folds=2, members=("sources", "target")), labels, predict)
+    T, other = trained.mixture.temperatures.values()
+    assert T == other > 1
+    a, b = trained.mixture.weights.values()
+    assert (a, b) == pytest.approx((0.5, 0.5), abs=0.02)
+    found = trained.predict(lambda model: predict(model, np.arange(1)))
+    flatter = np.array([0.8 ** (1 / T), 0.2 ** (1 / T)]) / (0.8 ** (1 / T) + 0.2 ** (1 / T))
+    assert found[0] == pytest.approx(a * flatter + b * flatter[::-1])
+
+
+def test_a_regression_with_several_outputs():
+    labels = np.stack([np.arange(12.0), -np.arange(12.0)], axis=1)
+
+    def predict(model, positions):
+        near = labels[positions] + 0.1
+        return near if model.start == "sources" else np.zeros((len(positions), 2))
+
+    trained = mix(MixturePlan(members=("sources", "target", "prior")), labels, predict)
+    assert trained.mixture.regression
+    assert trained.mixture.temperatures == {}
+    assert trained.mixture.weights["sources"] > 0.9
+    assert trained.prior[0] == pytest.approx(np.array([[5.5, -5.5]]))
+    predicted = trained.predict(lambda model: predict(model, np.array([3])))
+    w = trained.mixture.weights
+    prior = np.mean([trained.prior[0], np.mean(trained.prior[1:], axis=0)], axis=0)
+    assert predicted == pytest.approx(w["sources"] * np.array([[3.1, -2.9]]) + w["prior"] * prior)
+
+
+def diverges(*streams):
+    """Models trained with these random numbers predict NaN."""
+
+    def predict(model, positions):
+        outputs = remembers(model, positions)
+        return outputs * np.nan if {step[0] for step in model.steps} & set(streams) else outputs
+
+    return predict
+
+
+@pytest.mark.parametrize("stream", ["target-0", "target-3"])
+def test_a_member_of_which_one_model_diverges_is_left_out(stream):
+    predict = diverges(stream)
+    trained = mix(predict=predict)
+    assert trained.mixture.left_out == ("target",)
+    assert "target" not in trained.mixture.weights
+    found = trained.predict(lambda model: predict(model, np.arange(4)))
+    assert np.isfinite(found).all()
+
+
+def test_if_all_models_diverge_the_prior_is_left():
+    trained = mix(MixturePlan(members=("target", "prior")), predict=diverges("target-0"))
+    assert trained.mixture.weights == {"prior": 1.0}
+    found = trained.predict(lambda model: np.full((4, 3), np.nan))
+    assert found == pytest.approx(np.full((4, 3), 1 / 3), abs=0.02)
+
+
+def test_without_the_prior_too_there_is_nothing_left_to_mix():
+    with pytest.raises(ValueError, match="no member has finite outputs"):
+        mix(MixturePlan(members=("target",)), predict=diverges("target-0"))
+
+
+def test_a_class_with_a_single_label_is_in_one_fold():
+    labels = np.array([0] * 7 + [1])
+    trained = mix(MixturePlan(members=("target", "prior")), labels, lambda m, p: np.zeros((len(p), 2)))
+    alone = trained.folds[7]
+    assert [len(model.seen & {7}) for model in trained.models["target"]] == [
+        1,
+        *(int(fold != alone) for fold in range(4)),
+    ]
+
+
+def never(*args):
+    raise AssertionError("nothing may be trained")
+
+
+@pytest.mark.parametrize(
+    ("plan", "labels", "says"),
+    [
+        (MixturePlan(), LABELS[:7], "has 7 labelled samples, but a mixture with 4 folds needs 8"),
+        (MixturePlan(members=("target", "head")), LABELS, "members names 'head', which these models do not"),
+        (
+            MixturePlan(members=("target", "blend")),
+            LABELS,
+            "members names 'blend', which these models do not",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_trained(plan, labels, says):
+    with pytest.raises(ConfigError, match=says):
+        train_mixture(Learner(never, never), labels, sources=Toy("s"), first=Toy("f"), rounds=[1], plan=plan)
