@@ -57,7 +57,7 @@ def run_server(
         if isinstance(examples, int) and node.is_target:
             config.check_target_samples(examples)
         elif isinstance(examples, int):
-            config.check_source_samples(node.domain, examples)
+            config.check_source_samples(f"'{node.domain}'", examples)
     model = make_model(config, *_form_of_data(strategy.roster.nodes))
     state = model.state_dict()
     strategy.buffers = frozenset(state) - dict(model.named_parameters(remove_duplicate=False)).keys()
@@ -74,7 +74,7 @@ def check_data(config: RunConfig) -> None:
         if name == federation.target:
             config.check_target_samples(len(domain.train))
         else:
-            config.check_source_samples(name, len(domain.train))
+            config.check_source_samples(f"'{name}'", len(domain.train))
     make_model(config, federation.shape, federation.classes)
 
 

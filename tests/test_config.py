@@ -139,6 +139,23 @@ def test_two_batches_are_enough_for_an_estimate(method: str) -> None:
         RunConfig(method=method, target_samples=7)
 
 
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.auto])
+def test_a_source_needs_two_batches_for_its_gradients(method: str) -> None:
+    options = {"estimate_at": "start"}
+    assert RunConfig(method=method, method_options=options, source_samples=32).source_samples == 32
+    assert RunConfig(method=method, source_samples=31).source_samples == 31
+    with pytest.raises(
+        ConfigError, match=r"each source has 31 samples, but estimate_at=start needs two batch"
+    ):
+        RunConfig(method=method, method_options=options, source_samples=31)
+    with pytest.raises(ConfigError, match=r"'far' has 31 samples, .* two batches of 16: give more samples"):
+        RunConfig(method=method, method_options=options).check_source_samples("'far'", 31)
+
+
+def test_with_a_fixed_beta_a_source_needs_no_two_batches() -> None:
+    assert RunConfig(method="fedda", method_options={"estimate_at": "start"}, source_samples=1).source_samples
+
+
 NOT_YET = [
     ({"rounds": None}, ["rounds"]),
     ({"seed": None}, ["seed"]),

@@ -16,6 +16,7 @@ from fda_flower.strategies import (
     FedAvgFT,
     FedDA,
     FedDAF,
+    FedDAJoint,
     FedDWA,
     FedGP,
     RunFolder,
@@ -222,6 +223,11 @@ NORMS = {"batch-update-encoding": "norms"}
         (FedDA((0.25, 1)), {**FEDDA, "beta": [0.25, 1.0]}),
         (FedDA({"a": 1}, aggregate_on="target"), {**FEDDA, "beta": {"a": 1.0}, "aggregate-on": "target"}),
         (FedDA(auto=True), {**FEDDA, "auto": True, **NORMS}),
+        (FedDAJoint(), {**FEDDA, "auto": True, **NORMS, "joint": True}),
+        (
+            FedDA(auto=True, estimate_at="start", sketch_size=64),
+            {**FEDDA, "auto": True, "estimate-at": "start", "gradient-encoding": "sketch", "sketch-size": 64},
+        ),
         (FedGP(), {**FEDGP, "filter-aware-beta": False}),
         (
             FedGP(auto=True, filter_aware_beta=True, source_weights="uniform"),
