@@ -1,8 +1,11 @@
 """The Flower client app: what every node runs, simulated or deployed."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from threading import get_ident
 from typing import Any
 
@@ -21,7 +24,9 @@ from fda_flower.methods import METHODS
 from fda_flower.models import build_model
 
 
-def make_client_app(config: RunConfig | None = None, mods: list[Mod] | None = None) -> ClientApp:
+def make_client_app(
+    config: RunConfig | None = None, mods: list[Mod] | None = None, folder: Path | None = None
+) -> ClientApp:
     """Return a client app for a run.
 
     Parameters
@@ -30,11 +35,16 @@ def make_client_app(config: RunConfig | None = None, mods: list[Mod] | None = No
         Default: read from each message's context, as ``flwr run`` gives it.
     mods : list, optional
         Flower's mods around training; see `fda_flower.clients.serve`.
+    folder : Path, optional
+        The folder of a simulated run, in which clients keep what they never send. Default: the ``output`` of
+        a simulation by ``flwr run``; in a deployment the node configuration's ``state-dir``. Without one,
+        they keep it in the context's state, until the run ends.
     """
 
     def client_fn(context: Context) -> DomainClient:
         run = RunConfig.from_flower(context.run_config) if config is None else config
-        return make_client(*at_node(run, context.node_config), context.state)
+        run, name = at_node(run, context.node_config)
+        return make_client(run, name, context.state, own_folder(run, name, context, folder))
 
     return serve(client_fn, mods)
 
@@ -76,7 +86,23 @@ def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]
     return config, name
 
 
-def make_client(config: RunConfig, name: str, state: RecordDict | None = None) -> DomainClient:
+def own_folder(config: RunConfig, name: str, context: Context, run: Path | None) -> Path | None:
+    """Return the folder in which the client of a domain keeps what it never sends; None if it has none.
+
+    In a deployment it is below the node's ``state-dir``, and bears a digest of the run's settings.
+    """
+    given = context.node_config.get("state-dir")
+    if given is not None:
+        settings = json.dumps(config.fingerprint(), sort_keys=True)
+        return Path(str(given)).expanduser() / f"{name}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
+    if run is None and "partition-id" in context.node_config and context.run_config.get("output"):
+        run = Path(str(context.run_config["output"])).absolute()
+    return None if run is None else run / "clients" / name
+
+
+def make_client(
+    config: RunConfig, name: str, state: RecordDict | None = None, folder: Path | None = None
+) -> DomainClient:
     """Return the client of one domain; its data and its model are cached per process.
 
     Parameters
@@ -87,6 +113,8 @@ def make_client(config: RunConfig, name: str, state: RecordDict | None = None) -
         The domain.
     state : RecordDict, optional
         The state that the client keeps between rounds.
+    folder : Path, optional
+        Where the client keeps what it never sends.
     """
     site = load_domain(config.data, name)
     device = find_device(config.device)
@@ -105,6 +133,7 @@ def make_client(config: RunConfig, name: str, state: RecordDict | None = None) -
         config.threads,
         about,
         state,
+        folder,
     )
 
 

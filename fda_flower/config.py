@@ -9,7 +9,7 @@ from typing import Any
 from fda_flower.datasets.amounts import Amount, read_amount
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.devices import check_device
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.errors import ConfigError, check_choice, unknown
 from fda_flower.local_training import LocalTraining
 from fda_flower.methods import METHODS
 from fda_flower.models import MODELS
@@ -21,6 +21,9 @@ _data, _method, _training, _machine = (
 )
 _limit = partial(setting, "Limits", strategy=True)
 _TIME = {"seconds": True, "defines_run": False}
+
+BATCHES = {"even": ("even", "even"), "fixed": ("drop-last", "keep-last")}
+"""How sources and the target cut their samples into batches, by the words of the setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +57,9 @@ class RunConfig:
     source_samples: Amount | None = _data(
         None, "Samples of each source: a number, a share, or all.", shown="all"
     )
+    test_samples: Amount | None = _data(
+        None, "Test samples of the target: a number, a share, or all.", shown="all"
+    )
     seed: int = _data(0, "Seed of everything random.", at_least=0)
     data_dir: str | None = _data(
         None, "Folder of data sets; without it they are downloaded.", envvar="FDA_DATA_DIR", defines_run=False
@@ -77,6 +83,12 @@ class RunConfig:
     learning_rate_factor: float = _method(
         1.0, "Factor of both learning rates after the warm-up rounds.", strategy=True
     )
+    average: str | None = _method(
+        None,
+        "An average of the rounds' models, evaluated beside the last model: ema:0.9 or tail:5.",
+        shown="none",
+        strategy=True,
+    )
     model: str = _training("cnn", "Network; `fda list` shows them.")
     model_options: Options = _training((), "Option of the network, such as weights=imagenet.")
     optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")
@@ -84,7 +96,14 @@ class RunConfig:
     batch_size: int = _training(16, "Batch size of the sources.")
     target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
     target_batch_size: int = _training(4, "Batch size of the target.")
+    batches: str = _training(
+        "even",
+        "even: batches of nearly equal size; fixed: full ones, and the rest, which sources leave out.",
+    )
     epochs: int = _training(1, "Passes over a client's samples in a round.")
+    target_epochs: int | None = _training(
+        None, "Passes of the target over its samples in a round.", shown="the sources'"
+    )
     min_sources: int = _limit(1, "With fewer usable replies of sources the model stays as it is.")
     max_held_rounds: int = _limit(
         3, "Rounds in a row without the target, or too few sources, until the run ends.", defines_run=False
@@ -94,6 +113,12 @@ class RunConfig:
     wait_seconds: float = _limit(60.0, "Seconds to wait for the clients at the start.", **_TIME)
     query_timeout: float = _limit(30.0, "Seconds that a client has to tell who it is.", **_TIME)
     round_timeout: float = _limit(3600.0, "Seconds that a client has for its reply.", strategy=False, **_TIME)
+    outcomes: bool = _machine(
+        False,
+        "Record which test samples the target gets right, to compare methods sample by sample.",
+        strategy=True,
+        defines_run=False,
+    )
     device: str = _machine("auto", "auto, cpu or cuda; auto takes a GPU if there is one.", defines_run=False)
     threads: int = _machine(
         1, "Cores of a client, which are torch's threads.", flag="cpus-per-client", at_least=1
@@ -118,10 +143,9 @@ class RunConfig:
         for name in ("shift", "shift_options", "dataset_options", "partition_options"):
             self._set(name, getattr(data, name))
         self._set("target", data.target_name)
+        check_choice("batches", self.batches, BATCHES)
         # Building these validates their fields.
         _ = self.source_training, self.target_training
-        if isinstance(data.target_samples, int):
-            self.check_target_samples(data.target_samples)
         # From here on heavy modules are loaded.
         self._check_model()
         self._check_method()
@@ -134,7 +158,7 @@ class RunConfig:
             options = getattr(self, name)
             read = split_options(options) if isinstance(options, str) else dict(options)
             self._set(name, tuple(sorted(read.items())))
-        for name in ("target_samples", "source_samples"):
+        for name in ("target_samples", "source_samples", "test_samples"):
             self._set(name, read_amount(name.replace("_", "-"), getattr(self, name)))
         if isinstance(self.only_sources, str):
             self._set("only_sources", [name.strip() for name in self.only_sources.split(",")])
@@ -168,28 +192,18 @@ class RunConfig:
             betas_of(self.beta, self.data.source_names)
         if self.variant is not None and self.variant not in method.variants:
             raise unknown("variant", self.variant, method.variants)
-        method.build(**self.strategy_options())
+        strategy = method.build(**self.strategy_options())
+        strategy.model_average.check(self.rounds)
+        if isinstance(self.data.target_samples, int):
+            self.check_samples("target", "the target", self.data.target_samples)
         if isinstance(self.source_samples, int):
-            self.check_source_samples("each source", self.source_samples)
+            self.check_samples("source", "each source", self.source_samples)
 
-    def check_target_samples(self, samples: int) -> None:
-        """Raise a `ConfigError` if the estimators of an auto method cannot work with so few."""
-        size = self.target_training.batch_size
-        if METHODS[self.method].auto and samples < 2 * size:
-            raise ConfigError(
-                f"the target has {samples} labelled samples, but {self.method} needs two batches of "
-                f"{size}: give more samples, a smaller target batch size, or a method with a fixed beta"
-            )
-
-    def check_source_samples(self, domain: str, samples: int) -> None:
-        """Raise a `ConfigError` if a source has too few for the variance of its gradients."""
-        method, size = METHODS[self.method], self.source_training.batch_size
-        at_start = method.auto and self.strategy_options().get("estimate_at") == "start"
-        if at_start and samples < 2 * size:
-            raise ConfigError(
-                f"{domain} has {samples} samples, but estimate_at=start needs two batches of {size}: "
-                "give more samples, a smaller batch size, or estimate_at=training"
-            )
+    def check_samples(self, role: str, who: str, samples: int) -> None:
+        """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
+        training = self.target_training if role == "target" else self.source_training
+        strategy = METHODS[self.method].build(**self.strategy_options())
+        strategy.check_samples(role, who, samples, training.batch_size)
 
     def strategy_options(self) -> dict[str, Any]:
         """Keyword arguments of the method's strategy."""
@@ -223,6 +237,7 @@ class RunConfig:
             only_sources=None if self.only_sources is None else tuple(self.only_sources),
             target_samples=None if METHODS[self.method].all_target_labels else self.target_samples,
             source_samples=self.source_samples,
+            test_samples=self.test_samples,
             seed=self.seed,
             data_dir=self.data_dir,
         )
@@ -230,13 +245,22 @@ class RunConfig:
     @property
     def source_training(self) -> LocalTraining:
         """How the sources train."""
-        return LocalTraining(self.learning_rate, self.batch_size, self.epochs, self.optimizer)
+        cut, _ = BATCHES[self.batches]
+        return LocalTraining(self.learning_rate, self.batch_size, self.epochs, self.optimizer, cut)
 
     @property
     def target_training(self) -> LocalTraining:
         """How the target trains."""
         rate = self.learning_rate if self.target_learning_rate is None else self.target_learning_rate
-        return LocalTraining(rate, self.target_batch_size, self.epochs, self.optimizer)
+        epochs = self.epochs if self.target_epochs is None else self.target_epochs
+        _, cut = BATCHES[self.batches]
+        return LocalTraining(rate, self.target_batch_size, epochs, self.optimizer, cut)
+
+    def training_epochs(self, labels: int) -> dict[str, int]:
+        """Return the epochs that a source and a target with so many labels train in the whole run."""
+        strategy = METHODS[self.method].build(**self.strategy_options())
+        epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
+        return strategy.training_epochs(self.rounds, strategy.warmup_rounds, epochs, labels)
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, as JSON can hold them; the data folder is absolute."""

@@ -23,6 +23,9 @@ ARRAYS, CONFIG, METRICS, INFO = "arrays", "config", "metrics", "info"
 BATCH_UPDATES, GRADIENTS, ADAPTED, GUIDANCE = "batch-updates", "gradients", "adapted", "guidance"
 """Records of arrays that some methods ask of a client beside its model."""
 
+OUTCOMES = "outcomes"
+"""The setting that asks for, and the record that holds, which test samples a model gets right."""
+
 PERSONAL, GLOBAL = "personal", "global"
 """Records of arrays that some methods send: a client's own model, given back; a second model to evaluate."""
 
@@ -34,7 +37,16 @@ SKETCH_SIZE, SKETCH_SEED = "sketch-size", "sketch-seed"
 EVALUATE_TRAINED, TUNE, MU, PROXIMAL = "evaluate-trained", "tune", "mu", "proximal"
 """Settings of a train message."""
 
+MIXTURE, FIRST = "mixture", "first"
+"""The setting of an evaluate message that asks for a mixture (a plan as JSON), and the record with the model
+that the target's own begins with."""
+
+FIRST_ROUND, REPORT = "first-round", "report"
+"""Settings beside it: the round in which the target's own model begins; whether the target reports the
+evaluation, ``full`` or ``none``."""
+
 NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
+BATCH_SIZE = "batch-size"
 TRAIN_LOSS, EVAL_LOSS, EVAL_ACCURACY = "train-loss", "eval-loss", "eval-accuracy"
 """Metrics of a train reply."""
 
@@ -93,7 +105,7 @@ class TrainRequest(EvaluateRequest):
         ``update.extra[NAME]``.
     requires : Mapping[str, str]
         Names of records, metrics or entries of ``info`` without which the reply is dropped, each with the
-        remedy. `NUM_STEPS` and `LEARNING_RATE` must be above 0.
+        remedy. `NUM_STEPS`, `LEARNING_RATE` and `BATCH_SIZE` must be above 0.
     measures : Mapping[str, str]
         Metrics to copy into the round's record, by their names there. They must be finite.
     keeps : Mapping[str, str]
@@ -143,6 +155,39 @@ class TrainReply:
         """Return the content of the reply."""
         metrics = MetricRecord({NUM_EXAMPLES: self.examples, **self.metrics})
         content = RecordDict({ARRAYS: to_record(self.arrays), METRICS: metrics})
+        for name, layers in self.records.items():
+            content[name] = to_record(layers)
+        return content
+
+
+@dataclass(frozen=True)
+class EvaluateReply:
+    """What a client sends of an evaluation.
+
+    Attributes
+    ----------
+    examples : int
+        Test samples.
+    metrics : Mapping
+        ``loss``, ``accuracy`` and others; none where the client reports none.
+    records : Mapping[str, Layers]
+        Arrays beside them, by record.
+    """
+
+    examples: int
+    metrics: Mapping[str, MetricRecordValues] = field(default_factory=dict)
+    records: Mapping[str, Layers] = field(default_factory=dict)
+
+    @property
+    def in_train_reply(self) -> dict[str, float]:
+        """The metrics by their names in a train reply."""
+        numbers = {"loss": EVAL_LOSS, "accuracy": EVAL_ACCURACY}
+        own = {name: float(str(self.metrics[key])) for key, name in numbers.items()}
+        return {**own, "eval-num-examples": self.examples}
+
+    def content(self) -> RecordDict:
+        """Return the content of the reply."""
+        content = RecordDict({METRICS: MetricRecord({**self.metrics, NUM_EXAMPLES: self.examples})})
         for name, layers in self.records.items():
             content[name] = to_record(layers)
         return content

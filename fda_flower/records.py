@@ -28,6 +28,8 @@ ClientRecord = TypedDict(
         "alpha": float | None,
         "accuracy": float,
         "loss": float,
+        "outcomes": str,
+        "test-examples": int,
     },
     total=False,
 )
@@ -46,10 +48,17 @@ RoundRecord = TypedDict(
         "bytes-received": int,
         "accuracy": float,
         "loss": float,
+        "outcomes": str,
+        "test-examples": int,
+        "mixture": dict[str, Any],
         "accuracy-global": float,
         "loss-global": float,
         "metrics": dict[str, Any],
         "evaluation-failed": str,
+        "accuracy-average": float,
+        "loss-average": float,
+        "metrics-average": dict[str, Any],
+        "evaluation-failed-average": str,
         "server": dict[str, Any],
         "seconds": dict[str, float],
     },
@@ -65,8 +74,12 @@ def headline(record: RoundRecord | Record) -> str:
     --------
     >>> headline({"accuracy": 0.734}), headline({"metrics": {"eval_acc": 0.5}}), headline({})
     ('target accuracy 73.4%', 'target eval_acc 0.5', 'target accuracy unknown')
+    >>> headline({"accuracy": 0.734, "accuracy-average": 0.75})
+    'target accuracy 73.4%, average 75.0%'
     """
     if record.get("accuracy") is not None:
-        return f"target accuracy {100 * record['accuracy']:.1f}%"
+        average = record.get("accuracy-average")
+        beside = "" if average is None else f", average {100 * average:.1f}%"
+        return f"target accuracy {100 * record['accuracy']:.1f}%{beside}"
     others = ", ".join(f"{key} {value:.4g}" for key, value in record.get("metrics", {}).items())
     return f"target {others or 'accuracy unknown'}"

@@ -54,10 +54,8 @@ def run_server(
     strategy.connect(grid)
     for node in strategy.roster.nodes:
         examples = node.info.get("examples")
-        if isinstance(examples, int) and node.is_target:
-            config.check_target_samples(examples)
-        elif isinstance(examples, int):
-            config.check_source_samples(f"'{node.domain}'", examples)
+        if isinstance(examples, int):
+            config.check_samples(node.role, f"'{node.domain}'", examples)
     model = make_model(config, *_form_of_data(strategy.roster.nodes))
     state = model.state_dict()
     strategy.buffers = frozenset(state) - dict(model.named_parameters(remove_duplicate=False)).keys()
@@ -71,10 +69,8 @@ def check_data(config: RunConfig) -> None:
     """Load all data on this machine; raise a `ConfigError`, before anything runs, if they are unusable."""
     federation = load_federation(config.data)
     for name, domain in federation.domains.items():
-        if name == federation.target:
-            config.check_target_samples(len(domain.train))
-        else:
-            config.check_source_samples(f"'{name}'", len(domain.train))
+        role = "target" if name == federation.target else "source"
+        config.check_samples(role, f"'{name}'", len(domain.train))
     make_model(config, federation.shape, federation.classes)
 
 

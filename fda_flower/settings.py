@@ -88,7 +88,7 @@ class Setting:
     @property
     def plain(self) -> bool:
         """Whether it is a number or text, and nothing else."""
-        return self.hint in (int, float, str, int | None, float | None, str | None)
+        return self.hint in (int, float, str, bool, int | None, float | None, str | None)
 
 
 def setting(group: str, default: Any, help: str, **more: Any) -> Any:

@@ -66,10 +66,16 @@ FOUND = [
     ({"method": "fedda", "method_options": {"updates": "odd"}}, ["'updates'", "'odd'", "raw, aligned"]),
     # variants, rounds and rates
     ({"variant": "mine"}, ["variant", "'mine'", "paper, reference-code"]),
+    ({"batches": "drop-last"}, ["batches", "'drop-last'", "even or fixed"]),
     ({"variant": "mine", "method": "fedavg"}, ["variant", "'mine'", "paper, reference-code"]),
     ({"warmup_rounds": -1}, ["warmup_rounds", "-1", "must not be negative"]),
     ({"learning_rate_factor": 0}, ["learning_rate_factor", "0", "above 0"]),
     ({"learning_rate_factor": NAN}, ["learning_rate_factor", "nan", "above 0"]),
+    # the averaged model
+    ({"average": "mean"}, ["average", "'mean'", "ema:0.9", "tail:5"]),
+    ({"average": "ema:1"}, ["average", "'ema:1'", "between 0 and 1", "ema:0.9"]),
+    ({"average": "tail:0"}, ["average", "'tail:0'", "at least 1", "tail:5"]),
+    ({"average": "tail:4", "rounds": 3, "warmup_rounds": 2}, ["average", "'tail:4'", "warm-up, 3", "tail:3"]),
     # the data
     ({"partition": "striped"}, ["partition", "'striped'", "dirichlet, even, labels"]),
     ({"partition": "labels", "shift": "color"}, ["'labels'", "'color'", "leave it out"]),
@@ -85,7 +91,7 @@ FOUND = [
     ({"only_sources": 3}, ["only-sources", "3", "list"]),
     ({"only_sources": ["source-1"], "beta": (0.5, 0.5, 0.5)}, ["beta", "3 values", "1 source"]),
     # an auto method needs two batches
-    ({"target_samples": 7}, ["target", "7", "fedgp-auto", "two batches of 4", "fixed beta"]),
+    ({"target_samples": 7}, ["target", "7", "auto-weighting", "two batches of 4", "fixed beta"]),
     ({"target_samples": 31, "target_batch_size": 16, "method": "fedda-auto"}, ["31", "two batches of 16"]),
 ]
 
@@ -126,12 +132,16 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert RunConfig(device="cuda").device == "cuda"
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.auto])
+@pytest.mark.parametrize(
+    "method", [name for name, method in METHODS.items() if not getattr(method.build(), "auto", False)]
+)
 def test_few_target_samples_are_enough_without_an_estimate(method: str) -> None:
     assert RunConfig(method=method, target_samples=1).target_samples == 1
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.auto])
+@pytest.mark.parametrize(
+    "method", [name for name, method in METHODS.items() if getattr(method.build(), "auto", False)]
+)
 def test_two_batches_are_enough_for_an_estimate(method: str) -> None:
     assert RunConfig(method=method, target_samples=8).target_samples == 8
     assert RunConfig(method=method, target_samples=2, target_batch_size=1).target_samples == 2
@@ -139,17 +149,16 @@ def test_two_batches_are_enough_for_an_estimate(method: str) -> None:
         RunConfig(method=method, target_samples=7)
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.auto])
+@pytest.mark.parametrize("method", ["fedda-auto", "fedda-joint", "fedgp-auto"])
 def test_a_source_needs_two_batches_for_its_gradients(method: str) -> None:
     options = {"estimate_at": "start"}
     assert RunConfig(method=method, method_options=options, source_samples=32).source_samples == 32
     assert RunConfig(method=method, source_samples=31).source_samples == 31
-    with pytest.raises(
-        ConfigError, match=r"each source has 31 samples, but estimate_at=start needs two batch"
-    ):
+    says = r"has 31 labelled samples, auto-weighting needs two batches of 16: .*, or estimate_at=training"
+    with pytest.raises(ConfigError, match=f"each source {says}"):
         RunConfig(method=method, method_options=options, source_samples=31)
-    with pytest.raises(ConfigError, match=r"'far' has 31 samples, .* two batches of 16: give more samples"):
-        RunConfig(method=method, method_options=options).check_source_samples("'far'", 31)
+    with pytest.raises(ConfigError, match=f"'far' {says}"):
+        RunConfig(method=method, method_options=options).check_samples("source", "'far'", 31)
 
 
 def test_with_a_fixed_beta_a_source_needs_no_two_batches() -> None:
@@ -281,7 +290,7 @@ def test_a_share_that_is_too_small_for_an_estimate_is_refused_once_the_data_are_
     config = RunConfig(method="fedgp-auto", target_samples="1%", model="mlp")
     assert config.target_samples == "1%"
     with pytest.raises(
-        ConfigError, match="the target has 3 labelled samples, but fedgp-auto needs two batches"
+        ConfigError, match="'target' has 3 labelled samples, auto-weighting needs two batches"
     ):
         run(method="fedgp-auto", target_samples="1%", model="mlp", rounds=1, device="cpu")
 
@@ -302,9 +311,36 @@ def test_all_rounds_are_the_initial_ones_and_the_others(settings: dict[str, Any]
     assert RunConfig(rounds=5, **settings).all_rounds == rounds
 
 
+@pytest.mark.parametrize(
+    ("batches", "source", "target"), [("even", "even", "even"), ("fixed", "drop-last", "keep-last")]
+)
+def test_how_sources_and_the_target_cut_their_samples(batches: str, source: str, target: str) -> None:
+    config = RunConfig(batches=batches)
+    assert (config.source_training.batches, config.target_training.batches) == (source, target)
+
+
+@pytest.mark.parametrize(
+    ("settings", "source", "target"),
+    [
+        ({"method": "fedavg"}, 10, 10),
+        ({"method": "source-only"}, 10, 0),
+        ({"method": "target-only"}, 0, 10),
+        ({"method": "finetune-offline", "warmup_rounds": 3}, 6, 10),
+        ({"method": "feddwa", "warmup_rounds": 3}, 26, 20),
+        ({"method": "ditto", "warmup_rounds": 3}, 16, 20),
+        ({"method": "ditto", "method_options": {"global_branch": "none"}}, 10, 10),
+    ],
+    ids=str,
+)
+def test_the_epochs_of_a_whole_run_by_role(settings: dict[str, Any], source: int, target: int) -> None:
+    config = RunConfig(rounds=5, epochs=2, **settings)
+    assert config.training_epochs(50) == {"source": source, "target": target}
+
+
 def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     config = RunConfig(method="fedgp", variant="reference-code", method_options={"granularity": "model"})
     limits = {
+        "outcomes": False,
         "min_sources": 1,
         "max_held_rounds": 3,
         "on_large_update": "clip",
@@ -313,8 +349,8 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     }
     expected = {
         "granularity": "model",
-        "magnitude": "cosine",
-        "filter_aware_beta": True,
+        "magnitude": "reference-code",
+        "beta_formula": "reference-code",
         "learning_rate_factor": 1.0,
         **limits,
     }
@@ -389,7 +425,7 @@ def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
     config = RunConfig(beta=(0.1, 0.2, 0.3), shift_options={"angle": 45}, data_dir="/data")
     identity = config.fingerprint()
     assert json.loads(json.dumps(identity))["shift_options"] == {"angle": 45}
-    elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None}
+    elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None, "outcomes": True}
     patience = {"max_held_rounds": 1, "wait_seconds": 5.0, "query_timeout": 6.0, "round_timeout": 7.0}
     elsewhere |= patience
     assert set(identity) == set(config.__dataclass_fields__) - set(elsewhere)
@@ -414,9 +450,12 @@ CONFIGS: list[dict[str, Any]] = [
     {"optimizer": "sgd", "learning_rate": 1e-5, "batch_size": 7, "target_batch_size": 3, "epochs": 2},
     {"model": "mlp", "device": "cpu", "threads": 3, "data_dir": "/some where/data", "rounds": 7},
     {"variant": "reference-code"},
+    {"batches": "fixed"},
     {"variant": "paper", "method": "fedda", "method_options": {"updates": "raw"}},
     {"warmup_rounds": 0, "learning_rate_factor": 0.1, "method": "finetune-offline"},
     {"warmup_rounds": 2, "learning_rate_factor": 1e-3},
+    {"average": "ema:0.9"},
+    {"average": "tail:3", "rounds": 3},
     {"dataset": "cifar-10", "dataset_options": {"subset": "exact"}},
     {"dataset": "rbf", "dataset_options": {"samples": "50", "shift": "0.25"}, "model": "mlp"},
     {"dataset": "office-home", "target": "Art", "only_sources": ["Real World", "Product"]},

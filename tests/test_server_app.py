@@ -131,7 +131,7 @@ def test_a_source_with_too_few_samples_for_its_gradients_is_named_before_trainin
     write_table(tables / "south" / "south.csv", 1, rows=20)
     options = {"estimate_at": "start"}
     config = table_config(method="fedda-joint", method_options=options, batch_size=10)
-    says = "'south' has 16 samples, but estimate_at=start needs two batches of 10"
+    says = "'south' has 16 labelled samples, auto-weighting needs two batches of 10"
     with pytest.raises(ConfigError, match=says):
         run_sites(config, nodes(tables))
     for name in DOMAINS:
@@ -145,7 +145,7 @@ def test_a_source_with_too_few_samples_for_its_gradients_is_named_before_trainin
 
 def test_too_few_labelled_samples_for_an_auto_method_are_reported_by_the_target(tables: Path) -> None:
     config = table_config(target_samples=None, target_batch_size=30, method="fedgp-auto")
-    with pytest.raises(ConfigError, match="the target has 32 labelled samples, but fedgp-auto needs two"):
+    with pytest.raises(ConfigError, match="'west' has 32 labelled samples, auto-weighting needs two"):
         run_sites(config, nodes(tables))
 
 

@@ -1,12 +1,15 @@
 """Aggregation rules and estimators on NumPy arrays, without Flower and torch."""
 
 from fda_flower.aggregation.adaptive import AdaptiveResult, AdaptiveRule, Evidence, JointRule
+from fda_flower.aggregation.averaging import Average, MovingAverage, TailAverage
 from fda_flower.aggregation.batches import ENCODINGS, BatchUpdates, Encoding
 from fda_flower.aggregation.estimation import (
     BetaRule,
     Estimates,
     beta_fedda,
+    beta_fedda_reference,
     beta_fedgp,
+    beta_fedgp_reference,
     beta_fedgp_thresholded,
     estimate,
 )
@@ -23,11 +26,20 @@ from fda_flower.aggregation.gradients import (
 )
 from fda_flower.aggregation.joint import joint_weights
 from fda_flower.aggregation.layers import Layers, is_finite
+from fda_flower.aggregation.mixture import (
+    PRIOR,
+    Mixture,
+    fit_mixture,
+    log_softmax,
+    prior_outputs,
+    stratified_folds,
+)
 from fda_flower.aggregation.rules import (
     Coefficients,
     FedDA,
     FedGP,
     alignment,
+    alignment_by_size,
     combine,
     mean_update,
 )
@@ -45,8 +57,10 @@ from fda_flower.aggregation.update import SourceWeights, Update, find_buffers, s
 __all__ = [
     "ENCODINGS",
     "GRADIENT_ENCODINGS",
+    "PRIOR",
     "AdaptiveResult",
     "AdaptiveRule",
+    "Average",
     "BatchUpdates",
     "BetaRule",
     "Coefficients",
@@ -62,12 +76,18 @@ __all__ = [
     "JointRule",
     "Layers",
     "MeanGradient",
+    "Mixture",
+    "MovingAverage",
     "SourceWeights",
     "StartGradients",
+    "TailAverage",
     "Update",
     "alignment",
+    "alignment_by_size",
     "beta_fedda",
+    "beta_fedda_reference",
     "beta_fedgp",
+    "beta_fedgp_reference",
     "beta_fedgp_thresholded",
     "blend",
     "combine",
@@ -79,14 +99,18 @@ __all__ = [
     "distance_weights",
     "estimate",
     "find_buffers",
+    "fit_mixture",
     "functional_distance",
     "gradient_similarity",
     "guidance_distances",
     "is_finite",
     "joint_weights",
+    "log_softmax",
     "mean_update",
     "personal_model",
     "predicted_best_rule",
+    "prior_outputs",
     "read_gradients",
     "source_weights",
+    "stratified_folds",
 ]

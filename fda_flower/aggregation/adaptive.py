@@ -14,7 +14,9 @@ from fda_flower.aggregation.estimation import (
     BetaRule,
     Estimates,
     beta_fedda,
+    beta_fedda_reference,
     beta_fedgp,
+    beta_fedgp_reference,
     beta_fedgp_thresholded,
     estimate,
 )
@@ -29,9 +31,16 @@ RULES: dict[str, type[FedDA] | type[FedGP]] = {rule.__name__: rule for rule in (
 """The rules that weigh each source against the target."""
 
 BETA_RULES: dict[str, BetaRule] = {
-    rule.__name__: rule for rule in (beta_fedda, beta_fedgp, beta_fedgp_thresholded)
+    rule.__name__: rule
+    for rule in (
+        *(beta_fedda, beta_fedda_reference),
+        *(beta_fedgp, beta_fedgp_thresholded, beta_fedgp_reference),
+    )
 }
 """The functions that compute β from one source's estimates."""
+
+FROM_STEPS = frozenset({"beta_fedda_reference", "beta_fedgp_reference"})
+"""Those of them that need the steps of the training, not only gradients."""
 
 UNDEFINED = "the estimate is not defined"
 

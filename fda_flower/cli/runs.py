@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import check_counts, console, end_with, progress_bar
+from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, read_seeds
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.config import SETTINGS, RunConfig
 from fda_flower.methods import METHODS
@@ -77,8 +77,10 @@ def run(
             connection=connection,
             on_round=on_round,
         )
-    last5, best = (_percent(result.summary[key]) for key in ("last5", "best"))
-    console.print(f"{label}: last5 {last5}, best {best}. Written to {escape(str(folder))}")
+    shown = _shown(result.summary)
+    if "average" in result.summary:
+        shown += f"; the averaged model: {_shown(result.summary['average'])}"
+    console.print(f"{label}: {shown}. Written to {escape(str(folder))}")
     if faults := _faults(wanted, result.history):
         console.print(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)", soft_wrap=True)
 
@@ -89,7 +91,7 @@ def compare(
     methods: Annotated[
         str, typer.Option(help="Methods, separated by commas; `fda list` shows them.")
     ] = COMPARED,
-    seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, ...")] = 3,
+    seeds: Annotated[str, typer.Option(help="Number of seeds, or a list or range: 3, 4,7, 10-12.")] = "3",
     config: ConfigFile = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/compare"),
     resume: Resume = False,
@@ -101,16 +103,17 @@ def compare(
     ] = 0,
 ) -> None:
     """Run several methods with several seeds, and end with a table and a picture."""
-    check_counts(seeds, jobs)
+    check_jobs(jobs)
     from rich.table import Table
 
     from fda_flower.experiments import compare as run_comparison
+    from fda_flower.reporting import columns, mean_std
 
     with progress_bar() as progress:
         task = progress.add_task("Rounds", total=None, shown="")
         comparison = run_comparison(
             [name.strip() for name in methods.split(",")],
-            range(seeds),
+            read_seeds(seeds),
             output,
             engine=engine,
             jobs=jobs or (1 if engine == "ray" else os.cpu_count() or 1),
@@ -120,10 +123,11 @@ def compare(
         )
     what = ", ".join(filter(None, (settings.get("dataset", RunConfig.dataset), settings.get("shift"))))
     table = Table(title=f"{what}: target test accuracy (%), mean (std) over seeds")
-    for column in ("Method", "last5", "best", "seeds", "rounds"):
+    shown = columns(comparison.rows)
+    for column in ("Method", *shown, "seeds", "rounds"):
         table.add_column(column, justify="left" if column == "Method" else "right")
-    for row in comparison.rows:
-        table.add_row(row.label, *row.cells, str(len(row.last5)), str(row.rounds))
+    for row, *values in zip(comparison.rows, *shown.values(), strict=True):
+        table.add_row(row.label, *map(mean_std, values), str(len(row.last5)), str(row.rounds))
     console.print(table)
     if comparison.rows:
         console.print(f"Written to {escape(str(output))}: table.md, table.csv, comparison.png")
@@ -151,8 +155,10 @@ def _faults(config: RunConfig, history: Sequence[Record]) -> str:
     return ", ".join(f"{what}: {number}" for what, number in counts.items() if number)
 
 
-def _percent(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.1f}%"
+def _shown(scores: Mapping[str, Any]) -> str:
+    """Return ``last5 73.4%, best 75.0%``."""
+    values = {key: scores[key] for key in ("last5", "best")}
+    return ", ".join(f"{k} unknown" if v is None else f"{k} {v:.1f}%" for k, v in values.items())
 
 
 def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:

@@ -3,14 +3,17 @@
 from typing import TYPE_CHECKING
 
 from fda_flower.clients.aggregation import aggregate_on_target
+from fda_flower.clients.local_mixture import Learner, train_mixture
 from fda_flower.clients.serve import answer_role_query, return_errors, serve
 from fda_flower.lazy import lazy_exports
+from fda_flower.mixture_plan import MixturePlan
 
 if TYPE_CHECKING:
     from fda_flower.clients.client import DomainClient
     from fda_flower.clients.ditto import DittoTarget
     from fda_flower.clients.feddaf import FedDAFTarget
     from fda_flower.clients.gradients import batch_gradients
+    from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.optimizer_hooks import record_updates
     from fda_flower.clients.recorder import Recorder, make_recorder
     from fda_flower.clients.source import SourceClient
@@ -24,6 +27,7 @@ else:
             "DomainClient": "client",
             "FedDAFTarget": "feddaf",
             "LocalTraining": "training",
+            "MixtureTarget": "mixture",
             "Recorder": "recorder",
             "SourceClient": "source",
             "TargetClient": "target",
@@ -39,7 +43,10 @@ __all__ = [
     "DittoTarget",
     "DomainClient",
     "FedDAFTarget",
+    "Learner",
     "LocalTraining",
+    "MixturePlan",
+    "MixtureTarget",
     "Recorder",
     "SourceClient",
     "TargetClient",
@@ -52,4 +59,5 @@ __all__ = [
     "return_errors",
     "serve",
     "train",
+    "train_mixture",
 ]

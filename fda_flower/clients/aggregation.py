@@ -65,10 +65,11 @@ def _list(asked: ConfigRecord, key: str) -> list[Any]:
 
 
 def _update(model: Layers, record: ArrayRecord, asked: ConfigRecord, i: int) -> Update:
-    examples, steps, rate, factor = (
-        _list(asked, key)[i] for key in ("examples", "steps", "learning-rates", "factors")
+    examples, steps, rate, batch_size, factor = (
+        _list(asked, key)[i] for key in ("examples", "steps", "learning-rates", "batch-sizes", "factors")
     )
-    update = Update.between(model, to_layers(record), examples, steps, rate, _list(asked, "buffers"))
+    buffers = _list(asked, "buffers")
+    update = Update.between(model, to_layers(record), examples, steps, rate, buffers, batch_size=batch_size)
     return update if factor == 1 else update.scaled(factor)
 
 
@@ -76,7 +77,7 @@ def _own_update(model: Layers, content: RecordDict, asked: ConfigRecord) -> Upda
     metrics = content.metric_records[protocol.METRICS]
     numbers: dict[str, Any] = {
         key: metrics.get(key, 0)
-        for key in (protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE)
+        for key in (protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE)
     }
     return Update.between(
         model,
@@ -85,6 +86,7 @@ def _own_update(model: Layers, content: RecordDict, asked: ConfigRecord) -> Upda
         int(numbers[protocol.NUM_STEPS]),
         float(numbers[protocol.LEARNING_RATE]),
         _list(asked, "buffers"),
+        batch_size=int(numbers[protocol.BATCH_SIZE]),
     )
 
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
@@ -13,20 +15,29 @@ from torch import Tensor, nn
 from fda_flower import protocol
 from fda_flower.aggregation import Layers
 from fda_flower.clients.gradients import batch_gradients, in_order
-from fda_flower.clients.numpy_client import NDArrays, NumPyFace
+from fda_flower.clients.numpy_client import NumPyFace
+from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.recorder import Recorder
 from fda_flower.clients.training import (
     LocalTraining,
     Objective,
-    evaluate,
     head_of,
     loss_for,
+    predict,
     proximal,
     repeatable,
+    score,
     train,
 )
 from fda_flower.datasets import Domain
-from fda_flower.protocol import TrainReply, TrainRequest, to_layers, to_record
+from fda_flower.protocol import (
+    EvaluateReply,
+    EvaluateRequest,
+    TrainReply,
+    TrainRequest,
+    to_layers,
+    to_record,
+)
 from fda_flower.seeds import derive_seed
 
 Settings = Mapping[str, Any]
@@ -51,6 +62,8 @@ class DomainClient(NumPyFace):
         What else the server is told of the data when it asks for the role, such as their ``shape``.
     state : RecordDict, optional
         What the client keeps between rounds: the context's ``state``.
+    own_folder : Path, optional
+        Where the client keeps what it never sends; see `OwnState`.
     """
 
     role: ClassVar[str]
@@ -66,6 +79,7 @@ class DomainClient(NumPyFace):
         threads: int = 1,
         about: Settings | None = None,
         state: RecordDict | None = None,
+        own_folder: Path | None = None,
     ) -> None:
         self.domain = domain
         self.model = model
@@ -74,6 +88,7 @@ class DomainClient(NumPyFace):
         self._threads = threads
         self._about = dict(about or {})
         self._state = RecordDict() if state is None else state
+        self.own_state = OwnState(self._state, own_folder)
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return ``examples``, the number of labelled samples to train on, and the client's `about`."""
@@ -94,7 +109,7 @@ class DomainClient(NumPyFace):
         """Train as a request asks; a client with an algorithm of its own overrides this."""
         return self.train_from(self.received(request), request.config)
 
-    def received(self, request: TrainRequest) -> dict[str, NDArray[Any]]:
+    def received(self, request: EvaluateRequest) -> dict[str, NDArray[Any]]:
         """Return the arrays of a request by the names of the state dictionary, whose order they have."""
         return self._named(to_layers(request.arrays).values())
 
@@ -114,10 +129,10 @@ class DomainClient(NumPyFace):
         Returns
         -------
         TrainReply
-            The trained model and ``num-steps``, ``learning-rate``, ``train-loss``. If asked for:
-            ``eval-accuracy``, ``eval-loss`` and ``eval-num-examples`` of the trained model on the domain's
-            test set, and the records ``gradients``, ``batch-updates`` and ``guidance``, the parameters after
-            as much training again.
+            The trained model and ``num-steps``, ``learning-rate``, ``batch-size``, ``train-loss``. If asked
+            for: ``eval-accuracy``, ``eval-loss`` and ``eval-num-examples`` of the trained model on the
+            domain's test set, and the records ``outcomes``, ``gradients``, ``batch-updates`` and
+            ``guidance``, the parameters after as much training again.
         """
         self.load(model)
         gradients = self.gradients(config)
@@ -130,6 +145,7 @@ class DomainClient(NumPyFace):
         metrics = {
             protocol.NUM_STEPS: steps,
             protocol.LEARNING_RATE: training.learning_rate,
+            protocol.BATCH_SIZE: training.batch_size,
             protocol.TRAIN_LOSS: loss,
         }
         records: dict[str, Layers] = {protocol.GRADIENTS: gradients} if gradients else {}
@@ -137,7 +153,9 @@ class DomainClient(NumPyFace):
             records[protocol.BATCH_UPDATES] = recorder.arrays()
         trained = self.layers()
         if config.get(protocol.EVALUATE_TRAINED):
-            metrics |= self.evaluation(config)
+            evaluation = self.evaluation(config)
+            metrics |= evaluation.in_train_reply
+            records |= evaluation.records
         if config.get(protocol.GUIDANCE):
             self.train_on("guidance", config)
             parameters = self.model.named_parameters(remove_duplicate=False)
@@ -159,20 +177,26 @@ class DomainClient(NumPyFace):
         with self.drawing(phase, config) as generator:
             train(self.model, self.domain.train, self.training_in(config), generator, objective)
 
-    def evaluate_model(self, arrays: NDArrays, config: Settings) -> tuple[float, int, float]:
-        """Return loss, number of examples and accuracy of a model on the domain's test set."""
-        self.load(self._named(arrays))
-        loss, accuracy = self._evaluate(config)
-        return loss, len(self.domain.test), accuracy
+    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
+        """Evaluate the model of a request on the domain's test set."""
+        self.load(self.received(request))
+        return self.evaluation(request.config)
 
-    def evaluation(self, config: Settings) -> dict[str, float]:
-        """Return the metrics of the model as it is on the domain's test set, for a train reply."""
-        loss, accuracy = self._evaluate(config)
-        return {
-            protocol.EVAL_LOSS: loss,
-            protocol.EVAL_ACCURACY: accuracy,
-            "eval-num-examples": len(self.domain.test),
-        }
+    def evaluation(self, config: Settings) -> EvaluateReply:
+        """Evaluate the model as it is on the domain's test set."""
+        with self.drawing("test", config) as generator:
+            outputs = predict(self.model, self.domain.test, generator)
+        return self.scored(outputs, config)
+
+    def scored(self, outputs: Tensor, config: Settings) -> EvaluateReply:
+        """Return the evaluation of outputs for the test set; if asked, with the samples that are right."""
+        y = self.domain.test.y
+        loss, accuracy = score(outputs, y)
+        records: dict[str, Layers] = {}
+        if config.get(protocol.OUTCOMES) and not y.is_floating_point():
+            right = (outputs.argmax(dim=1) == y).cpu().numpy()
+            records[protocol.OUTCOMES] = {"right": np.packbits(right), "examples": np.array(len(y))}
+        return EvaluateReply(len(y), {"loss": loss, "accuracy": accuracy}, records)
 
     def recorder(self, config: Settings) -> Recorder | None:
         """Return the recorder of this round's steps, if there is one."""
@@ -208,7 +232,3 @@ class DomainClient(NumPyFace):
 
     def _named(self, arrays: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
         return dict(zip(self.model.state_dict(), arrays, strict=True))
-
-    def _evaluate(self, config: Settings) -> tuple[float, float]:
-        with self.drawing("test", config) as generator:
-            return evaluate(self.model, self.domain.test, generator)

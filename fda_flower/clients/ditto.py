@@ -48,7 +48,10 @@ class DittoTarget(TargetClient):
             metrics["distance"] = math.sqrt(sum(map(float, squares)))
         self.train_on("train", config, objective)
         personal = self.layers()
+        records = {**reply.records, PERSONAL: personal}
         if config.get(EVALUATE_TRAINED):
-            metrics |= self.evaluation(config)
+            evaluation = self.evaluation(config)
+            metrics |= evaluation.in_train_reply
+            records |= evaluation.records
         self.keep(PERSONAL, personal)
-        return replace(reply, metrics=metrics, records={**reply.records, PERSONAL: personal})
+        return replace(reply, metrics=metrics, records=records)

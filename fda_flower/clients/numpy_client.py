@@ -11,7 +11,7 @@ from flwr.client import NumPyClient
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.protocol import TrainReply, TrainRequest, to_record
+from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, to_record
 
 NDArrays = list[NDArray[Any]]
 
@@ -28,8 +28,8 @@ class NumPyFace(NumPyClient):
         """Train as a request asks."""
 
     @abstractmethod
-    def evaluate_model(self, arrays: NDArrays, config: Mapping[str, Any]) -> tuple[float, int, float]:
-        """Return loss, number of examples and accuracy of a model, in the order of its state dictionary."""
+    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
+        """Evaluate the model of a request."""
 
     def get_parameters(self, config: dict[str, Any]) -> NDArrays:
         """Return copies of the model's arrays, in the order of its state dictionary."""
@@ -52,13 +52,19 @@ class NumPyFace(NumPyClient):
             other place for arrays beside the model: they are metrics ``RECORD.NAME`` in NumPy's file format.
         """
         reply = self.answer(TrainRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
-        packed = {k: v for record, arrays in reply.records.items() for k, v in pack(record, arrays).items()}
-        return list(reply.arrays.values()), reply.examples, {**reply.metrics, **packed}
+        return list(reply.arrays.values()), reply.examples, {**reply.metrics, **_packed(reply.records)}
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
         """Return loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""
-        loss, examples, accuracy = self.evaluate_model(parameters, config)
-        return loss, examples, {"accuracy": accuracy}
+        reply = self.answer_evaluation(
+            EvaluateRequest(ArrayRecord(list(map(np.asarray, parameters))), config)
+        )
+        others = {name: value for name, value in reply.metrics.items() if name != "loss"}
+        return float(str(reply.metrics["loss"])), reply.examples, {**others, **_packed(reply.records)}
+
+
+def _packed(records: Mapping[str, Layers]) -> dict[str, bytes]:
+    return {k: v for record, arrays in records.items() for k, v in pack(record, arrays).items()}
 
 
 def pack(record: str, arrays: Layers) -> dict[str, bytes]:

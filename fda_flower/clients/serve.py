@@ -6,7 +6,7 @@ from logging import ERROR
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.app.typing import MetricRecordValues
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
@@ -17,7 +17,7 @@ from fda_flower import protocol
 from fda_flower.clients.aggregation import aggregate_on_target
 from fda_flower.clients.numpy_client import NumPyFace, unpack
 from fda_flower.errors import FdaError
-from fda_flower.protocol import TrainReply, TrainRequest, read_request
+from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, read_request
 
 
 def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = None) -> ClientApp:
@@ -55,13 +55,13 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         client, request = make(context), read_request(message.content)
-        numbers = _evaluation(client, request.arrays, request.config)
+        reply = _evaluation(client, request)
         if protocol.GLOBAL in request.records:
-            second = _evaluation(client, request.records[protocol.GLOBAL], request.config)
-            numbers |= {
-                f"{key}-global": value for key, value in second.items() if key != protocol.NUM_EXAMPLES
-            }
-        return Message(RecordDict({protocol.METRICS: MetricRecord(numbers)}), reply_to=message)
+            model = message.content.array_records[protocol.GLOBAL]
+            second = _evaluation(client, replace(request, arrays=model))
+            beside = {f"{key}-global": value for key, value in second.metrics.items()}
+            reply = replace(reply, metrics={**reply.metrics, **beside})
+        return Message(reply.content(), reply_to=message)
 
     answer_role_query(app, make)
     return app
@@ -128,9 +128,12 @@ def _answer(client: Any, request: TrainRequest) -> TrainReply:
     return TrainReply(arrays, int(examples), _numbers(metrics), unpack(metrics))
 
 
-def _evaluation(client: Any, arrays: Any, config: Mapping[str, Any]) -> dict[str, MetricRecordValues]:
-    loss, examples, metrics = client.evaluate(arrays.to_numpy_ndarrays(), dict(config))
-    return _numbers({"loss": float(loss), protocol.NUM_EXAMPLES: examples, **metrics})
+def _evaluation(client: Any, request: EvaluateRequest) -> EvaluateReply:
+    if isinstance(client, NumPyFace) and type(client).evaluate is NumPyFace.evaluate:
+        return client.answer_evaluation(request)
+    loss, examples, metrics = client.evaluate(request.arrays.to_numpy_ndarrays(), dict(request.config))
+    numbers = _numbers({"loss": float(loss), **metrics})
+    return EvaluateReply(int(examples), numbers, unpack(metrics))
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, MetricRecordValues]:

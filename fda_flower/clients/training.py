@@ -61,9 +61,9 @@ def train(
     objective = plain_objective(samples.y) if objective is None else objective
     model.train(part is model)
     part.train()
-    steps, total = 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
+    steps, seen, total = 0, 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
     for _ in range(training.epochs):
-        for x, y in samples.batches(training.batch_size, generator, shuffle=True):
+        for x, y in samples.batches(training.batch_size, generator, shuffle=True, cut=training.batches):
             model.zero_grad()
             loss = objective(model, x, y)
             torch.autograd.backward(loss)
@@ -71,8 +71,9 @@ def train(
             if on_step is not None:
                 on_step()
             total += loss.detach() * len(y)
+            seen += len(y)
             steps += 1
-    return steps, float(total) / (training.epochs * len(samples))
+    return steps, float(total) / seen
 
 
 def plain_objective(y: Tensor) -> Objective:
@@ -137,10 +138,30 @@ def mean_gradient(
 
 
 @torch.no_grad()
+def predict(model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 256) -> Tensor:
+    """Return a model's outputs for samples, shape ``(n, classes or outputs)``."""
+    model.eval()
+    return torch.cat([model(x) for x, _ in samples.batches(batch_size, generator)])
+
+
 def evaluate(
     model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 256
 ) -> tuple[float, float]:
-    """Return a model's mean loss on samples (see `loss_for`) and its accuracy.
+    """Return a model's mean loss on samples and its accuracy; see `score`."""
+    return score(predict(model, samples, generator, batch_size), samples.y, batch_size)
+
+
+def score(outputs: Tensor, y: Tensor, batch_size: int = 256) -> tuple[float, float]:
+    """Return the mean loss of outputs (see `loss_for`) and their accuracy.
+
+    Parameters
+    ----------
+    outputs : Tensor
+        Of the model, shape ``(n, classes or outputs)``.
+    y : Tensor
+        The labels; see `Samples`.
+    batch_size : int
+        Samples whose losses are summed at a time.
 
     Returns
     -------
@@ -150,17 +171,14 @@ def evaluate(
         each output's mean over the samples. It is at most 1, and below 0 for a model that is worse than `ȳ`.
         If all samples have the same `y`, it is 1 for an exact model, else 0.
     """
-    model.eval()
-    loss_of, regression = loss_for(samples.y), samples.y.is_floating_point()
-    loss = correct = 0.0
-    for x, y in samples.batches(batch_size, generator):
-        outputs = model(x)
-        loss += float(loss_of(outputs, y, reduction="sum"))
-        if not regression:
-            correct += int((outputs.argmax(dim=1) == y).sum())
-    if not regression:
-        return loss / len(samples), correct / len(samples)
-    y = samples.y.double()
+    parts = -(-len(y) // batch_size)
+    loss = sum(
+        float(loss_for(y)(part, labels, reduction="sum"))
+        for part, labels in zip(outputs.tensor_split(parts), y.tensor_split(parts), strict=True)
+    )
+    if not y.is_floating_point():
+        return loss / len(y), int((outputs.argmax(dim=1) == y).sum()) / len(y)
+    y = y.double()
     spread = float((y - y.mean(dim=0)).square().sum())
     return loss / y.numel(), 1 - loss / spread if spread else float(loss == 0)
 

@@ -115,6 +115,10 @@ def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
     """Cut a domain to the training samples that the spec asks for; `generator` draws the target's."""
     if domain.name == spec.target_name:
         domain = _keep(domain, "target-samples", spec.target_samples, generator)
+        if spec.test_samples is not None:
+            wanted = count("test-samples", spec.test_samples, len(domain.test))
+            own = torch.Generator().manual_seed(derive_seed(spec.seed, "test-samples", domain.name))
+            domain = replace(domain, test=domain.test.take(domain.test.order(own)[:wanted]))
     else:
         own = torch.Generator().manual_seed(derive_seed(spec.seed, "source-samples", domain.name))
         domain = _keep(domain, "source-samples", spec.source_samples, own)

@@ -34,6 +34,8 @@ class DataSpec:
         Labelled training samples of the target. Default: all.
     source_samples : Amount, optional
         Training samples of each source. Default: all.
+    test_samples : Amount, optional
+        Test samples of the target. Default: all.
     partition : str
         How training samples are dealt to the clients of a data set without domains of its own.
     only_sources : tuple of str, optional
@@ -61,6 +63,7 @@ class DataSpec:
     partition: str = "even"
     partition_options: Pairs = ()
     source_samples: Amount | None = None
+    test_samples: Amount | None = None
     only_sources: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -76,7 +79,7 @@ class DataSpec:
         self._check_shift()
         if self.num_sources is not None and self.num_sources < 1:
             raise ConfigError(f"sources is {self.num_sources}, at least 1 is needed")
-        for name in ("target_samples", "source_samples"):
+        for name in ("target_samples", "source_samples", "test_samples"):
             called = name.replace("_", "-")
             object.__setattr__(self, name, read_amount(called, getattr(self, name)))
         if self.target_name not in self.all_names:

@@ -60,7 +60,8 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
         def server(grid: Grid) -> None:
             results.append(run_server(grid, config, folder, request.on_round))
 
-        engine(server, make_client_app(config), len(config.data.domain_names), resources)
+        client_app = make_client_app(config, folder=request.output)
+        engine(server, client_app, len(config.data.domain_names), resources)
         ((result, history),) = results
         return history, {name: array.numpy() for name, array in result.arrays.items()}
 

@@ -89,6 +89,11 @@ class LegacyStrategy(Strategy):
                 f"{type(strategy).__name__} asks its clients twice in a round, which Flower's older server "
                 "cannot do: use the Message API, or aggregate_on='server' if it is 'target'"
             )
+        if (average := strategy.model_average.text) is not None:
+            raise ConfigError(
+                f"average is '{average}', but Flower's older server has the clients evaluate one model a "
+                "round: leave it out, or use the Message API"
+            )
         self.strategy = strategy
         self._initial = initial_parameters
         self._names = names

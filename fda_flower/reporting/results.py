@@ -1,13 +1,13 @@
 """The results of an experiment, in the form that tables and figures take."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
 
 from fda_flower.records import Record
-from fda_flower.reporting.summary import summarise
+from fda_flower.reporting.summary import ACCURACY, scores
 
 Place = tuple[str, str, str]
 """The place of a cell: group (empty if there are none), row, column."""
@@ -27,17 +27,20 @@ class CellResult:
         The record of each round.
     parameters : int
         Number of the model's parameters.
+    epochs : mapping of str to int
+        Epochs that a source and the target trained, by role; empty if unknown.
     """
 
     place: Place
     seed: int
     history: Sequence[Record]
     parameters: int = 0
+    epochs: Mapping[str, int] = field(default_factory=dict)
 
-    def score(self, key: str) -> float:
-        """Return ``last5`` or ``best`` in percent; NaN if the target never evaluated."""
-        value = summarise(self.history)[key]
-        return np.nan if value is None else float(value)
+    def score(self, key: str, field: str = ACCURACY) -> float:
+        """Return ``last5`` or ``best`` of a record's field in percent; NaN if the target never evaluated."""
+        value = scores(self.history, field)[key]
+        return np.nan if value is None else value
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,14 @@ class Results:
         Whether the table ends with the mean over columns.
     cuts : sequence of str
         What a cut-down run left out, a sentence each.
+    report : str
+        The kind of report, a name of `REPORTS`.
+    rivals : sequence of str
+        Labels of the rows that a regret is measured against; empty for all rows.
+    ensembles : collection of str
+        Labels of the rows whose method is an ensemble.
+    regressions : collection of (str, str)
+        Groups and columns whose labels are numbers, so that their scores are R².
     """
 
     name: str
@@ -89,6 +100,10 @@ class Results:
     figures: Sequence[str] = ()
     average: bool = False
     cuts: Sequence[str] = ()
+    report: str = "table"
+    rivals: Sequence[str] = ()
+    ensembles: Collection[str] = ()
+    regressions: Collection[tuple[str, str]] = ()
 
     @property
     def places(self) -> list[Place]:
@@ -99,11 +114,11 @@ class Results:
         """Return the cells of a place, by seed."""
         return sorted((cell for cell in self.cells if cell.place == place), key=lambda cell: cell.seed)
 
-    def scores(self, place: Place, key: str) -> tuple[float, ...]:
+    def scores(self, place: Place, key: str, field: str = ACCURACY) -> tuple[float, ...]:
         """Return ``last5`` or ``best`` of the seeds that have it, in percent."""
-        return known_scores(self.at(place), key)
+        return known_scores(self.at(place), key, field)
 
 
-def known_scores(cells: Iterable[CellResult], key: str) -> tuple[float, ...]:
+def known_scores(cells: Iterable[CellResult], key: str, field: str = ACCURACY) -> tuple[float, ...]:
     """Return ``last5`` or ``best`` of the cells that have it, in percent."""
-    return tuple(score for cell in cells if not np.isnan(score := cell.score(key)))
+    return tuple(score for cell in cells if not np.isnan(score := cell.score(key, field)))

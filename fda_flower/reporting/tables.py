@@ -8,21 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from fda_flower.reporting.results import CellResult, known_scores
+from fda_flower.reporting.summary import AVERAGE
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method's results: accuracies in percent, one value for each seed."""
+    """A method's results: accuracies in percent, one value for each seed.
+
+    `average` is ``last5`` of the averaged models, for the seeds that have one.
+    """
 
     label: str
     last5: tuple[float, ...]
     best: tuple[float, ...]
     rounds: int
-
-    @property
-    def cells(self) -> tuple[str, str]:
-        """``last5`` and ``best`` as ``mean (std)``."""
-        return mean_std(self.last5), mean_std(self.best)
+    average: tuple[float, ...] = ()
 
 
 def mean_std(values: Sequence[float]) -> str:
@@ -75,29 +75,40 @@ def make_rows(runs: Mapping[str, Sequence[CellResult]]) -> list[Row]:
             known_scores(results, "last5"),
             known_scores(results, "best"),
             max(len(result.history) for result in results),
+            known_scores(results, "last5", AVERAGE),
         )
         for label, results in runs.items()
     ]
 
 
+def columns(rows: Sequence[Row]) -> dict[str, list[tuple[float, ...]]]:
+    """Return the accuracies of a table by column; that of the averaged models only if there are any."""
+    shown = {"last5": [row.last5 for row in rows], "best": [row.best for row in rows]}
+    averages = [row.average for row in rows]
+    return {**shown, "last5 average": averages} if any(averages) else shown
+
+
 def to_markdown(rows: Sequence[Row]) -> str:
     """Return a Markdown table; the best mean of each column is bold."""
-    best = top(row.last5 for row in rows), top(row.best for row in rows)
+    shown = columns(rows)
+    best = [top(values) for values in shown.values()]
     lines = [
         [
             row.label,
-            *map(bold_if_top, row.cells, (row.last5, row.best), best),
+            *(bold_if_top(mean_std(v), v, b) for v, b in zip(values, best, strict=True)),
             *(str(len(row.last5)), str(row.rounds)),
         ]
-        for row in rows
+        for row, *values in zip(rows, *shown.values(), strict=True)
     ]
-    return markdown_table(["Method", "last5 (%)", "best (%)", "seeds", "rounds"], lines)
+    return markdown_table(["Method", *(f"{name} (%)" for name in shown), "seeds", "rounds"], lines)
 
 
 def to_csv(rows: Sequence[Row]) -> str:
     """Return the same table as CSV, with each number in its own column."""
+    shown = columns(rows)
     lines = [
-        [row.label, *mean_and_std(row.last5), *mean_and_std(row.best), len(row.last5), row.rounds]
-        for row in rows
+        [row.label, *(number for v in values for number in mean_and_std(v)), len(row.last5), row.rounds]
+        for row, *values in zip(rows, *shown.values(), strict=True)
     ]
-    return csv_table(["method", "last5", "last5_std", "best", "best_std", "seeds", "rounds"], lines)
+    names = [name for column in shown for name in (column, f"{column}_std")]
+    return csv_table(["method", *(name.replace(" ", "_") for name in names), "seeds", "rounds"], lines)

@@ -11,8 +11,8 @@ from fda_flower.records import Record
 def tensorboard_writer(folder: Path) -> Callable[[Record], None]:
     """Make an ``on_round`` callback that writes a round's scalars into `folder`, at the round's step.
 
-    ``target/accuracy``, ``target/loss``, ``beta/<source>``, ``cosine/<source>``, ``kept/<source>`` and
-    ``seconds/<phase>``, each if it is known.
+    ``target/accuracy``, ``target/loss``, ``target/accuracy-average``, ``target/loss-average``,
+    ``beta/<source>``, ``cosine/<source>``, ``kept/<source>`` and ``seconds/<phase>``, each if it is known.
 
     Raises
     ------
@@ -42,7 +42,9 @@ def tensorboard_writer(folder: Path) -> Callable[[Record], None]:
 
 def scalars(record: Record) -> dict[str, float]:
     """Return the numbers of a round to plot, by tag."""
-    values = {f"target/{key}": record.get(key) for key in ("accuracy", "loss")}
+    values = {
+        f"target/{key}": record.get(key) for key in ("accuracy", "loss", "accuracy-average", "loss-average")
+    }
     for key in ("beta", "cosine", "kept"):
         values |= {f"{key}/{domain}": entry.get(key) for domain, entry in record["sources"].items()}
     values |= {f"seconds/{phase}": seconds for phase, seconds in record["seconds"].items()}

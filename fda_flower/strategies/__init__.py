@@ -11,6 +11,7 @@ from fda_flower.strategies.feddaf import FedDAF
 from fda_flower.strategies.feddwa import FedDWA
 from fda_flower.strategies.fedgp import FedGP
 from fda_flower.strategies.hooks import Aggregated
+from fda_flower.strategies.mixture import Mixture
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
 from fda_flower.strategies.source_only import SourceOnly
@@ -30,6 +31,7 @@ __all__ = [
     "FedDAJoint",
     "FedDWA",
     "FedGP",
+    "Mixture",
     "Node",
     "Round",
     "RunFolder",

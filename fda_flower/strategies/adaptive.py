@@ -22,6 +22,7 @@ from fda_flower.aggregation import (
     Layers,
     mean_update,
 )
+from fda_flower.aggregation.adaptive import FROM_STEPS
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.protocol import to_record
 from fda_flower.strategies.at_start import EstimateAt, GradientsAtStart
@@ -114,6 +115,11 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         self._rule = rule
         self._encoding, self._sketch_size = batch_update_encoding, sketch_size
         self._at_start = at_start if auto and estimate_at == "start" else None
+        if self._at_start is not None and rule.beta_rule in FROM_STEPS:
+            raise ConfigError(
+                "beta_formula is 'reference-code', which needs the steps of the training: "
+                "choose definition, or estimate_at=training"
+            )
         self._betas: dict[str, float] = {}
         self.asks_again = aggregate_on == "target"
         if self.asks_again:
@@ -121,11 +127,13 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
 
     def settings(self) -> Record:
         """Return what defines the strategy."""
-        asked: Record = {"batch-update-encoding": self._encoding} if self.auto else {}
+        asked: Record = {}
+        if self.auto:
+            asked = {"beta-rule": self._rule.beta_rule, "batch-update-encoding": self._encoding}
         if self.auto and self._encoding == "sketch":
             asked["sketch-size"] = self._sketch_size
         if self._at_start is not None:
-            asked = self._at_start.settings()
+            asked = {"beta-rule": self._rule.beta_rule, **self._at_start.settings()}
         return {
             **super().settings(),
             "rule": str(self._rule.rule),
@@ -142,6 +150,16 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             domains = [node.domain for node in nodes if not node.is_target]
             self._betas = dict(zip(domains, betas_of(self.beta, domains).tolist(), strict=True))
 
+    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
+        """Raise a `ConfigError` if a client has fewer than the two batches that estimates need."""
+        estimates = self.auto and (role == "target" or self._at_start is not None)
+        if estimates and samples < 2 * batch_size:
+            raise ConfigError(
+                f"{who} has {samples} labelled samples, auto-weighting needs two batches of {batch_size}: "
+                "give more samples, a smaller batch size, or a method with a fixed beta"
+                + ("" if role == "target" else ", or estimate_at=training")
+            )
+
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Ask for what β is estimated from, with `auto`; with `asks_again` the target only later."""
         if node.is_target and self.asks_again:
@@ -154,6 +172,9 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         if rule.needs_scale:
             remedy = f"{rule} needs num-steps and learning-rate of every client"
             request = request.adding(requires={protocol.NUM_STEPS: remedy, protocol.LEARNING_RATE: remedy})
+        if rule.needs_batch_size:
+            remedy = f"{rule} needs the batch-size of every client: report it, or choose another magnitude"
+            request = request.adding(requires={protocol.BATCH_SIZE: remedy})
         if self.asks_again:
             request = request.adding(expects={protocol.ARRAYS: "model"})
         if self._at_start is not None:
@@ -243,8 +264,8 @@ def forwarded(
     """Return the records by which the target aggregates the sources' models in the server's place.
 
     They are the `ArrayRecord` ``source.I`` of the ``I``-th source, and the `ConfigRecord` ``aggregate``: the
-    lists ``domains``, ``betas``, ``examples``, ``steps``, ``learning-rates``, ``factors`` (by which to scale
-    the updates) and ``buffers``, and ``weighing``, the rule as text.
+    lists ``domains``, ``betas``, ``examples``, ``steps``, ``learning-rates``, ``batch-sizes``, ``factors``
+    (by which to scale the updates) and ``buffers``, and ``weighing``, the rule as text.
     """
     updates = list(sources.values())
     columns: dict[str, Any] = {
@@ -253,6 +274,7 @@ def forwarded(
         "examples": [update.examples for update in updates],
         "steps": [update.steps for update in updates],
         "learning-rates": [update.learning_rate for update in updates],
+        "batch-sizes": [update.batch_size for update in updates],
         "factors": [update.factor for update in updates],
         "buffers": list(buffers),
     }

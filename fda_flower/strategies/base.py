@@ -1,6 +1,5 @@
 """The base of every strategy: the rounds of a run, in Flower's four steps, and what a method defines."""
 
-import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from logging import INFO, WARNING
@@ -17,6 +16,7 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
 from fda_flower.protocol import (
     LEARNING_RATE_FACTOR,
+    OUTCOMES,
     SERVER_ROUND,
     EvaluateRequest,
     Keys,
@@ -26,8 +26,9 @@ from fda_flower.protocol import (
 )
 from fda_flower.records import Record, RoundRecord, headline
 from fda_flower.run_folder import Checkpoint, RunFolder, check_same_model
-from fda_flower.strategies.common_options import CommonOptions
-from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
+from fda_flower.strategies.averaging import ModelAverage
+from fda_flower.strategies.common_options import CommonOptions, check_numbers, check_rounds
+from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources, client_state
 from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.round import Channel, Round, Updates
 from fda_flower.strategies.validation import (
@@ -73,12 +74,17 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         ICLR 2024, Section C.2). They are the first of the rounds asked for.
     learning_rate_factor : float
         Clients multiply their learning rate by it after the warm-up rounds (Section C.4).
+    average : str, optional
+        ``ema:C`` or ``tail:N``: the target also evaluates an average of the models after the warm-up
+        rounds, see `ModelAverage`. Default: none.
     buffers : Collection[str], optional
         Names of the arrays that are not parameters; may be set later. Default: `aggregation.find_buffers`.
     arrayrecord_key, configrecord_key : str
         Names of the records with the model and the settings, as of Flower's ``FedAvg``.
     output : RunFolder, optional
         Where to write the rounds' records and a checkpoint, and to resume from.
+    outcomes : bool
+        Record which test samples the target gets right.
     on_round : callable, optional
         Called with each round's record, for progress displays.
 
@@ -88,6 +94,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         The record of each finished round, as in ``rounds.jsonl``.
     round : Round
         The current round.
+    num_rounds : int
+        The rounds of the run.
     """
 
     def __init__(
@@ -103,26 +111,21 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         on_large_update: OnLargeUpdate = "clip",
         warmup_rounds: int = 0,
         learning_rate_factor: float = 1.0,
+        average: str | None = None,
         buffers: Collection[str] | None = None,
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
         output: RunFolder | None = None,
+        outcomes: bool = False,
         on_round: Callable[[Record], None] | None = None,
     ) -> None:
         counts = {"min_sources": min_sources, "max_held_rounds": max_held_rounds, "wait_for": wait_for}
-        for name, value in counts.items():
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}, it must be at least 1")
-        if warmup_rounds < 0:
-            raise ConfigError(f"warmup_rounds is {warmup_rounds}, it must not be negative")
-        if not query_timeout > 0:
-            raise ConfigError(f"query_timeout is {query_timeout} seconds, it must be above 0")
-        if not 0 < learning_rate_factor < math.inf:
-            raise ConfigError(f"learning_rate_factor is {learning_rate_factor}, it must be a number above 0")
+        check_numbers(counts, warmup_rounds, learning_rate_factor, query_timeout)
         self.min_sources = min_sources
         self.warmup_rounds = warmup_rounds
         self.learning_rate_factor = learning_rate_factor
         self.max_held_rounds = max_held_rounds
+        self.model_average = ModelAverage(average)
         self.buffers = buffers
         self.output = output
         self.history: list[Record] = []
@@ -130,9 +133,11 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self.state: dict[str, ArrayRecord] = {}
         self.round: Round
         self._limit = NormLimit(max_update_norm, on_large_update)
+        self._always = {OUTCOMES: True} if outcomes else {}
         self._waiting = (wait_for or min_sources + 1, wait_seconds)
         self._keys = Keys(arrayrecord_key, configrecord_key)
         self._on_round = on_round
+        self.num_rounds = 0
         self._timeout = 3600.0
         self._held_rounds = 0
         self._to_give_back: set[str] = set()
@@ -144,6 +149,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             "warmup-rounds": self.warmup_rounds,
             "learning-rate-factor": self.learning_rate_factor,
             **({} if self._limit.max_norm is None else {"limit": str(self._limit)}),
+            **self.model_average.settings(),
         }
 
     # The run
@@ -182,11 +188,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         RunError
             If roles are missing or claimed twice, or the model was held for `max_held_rounds` rounds.
         """
-        if num_rounds <= self.warmup_rounds:
-            raise ConfigError(
-                f"num_rounds is {num_rounds}, it must be at least {self.warmup_rounds + 1}"
-                + (f" with {self.warmup_rounds} warm-up rounds" if self.warmup_rounds else "")
-            )
+        check_rounds(num_rounds, self.warmup_rounds)
+        self.model_average.check(num_rounds - self.warmup_rounds)
         result, done = Result(arrays=initial_arrays), 0
         if self.output is not None:
             done = self.resume(self.output, result)
@@ -194,7 +197,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             raise ConfigError(f"the run has done {done} rounds, only {num_rounds} were asked for")
         check_same_model(result.arrays, initial_arrays)
         del initial_arrays  # else they would stay in memory to the end
-        self._timeout = timeout
+        self.num_rounds, self._timeout = num_rounds, timeout
         if not self.roster.nodes:
             self.connect(grid)
         self.begin(result.arrays, done)
@@ -212,6 +215,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
                 server_round, result.arrays, evaluate_config or ConfigRecord(), grid
             )
             metrics = self.aggregate_evaluate(server_round, grid.send_and_receive(messages, timeout=timeout))
+            self.model_average.evaluate(self.round)
             if train_metrics is not None:
                 result.train_metrics_clientapp[server_round] = train_metrics
             if metrics is not None:
@@ -274,7 +278,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     ) -> Iterable[Message]:
         """Return an evaluate message for the target."""
         round = self.round
-        round.arrays, round.config = arrays, {**config, SERVER_ROUND: server_round}
+        round.arrays, round.config = arrays, {**config, **self._always, SERVER_ROUND: server_round}
         round.sent = {}
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
         if round.target is None or request is None:
@@ -302,7 +306,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         checkpoint = folder.open({"name": type(self).__name__, **self.settings()})
         if checkpoint is None:
             return 0
-        self.load_state_dict(checkpoint.state)
+        self.load_state_dict(self.model_average.take_from(checkpoint.state))
         self._to_give_back = set(self.state)
         self._held_rounds = checkpoint.held_rounds
         self.history = folder.read_rounds()[: checkpoint.round]
@@ -321,7 +325,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         record: Record = json_safe(dict(self.record))
         self.history.append(record)
         if self.output is not None:
-            checkpoint = Checkpoint(record["round"], self.model, self.state_dict(), self._held_rounds)
+            state = {**self.state_dict(), **self.model_average.state_dict()}
+            checkpoint = Checkpoint(record["round"], self.model, state, self._held_rounds)
             self.output.save_round(record, checkpoint)
         if self._on_round is not None:
             self._on_round(record)
@@ -336,7 +341,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: Mapping[str, Any], grid: Grid
     ) -> Round:
         warmup = server_round <= self.warmup_rounds
-        sent = {**config, SERVER_ROUND: server_round}
+        sent = {**config, **self._always, SERVER_ROUND: server_round}
         if self.learning_rate_factor != 1 and not warmup:
             sent[LEARNING_RATE_FACTOR] = self.learning_rate_factor
         channel = Channel(grid, self._timeout, self._keys, self._limit, self.buffers)
@@ -388,10 +393,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         for layers in (aggregated.model, *aggregated.state.values()):
             check_finite(layers)
         self.state |= {name: to_record(layers) for name, layers in aggregated.state.items()}
+        if not round.warmup:
+            self.model_average.add(aggregated.model)
         round.model = aggregated.model
         return to_record(aggregated.model)
-
-
-def client_state(domain: str, name: str) -> str:
-    """Return the name under which the strategy keeps a record of a client's own state."""
-    return f"client/{domain}/{name}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from logging import WARNING
 from typing import cast
 
+import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.app.typing import MetricRecordValues
 from flwr.common.logger import log
@@ -15,10 +16,20 @@ from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.protocol import Config, EvaluateRequest, Keys, TrainRequest, to_layers
 from fda_flower.records import Record, RoundRecord
 from fda_flower.strategies.nodes import Node, match_replies
-from fda_flower.strategies.validation import BadReplyError, ClientUpdate, NormLimit, read_metrics, read_update
+from fda_flower.strategies.validation import (
+    BadReplyError,
+    ClientUpdate,
+    NormLimit,
+    read_arrays,
+    read_metrics,
+    read_update,
+)
 
 EVALUATION = ("accuracy", "loss", "accuracy-global", "loss-global")
 """Metrics of the target's evaluation that go into the round's record."""
+
+HEADLINE = ("accuracy", "loss", "outcomes", "test-examples")
+"""Entries of a round's record that are the headline's."""
 
 Updates = tuple[ClientUpdate | None, dict[str, ClientUpdate]]
 """The target's update, if there is a usable one, and the sources' by domain, in the order of domains."""
@@ -128,29 +139,35 @@ class Round:
                 sources[node.domain] = update
         return target, sources
 
-    def read_evaluation(self, replies: Iterable[Message], evaluates_trained: bool) -> MetricRecord | None:
+    def read_evaluation(
+        self, replies: Iterable[Message], evaluates_trained: bool = False, suffix: str = ""
+    ) -> MetricRecord | None:
         """Return the target's metrics of the model, and record them; None if there are none.
 
         With `evaluates_trained` the headline is the evaluation that came with the target's train reply, and
-        the metrics are the global model's.
+        the metrics are the global model's. `suffix` ends the names in the record.
         """
         metrics, record = None, cast(Record, self.record)
         reply = next((reply for _, reply in match_replies(self.sent, replies)), None)
         try:
             metrics = read_metrics(reply)
-            record.update({key: metrics[key] for key in EVALUATION if key in metrics})
+            if reply is not None and protocol.OUTCOMES in reply.content.array_records and not suffix:
+                record |= read_outcomes(read_arrays(reply.content, protocol.OUTCOMES))
+            record.update({f"{key}{suffix}": metrics[key] for key in EVALUATION if key in metrics})
             if others := {
                 key: metrics[key] for key in metrics if key not in (*EVALUATION, protocol.NUM_EXAMPLES)
             }:
-                record["metrics"] = others
+                record[f"metrics{suffix}"] = others
         except BadReplyError as error:
             log(WARNING, "Round %d: the target did not evaluate: %s", self.number, error)
-            record["evaluation-failed"] = str(error)
+            record[f"evaluation-failed{suffix}"] = str(error)
         if evaluates_trained and not self.warmup:
             trained = record["target"] or {}
             for key in ("accuracy", "loss"):
                 if key in record:
                     record[f"{key}-global"] = record.pop(key)
+            for key in HEADLINE:
+                record.pop(key, None)
                 if key in trained:
                     record[key] = trained[key]
         return metrics
@@ -179,11 +196,20 @@ class Round:
         model = self.model if request.arrays is self.arrays else to_layers(request.arrays)
         buffers = find_buffers(self.model) if self.channel.buffers is None else self.channel.buffers
         update, entry = read_update(reply, node, request, model, buffers, self.channel.limit)
+        cast(Record, entry).update(read_outcomes(update.extra.get(protocol.OUTCOMES, {})))
         if node.is_target:
             self.record["target"] = entry
         else:
             self.record["sources"][node.domain] = entry
         return update
+
+
+def read_outcomes(arrays: Layers) -> Record:
+    """Return what a record says of which test samples a model gets right; nothing if it cannot be read."""
+    right, examples = (arrays.get(name, np.zeros(0)) for name in ("right", "examples"))
+    if right.dtype != np.uint8 or examples.size != 1 or right.size != -(-int(examples.item()) // 8):
+        return {}
+    return {"outcomes": right.tobytes().hex(), "test-examples": int(examples.item())}
 
 
 def rename_arrays(replies: Iterable[Message], keys: Keys) -> Iterator[Message]:

@@ -106,8 +106,8 @@ def test_a_model_that_is_given_back_takes_the_place_of_its_own():
 
 def test_the_evaluation_is_of_the_personal_model():
     reply = ask(make(RecordDict()), 0.5, **{"evaluate-trained": True})
-    _, _, accuracy = make().evaluate_model(list(reply.records["personal"].values()), {"server-round": 1})
-    assert reply.metrics["eval-accuracy"] == accuracy
+    _, _, metrics = make().evaluate(list(reply.records["personal"].values()), {"server-round": 1})
+    assert reply.metrics["eval-accuracy"] == metrics["accuracy"]
 
 
 def test_a_training_that_fails_keeps_the_model_as_it_was(monkeypatch):

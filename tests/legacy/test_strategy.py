@@ -140,7 +140,7 @@ def test_the_same_bits_and_records_as_under_the_message_api(method):
     assert history.losses_distributed == [(r["round"], r.get("loss-global", r["loss"])) for r in one.history]
     assert history.metrics_distributed_fit["dropped"] == [(1, 0), (2, 0), (3, 0)]
     assert set(one.history[0]["seconds"]) == {"train", "aggregate", "evaluate"}
-    if METHODS[method].auto:
+    if getattr(METHODS[method].build(), "auto", False):
         assert all(e["fallback"] is None for r in one.history for e in r["sources"].values())
 
 
@@ -353,6 +353,11 @@ def test_a_client_that_cannot_report_is_left_out_with_its_reason():
 def test_aggregation_on_the_target_is_refused():
     with pytest.raises(ConfigError, match="FedGP asks its clients twice in a round"):
         LegacyStrategy(FedGP(aggregate_on="target"))
+
+
+def test_an_averaged_model_is_refused():
+    with pytest.raises(ConfigError, match=r"average is 'tail:2', but .*leave it out, or use the Message API"):
+        LegacyStrategy(FedAvg(average="tail:2"))
 
 
 def test_feddaf_is_refused():

@@ -44,6 +44,15 @@ def test_without_any_accuracy_there_is_neither(history, rounds):
     assert (summary["last5"], summary["best"], summary["rounds"]) == (None, None, rounds)
 
 
+def test_the_averaged_model_has_scores_of_its_own_without_the_warm_up_rounds(history):
+    first, second, third = history(0.5, 0.25, 0.75)
+    averaged = [{**first, "warmup": True}, {**second, "accuracy-average": 0.5}, third]
+    summary = summarise(averaged)
+    assert summary["average"] == {"last5": 50.0, "best": 50.0}
+    assert (summary["last5"], summary["best"]) == (50.0, 75.0)
+    assert "average" not in summarise([first, second, third])
+
+
 def test_held_rounds_dropped_replies_and_seconds_are_summed(record):
     summary = summarise(
         [

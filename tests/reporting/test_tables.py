@@ -40,10 +40,6 @@ def test_mean_std_is_the_mean_and_the_sample_deviation(values, text):
     assert mean_std(values) == text
 
 
-def test_cells_of_a_row_are_last5_and_best():
-    assert Row("FedGP", (76.0, 78.0), (80.0, 80.0), 30).cells == ("77.0 (1.4)", "80.0 (0.0)")
-
-
 def about(*values: float) -> Any:
     return pytest.approx(values)
 
@@ -109,6 +105,20 @@ def test_csv_holds_unrounded_numbers_in_columns_of_their_own(rows):
 def test_csv_leaves_unknown_numbers_empty():
     (_, line) = csv.reader(io.StringIO(to_csv([Row("A", (), (), 3)])))
     assert line == ["A", "", "", "", "", "0", "3"]
+
+
+def test_the_averaged_models_have_columns_only_if_there_are_any(rows, history):
+    averaged = [*rows, Row("FedDA", (50.0,), (60.0,), 30, (76.0, 78.0))]
+    header, *_, last = to_markdown(averaged).splitlines()
+    assert header == "| Method | last5 (%) | best (%) | last5 average (%) | seeds | rounds |"
+    assert last == "| FedDA | 50.0 | 60.0 | **77.0 (1.4)** | 1 | 30 |"
+    assert "| FedGP | **71.5 (2.1)** | 73.0 (2.8) | - | 2 | 30 |" in to_markdown(averaged)
+    names, *_, numbers = csv.reader(io.StringIO(to_csv(averaged)))
+    assert names[5:7] == ["last5_average", "last5_average_std"]
+    assert [float(value) for value in numbers[5:7]] == [77.0, pytest.approx(math.sqrt(2))]
+    with_average = [each | {"accuracy-average": 0.75} for each in history(0.5, 0.25)]
+    (row,) = make_rows(results_of({"FedDA": [with_average, history(0.5)]}))
+    assert row.average == (75.0,)
 
 
 def test_csv_quotes_a_label_with_a_comma():

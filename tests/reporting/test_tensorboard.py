@@ -13,7 +13,7 @@ def full(record):
 
     def make(number, accuracy):
         made = record(number, accuracy, betas={"mnist": 0.25, "usps": 0.5})
-        made["loss"] = 1.5
+        made |= {"loss": 1.5, "accuracy-average": 0.625, "loss-average": 1.25}
         for entry in made["sources"].values():
             entry |= {"cosine": -0.125, "kept": 0.75}
         return made
@@ -38,6 +38,8 @@ def test_the_events_hold_each_scalar_at_the_step_of_its_round(tmp_path, full):
     assert found.pop("target/accuracy") == [(1, 0.25), (2, 0.5)]
     constants = {
         "target/loss": 1.5,
+        "target/accuracy-average": 0.625,
+        "target/loss-average": 1.25,
         "beta/mnist": 0.25,
         "beta/usps": 0.5,
         **{f"cosine/{source}": -0.125 for source in ("mnist", "usps")},

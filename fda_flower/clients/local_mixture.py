@@ -1,0 +1,186 @@
+"""Train the members of a mixture on a target's labels, and weigh them; in any framework."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fda_flower.aggregation import PRIOR, Mixture, fit_mixture, prior_outputs, stratified_folds
+from fda_flower.errors import ConfigError
+from fda_flower.mixture_plan import MixturePlan
+from fda_flower.seeds import derive_seed
+
+Model = TypeVar("Model")
+Function = TypeVar("Function")
+Positions = NDArray[np.int64]
+"""Positions of labelled samples."""
+
+
+@dataclass(frozen=True)
+class Learner(Generic[Model]):
+    """How models are trained and used.
+
+    Attributes
+    ----------
+    train : callable
+        Takes a model, positions of samples, the numbers of the epochs, and a text that names the random
+        numbers; returns a new model.
+    predict : callable
+        Takes a model and positions of samples; returns outputs of shape ``(positions, C)``.
+    train_head, blend : callable, optional
+        Needed for the members ``head`` and ``blend``: like `train`, for the last layer alone; and a function
+        of the sources' model, the target's own and positions that returns a model.
+    """
+
+    train: Callable[[Model, Positions, Sequence[int], str], Model]
+    predict: Callable[[Model, Positions], NDArray[Any]]
+    train_head: Callable[[Model, Positions, Sequence[int], str], Model] | None = None
+    blend: Callable[[Model, Model, Positions], Model] | None = None
+
+
+@dataclass(frozen=True)
+class TrainedMixture(Generic[Model]):
+    """A mixture with its models.
+
+    Attributes
+    ----------
+    mixture : Mixture
+        Weights and temperatures.
+    models : dict[str, list]
+        By member: the model of all labels, then those of the views without a fold.
+    prior : list[NDArray]
+        Outputs of the member ``prior`` by view, each of shape ``(1, C)``.
+    held_out : dict[str, NDArray]
+        By member: outputs for each labelled sample of a model trained without it; shape ``(n, C)``.
+    folds : NDArray
+        The fold of each labelled sample.
+    views : {"all", "full"}
+        Whether a prediction takes the models of all views.
+    """
+
+    mixture: Mixture
+    models: Mapping[str, list[Model]]
+    prior: list[NDArray[Any]] = field(default_factory=list)
+    held_out: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    folds: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    views: Literal["all", "full"] = "all"
+
+    def outputs(self, predict: Callable[[Model], NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
+        """Return the outputs of each member's models; `predict` returns a model's."""
+        used = slice(None) if self.views == "all" else slice(1)
+        outputs = {
+            name: [np.asarray(predict(model)) for model in models[used]]
+            for name, models in self.models.items()
+            if name in self.mixture.weights
+        }
+        if PRIOR in self.mixture.weights:
+            rows = len(next(iter(outputs.values()))[0])
+            outputs[PRIOR] = [np.repeat(prior, rows, axis=0) for prior in self.prior[used]]
+        return outputs
+
+    def predict(self, predict: Callable[[Model], NDArray[Any]]) -> NDArray[np.float64]:
+        """Return the mixture's prediction (see `Mixture.predict`); `predict` returns a model's outputs."""
+        return self.mixture.predict(self.outputs(predict))
+
+
+def train_mixture(
+    learner: Learner[Model],
+    labels: NDArray[Any],
+    *,
+    sources: Model,
+    first: Model,
+    rounds: Sequence[int],
+    plan: MixturePlan | None = None,
+    seed: int = 0,
+    own: Sequence[Model] = (),
+) -> TrainedMixture[Model]:
+    """Train the members of a mixture, and weigh them by what they predict on held-out labels.
+
+    Parameters
+    ----------
+    learner : Learner
+        How models are trained and used.
+    labels : NDArray
+        Classes, whole numbers, or real numbers; one for each of ``n`` labelled samples.
+    sources : Model
+        The sources' model.
+    first : Model
+        The model that the target's own begins with.
+    rounds : Sequence of int
+        The numbers of the rounds in which the target's own model trains.
+    plan : MixturePlan, optional
+        What the mixture consists of.
+    seed : int
+        Decides the folds.
+    own : Sequence of Model
+        The target's own models by view, as the rounds before the first of `rounds` have trained them.
+
+    Raises
+    ------
+    ConfigError
+        If there are too few labels, or a member needs what `learner` has not.
+    """
+    plan = MixturePlan() if plan is None else plan
+    plan.check_labels(len(labels))
+    folds = stratified_folds(labels, plan.folds, derive_seed(seed, "folds"))
+    everything = np.arange(len(labels))
+    views = [everything, *(everything[folds != fold] for fold in range(plan.folds))]
+    models: dict[str, list[Model]] = {}
+    if "sources" in plan.members:
+        models["sources"] = [sources]
+    if {"target", "blend"} & set(plan.members):
+        starts = own or [first] * len(views)
+        models["target"] = [
+            learner.train(start, view, rounds, f"target-{v}") if len(rounds) else start
+            for v, (start, view) in enumerate(zip(starts, views, strict=True))
+        ]
+    if "tuned" in plan.members:
+        models |= _tuned(learner, sources, views, plan.snapshots(len(labels)))
+    if "head" in plan.members:
+        train_head, epochs = _needed(learner.train_head, "head"), plan.snapshots(len(labels))[-1]
+        models["head"] = [
+            train_head(sources, view, range(1, epochs + 1), f"head-{v}") for v, view in enumerate(views)
+        ]
+    if "blend" in plan.members:
+        blend = _needed(learner.blend, "blend")
+        models["blend"] = [
+            blend(sources, model, view) for model, view in zip(models["target"], views, strict=True)
+        ]
+    held_out = {name: _held_out(learner, found, folds) for name, found in models.items()}
+    weighed = {name: z for name, z in held_out.items() if name != "target" or "target" in plan.members}
+    mixture = fit_mixture(weighed, labels, folds if PRIOR in plan.members else None)
+    classes = next(iter(held_out.values())).shape[1]
+    prior = [prior_outputs(np.asarray(labels)[view], classes) for view in views]
+    return TrainedMixture(mixture, models, prior, held_out, folds, plan.views)
+
+
+def _tuned(
+    learner: Learner[Model], sources: Model, views: Sequence[Positions], snapshots: Sequence[int]
+) -> dict[str, list[Model]]:
+    models, before, done = {}, [sources] * len(views), 0
+    for epochs in snapshots:
+        before = [
+            learner.train(model, view, range(done + 1, epochs + 1), f"tuned-{v}")
+            for v, (model, view) in enumerate(zip(before, views, strict=True))
+        ]
+        models[f"tuned-{epochs}"], done = before, epochs
+    return models
+
+
+def _held_out(learner: Learner[Model], models: Sequence[Model], folds: Positions) -> NDArray[Any]:
+    if len(models) == 1:
+        return np.asarray(learner.predict(models[0], np.arange(len(folds))))
+    rows: list[Any] = [None] * len(folds)
+    for fold, model in enumerate(models[1:]):
+        positions = np.flatnonzero(folds == fold)
+        for position, row in zip(positions, np.asarray(learner.predict(model, positions)), strict=True):
+            rows[position] = row
+    return np.stack(rows)
+
+
+def _needed(function: Function | None, member: str) -> Function:
+    if function is None:
+        raise ConfigError(f"members names '{member}', which these models do not support: leave it out")
+    return function

@@ -1,0 +1,181 @@
+"""Mixture's target: it trains a few models on its labels, and mixes them with the sources' model."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from logging import WARNING
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.common.logger import log
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fda_flower import protocol
+from fda_flower.aggregation import Layers, blend, functional_distance, gradient_similarity
+from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
+from fda_flower.clients.target import TargetClient
+from fda_flower.clients.training import head_of, mean_gradient, predict, score, train
+from fda_flower.datasets import Samples
+from fda_flower.mixture_plan import MixturePlan
+from fda_flower.protocol import EvaluateReply, EvaluateRequest, to_layers
+
+Settings = Mapping[str, Any]
+
+MU = 5.0
+"""``μ`` of the member ``blend``, as in FedDAF's paper."""
+
+
+class MixtureTarget(TargetClient):
+    """A target that evaluates a mixture where the evaluate message has ``mixture``.
+
+    The message holds the sources' model, the model that the target's own begins with (``first``), and the
+    plan. The target keeps its models for itself, in its own state; its reply holds numbers alone.
+    """
+
+    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
+        """Train the members that are missing, weigh them, and evaluate the mixture on the test set.
+
+        Returns
+        -------
+        EvaluateReply
+            ``accuracy`` and ``loss`` of the mixture; for each member ``weight.M``, ``temperature.M`` and its
+            accuracies ``held-out.M`` and ``test.M``; ``fold.K``, the size of each fold; ``alone``, the number
+            of classes with a single label. With ``report`` of ``none`` the number of test samples alone.
+        """
+        config = request.config
+        if protocol.MIXTURE not in config:
+            return super().answer_evaluation(request)
+        trained = self._train(request, MixturePlan.from_text(str(config[protocol.MIXTURE])))
+        if config.get(protocol.REPORT) == "none":
+            return EvaluateReply(len(self.domain.test))
+        outputs = trained.outputs(lambda model: self._predict(model, self.domain.test, "test", config))
+        mixed = torch.from_numpy(trained.mixture.predict(outputs))
+        if not trained.mixture.regression:
+            mixed = mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log()
+        y = self.domain.test.y
+        reply = self.scored(mixed.to(y.device, y.dtype if trained.mixture.regression else None), config)
+        return replace(reply, metrics={**reply.metrics, **self._numbers(trained, outputs)})
+
+    def _train(self, request: EvaluateRequest, plan: MixturePlan) -> TrainedMixture[Layers]:
+        config, labels = request.config, self.domain.train.y.cpu().numpy()
+        first = self._named(to_layers(request.records[protocol.FIRST]).values())  # type: ignore[arg-type]
+        begun, now = (int(str(config[name])) for name in (protocol.FIRST_ROUND, protocol.SERVER_ROUND))
+        key = _digest(first, labels, self.training_in(config), plan.folds, self._seed, begun)
+        own, done = self._own_models(key, begun, now)
+        trained = train_mixture(
+            Learner(
+                partial(self._train_on, config),
+                lambda model, positions: self._predict(model, self._part(positions), "held-out", config),
+                partial(self._train_on, config, head=True),
+                self._blend,
+            ),
+            labels,
+            sources=self.received(request),
+            first=first,
+            rounds=range(done + 1, now + 1),
+            plan=plan,
+            seed=self._seed,
+            own=own,
+        )
+        for name in trained.mixture.left_out:
+            log(WARNING, "The mixture leaves out '%s': not all of its outputs are finite", name)
+        self._keep(trained, {"key": key, "round": now})
+        return trained
+
+    def _own_models(self, key: str, begun: int, now: int) -> tuple[list[Layers], int]:
+        """Return the target's own models that are kept, by view, and the last round that has trained them."""
+        found = self.own_state.load(protocol.MIXTURE)
+        if found is None or found[1]["key"] != key or not begun <= found[1]["round"] <= now:
+            return [], begun - 1
+        arrays, notes = found
+        views: list[Layers] = [
+            {name: arrays[f"target/{view}/{name}"] for name in self.model.state_dict()}
+            for view in range(notes["models"].get("target", 0))
+        ]
+        return views, notes["round"] if views else begun - 1
+
+    def _keep(self, trained: TrainedMixture[Layers], notes: Mapping[str, Any]) -> None:
+        """Keep all that a prediction needs."""
+        arrays = {
+            f"{member}/{view}/{name}": array
+            for member, models in trained.models.items()
+            for view, model in enumerate(models)
+            for name, array in model.items()
+        }
+        arrays |= {f"prior/{view}": outputs for view, outputs in enumerate(trained.prior)}
+        models = {member: len(models) for member, models in trained.models.items()}
+        about = {"models": models, "views": trained.views, "mixture": asdict(trained.mixture)}
+        self.own_state.save(protocol.MIXTURE, arrays, {**notes, **about})
+
+    def _train_on(
+        self,
+        config: Settings,
+        model: Layers,
+        positions: Positions,
+        epochs: Sequence[int],
+        stream: str,
+        *,
+        head: bool = False,
+    ) -> Layers:
+        """Train a model; the target's own of all labels draws Target Only's random numbers."""
+        self.load(model)
+        training, samples = self.training_in(config), self._part(positions)
+        if not stream.startswith("target"):
+            training = replace(training, epochs=1)
+        part = head_of(self.model) if head else None
+        phase = "train" if stream == "target-0" else stream
+        for epoch in epochs:
+            with self.drawing(phase, {protocol.SERVER_ROUND: epoch}) as generator:
+                train(self.model, samples, training, generator, part=part)
+        return self.layers()
+
+    def _predict(self, model: Layers, samples: Samples, phase: str, config: Settings) -> NDArray[Any]:
+        self.load(model)
+        with self.drawing(phase, config) as generator:
+            return predict(self.model, samples, generator).cpu().numpy()
+
+    def _blend(self, sources: Layers, own: Layers, positions: Positions) -> Layers:
+        samples, gradients = self._part(positions), []
+        for model in (sources, own):
+            self.load(model)
+            with self.drawing("gradient", {}) as generator:
+                gradients.append(mean_gradient(self.model, samples, self.training.batch_size, generator))
+        _, alpha = functional_distance(gradient_similarity(*gradients), MU)
+        return blend(sources, own, alpha, sources.keys() - gradients[0].keys())
+
+    def _part(self, positions: Positions) -> Samples:
+        samples = self.domain.train
+        if len(positions) == len(samples):
+            return samples
+        return samples.take(torch.from_numpy(positions).to(samples.y.device))
+
+    def _numbers(
+        self, trained: TrainedMixture[Layers], outputs: Mapping[str, Sequence[NDArray[Any]]]
+    ) -> dict[str, float]:
+        """Return what the record has of each member, and of the folds."""
+        mixture, test, labels = trained.mixture, self.domain.test.y, self.domain.train.y
+        numbers: dict[str, float] = {f"weight.{name}": weight for name, weight in mixture.weights.items()}
+        numbers |= {f"temperature.{name}": value for name, value in mixture.temperatures.items()}
+        numbers |= {
+            f"held-out.{n}": _accuracy(z, labels) for n, z in trained.held_out.items() if n in outputs
+        }
+        numbers |= {f"test.{name}": _accuracy(views[0], test) for name, views in outputs.items()}
+        numbers |= {f"left-out.{name}": 1 for name in mixture.left_out}
+        numbers |= {f"fold.{k}": int(n) for k, n in enumerate(np.bincount(trained.folds), 1)}
+        if not mixture.regression:
+            numbers["alone"] = int((torch.bincount(labels) == 1).sum())
+        return numbers
+
+
+def _accuracy(outputs: NDArray[Any], y: Tensor) -> float:
+    return score(torch.from_numpy(outputs).to(y.device), y)[1]
+
+
+def _digest(first: Layers, labels: NDArray[Any], *others: object) -> str:
+    digest = hashlib.sha256(repr(others).encode())
+    for array in (*first.values(), labels):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,95 @@
+"""An average of the rounds' models, which the target evaluates beside the last one."""
+
+from collections.abc import Mapping
+
+from fda_flower.aggregation import Average, Layers, MovingAverage, TailAverage
+from fda_flower.errors import ConfigError
+from fda_flower.protocol import EvaluateRequest, to_record
+from fda_flower.records import Record
+from fda_flower.strategies.round import Round
+
+PREFIX = "average/"
+"""Begins the names of the average's models in a checkpoint; no method's own models are called so."""
+
+
+class ModelAverage:
+    """The average of the run's models after the warm-up rounds; clients never train from it.
+
+    The target evaluates it by an ordinary evaluate message after that of the method. The round's record has
+    the metrics as ``accuracy-average``, ``loss-average`` and so on. A held round has no new model, and adds
+    nothing to the average.
+
+    Parameters
+    ----------
+    text : str, optional
+        ``ema:C`` for the exponential moving average with the factor C, or ``tail:N`` for the mean of the
+        last N models. Default: there is no average, and the methods do nothing.
+
+    Raises
+    ------
+    ConfigError
+        If the text is neither, or its number cannot work.
+    """
+
+    def __init__(self, text: str | None) -> None:
+        self.text = text
+        self._rule = None if text is None else read_average(text)
+        self._kept: tuple[Layers, ...] = ()
+
+    def settings(self) -> Record:
+        """Return what defines the average."""
+        return {} if self.text is None else {"average": self.text}
+
+    def check(self, rounds: int) -> None:
+        """Raise a `ConfigError` if the tail is longer than the rounds after the warm-up."""
+        if isinstance(self._rule, TailAverage) and self._rule.length > rounds:
+            raise ConfigError(
+                f"average is '{self.text}', which is longer than the rounds after the warm-up, {rounds}: "
+                f"give tail:{rounds} or a shorter tail, or more rounds"
+            )
+
+    def add(self, model: Layers) -> None:
+        """Add a round's model to the average."""
+        if self._rule is not None:
+            self._kept = self._rule.add(self._kept, model)
+
+    def evaluate(self, round: Round) -> None:
+        """Have the target evaluate the average, and record its metrics; nothing before the first model."""
+        if self._rule is None or not self._kept or round.target is None:
+            return
+        request = EvaluateRequest(to_record(self._rule.average(self._kept)), round.config)
+        messages = round.evaluate_message(round.target, request)
+        replies = round.channel.grid.send_and_receive(messages, timeout=round.channel.timeout)
+        round.read_evaluation(replies, suffix="-average")
+
+    def state_dict(self) -> dict[str, Layers]:
+        """Return what the average keeps, for the checkpoint."""
+        return {f"{PREFIX}{i}": layers for i, layers in enumerate(self._kept)}
+
+    def take_from(self, state: Mapping[str, Layers]) -> dict[str, Layers]:
+        """Go on with what the average keeps in a checkpoint; return the method's own state."""
+        own = {name: layers for name, layers in state.items() if not name.startswith(PREFIX)}
+        self._kept = tuple(state[f"{PREFIX}{i}"] for i in range(len(state) - len(own)))
+        return own
+
+
+def read_average(text: str) -> Average:
+    """Return the average that a setting names, or raise a `ConfigError`.
+
+    Examples
+    --------
+    >>> read_average("ema:0.9"), read_average("tail:5")
+    (MovingAverage(factor=0.9), TailAverage(length=5))
+    """
+    kind, _, number = text.partition(":")
+    try:
+        if kind == "ema":
+            return MovingAverage(float(number))
+        if kind == "tail":
+            return TailAverage(int(number))
+    except ValueError:
+        pass
+    raise ConfigError(
+        f"average is '{text}': give ema:FACTOR with a factor between 0 and 1, such as ema:0.9, or tail:N "
+        "with a whole number of at least 1, such as tail:5"
+    )

@@ -1,0 +1,195 @@
+"""Mixture: the sources train alone; the target mixes their model with a few of its own, and sends nothing."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from logging import INFO
+from typing import Literal, Unpack, cast
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+from fda_flower.aggregation import SourceWeights
+from fda_flower.errors import ConfigError, check_choice
+from fda_flower.mixture_plan import MixturePlan
+from fda_flower.protocol import FIRST, FIRST_ROUND, MIXTURE, REPORT, EvaluateRequest
+from fda_flower.strategies.base import (
+    Aggregated,
+    ClientUpdate,
+    CommonOptions,
+    Record,
+    Round,
+    Sources,
+)
+from fda_flower.strategies.source_only import SourceOnly
+
+PER_MEMBER = ("weight", "temperature", "held-out", "test", "left-out")
+"""Metrics of the target's reply, each followed by a member."""
+
+
+class Mixture(SourceOnly):
+    """``p(y|x) ∝ Σ_m w_m exp F_m(x)``: the sources' model and the target's own, weighed on held-out labels.
+
+    The sources train as in Source Only. The target, which runs `fda_flower.clients.MixtureTarget`, keeps its
+    labels: it trains a model of its own and fine-tunes the sources' model, each on all labels and on all but
+    each fold, and weighs these members by what they predict on the labels of the fold left out
+    (`fda_flower.aggregation.fit_mixture`). The headline is the mixture's accuracy. In a round in which the
+    target does not evaluate there is none.
+
+    A round's record has ``mixture``: for each member its ``weight``, ``temperature`` and accuracies
+    (``held-out``, ``test``), the sizes of the ``folds``, and what the mixture costs.
+
+    Parameters
+    ----------
+    folds : int
+        ``K``: the target needs at least 2K labels.
+    epochs : str or sequence of int
+        Epochs after which the fine-tuned model becomes a member, such as ``"1,30"``. Default: 1 and 30, with
+        500 labels or more 1 and 10.
+    members : str or sequence of str
+        Some of ``sources``, ``target``, ``tuned``, ``prior``, and ``head`` (only the last layer fine-tuned,
+        for deep networks) and ``blend`` (FedDAF's). Default: the first four.
+    views : {"all", "full"}
+        Predict with the models of all views, or only with those of all labels, which costs less.
+    every : int
+        The target evaluates in every so many rounds, and in the last. Default: 0, in the last alone.
+    report : {"full", "none"}
+        With ``"none"`` the target replies with nothing but its number of test samples.
+    source_weights : {"examples", "uniform"}
+        Weights of the sources' mean.
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If a number or a word cannot work.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import Mixture
+    >>> strategy = Mixture(views="full")
+    """
+
+    def __init__(
+        self,
+        *,
+        folds: int = 4,
+        epochs: str | Sequence[int] = "",
+        members: str | Sequence[str] = "sources,target,tuned,prior",
+        views: Literal["all", "full"] = "all",
+        every: int = 0,
+        report: Literal["full", "none"] = "full",
+        source_weights: SourceWeights = "examples",
+        **common: Unpack[CommonOptions],
+    ) -> None:
+        super().__init__(source_weights=source_weights, **common)
+        if every < 0:
+            raise ConfigError(f"every is {every}, it must not be negative")
+        check_choice("report", report, ("full", "none"))
+        self._plan = MixturePlan(folds, _epochs(epochs), _names(members), views)
+        self._every = every
+        self._report = report
+
+    def settings(self) -> Record:
+        """Return what defines the strategy."""
+        return {**super().settings(), "plan": self._plan.to_text(), "report": self._report}
+
+    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
+        """Raise a `ConfigError` if the target has too few labels."""
+        if role == "target":
+            self._plan.check_labels(samples)
+
+    def begin(self, arrays: ArrayRecord, done: int) -> None:
+        """Begin the run, and log what the mixture costs."""
+        super().begin(arrays, done)
+        cost = self._cost(arrays, self.num_rounds)
+        log(
+            INFO,
+            "Mixture: %d models in a prediction; the target evaluates %d times, and receives %.3g MB for it",
+            cost["models"],
+            cost["evaluations"],
+            cost["bytes"] / 1e6,
+        )
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Average the sources; keep the model that the target's own begins with."""
+        aggregated = super().aggregate(round, target, sources)
+        return aggregated if FIRST in self.state else Aggregated(aggregated.model, {FIRST: round.model})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the evaluate message; with `report` of ``"none"`` none in warm-up rounds."""
+        messages = super().configure_evaluate(server_round, arrays, config, grid)
+        if self.round.warmup and self._report == "none":
+            self.round.sent = {}
+            return []
+        return messages
+
+    def evaluate_request(self, round: Round) -> EvaluateRequest | None:
+        """Have the target train and evaluate its mixture, in the rounds in which it does."""
+        if FIRST not in self.state or not (self._is_due(round.number) or round.number == self.num_rounds):
+            return None
+        asked: Record = {
+            MIXTURE: self._plan.to_text(),
+            FIRST_ROUND: self.warmup_rounds + 1,
+            REPORT: self._report,
+        }
+        return EvaluateRequest(round.arrays, {**round.config, **asked}, {FIRST: self.state[FIRST]})
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Return the mixture's metrics, and record them by member."""
+        metrics = super().aggregate_evaluate(server_round, replies)
+        record = cast(Record, self.round.record)
+        if metrics is not None and not self.round.warmup:
+            found = _by_member(record.pop("metrics", {}))
+            record["mixture"] = {**found, "cost": self._cost(self.round.arrays, server_round)}
+        return metrics
+
+    def _is_due(self, number: int) -> bool:
+        return self._every > 0 and (number - self.warmup_rounds) % self._every == 0
+
+    def _cost(self, arrays: ArrayRecord, until: int) -> Record:
+        """Return what the mixture costs the target in a run of so many rounds."""
+        evaluations = self._evaluations(until - self.warmup_rounds)
+        sent = 2 * evaluations * arrays.count_bytes()
+        return {"models": self._plan.models, "evaluations": evaluations, "bytes": sent}
+
+    def _evaluations(self, rounds: int) -> int:
+        return -(-rounds // self._every) if self._every else 1
+
+    def training_epochs(
+        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
+    ) -> dict[str, int]:
+        """Return the epochs by role; the target's are of all its labels, over all models that it trains."""
+        total = super().training_epochs(rounds, warmup, epochs, labels)
+        own = self._plan.epochs_of(labels, rounds * epochs["target"], self._evaluations(rounds))
+        return {**total, "target": own}
+
+
+def _epochs(given: str | Sequence[int]) -> tuple[int, ...]:
+    try:
+        return (
+            tuple(map(int, given.split(","))) if isinstance(given, str) and given else tuple(map(int, given))
+        )
+    except ValueError:
+        raise ConfigError(f"epochs is '{given}': give numbers of epochs that grow, such as 1,30") from None
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    names = given.split(",") if isinstance(given, str) else given
+    return tuple(name.strip() for name in names)
+
+
+def _by_member(metrics: Record) -> Record:
+    """Return the metrics of the target's reply by member."""
+    found: Record = {"members": {}, "folds": []}
+    for key, value in metrics.items():
+        name, _, member = key.partition(".")
+        if name in PER_MEMBER:
+            found["members"].setdefault(member, {})[name] = value
+        elif name == "fold":
+            found["folds"].append(int(value))
+        else:
+            found[key] = value
+    return found

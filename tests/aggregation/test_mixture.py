@@ -1,0 +1,207 @@
+"""The maths of a mixture: temperatures, weights, predictions, folds."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from fda_flower.aggregation import PRIOR, Mixture, fit_mixture, log_softmax, prior_outputs, stratified_folds
+from fda_flower.aggregation.mixture import TEMPERATURES, class_weights, regression_weights, temperature
+
+LOGITS = arrays(np.float64, (12, 3), elements=st.floats(-20, 20))
+LABELS = arrays(np.int64, 12, elements=st.integers(0, 2))
+
+
+def logits_for(labels: NDArray[np.int64], strength: float, classes: int = 3) -> NDArray[np.float64]:
+    outputs: NDArray[np.float64] = np.eye(classes)[labels] * strength
+    return outputs
+
+
+def test_log_softmax_of_three_logits_by_hand() -> None:
+    found = log_softmax(np.array([[0.0, math.log(4), math.log(4)]]), 2.0)
+    assert np.exp(found[0]) == pytest.approx([1 / 5, 2 / 5, 2 / 5])
+
+
+def test_log_softmax_of_huge_logits_is_finite() -> None:
+    assert log_softmax(np.array([[1e30, 0.0, -1e30]])).tolist() == [[0.0, -1e30, -2e30]]
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2], [0, 0, 0], [1, 2, 1]])
+def test_the_temperature_is_the_best_of_the_grid(labels: list[int]) -> None:
+    z, y = np.array([[2.0, 0.0, -1.0], [0.5, 3.0, 0.0], [1.0, 1.5, 0.0]]), np.array(labels)
+
+    def loss(T: float) -> float:
+        probabilities = np.exp(z / T) / np.exp(z / T).sum(axis=1, keepdims=True)
+        return float(-np.log(probabilities[range(3), y]).sum() + math.log(T) ** 2 / 2)
+
+    assert temperature(z, y) == min(TEMPERATURES.tolist(), key=loss)
+
+
+def test_the_grid_of_temperatures_goes_from_03_to_30() -> None:
+    assert len(TEMPERATURES) == 40
+    assert TEMPERATURES[[0, -1]] == pytest.approx([0.3, 30.0])
+    assert np.diff(np.log(TEMPERATURES)) == pytest.approx(math.log(100) / 39)
+
+
+def test_a_model_that_is_always_wrong_is_flattened_and_one_that_is_right_is_not() -> None:
+    y = np.array([0, 1, 2] * 10)
+    assert temperature(logits_for((y + 1) % 3, 5.0), y) > 5
+    assert temperature(logits_for(y, 5.0), y) < 1
+
+
+def test_weights_after_one_sample_that_one_of_two_members_gets_right() -> None:
+    """``E[w²]/E[w]`` over Beta(1, 1) and Beta(0.3, 0.3): 1/2 (1/3 + .3·1.3/(.6·1.6)) / (1/2)."""
+    found = class_weights(np.array([[1.0], [0.0]]))
+    assert found == pytest.approx([0.7396, 0.2604], abs=0.01)
+
+
+def test_one_member_has_all_the_weight() -> None:
+    assert class_weights(np.array([[0.1, 0.2]])) == pytest.approx([1.0])
+
+
+def test_members_that_are_never_right_share_the_weight() -> None:
+    assert class_weights(np.zeros((2, 5))) == pytest.approx([0.5, 0.5], abs=0.02)
+
+
+def test_weights_by_brute_force_over_two_members() -> None:
+    q = np.array([[0.9, 0.2, 0.6, 0.7], [0.3, 0.8, 0.5, 0.1]])
+    grid = np.linspace(1e-5, 1 - 1e-5, 200_001)
+    likelihood = np.prod(grid[:, None] * q[0] + (1 - grid)[:, None] * q[1], axis=1)
+    priors = [density / density.sum() for a in (1.0, 0.3) for density in [(grid * (1 - grid)) ** (a - 1)]]
+    posterior = likelihood * sum(priors)
+    assert class_weights(q)[0] == pytest.approx(float((posterior * grid).sum() / posterior.sum()), abs=0.01)
+
+
+def test_regression_weights_by_brute_force_over_two_members() -> None:
+    z, y = np.array([[[1.0], [2.0], [0.0]], [[0.0], [0.0], [3.0]]]), np.array([[0.8], [1.5], [1.0]])
+    grid = np.linspace(1e-5, 1 - 1e-5, 200_001)
+    errors = ((grid[:, None] * z[0, :, 0] + (1 - grid)[:, None] * z[1, :, 0] - y[:, 0]) ** 2).mean(axis=1)
+    priors = [density / density.sum() for a in (1.0, 0.3) for density in [(grid * (1 - grid)) ** (a - 1)]]
+    posterior = errors ** (-3 / 2) * sum(priors)
+    expected = float((posterior * grid).sum() / posterior.sum())
+    assert regression_weights(z, y)[0] == pytest.approx(expected, abs=0.01)
+
+
+def test_a_regression_with_several_outputs_weighs_all_of_them() -> None:
+    y = np.array([[0.0, 1.0], [2.0, -1.0], [1.0, 0.5], [3.0, 2.0]])
+    mixture = fit_mixture({"exact": y, "zero": np.zeros_like(y)}, y)
+    assert mixture.regression
+    assert mixture.weights["exact"] > 0.95
+    predicted = mixture.predict({"exact": [y], "zero": [np.zeros_like(y)]})
+    assert predicted == pytest.approx(mixture.weights["exact"] * y)
+
+
+@given(LOGITS, LOGITS, LABELS, st.permutations(range(12)))
+def test_a_fit_does_not_depend_on_the_order_of_samples(a, b, y, order) -> None:
+    one = fit_mixture({"a": a, "b": b}, y)
+    other = fit_mixture({"a": a[list(order)], "b": b[list(order)]}, y[list(order)])
+    assert one.weights == pytest.approx(other.weights, abs=1e-9)
+    assert one.temperatures == other.temperatures
+
+
+@given(LOGITS, LOGITS, LABELS)
+def test_weights_and_predictions_are_probabilities(a, b, y) -> None:
+    mixture = fit_mixture({"a": a, "b": b}, y)
+    assert sum(mixture.weights.values()) == pytest.approx(1)
+    assert min(mixture.weights.values()) >= 0
+    predicted = mixture.predict({"a": [a, b], "b": [b]})
+    assert predicted.sum(axis=1) == pytest.approx(np.ones(12))
+    assert predicted.min() >= 0
+
+
+@given(LOGITS, LABELS, st.floats(-5, 5))
+def test_a_constant_in_the_logits_changes_nothing(a, y, shift) -> None:
+    one, other = (fit_mixture({"a": z, "b": -a}, y) for z in (a, a + shift))
+    assert one.weights == pytest.approx(other.weights, abs=1e-6)
+
+
+def test_a_prediction_by_hand() -> None:
+    """Two members with weights .25 and .75; the first has views with geometric mean (√(.8·.2), √(.2·.8))."""
+    mixture = Mixture({"a": 0.25, "b": 0.75}, {"a": 1.0, "b": 2.0}, regression=False)
+    whole, fold = np.log([[0.8, 0.2]]), np.log([[0.2, 0.8]])
+    b = 2 * np.log([[0.9, 0.1]])
+    found = mixture.predict({"a": [whole, fold], "b": [b]})
+    assert found[0] == pytest.approx(np.array([0.1 + 0.675, 0.1 + 0.075]) / 0.95)
+
+
+def test_all_labels_count_as_much_as_all_folds_together() -> None:
+    mixture = Mixture({"a": 1.0}, {}, regression=True)
+    found = mixture.predict({"a": [np.array([[4.0]]), np.array([[1.0]]), np.array([[2.0]])]})
+    assert found.tolist() == [[(4 + 1.5) / 2]]
+
+
+def test_the_prior_by_hand() -> None:
+    labels = np.array([0, 0, 1])
+    assert np.exp(prior_outputs(labels, 3)[0]) == pytest.approx([3 / 6, 2 / 6, 1 / 6])
+    assert prior_outputs(np.array([[1.0, 2.0], [3.0, 6.0]]), 2).tolist() == [[2.0, 4.0]]
+
+
+def test_the_prior_predicts_a_sample_without_its_fold() -> None:
+    """All labels but the first are of class 1; without its fold the first is the rarest."""
+    y, folds = np.array([0, 1, 1, 1]), np.array([0, 1, 0, 1])
+    flat = np.zeros((4, 2))
+    without = fit_mixture({"flat": flat}, y, folds)
+    q = np.array([[1 / 4, 2 / 4, 3 / 4, 2 / 4], [0.5] * 4])
+    assert without.weights[PRIOR] == pytest.approx(class_weights(q[::-1])[1], abs=1e-12)
+
+
+def test_a_member_whose_outputs_are_not_finite_is_left_out() -> None:
+    y = np.array([0, 1, 2, 0])
+    broken = logits_for(y, 9.0)
+    broken[2, 1] = np.nan
+    mixture = fit_mixture({"broken": broken, "good": logits_for(y, 3.0)}, y)
+    assert mixture.left_out == ("broken",)
+    assert mixture.weights == {"good": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels", "error"),
+    [
+        ({"a": np.zeros((3, 2))}, [0, 1], r"the outputs of 'a' have shape \(3, 2\), expected \(2, 2\)"),
+        ({"a": np.zeros((2, 2)), "b": np.zeros((2, 3))}, [0, 1], "'a' have shape"),
+        ({"a": np.zeros((2, 2))}, [0, 2], "the labels go from 0 to 2, but there are outputs for 2 classes"),
+        ({"a": np.zeros((2, 2))}, [-1, 1], "the labels go from -1"),
+        ({"a": np.zeros((0, 2))}, [], "there are no labels"),
+        ({"a": np.full((2, 2), np.inf)}, [0, 1], "no member has finite outputs"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(outputs, labels, error) -> None:
+    with pytest.raises(ValueError, match=error):
+        fit_mixture(outputs, np.array(labels, np.int64))
+
+
+def test_folds_of_another_length_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"folds have shape \(3,\), expected \(2,\)"):
+        fit_mixture({"a": np.zeros((2, 2))}, np.array([0, 1]), np.array([0, 1, 0]))
+    with pytest.raises(ValueError, match="all samples are in fold 1"):
+        fit_mixture({"a": np.zeros((2, 2))}, np.array([0, 1]), np.array([1, 1]))
+
+
+def test_a_prediction_needs_all_members() -> None:
+    with pytest.raises(ValueError, match="the member 'b' has no outputs"):
+        Mixture({"a": 0.5, "b": 0.5}, {}, False).predict({"a": [np.zeros((1, 2))]})
+
+
+@given(arrays(np.int64, st.integers(8, 60), elements=st.integers(0, 4)), st.integers(2, 4))
+def test_folds_have_the_same_size_and_the_same_share_of_each_class(labels, folds) -> None:
+    found = stratified_folds(labels, folds, seed=1)
+    sizes = np.bincount(found, minlength=folds)
+    assert sizes.max() - sizes.min() <= 1
+    for label in np.unique(labels):
+        counts = np.bincount(found[labels == label], minlength=folds)
+        assert counts.max() - counts.min() <= 1
+
+
+def test_folds_follow_from_the_seed() -> None:
+    labels = np.arange(40) % 3
+    assert stratified_folds(labels, 4, 7).tolist() == stratified_folds(labels, 4, 7).tolist()
+    assert stratified_folds(labels, 4, 7).tolist() != stratified_folds(labels, 4, 8).tolist()
+
+
+def test_folds_of_a_regression_follow_the_random_order_alone() -> None:
+    labels = np.linspace(0, 1, 10)
+    assert stratified_folds(labels, 2, 3).tolist() == stratified_folds(labels[::-1], 2, 3).tolist()
