@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fda_flower.clients.recorder import Recorder, make_recorder
     from fda_flower.clients.source import SourceClient
     from fda_flower.clients.target import TargetClient
+    from fda_flower.clients.torch_mixture import MixedModel, mix_on_target
     from fda_flower.clients.training import LocalTraining, evaluate, train
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -26,12 +27,14 @@ else:
             "DomainClient": "client",
             "FedDAFTarget": "feddaf",
             "LocalTraining": "training",
+            "MixedModel": "torch_mixture",
             "MixtureTarget": "mixture",
             "Recorder": "recorder",
             "SourceClient": "source",
             "TargetClient": "target",
             "evaluate": "training",
             "make_recorder": "recorder",
+            "mix_on_target": "torch_mixture",
             "record_updates": "optimizer_hooks",
             "train": "training",
         },
@@ -43,6 +46,7 @@ __all__ = [
     "FedDAFTarget",
     "Learner",
     "LocalTraining",
+    "MixedModel",
     "MixturePlan",
     "MixtureTarget",
     "Recorder",
@@ -52,6 +56,7 @@ __all__ = [
     "answer_role_query",
     "evaluate",
     "make_recorder",
+    "mix_on_target",
     "record_updates",
     "return_errors",
     "serve",
