@@ -152,7 +152,7 @@ def test_a_regression_with_two_outputs():
         linear(),
         linear(),
         loader_of(x, y),
-        lambda *args: train(*args, loss=nn.functional.mse_loss),
+        lambda model, loader, epochs: train(model, loader, epochs, nn.functional.mse_loss),
         epochs=20,
         plan=PLAN,
     )
