@@ -9,7 +9,7 @@ from typing import Any
 from fda_flower.datasets.amounts import Amount, read_amount
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.devices import check_device
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.errors import ConfigError, check_choice, unknown
 from fda_flower.local_training import LocalTraining
 from fda_flower.methods import METHODS
 from fda_flower.models import MODELS
@@ -21,6 +21,9 @@ _data, _method, _training, _machine = (
 )
 _limit = partial(setting, "Limits", strategy=True)
 _TIME = {"seconds": True, "defines_run": False}
+
+BATCHES = {"even": ("even", "even"), "fixed": ("drop-last", "keep-last")}
+"""How sources and the target cut their samples into batches, by the words of the setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +96,10 @@ class RunConfig:
     batch_size: int = _training(16, "Batch size of the sources.")
     target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
     target_batch_size: int = _training(4, "Batch size of the target.")
+    batches: str = _training(
+        "even",
+        "even: batches of nearly equal size; fixed: full ones, and the rest, which sources leave out.",
+    )
     epochs: int = _training(1, "Passes over a client's samples in a round.")
     target_epochs: int | None = _training(
         None, "Passes of the target over its samples in a round.", shown="the sources'"
@@ -136,6 +143,7 @@ class RunConfig:
         for name in ("shift", "shift_options", "dataset_options", "partition_options"):
             self._set(name, getattr(data, name))
         self._set("target", data.target_name)
+        check_choice("batches", self.batches, BATCHES)
         # Building these validates their fields.
         _ = self.source_training, self.target_training
         # From here on heavy modules are loaded.
@@ -187,12 +195,15 @@ class RunConfig:
         strategy = method.build(**self.strategy_options())
         strategy.model_average.check(self.rounds)
         if isinstance(self.data.target_samples, int):
-            strategy.check_target(self.data.target_samples, self.target_training.batch_size)
+            self.check_samples("target", "the target", self.data.target_samples)
+        if isinstance(self.source_samples, int):
+            self.check_samples("source", "each source", self.source_samples)
 
-    def check_target_samples(self, samples: int) -> None:
-        """Raise a `ConfigError` if the method cannot work with so few labelled samples of the target."""
+    def check_samples(self, role: str, who: str, samples: int) -> None:
+        """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
+        training = self.target_training if role == "target" else self.source_training
         strategy = METHODS[self.method].build(**self.strategy_options())
-        strategy.check_target(samples, self.target_training.batch_size)
+        strategy.check_samples(role, who, samples, training.batch_size)
 
     def strategy_options(self) -> dict[str, Any]:
         """Keyword arguments of the method's strategy."""
@@ -234,14 +245,22 @@ class RunConfig:
     @property
     def source_training(self) -> LocalTraining:
         """How the sources train."""
-        return LocalTraining(self.learning_rate, self.batch_size, self.epochs, self.optimizer)
+        cut, _ = BATCHES[self.batches]
+        return LocalTraining(self.learning_rate, self.batch_size, self.epochs, self.optimizer, cut)
 
     @property
     def target_training(self) -> LocalTraining:
         """How the target trains."""
         rate = self.learning_rate if self.target_learning_rate is None else self.target_learning_rate
         epochs = self.epochs if self.target_epochs is None else self.target_epochs
-        return LocalTraining(rate, self.target_batch_size, epochs, self.optimizer)
+        _, cut = BATCHES[self.batches]
+        return LocalTraining(rate, self.target_batch_size, epochs, self.optimizer, cut)
+
+    def training_epochs(self, labels: int) -> dict[str, int]:
+        """Return the epochs that a source and a target with so many labels train in the whole run."""
+        strategy = METHODS[self.method].build(**self.strategy_options())
+        epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
+        return strategy.training_epochs(self.rounds, strategy.warmup_rounds, epochs, labels)
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, as JSON can hold them; the data folder is absolute."""

@@ -2,7 +2,7 @@
 
 EXTRAS = {
     "torch": ("PIL", "sklearn", "torch", "torchvision"),
-    "cli": ("matplotlib", "rich", "typer"),
+    "cli": ("matplotlib", "rich", "scipy", "typer"),
     "simulation": ("ray",),
     "deploy": ("cryptography", "psutil", "tomli_w"),
     "tensorboard": ("tensorboard",),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.errors import ConfigError, check_choice, unknown
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -26,6 +26,9 @@ def _sgd(parameters: Any, lr: float) -> "Optimizer":
 OPTIMIZERS: dict[str, Callable[..., "Optimizer"]] = {"adam": _adam, "sgd": _sgd}
 """The optimizers by name: functions of the parameters and the learning rate."""
 
+CUTS = ("even", "keep-last", "drop-last")
+"""How samples can be cut into batches."""
+
 
 @dataclass(frozen=True)
 class LocalTraining:
@@ -41,21 +44,25 @@ class LocalTraining:
         Passes over the client's samples in a round.
     optimizer : str
         A name of `OPTIMIZERS`.
+    batches : {"even", "keep-last", "drop-last"}
+        How samples are cut into batches; see `fda_flower.datasets.Samples.batches`.
 
     Raises
     ------
     ConfigError
-        If the optimizer is unknown or a number cannot work.
+        If the optimizer or the cut is unknown, or a number cannot work.
     """
 
     learning_rate: float
     batch_size: int
     epochs: int = 1
     optimizer: str = "adam"
+    batches: str = "even"
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
+        check_choice("batches", self.batches, CUTS)
         if not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"the learning rate is {self.learning_rate}, it must be a number above 0")
         for name, value in (("batch size", self.batch_size), ("number of epochs", self.epochs)):
@@ -64,4 +71,5 @@ class LocalTraining:
 
     def steps(self, examples: int) -> int:
         """``K``, the optimizer steps of a round with so many examples."""
-        return self.epochs * -(-examples // self.batch_size)
+        full, rest = divmod(examples, self.batch_size)
+        return self.epochs * (full if full and self.batches == "drop-last" else full + (rest > 0))

@@ -36,6 +36,8 @@ class Method:
         The `DomainClient` that the target and each source run: the class, or ``"module:Class"``.
     all_target_labels : bool
         Whether the target trains on all its training samples, whatever number is labelled.
+    ensemble : bool
+        Whether its predictions are made by several models; reports mark it.
     """
 
     label: str
@@ -45,6 +47,7 @@ class Method:
     target: "str | type[DomainClient]" = TARGET
     source: "str | type[DomainClient]" = SOURCE
     all_target_labels: bool = False
+    ensemble: bool = False
 
     @cached_property
     def strategy_class(self) -> "type[DomainAdaptationStrategy]":
@@ -60,11 +63,6 @@ class Method:
         """Return the class of the client of a role, ``"source"`` or ``"target"``."""
         client: type[DomainClient] = resolve(self.target if role == "target" else self.source)
         return client
-
-    @property
-    def auto(self) -> bool:
-        """Whether it estimates β, and so needs at least two batches on the target."""
-        return self.options.get("auto") is True
 
     @property
     def variants(self) -> Mapping[str, Mapping[str, Any]]:
@@ -109,6 +107,7 @@ METHODS: Registry[Method] = Registry(
         "fedgp": _ours("FedGP", "the target projected on each source, with a fixed β", "fedgp:FedGP"),
         "fedda-auto": _ours("FedDA_Auto", "FedDA, β estimated every round", "fedda:FedDA", options=AUTO),
         "fedgp-auto": _ours("FedGP_Auto", "FedGP, β estimated every round", "fedgp:FedGP", options=AUTO),
+        "fedda-joint": _ours("FedDA_Joint", "FedDA, sources weighed together", "fedda_joint:FedDAJoint"),
         "feddaf": _ours("FedDAF", "two models blended on the target", "feddaf:FedDAF", "feddaf:FedDAFTarget"),
         "feddwa": _ours("FedDWA", "a personal model for each client, by distances", "feddwa:FedDWA"),
         "fedavg-ft": _ours("FedAvg FT", "FedAvg, fine-tuned by the target every round", "fedavg_ft:FedAvgFT"),
@@ -118,6 +117,7 @@ METHODS: Registry[Method] = Registry(
             "the sources' model and the target's own, mixed on the target",
             "mixture:Mixture",
             "mixture:MixtureTarget",
+            ensemble=True,
         ),
         "finetune-offline": _ours(
             "Finetune_Offline",

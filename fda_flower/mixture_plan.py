@@ -81,12 +81,12 @@ class MixturePlan:
         count = sum(number * views for name, number in trained.items() if name in self.members)
         return count + ("sources" in self.members)
 
-    def epochs_of(self, labels: int, rounds: int, evaluations: int) -> int:
-        """Return the epochs of all labels that the target trains in a run, each round one of its own model.
+    def epochs_of(self, labels: int, own_epochs: int, evaluations: int) -> int:
+        """Return the epochs of all labels that the target trains in a run; its own model has `own_epochs`.
 
         All labels and all but each of ``K`` folds make ``1 + K (K − 1)/K = K`` epochs.
         """
-        own = rounds if {"target", "blend"} & set(self.members) else 0
+        own = own_epochs if {"target", "blend"} & set(self.members) else 0
         tuned = self.snapshots(labels)[-1] * sum(name in self.members for name in ("tuned", "head"))
         return self.folds * (own + tuned * evaluations)
 

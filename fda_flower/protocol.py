@@ -20,7 +20,7 @@ TRAIN, EVALUATE = "train", "evaluate"
 ARRAYS, CONFIG, METRICS, INFO = "arrays", "config", "metrics", "info"
 """Records of every message or reply."""
 
-BATCH_UPDATES, ADAPTED, GUIDANCE = "batch-updates", "adapted", "guidance"
+BATCH_UPDATES, GRADIENTS, ADAPTED, GUIDANCE = "batch-updates", "gradients", "adapted", "guidance"
 """Records of arrays that some methods ask of a client beside its model."""
 
 OUTCOMES = "outcomes"
@@ -46,6 +46,7 @@ FIRST_ROUND, REPORT = "first-round", "report"
 evaluation, ``full`` or ``none``."""
 
 NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
+BATCH_SIZE = "batch-size"
 TRAIN_LOSS, EVAL_LOSS, EVAL_ACCURACY = "train-loss", "eval-loss", "eval-accuracy"
 """Metrics of a train reply."""
 
@@ -104,7 +105,7 @@ class TrainRequest(EvaluateRequest):
         ``update.extra[NAME]``.
     requires : Mapping[str, str]
         Names of records, metrics or entries of ``info`` without which the reply is dropped, each with the
-        remedy. `NUM_STEPS` and `LEARNING_RATE` must be above 0.
+        remedy. `NUM_STEPS`, `LEARNING_RATE` and `BATCH_SIZE` must be above 0.
     measures : Mapping[str, str]
         Metrics to copy into the round's record, by their names there. They must be finite.
     keeps : Mapping[str, str]

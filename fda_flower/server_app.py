@@ -52,9 +52,10 @@ def run_server(
         on_round=on_round,
     )
     strategy.connect(grid)
-    examples = strategy.roster.target.info.get("examples") if strategy.roster.target else None
-    if isinstance(examples, int):
-        config.check_target_samples(examples)
+    for node in strategy.roster.nodes:
+        examples = node.info.get("examples")
+        if isinstance(examples, int):
+            config.check_samples(node.role, f"'{node.domain}'", examples)
     model = make_model(config, *_form_of_data(strategy.roster.nodes))
     state = model.state_dict()
     strategy.buffers = frozenset(state) - dict(model.named_parameters(remove_duplicate=False)).keys()
@@ -67,7 +68,9 @@ def run_server(
 def check_data(config: RunConfig) -> None:
     """Load all data on this machine; raise a `ConfigError`, before anything runs, if they are unusable."""
     federation = load_federation(config.data)
-    config.check_target_samples(len(federation.domains[federation.target].train))
+    for name, domain in federation.domains.items():
+        role = "target" if name == federation.target else "source"
+        config.check_samples(role, f"'{name}'", len(domain.train))
     make_model(config, federation.shape, federation.classes)
 
 

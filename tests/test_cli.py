@@ -567,7 +567,7 @@ def test_a_mistake_is_one_line_that_names_the_value_and_the_remedy(
 @pytest.mark.parametrize(
     ("arguments", "value", "remedy"),
     [
-        (["--seeds", "0"], "seeds is 0", "at least 1"),
+        (["--seeds", "0"], "seeds is '0'", "give their number"),
         (["--methods", "fedavg,nope"], "'nope'", "choose one of ditto, fedavg"),
         (["--methods", ""], "''", "choose one of ditto, fedavg"),
         (["--methods", "fedavg,fedavg"], "fedavg", ""),

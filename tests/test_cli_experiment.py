@@ -258,7 +258,7 @@ def test_a_report_is_written_into_the_first_folder_unless_told_otherwise(fda):
         (["fashion_mnist_noise", "--only", "red"], ["unknown row, column or group 'red'", "FedGP_0.5"]),
         (["noise.toml", "--only", "nobody"],
          ["unknown row, column or group 'nobody'", "choose one of 0.1, 0.5, FedAvg, Target Only"]),
-        (["noise.toml", "--seeds", "0"], ["seeds is 0, it must be at least 1"]),
+        (["noise.toml", "--seeds", "0"], ["seeds is '0'", "give their number, such as 3"]),
         (["noise.toml", "--jobs", "-1"], ["jobs is -1, it must be at least 1"]),
         (["noise.toml", "--rounds", "0"], ["cell 'FedAvg, 0.1'", "rounds is 0, it must be at least 1"]),
         (["noise.toml", "--set", "colour=red"], ["--set is 'colour=red'", *sorted(RUN_KEYS)]),
@@ -287,7 +287,7 @@ def test_a_mistake_is_one_line_before_anything_is_written(fda, arguments, words)
         (f"colour = 1\n{TEXT}", ["unknown key 'colour' in the file", "choose one of title, source"]),
         (
             TEXT.replace("batch-size", "size"),
-            ["unknown key 'size' in [run]", "choose one of batch-size, beta"],
+            ["unknown key 'size' in [run]", "choose one of average, batch-size, batches, beta"],
         ),
         (TEXT.replace("fedavg", "fedmagic"), ["cell 'FedAvg, 0.1'", "unknown method 'fedmagic'"]),
         ("title = ", ["cannot be read"]),

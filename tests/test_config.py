@@ -66,6 +66,7 @@ FOUND = [
     ({"method": "fedda", "method_options": {"updates": "odd"}}, ["'updates'", "'odd'", "raw, aligned"]),
     # variants, rounds and rates
     ({"variant": "mine"}, ["variant", "'mine'", "paper, reference-code"]),
+    ({"batches": "drop-last"}, ["batches", "'drop-last'", "even or fixed"]),
     ({"variant": "mine", "method": "fedavg"}, ["variant", "'mine'", "paper, reference-code"]),
     ({"warmup_rounds": -1}, ["warmup_rounds", "-1", "must not be negative"]),
     ({"learning_rate_factor": 0}, ["learning_rate_factor", "0", "above 0"]),
@@ -90,7 +91,7 @@ FOUND = [
     ({"only_sources": 3}, ["only-sources", "3", "list"]),
     ({"only_sources": ["source-1"], "beta": (0.5, 0.5, 0.5)}, ["beta", "3 values", "1 source"]),
     # an auto method needs two batches
-    ({"target_samples": 7}, ["target", "7", "fedgp-auto", "two batches of 4", "fixed beta"]),
+    ({"target_samples": 7}, ["target", "7", "auto-weighting", "two batches of 4", "fixed beta"]),
     ({"target_samples": 31, "target_batch_size": 16, "method": "fedda-auto"}, ["31", "two batches of 16"]),
 ]
 
@@ -131,12 +132,16 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert RunConfig(device="cuda").device == "cuda"
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.auto])
+@pytest.mark.parametrize(
+    "method", [name for name, method in METHODS.items() if not getattr(method.build(), "auto", False)]
+)
 def test_few_target_samples_are_enough_without_an_estimate(method: str) -> None:
     assert RunConfig(method=method, target_samples=1).target_samples == 1
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.auto])
+@pytest.mark.parametrize(
+    "method", [name for name, method in METHODS.items() if getattr(method.build(), "auto", False)]
+)
 def test_two_batches_are_enough_for_an_estimate(method: str) -> None:
     assert RunConfig(method=method, target_samples=8).target_samples == 8
     assert RunConfig(method=method, target_samples=2, target_batch_size=1).target_samples == 2
@@ -269,7 +274,7 @@ def test_a_share_that_is_too_small_for_an_estimate_is_refused_once_the_data_are_
     config = RunConfig(method="fedgp-auto", target_samples="1%", model="mlp")
     assert config.target_samples == "1%"
     with pytest.raises(
-        ConfigError, match="the target has 3 labelled samples, but fedgp-auto needs two batches"
+        ConfigError, match="'target' has 3 labelled samples, auto-weighting needs two batches"
     ):
         run(method="fedgp-auto", target_samples="1%", model="mlp", rounds=1, device="cpu")
 
@@ -290,6 +295,32 @@ def test_all_rounds_are_the_initial_ones_and_the_others(settings: dict[str, Any]
     assert RunConfig(rounds=5, **settings).all_rounds == rounds
 
 
+@pytest.mark.parametrize(
+    ("batches", "source", "target"), [("even", "even", "even"), ("fixed", "drop-last", "keep-last")]
+)
+def test_how_sources_and_the_target_cut_their_samples(batches: str, source: str, target: str) -> None:
+    config = RunConfig(batches=batches)
+    assert (config.source_training.batches, config.target_training.batches) == (source, target)
+
+
+@pytest.mark.parametrize(
+    ("settings", "source", "target"),
+    [
+        ({"method": "fedavg"}, 10, 10),
+        ({"method": "source-only"}, 10, 0),
+        ({"method": "target-only"}, 0, 10),
+        ({"method": "finetune-offline", "warmup_rounds": 3}, 6, 10),
+        ({"method": "feddwa", "warmup_rounds": 3}, 26, 20),
+        ({"method": "ditto", "warmup_rounds": 3}, 16, 20),
+        ({"method": "ditto", "method_options": {"global_branch": "none"}}, 10, 10),
+    ],
+    ids=str,
+)
+def test_the_epochs_of_a_whole_run_by_role(settings: dict[str, Any], source: int, target: int) -> None:
+    config = RunConfig(rounds=5, epochs=2, **settings)
+    assert config.training_epochs(50) == {"source": source, "target": target}
+
+
 def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     config = RunConfig(method="fedgp", variant="reference-code", method_options={"granularity": "model"})
     limits = {
@@ -302,8 +333,8 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     }
     expected = {
         "granularity": "model",
-        "magnitude": "cosine",
-        "filter_aware_beta": True,
+        "magnitude": "reference-code",
+        "beta_formula": "reference-code",
         "learning_rate_factor": 1.0,
         **limits,
     }
@@ -403,6 +434,7 @@ CONFIGS: list[dict[str, Any]] = [
     {"optimizer": "sgd", "learning_rate": 1e-5, "batch_size": 7, "target_batch_size": 3, "epochs": 2},
     {"model": "mlp", "device": "cpu", "threads": 3, "data_dir": "/some where/data", "rounds": 7},
     {"variant": "reference-code"},
+    {"batches": "fixed"},
     {"variant": "paper", "method": "fedda", "method_options": {"updates": "raw"}},
     {"warmup_rounds": 0, "learning_rate_factor": 0.1, "method": "finetune-offline"},
     {"warmup_rounds": 2, "learning_rate_factor": 1e-3},

@@ -1,19 +1,30 @@
 """Aggregation rules and estimators on NumPy arrays, without Flower and torch."""
 
-from fda_flower.aggregation.adaptive import AdaptiveResult, AdaptiveRule
+from fda_flower.aggregation.adaptive import AdaptiveResult, AdaptiveRule, Evidence, JointRule
 from fda_flower.aggregation.averaging import Average, MovingAverage, TailAverage
 from fda_flower.aggregation.batches import ENCODINGS, BatchUpdates, Encoding
 from fda_flower.aggregation.estimation import (
     BetaRule,
     Estimates,
     beta_fedda,
+    beta_fedda_reference,
     beta_fedgp,
+    beta_fedgp_reference,
     beta_fedgp_thresholded,
     estimate,
 )
 from fda_flower.aggregation.feddaf import blend, functional_distance, gradient_similarity
 from fda_flower.aggregation.feddwa import distance_weights, guidance_distances, personal_model
 from fda_flower.aggregation.geometry import Geometry
+from fda_flower.aggregation.gradients import (
+    GRADIENT_ENCODINGS,
+    GradientEncoding,
+    GradientForm,
+    MeanGradient,
+    StartGradients,
+    read_gradients,
+)
+from fda_flower.aggregation.joint import joint_weights
 from fda_flower.aggregation.layers import Layers, is_finite
 from fda_flower.aggregation.mixture import (
     PRIOR,
@@ -28,6 +39,7 @@ from fda_flower.aggregation.rules import (
     FedDA,
     FedGP,
     alignment,
+    alignment_by_size,
     combine,
     mean_update,
 )
@@ -44,6 +56,7 @@ from fda_flower.aggregation.update import SourceWeights, Update, find_buffers, s
 
 __all__ = [
     "ENCODINGS",
+    "GRADIENT_ENCODINGS",
     "PRIOR",
     "AdaptiveResult",
     "AdaptiveRule",
@@ -54,18 +67,27 @@ __all__ = [
     "CountSketch",
     "Encoding",
     "Estimates",
+    "Evidence",
     "FedDA",
     "FedGP",
     "Geometry",
+    "GradientEncoding",
+    "GradientForm",
+    "JointRule",
     "Layers",
+    "MeanGradient",
     "Mixture",
     "MovingAverage",
     "SourceWeights",
+    "StartGradients",
     "TailAverage",
     "Update",
     "alignment",
+    "alignment_by_size",
     "beta_fedda",
+    "beta_fedda_reference",
     "beta_fedgp",
+    "beta_fedgp_reference",
     "beta_fedgp_thresholded",
     "blend",
     "combine",
@@ -82,11 +104,13 @@ __all__ = [
     "gradient_similarity",
     "guidance_distances",
     "is_finite",
+    "joint_weights",
     "log_softmax",
     "mean_update",
     "personal_model",
     "predicted_best_rule",
     "prior_outputs",
+    "read_gradients",
     "source_weights",
     "stratified_folds",
 ]

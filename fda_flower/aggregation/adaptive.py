@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation.batches import BatchUpdates
@@ -13,11 +14,15 @@ from fda_flower.aggregation.estimation import (
     BetaRule,
     Estimates,
     beta_fedda,
+    beta_fedda_reference,
     beta_fedgp,
+    beta_fedgp_reference,
     beta_fedgp_thresholded,
     estimate,
 )
 from fda_flower.aggregation.geometry import Geometry
+from fda_flower.aggregation.gradients import StartGradients, within_range
+from fda_flower.aggregation.joint import joint_weights, update_differences
 from fda_flower.aggregation.layers import Layers, Vector
 from fda_flower.aggregation.rules import FedDA, FedGP, combine
 from fda_flower.aggregation.update import SourceWeights, Update, source_weights
@@ -26,9 +31,21 @@ RULES: dict[str, type[FedDA] | type[FedGP]] = {rule.__name__: rule for rule in (
 """The rules that weigh each source against the target."""
 
 BETA_RULES: dict[str, BetaRule] = {
-    rule.__name__: rule for rule in (beta_fedda, beta_fedgp, beta_fedgp_thresholded)
+    rule.__name__: rule
+    for rule in (
+        *(beta_fedda, beta_fedda_reference),
+        *(beta_fedgp, beta_fedgp_thresholded, beta_fedgp_reference),
+    )
 }
 """The functions that compute β from one source's estimates."""
+
+FROM_STEPS = frozenset({"beta_fedda_reference", "beta_fedgp_reference"})
+"""Those of them that need the steps of the training, not only gradients."""
+
+UNDEFINED = "the estimate is not defined"
+
+Evidence = BatchUpdates | StartGradients
+"""What sources are weighed by: the target's steps, or all clients' gradients at the global model."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +59,7 @@ class AdaptiveResult:
     geometry : Geometry
         The geometry of the round's updates.
     betas : Vector
-        The β used for each source, shape ``(N,)``.
+        The β used for each source, shape ``(N,)``; its joint weight with a `JointRule`.
     estimates : list[Estimates], optional
         The estimates for each source; None if β was not or could not be estimated.
     fallbacks : list
@@ -80,7 +97,7 @@ class AdaptiveRule:
         target: Update,
         sources: Sequence[Update],
         betas: Vector,
-        batches: BatchUpdates | str | None = None,
+        evidence: Evidence | str | None = None,
     ) -> AdaptiveResult:
         """Combine the updates of one round.
 
@@ -92,9 +109,8 @@ class AdaptiveRule:
             The clients' updates.
         betas : Vector
             The fixed β of each source, shape ``(N,)``.
-        batches : BatchUpdates or str, optional
-            The target's steps, from which β is estimated, or the reason why they are missing. Default: β is
-            not estimated.
+        evidence : Evidence or str, optional
+            What β is estimated from, or the reason why it is missing. Default: β is not estimated.
 
         Raises
         ------
@@ -103,34 +119,49 @@ class AdaptiveRule:
         """
         geometry = Geometry.of(target, sources)
         estimates: list[Estimates] | None = None
-        fallbacks: list[str | None] = [batches if isinstance(batches, str) else None] * len(sources)
-        used = betas.copy()
-        if isinstance(batches, BatchUpdates):
+        estimated = np.full(len(sources), np.nan)
+        fallbacks: list[str | None] = [evidence if isinstance(evidence, str) else None] * len(sources)
+        if isinstance(evidence, Evidence):
             try:
-                estimated = estimate(target, sources, geometry, batches)
-                batches.check_sum(target.parameters)
-                estimates = estimated
+                estimates = _estimates(evidence, target, sources, geometry)
+                estimated = self._weigh(evidence, estimates, target, sources, geometry)
             except ValueError as error:
-                fallbacks = [str(error)] * len(sources)
-        for i, estimates_i in enumerate(estimates or []):
-            beta = BETA_RULES[self.beta_rule](estimates_i)
-            if math.isnan(beta):
-                reported = sources[i].scale > 0
-                fallbacks[i] = "the estimate is not defined" if reported else "no num-steps or learning-rate"
-            else:
-                used[i] = beta
-        alphas = source_weights(sources, self.weights)
+                estimates, fallbacks = None, [str(error)] * len(sources)
+        if estimates is not None:
+            reasons = zip(estimated, _faults(evidence, sources), strict=True)
+            fallbacks = [reason if math.isnan(weight) else None for weight, reason in reasons]
+        alphas, used = self._fill(source_weights(sources, self.weights), betas, estimated)
         coefficients = self.rule.coefficients(target, sources, geometry, alphas, used)
         new: dict[str, NDArray[Any]] = combine(model, target, sources, coefficients)
         return AdaptiveResult(new, geometry, used, estimates, fallbacks)
 
+    def _weigh(
+        self,
+        evidence: Evidence,
+        estimates: list[Estimates],
+        target: Update,
+        sources: Sequence[Update],
+        geometry: Geometry,
+    ) -> Vector:
+        """Return the estimated β of each source, NaN where it is undefined."""
+        if isinstance(evidence, StartGradients):
+            estimates = [within_range(e) for e in estimates]
+        return np.array([BETA_RULES[self.beta_rule](e) for e in estimates])
+
+    def _fill(self, alphas: Vector, betas: Vector, estimated: Vector) -> tuple[Vector, Vector]:
+        """Return α and β of each source: the estimated β, or the fixed one where that is NaN."""
+        return alphas, np.where(np.isnan(estimated), betas, estimated)
+
     def to_text(self) -> str:
         """Return the rule as JSON, for `from_text` in another process."""
         rule = {"name": type(self.rule).__name__, **asdict(self.rule)}
-        return json.dumps({"rule": rule, "beta-rule": self.beta_rule, "weighting": self.weights})
+        kind = type(self).__name__
+        return json.dumps(
+            {"kind": kind, "rule": rule, "beta-rule": self.beta_rule, "weighting": self.weights}
+        )
 
-    @classmethod
-    def from_text(cls, text: str) -> "AdaptiveRule":
+    @staticmethod
+    def from_text(text: str) -> "AdaptiveRule":
         """Return the rule that `to_text` wrote.
 
         Raises
@@ -141,4 +172,58 @@ class AdaptiveRule:
         fields = json.loads(text)
         options = dict(fields["rule"])
         rule = RULES[options.pop("name")](**options)
-        return cls(rule, str(fields["beta-rule"]), fields["weighting"])
+        return KINDS[fields["kind"]](rule, str(fields["beta-rule"]), fields["weighting"])
+
+
+class JointRule(AdaptiveRule):
+    """FedDA with weights that are estimated for all sources together; see `joint_weights`.
+
+    ``θ ← θ + (1−Σw) Δ_T + Σ_i w_i Δ_i``. A source whose gradient is not known has the weight ``α_i β_i``,
+    with its fixed β, and the others share the rest.
+    """
+
+    def _weigh(
+        self,
+        evidence: Evidence,
+        estimates: list[Estimates],
+        target: Update,
+        sources: Sequence[Update],
+        geometry: Geometry,
+    ) -> Vector:
+        """Return the joint weights of the sources, NaN for one whose gradient is not known."""
+        sigma2 = estimates[0].sigma2
+        if isinstance(evidence, StartGradients):
+            D = evidence.differences()
+        else:
+            D = update_differences(target, sources, geometry, sigma2)
+        weights = np.full(len(sources), np.nan)
+        known = np.flatnonzero(np.isfinite(D.diagonal()))
+        if known.size:
+            weights[known] = joint_weights(D[np.ix_(known, known)], sigma2)
+        return weights
+
+    def _fill(self, alphas: Vector, betas: Vector, estimated: Vector) -> tuple[Vector, Vector]:
+        """Return 1 for α, and the weight of each source for β."""
+        fixed = np.where(np.isnan(estimated), alphas * betas, 0.0)
+        return np.ones_like(alphas), fixed + (1.0 - fixed.sum()) * np.nan_to_num(estimated)
+
+
+KINDS: dict[str, type[AdaptiveRule]] = {kind.__name__: kind for kind in (AdaptiveRule, JointRule)}
+"""The ways to weigh sources: each by itself, or all together."""
+
+
+def _estimates(
+    evidence: Evidence, target: Update, sources: Sequence[Update], geometry: Geometry
+) -> list[Estimates]:
+    if isinstance(evidence, StartGradients):
+        return evidence.estimates()
+    estimates = estimate(target, sources, geometry, evidence)
+    evidence.check_sum(target.parameters)
+    return estimates
+
+
+def _faults(evidence: Evidence | str | None, sources: Sequence[Update]) -> list[str]:
+    """Return why the weight of each source is not known, should it not be."""
+    if isinstance(evidence, StartGradients):
+        return [fault or UNDEFINED for fault in evidence.faults]
+    return [UNDEFINED if source.scale > 0 else "no num-steps or learning-rate" for source in sources]

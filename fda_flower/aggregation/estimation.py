@@ -36,6 +36,10 @@ class Estimates:
         NaN if only norms were sent.
     delta : float
         ``δ̂``, the share of the target's batch gradients that agree with the source; NaN where `tau2_d2` is.
+    d2_target_rate : float
+        `d2` with the source's mean step divided by the target's learning rate, ``g_i = Δ_i/(K_i η_T)``.
+    steps : float
+        ``B``, the number of the target's steps; NaN if unknown.
     """
 
     sigma2: float
@@ -43,6 +47,8 @@ class Estimates:
     target2: float
     tau2_d2: float = math.nan
     delta: float = math.nan
+    d2_target_rate: float = math.nan
+    steps: float = math.nan
 
 
 def estimate(
@@ -87,12 +93,14 @@ def estimate(
         results = []
         for i, source in enumerate(sources):
             if source.scale <= 0:
-                results.append(Estimates(sigma2, math.nan, target2))
+                results.append(Estimates(sigma2, math.nan, target2, steps=B))
                 continue
             scale = np.float64(source.scale)
             norm2 = float(geometry.source_squared[i].sum() / scale**2)
             product = float(geometry.products[i].sum() / (mean_scale * scale))
             distance2 = max(norm2 - 2 * product + target2, 0.0)
+            ratio = source.learning_rate / rate
+            step_distance2 = max(float(norm2 * ratio**2 - 2 * product * ratio + target2), 0.0)
             along = batches.products(source.parameters)
             tau2_d2 = delta = math.nan
             if along is not None and norm2 > 0:
@@ -105,7 +113,17 @@ def estimate(
                 # Exact products keep their own sign; sketched ones are more accurate around the exact mean.
                 signs = along if batches.noise == 0 else deviations + mean_along
                 delta = float(np.mean(signs > 0))
-            results.append(Estimates(sigma2, distance2 - sigma2, target2, tau2_d2, delta))
+            results.append(
+                Estimates(
+                    sigma2,
+                    distance2 - sigma2,
+                    target2,
+                    tau2_d2,
+                    delta,
+                    d2_target_rate=step_distance2 - sigma2,
+                    steps=B,
+                )
+            )
     return results
 
 
@@ -136,6 +154,15 @@ def beta_fedda(e: Estimates) -> float:
     return _ratio(e.sigma2, e.d2 + e.sigma2)
 
 
+def beta_fedda_reference(e: Estimates) -> float:
+    """Return the ``β`` of FedDA that the authors' code computes; NaN where it is undefined.
+
+    Equation 3 with mean steps in place of gradients: the code divides neither the source's nor the target's
+    by its own learning rate, which is to divide both by the target's.
+    """
+    return _ratio(e.sigma2, e.d2_target_rate + e.sigma2)
+
+
 def beta_fedgp(e: Estimates) -> float:
     """Return ``β = σ̂² / (τ̂²d̂² + σ̂²)`` (equation 3); NaN where it is undefined."""
     return _ratio(e.sigma2, e.tau2_d2 + e.sigma2)
@@ -145,10 +172,21 @@ def beta_fedgp_thresholded(e: Estimates) -> float:
     """Return the ``β`` of FedGP that accounts for its filter; NaN where it is undefined.
 
     ``σ̂² / (σ̂² + δ̂ τ̂²d̂² + (1−δ̂)(‖ḡ‖² − σ̂²))``: it minimises the approximation before equation 2 in
-    Appendix A.4, as the authors' code does.
+    Appendix A.4.
     """
     dropped = (1 - e.delta) * (e.target2 - e.sigma2)
     return _ratio(e.sigma2, e.sigma2 + e.delta * e.tau2_d2 + dropped)
+
+
+def beta_fedgp_reference(e: Estimates) -> float:
+    """Return the ``β`` of FedGP that the authors' code computes; NaN where it is undefined.
+
+    ``σ̂² / (σ̂² + δ max(τ̂²d̂², 0) + (1−δ)‖ḡ‖²)`` with ``δ = 1 − (1 − δ̂)/B``: it differs from
+    `beta_fedgp_thresholded` in δ, in the plain ``‖ḡ‖²``, and in that ``τ̂²d̂²`` is not negative.
+    """
+    disagreeing = (1 - e.delta) / e.steps
+    residual = e.tau2_d2 if math.isnan(e.tau2_d2) else max(e.tau2_d2, 0.0)
+    return _ratio(e.sigma2, e.sigma2 + (1 - disagreeing) * residual + disagreeing * e.target2)
 
 
 BetaRule = Callable[[Estimates], float]

@@ -12,7 +12,7 @@ ICLR 2024. FedDA is Definition 4.1, FedGP is Definition 4.3.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,9 @@ class FedDA:
 
     updates: Literal["raw", "aligned"] = "raw"
 
+    needs_batch_size: ClassVar[bool] = False
+    """Whether the rule needs every client's batch size."""
+
     @property
     def needs_scale(self) -> bool:
         """Whether the rule needs every client's steps and learning rate."""
@@ -86,19 +89,25 @@ class FedGP:
         Project layer by layer (the authors' implementation) or the model as one vector (the definition).
     filter : bool
         Drop projections that disagree with the target, ``⟨a,b⟩ < 0``. False is the ablation of Figure 4.
-    magnitude : {"projection", "cosine"}
-        ``"projection"`` is the definition. ``"cosine"`` is the authors' code: ``max(cos(a,b), 0)`` times
-        the source's update aligned to the target's steps and learning rate.
+    magnitude : {"projection", "cosine", "reference-code"}
+        ``"projection"`` is the definition. ``"cosine"`` is ``max(cos(a,b), 0)`` times the source's update
+        aligned to the target's steps and learning rate. ``"reference-code"``, the authors' code, is the same
+        with steps computed from numbers of samples; see `alignment_by_size`.
     """
 
     granularity: Literal["layer", "model"] = "layer"
     filter: bool = True
-    magnitude: Literal["projection", "cosine"] = "projection"
+    magnitude: Literal["projection", "cosine", "reference-code"] = "projection"
 
     @property
     def needs_scale(self) -> bool:
         """Whether the rule needs every client's steps and learning rate."""
-        return self.magnitude == "cosine"
+        return self.magnitude != "projection"
+
+    @property
+    def needs_batch_size(self) -> bool:
+        """Whether the rule needs every client's batch size."""
+        return self.magnitude == "reference-code"
 
     def coefficients(
         self,
@@ -126,9 +135,10 @@ class FedGP:
             own = np.broadcast_to(own.sum(), own.shape)
         if self.filter:
             products = np.maximum(products, 0.0)
-        if self.magnitude == "cosine":
-            return cosine(products, own, squared) * alignment(target, sources)[:, None]
-        return np.divide(products, squared, out=np.zeros_like(products), where=squared > 0)
+        if self.magnitude == "projection":
+            return np.divide(products, squared, out=np.zeros_like(products), where=squared > 0)
+        align = alignment_by_size if self.magnitude == "reference-code" else alignment
+        return cosine(products, own, squared) * align(target, sources)[:, None]
 
 
 def alignment(target: Update, sources: Sequence[Update]) -> Vector:
@@ -143,6 +153,25 @@ def alignment(target: Update, sources: Sequence[Update]) -> Vector:
     if target.scale <= 0 or (scales <= 0).any():
         raise ValueError("aligning updates needs num-steps and learning-rate from every client")
     return target.scale / scales
+
+
+def alignment_by_size(target: Update, sources: Sequence[Update]) -> Vector:
+    """Return the authors' factor from ``Δ_i`` to ``Δ̃_i``, shape ``(N,)``.
+
+    It is ``(n_T/b_T · η_T) / (⌊n_i/b_i⌋ · η_i)``, with ``n`` samples in batches of ``b``: the target's steps
+    are not rounded, and a source's incomplete batch does not count unless it is the only one.
+
+    Raises
+    ------
+    ValueError
+        If a client did not report its batch size or its learning rate.
+    """
+    if any(client.batch_size <= 0 or client.learning_rate <= 0 for client in (target, *sources)):
+        raise ValueError("aligning updates by size needs batch-size and learning-rate from every client")
+    steps = np.array([max(source.examples // source.batch_size, 1) for source in sources])
+    rates = np.array([source.learning_rate for source in sources])
+    factors: Vector = target.examples / target.batch_size * target.learning_rate / (steps * rates)
+    return factors
 
 
 def combine(

@@ -47,6 +47,8 @@ class Update:
         ``K``, the number of optimizer steps; 0 if not reported.
     learning_rate : float
         ``η``; 0 if not reported.
+    batch_size : int
+        Samples in a full batch; 0 if not reported.
     """
 
     parameters: Layers
@@ -54,6 +56,7 @@ class Update:
     examples: int
     steps: int = 0
     learning_rate: float = 0.0
+    batch_size: int = 0
 
     @property
     def scale(self) -> float:
@@ -82,6 +85,7 @@ class Update:
         learning_rate: float = 0.0,
         buffers: Collection[str] | None = None,
         overwrite: bool = False,
+        batch_size: int = 0,
     ) -> Self:
         """Return the update from the global model `before` to the client's model `after`.
 
@@ -89,7 +93,7 @@ class Update:
         ----------
         before, after : Layers
             Models with the same names, shapes and types.
-        examples, steps, learning_rate
+        examples, steps, learning_rate, batch_size
             See the attributes.
         buffers : Collection[str], optional
             Names of the buffers. Default: `find_buffers`.
@@ -107,6 +111,7 @@ class Update:
             examples,
             steps,
             learning_rate,
+            batch_size,
         )
 
 

@@ -1,6 +1,6 @@
 """Where commands print."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -40,10 +40,36 @@ def progress_bar() -> "Progress":
     )
 
 
-def check_counts(seeds: int | None, jobs: int) -> None:
-    """Raise a `ConfigError` unless there are seeds to run, some at a time."""
-    if seeds is not None and seeds < 1:
-        raise ConfigError(f"seeds is {seeds}, it must be at least 1")
+def read_seeds(text: str) -> Sequence[int]:
+    """Return the seeds that a text names: a number of seeds from 0 on, a list, or a range.
+
+    Raises
+    ------
+    ConfigError
+        If it is none of them.
+
+    Examples
+    --------
+    >>> list(read_seeds("3")), list(read_seeds("4,7")), list(read_seeds("10-12"))
+    ([0, 1, 2], [4, 7], [10, 11, 12])
+    """
+    first, dash, last = text.partition("-")
+    try:
+        if dash:
+            seeds: Sequence[int] = range(int(first), int(last) + 1)
+        else:
+            seeds = [int(part) for part in text.split(",")] if "," in text else range(int(text))
+    except ValueError:
+        seeds = ()
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise ConfigError(
+            f"seeds is '{text}': give their number, such as 3, or a list or range: 4,7 or 10-12"
+        )
+    return seeds
+
+
+def check_jobs(jobs: int) -> None:
+    """Raise a `ConfigError` if no runs are to run at a time."""
     if jobs < 0:
         raise ConfigError(f"jobs is {jobs}, it must be at least 1 (0 for the number of cores)")
 

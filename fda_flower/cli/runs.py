@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import check_counts, console, end_with, progress_bar
+from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, read_seeds
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.config import SETTINGS, RunConfig
 from fda_flower.methods import METHODS
@@ -91,7 +91,7 @@ def compare(
     methods: Annotated[
         str, typer.Option(help="Methods, separated by commas; `fda list` shows them.")
     ] = COMPARED,
-    seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, ...")] = 3,
+    seeds: Annotated[str, typer.Option(help="Number of seeds, or a list or range: 3, 4,7, 10-12.")] = "3",
     config: ConfigFile = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/compare"),
     resume: Resume = False,
@@ -103,7 +103,7 @@ def compare(
     ] = 0,
 ) -> None:
     """Run several methods with several seeds, and end with a table and a picture."""
-    check_counts(seeds, jobs)
+    check_jobs(jobs)
     from rich.table import Table
 
     from fda_flower.experiments import compare as run_comparison
@@ -113,7 +113,7 @@ def compare(
         task = progress.add_task("Rounds", total=None, shown="")
         comparison = run_comparison(
             [name.strip() for name in methods.split(",")],
-            range(seeds),
+            read_seeds(seeds),
             output,
             engine=engine,
             jobs=jobs or (1 if engine == "ray" else os.cpu_count() or 1),

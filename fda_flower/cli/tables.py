@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import check_counts, console, end_with, progress_bar
+from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, read_seeds
 from fda_flower.cli.options import with_settings
 from fda_flower.config import OPTION_FIELDS
 from fda_flower.errors import ConfigError
@@ -25,7 +25,8 @@ def experiment(
         list[str], typer.Option(help="Label of a row, column or group to run; repeat it for more.")
     ] = [],  # noqa: B006
     seeds: Annotated[
-        int | None, typer.Option(help="Number of seeds: 0, 1, ...", show_default="the file's")
+        str | None,
+        typer.Option(help="Number of seeds, or a list or range: 3, 4,7, 10-12.", show_default="the file's"),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of each run.", show_default="the file's")] = None,
     change: Annotated[
@@ -47,7 +48,8 @@ def experiment(
     from fda_flower.experiments import read_experiment, run_experiment
 
     definition = read_experiment(file)
-    check_counts(seeds, jobs)
+    check_jobs(jobs)
+    chosen = None if seeds is None else read_seeds(seeds)
     folder = output or Path("runs") / definition.name
     with progress_bar() as bar:
         task = bar.add_task("Rounds", total=None, shown="")
@@ -63,7 +65,7 @@ def experiment(
                 definition,
                 folder,
                 only=only,
-                seeds=None if seeds is None else range(seeds),
+                seeds=chosen,
                 rounds=rounds,
                 settings=_changes(change),
                 machine=settings,

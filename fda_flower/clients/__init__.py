@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fda_flower.clients.client import DomainClient
     from fda_flower.clients.ditto import DittoTarget
     from fda_flower.clients.feddaf import FedDAFTarget
+    from fda_flower.clients.gradients import batch_gradients
     from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.optimizer_hooks import record_updates
     from fda_flower.clients.recorder import Recorder, make_recorder
@@ -32,6 +33,7 @@ else:
             "Recorder": "recorder",
             "SourceClient": "source",
             "TargetClient": "target",
+            "batch_gradients": "gradients",
             "evaluate": "training",
             "make_recorder": "recorder",
             "mix_on_target": "torch_mixture",
@@ -54,6 +56,7 @@ __all__ = [
     "TargetClient",
     "aggregate_on_target",
     "answer_role_query",
+    "batch_gradients",
     "evaluate",
     "make_recorder",
     "mix_on_target",

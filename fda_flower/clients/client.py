@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers
+from fda_flower.clients.gradients import batch_gradients, in_order
 from fda_flower.clients.numpy_client import NumPyFace
 from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.recorder import Recorder
@@ -21,6 +22,7 @@ from fda_flower.clients.training import (
     LocalTraining,
     Objective,
     head_of,
+    loss_for,
     predict,
     proximal,
     repeatable,
@@ -121,17 +123,19 @@ class DomainClient(NumPyFace):
         config : Mapping
             ``server-round``; ``rate-factor``, which multiplies the learning rate; ``tune``, all parameters or
             only the head; ``proximal``, the μ of a penalty ``μ/2 ‖θ − model‖²``; ``evaluate-trained`` and
-            ``guidance``, which ask for what they say; and for the target the settings of its recorder.
+            ``guidance``, which ask for what they say; ``gradients``, which asks for those of the received
+            model; and for the target the settings of its recorder.
 
         Returns
         -------
         TrainReply
-            The trained model and ``num-steps``, ``learning-rate``, ``train-loss``. If asked for:
-            ``eval-accuracy``, ``eval-loss`` and ``eval-num-examples`` of the trained model on the domain's
-            test set, and the records ``outcomes``, ``batch-updates`` and ``guidance``, the parameters after
-            as much training again.
+            The trained model and ``num-steps``, ``learning-rate``, ``batch-size``, ``train-loss``. If asked
+            for: ``eval-accuracy``, ``eval-loss`` and ``eval-num-examples`` of the trained model on the
+            domain's test set, and the records ``outcomes``, ``gradients``, ``batch-updates`` and
+            ``guidance``, the parameters after as much training again.
         """
         self.load(model)
+        gradients = self.gradients(config)
         training, recorder = self.training_in(config), self.recorder(config)
         objective = proximal(self.model, config[protocol.PROXIMAL]) if protocol.PROXIMAL in config else None
         part = head_of(self.model) if config.get(protocol.TUNE) == "head" else None
@@ -141,9 +145,10 @@ class DomainClient(NumPyFace):
         metrics = {
             protocol.NUM_STEPS: steps,
             protocol.LEARNING_RATE: training.learning_rate,
+            protocol.BATCH_SIZE: training.batch_size,
             protocol.TRAIN_LOSS: loss,
         }
-        records: dict[str, Layers] = {}
+        records: dict[str, Layers] = {protocol.GRADIENTS: gradients} if gradients else {}
         if recorder is not None:
             records[protocol.BATCH_UPDATES] = recorder.arrays()
         trained = self.layers()
@@ -156,6 +161,16 @@ class DomainClient(NumPyFace):
             parameters = self.model.named_parameters(remove_duplicate=False)
             records[protocol.GUIDANCE] = {name: p.detach().cpu().numpy() for name, p in parameters}
         return TrainReply(trained, len(self.domain.train), metrics, records)
+
+    def gradients(self, config: Settings) -> dict[str, NDArray[Any]]:
+        """Return the gradients of the model as it is, if a train message asks for them."""
+        if protocol.GRADIENTS not in config:
+            return {}
+        samples = self.domain.train
+        with self.drawing("gradient", config) as generator:
+            batches = samples.batches(self.training.batch_size, generator, shuffle=True)
+            parameters = self.parameters_in_order()
+            return batch_gradients(self.model, batches, loss_for(samples.y), config, parameters).arrays
 
     def train_on(self, phase: str, config: Settings, objective: Objective | None = None) -> None:
         """Train the model as it is for as many steps as in a round; `phase` names the random numbers."""
@@ -189,8 +204,7 @@ class DomainClient(NumPyFace):
 
     def parameters_in_order(self) -> list[Tensor]:
         """Return the model's parameters, without its buffers, in the order of its state dictionary."""
-        parameters = dict(self.model.named_parameters(remove_duplicate=False))
-        return [parameters[name] for name in self.model.state_dict() if name in parameters]
+        return in_order(self.model)
 
     def training_in(self, config: Settings) -> LocalTraining:
         """Return how the client trains in a round: its learning rate, times the server's factor."""

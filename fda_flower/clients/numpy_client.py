@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, RecordDict
 from flwr.client import NumPyClient
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
+from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, to_record
 
 NDArrays = list[NDArray[Any]]
 
@@ -75,6 +75,14 @@ def pack(record: str, arrays: Layers) -> dict[str, bytes]:
         np.save(buffer, array, allow_pickle=False)
         metrics[f"{record}.{name}"] = buffer.getvalue()
     return metrics
+
+
+def add_arrays(reply: RecordDict | dict[str, Any], record: str, arrays: Layers) -> None:
+    """Add a record of arrays, if there are any, to a reply, or to the metrics of a `NumPyClient`."""
+    if isinstance(reply, dict):
+        reply |= pack(record, arrays)
+    elif arrays:
+        reply[record] = to_record(arrays)
 
 
 def unpack(metrics: Mapping[str, Any]) -> dict[str, dict[str, NDArray[Any]]]:

@@ -11,10 +11,10 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from fda_flower import protocol
 from fda_flower.aggregation import find_buffers
-from fda_flower.clients.numpy_client import pack
+from fda_flower.clients.numpy_client import add_arrays
 from fda_flower.clients.recorder import make_recorder
 from fda_flower.errors import ConfigError
-from fda_flower.protocol import to_layers, to_record
+from fda_flower.protocol import to_layers
 
 Train = Callable[[Message, Context], Message]
 
@@ -57,14 +57,13 @@ class RecordedUpdates:
             the ``fit`` of a `NumPyClient` returns, for a client served by `fda_flower.clients.serve`.
         """
         numbers = {protocol.NUM_STEPS: self.steps, protocol.LEARNING_RATE: self.learning_rate}
-        arrays = {} if self._recorder is None else self._recorder.arrays()
         if isinstance(reply, dict):
-            reply |= numbers | pack(protocol.BATCH_UPDATES, arrays)
-            return
-        metrics = reply.metric_records.get(protocol.METRICS, MetricRecord())
-        reply[protocol.METRICS] = MetricRecord({**metrics, **numbers})
-        if arrays:
-            reply[protocol.BATCH_UPDATES] = to_record(arrays)
+            reply |= numbers
+        else:
+            metrics = reply.metric_records.get(protocol.METRICS, MetricRecord())
+            reply[protocol.METRICS] = MetricRecord({**metrics, **numbers})
+        arrays = {} if self._recorder is None else self._recorder.arrays()
+        add_arrays(reply, protocol.BATCH_UPDATES, arrays)
 
 
 @overload

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
+from fda_flower.clients.gradients import each_gradient
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.local_training import OPTIMIZERS as OPTIMIZERS
@@ -60,9 +61,9 @@ def train(
     objective = plain_objective(samples.y) if objective is None else objective
     model.train(part is model)
     part.train()
-    steps, total = 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
+    steps, seen, total = 0, 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
     for _ in range(training.epochs):
-        for x, y in samples.batches(training.batch_size, generator, shuffle=True):
+        for x, y in samples.batches(training.batch_size, generator, shuffle=True, cut=training.batches):
             model.zero_grad()
             loss = objective(model, x, y)
             torch.autograd.backward(loss)
@@ -70,8 +71,9 @@ def train(
             if on_step is not None:
                 on_step()
             total += loss.detach() * len(y)
+            seen += len(y)
             steps += 1
-    return steps, float(total) / (training.epochs * len(samples))
+    return steps, float(total) / seen
 
 
 def plain_objective(y: Tensor) -> Objective:
@@ -118,30 +120,21 @@ def mean_gradient(
 ) -> dict[str, NDArray[np.float32]]:
     """``g = (1/J) Σ_j ∂F_j/∂w`` over the ``J`` mini-batches of one client (FedDAF, Algorithm 2).
 
-    They are gradients of the objective that is trained: the model is in training mode, so that BatchNorm
-    takes each batch's own statistics; its running ones are left as they were.
+    They are gradients of the objective that is trained; see `each_gradient`.
 
     Returns
     -------
     dict[str, NDArray]
         The gradient of each parameter, by its name in the state dictionary.
     """
-    loss_of, batches = loss_for(samples.y), 0
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    model.train()
-    model.zero_grad()
-    for x, y in samples.batches(batch_size, generator):
-        torch.autograd.backward(loss_of(model(x), y))
-        batches += 1
-    gradients = {
-        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad / batches
-        for name, parameter in model.named_parameters(remove_duplicate=False)
-    }
-    model.zero_grad()
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(before[name])
-    return {name: gradient.cpu().numpy() for name, gradient in gradients.items()}
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    sums, count = {name: torch.zeros_like(p).detach() for name, p in parameters.items()}, 0
+    for _ in each_gradient(model, samples.batches(batch_size, generator), loss_for(samples.y)):
+        count += 1
+        for name, parameter in parameters.items():
+            if parameter.grad is not None:
+                sums[name] += parameter.grad
+    return {name: (total / count).cpu().numpy() for name, total in sums.items()}
 
 
 @torch.no_grad()

@@ -36,6 +36,8 @@ class Dataset:
         The default shift, which makes domains of a data set that has none of its own.
     arguments : tuple
         Leading arguments of `load`, before the folder and the seed.
+    regression : bool
+        Whether its labels are numbers, so that R² takes the place of the accuracy.
     """
 
     summary: str
@@ -43,6 +45,7 @@ class Dataset:
     domains: tuple[str, ...] | None = ()
     shift: str = "rotate"
     arguments: tuple[Any, ...] = ()
+    regression: bool = False
 
     @cached_property
     def loader(self) -> "Callable[..., Split | Mapping[str, Split]]":
@@ -107,7 +110,9 @@ DATASETS: Registry[Dataset] = Registry(
         ),
         "images": _ours("your own images, in folders DOMAIN/CLASS/", "folders:load_own", domains=None),
         "table": _ours("your own tables of numbers, in files DOMAIN.csv", "table:load", domains=None),
-        "rbf": _ours("a synthetic regression with a shift to choose", "rbf:load", "source", "target"),
+        "rbf": _ours(
+            "a synthetic regression with a shift to choose", "rbf:load", "source", "target", regression=True
+        ),
     },
 )
 """The data sets by name; another package adds its own with an entry point ``fda_flower.datasets``."""

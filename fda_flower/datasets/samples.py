@@ -54,12 +54,9 @@ class Samples:
         return replace(self, x=self.x.to(device), y=self.y.to(device))
 
     def batches(
-        self, size: int, generator: torch.Generator, shuffle: bool = False
+        self, size: int, generator: torch.Generator, shuffle: bool = False, cut: str = "even"
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield all samples once, in the fewest batches of at most `size` samples, of nearly equal size.
-
-        The estimators of auto-weighting assume even batches, which also avoid a last batch of a single
-        sample, on which BatchNorm cannot train.
+        """Yield the samples once, in batches of at most `size` samples.
 
         Parameters
         ----------
@@ -69,9 +66,17 @@ class Samples:
             On the CPU; determines the order and the noise, which are the same on every device.
         shuffle : bool
             Whether to shuffle the samples.
+        cut : {"even", "keep-last", "drop-last"}
+            ``"even"``: the fewest batches, of nearly equal size, as the estimators of auto-weighting assume;
+            they also avoid a last batch of a single sample, on which BatchNorm cannot train. The others:
+            batches of exactly `size` samples, and a last one of the rest, which ``"drop-last"`` leaves out
+            unless it is the only one.
         """
-        order = self.order(generator) if shuffle else torch.arange(len(self))
-        for part in order.to(self.y.device).tensor_split(-(-len(self) // size)):
+        order = (self.order(generator) if shuffle else torch.arange(len(self))).to(self.y.device)
+        parts = order.tensor_split(-(-len(self) // size)) if cut == "even" else torch.split(order, size)
+        if cut == "drop-last" and len(parts) > 1 and len(parts[-1]) < size:
+            parts = parts[:-1]
+        for part in parts:
             x = self.x[part]
             if x.dtype == torch.uint8:
                 x = x.float() / 255

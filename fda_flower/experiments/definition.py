@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.config import OPTION_FIELDS, RunConfig
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.packaged import find_experiment
-from fda_flower.reporting import check_figures
+from fda_flower.reporting import REPORTS, check_figures
 from fda_flower.reporting.results import Place
 
 Settings = dict[str, Any]
@@ -58,7 +58,7 @@ class Experiment:
         The file's name without its ending.
     text : str
         The file's text.
-    title, source, note, axis, group_axis, figures, average
+    title, source, note, axis, group_axis, figures, average, report, rivals
         See `fda_flower.reporting.Results`.
     seeds : tuple of int
         The seeds that each cell is run with.
@@ -77,6 +77,8 @@ class Experiment:
     group_axis: str
     figures: tuple[str, ...]
     average: bool
+    report: str
+    rivals: tuple[str, ...]
     seeds: tuple[int, ...]
     run: Settings
     rows: tuple[Entry, ...]
@@ -153,8 +155,8 @@ def read_experiment(file: str | Path) -> Experiment:
 
 
 TOP = {
-    **dict.fromkeys(("title", "source", "note", "axis", "group-axis"), str),
-    **{"seeds": list, "figures": list, "average": bool, "run": dict},
+    **dict.fromkeys(("title", "source", "note", "axis", "group-axis", "report"), str),
+    **{"rivals": list, "seeds": list, "figures": list, "average": bool, "run": dict},
     **dict.fromkeys(("rows", "columns", "groups"), list),
 }
 
@@ -169,6 +171,9 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
             raise ConfigError(f"'{key}' is missing")
     figures = tuple(map(str, data.get("figures", ("columns", "rounds"))))
     check_figures(figures)
+    report = data.get("report", "table")
+    if report not in REPORTS:
+        raise unknown("report", report, REPORTS)
     seeds = tuple(data.get("seeds", (0,)))
     whole = all(type(seed) is int and seed >= 0 for seed in seeds)
     if not seeds or not whole or len(set(seeds)) < len(seeds):
@@ -183,6 +188,8 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
         group_axis=data.get("group-axis", ""),
         figures=figures,
         average=data.get("average", False),
+        report=report,
+        rivals=tuple(map(str, data.get("rivals", ()))),
         seeds=seeds,
         run=_settings("[run]", data.get("run", {})),
         rows=_entries("rows", data["rows"]),
@@ -190,6 +197,7 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
         groups=_entries("groups", data.get("groups", [])) or (NO_GROUP,),
     )
     _check_rows(experiment)
+    _check_rivals(experiment, data)
     _check_names(experiment)
     for place in experiment.places:
         experiment.config(place, 0, {})
@@ -213,6 +221,15 @@ def _check_rows(experiment: Experiment) -> None:
                         f"'paper' of row '{row.label}', column '{label}' is {value!r}: give a number"
                     )
         _check_keys(f"'at' of row '{row.label}'", row.at, [*columns, *groups])
+
+
+def _check_rivals(experiment: Experiment, data: Settings) -> None:
+    rows = [row.label for row in experiment.rows]
+    for label in experiment.rivals:
+        if label not in rows:
+            raise unknown("row in 'rivals'", label, rows)
+    if "rivals" in data and len(set(experiment.rivals)) < 2:
+        raise ConfigError(f"'rivals' is {data['rivals']}: give the labels of two rows, or leave it out")
 
 
 def _check_names(experiment: Experiment) -> None:

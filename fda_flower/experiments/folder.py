@@ -5,10 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fda_flower.datasets import DATASETS
 from fda_flower.errors import ConfigError
 from fda_flower.experiments.cell_files import read_cell
 from fda_flower.experiments.definition import Experiment, read_experiment
 from fda_flower.files import write_atomically
+from fda_flower.methods import METHODS
 from fda_flower.reporting.results import CellResult, Place, Results
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
@@ -63,12 +65,14 @@ def load_results(folder: str | Path) -> Results:
             f"'{folder}' holds no results of an experiment: give the --output of `fda experiment`"
         )
     experiment = read_experiment(folder / DEFINITION)
+    configs = {place: experiment.config(place, 0, mark["settings"]) for place in experiment.places}
     cells, rounds, short = [], [], []
     for path in sorted((folder / RESULTS).glob("*.json")):
         found = read_cell(path)
         place: Place = (found["group"], found["row"], found["column"])
         if place in experiment.places:
-            cells.append(CellResult(place, found["seed"], found["history"], found["parameters"]))
+            epochs = found.get("summary", {}).get("epochs", {})
+            cells.append(CellResult(place, found["seed"], found["history"], found["parameters"], epochs))
             rounds.append(found["rounds"])
             asked = experiment.config(place, found["seed"], {}).rounds
             if found["rounds"] < asked:
@@ -94,6 +98,14 @@ def load_results(folder: str | Path) -> Results:
             *_cuts(experiment, cells, short),
             *(f"{key.replace('_', '-')} is {value}" for key, value in mark["settings"].items()),
         ],
+        report=experiment.report,
+        rivals=experiment.rivals,
+        ensembles={place[1] for place, config in configs.items() if METHODS[config.method].ensemble},
+        regressions={
+            (group, column)
+            for (group, _, column), config in configs.items()
+            if DATASETS[config.dataset].regression
+        },
     )
 
 

@@ -12,7 +12,7 @@ from fda_flower.config import RunConfig
 from fda_flower.errors import unknown
 from fda_flower.experiments.runners import RUNNERS, RunRequest
 from fda_flower.records import Record
-from fda_flower.reporting import accuracies, summarise, write_summary
+from fda_flower.reporting import accuracies, summarise_run, write_summary
 
 
 @dataclass(frozen=True)
@@ -121,4 +121,4 @@ def run_config(
     history, model = RUNNERS[engine](request)
     if path is not None:
         write_summary(path, config, history)
-    return RunResult(config, history, summarise(history), model, path)
+    return RunResult(config, history, summarise_run(config, history), model, path)

@@ -4,12 +4,14 @@ from fda_flower.reporting.experiment_plots import FIGURES, check_figures, save_f
 from fda_flower.reporting.experiment_tables import to_csv as experiment_csv
 from fda_flower.reporting.experiment_tables import to_markdown as experiment_markdown
 from fda_flower.reporting.plots import plot_runs, save_figure
+from fda_flower.reporting.reports import REPORTS
 from fda_flower.reporting.results import CellResult, Results
-from fda_flower.reporting.summary import accuracies, summarise, write_summary
+from fda_flower.reporting.summary import accuracies, summarise, summarise_run, write_summary
 from fda_flower.reporting.tables import Row, columns, make_rows, mean_std, to_csv, to_markdown
 
 __all__ = [
     "FIGURES",
+    "REPORTS",
     "CellResult",
     "Results",
     "Row",
@@ -24,6 +26,7 @@ __all__ = [
     "save_figure",
     "save_figures",
     "summarise",
+    "summarise_run",
     "to_csv",
     "to_markdown",
     "write_summary",

@@ -17,6 +17,7 @@ from fda_flower.records import Record
 from fda_flower.reporting.experiment_maps import plot_best_rule
 from fda_flower.reporting.panels import PRINT, add_legend, blank, panels, set_categories
 from fda_flower.reporting.plots import band, betas, color, estimated_sources, save_figure
+from fda_flower.reporting.regret_plots import plot_regret
 from fda_flower.reporting.results import Place, Results
 from fda_flower.reporting.summary import accuracies
 
@@ -111,6 +112,7 @@ FIGURES: dict[str, Callable[[Results], Figure]] = {
     "rounds": plot_rounds,
     "betas": plot_betas,
     "best-rule": plot_best_rule,
+    "regret": plot_regret,
 }
 
 

@@ -1,8 +1,10 @@
 """The tables of an experiment: measured values beside the paper's."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy.special import stdtrit
 
 from fda_flower.reporting.results import Results
 from fda_flower.reporting.summary import AVERAGE as AVERAGED
@@ -16,9 +18,13 @@ from fda_flower.reporting.tables import (
 )
 
 AVERAGE = "Avg"
+
+LEAST_SEEDS = 3
+"""The fewest seeds from which the spread over draws is estimated."""
+
 HEADER = (
     *("group", "row", "column", "seeds", "rounds"),
-    *("last5", "last5_std", "best", "best_std", "paper", "difference"),
+    *("last5", "last5_std", "best", "best_std", "paper", "difference", "interval", "inside"),
 )
 
 Scores = Mapping[tuple[str, str], Sequence[float]]
@@ -43,8 +49,7 @@ def to_markdown(results: Results) -> str:
         if group:
             parts.append(f"## {results.group_axis}: {group}" if results.group_axis else f"## {group}")
         parts += [
-            "Target test accuracy (%) over the last 5 rounds: mean (standard deviation) over seeds, then the "
-            "paper's value and how far ours is from it.",
+            _legend(counts if results.paper else ()),
             _table(results, _scores(results, group, "last5"), _paper(results, group), usual),
             "The same for the best round on the test set, which is **optimistic**: the test labels chose it.",
             _table(results, _scores(results, group, "best"), {}, usual),
@@ -65,10 +70,28 @@ def to_csv(results: Results) -> str:
         rounds = max((len(cell.history) for cell in results.at(place)), default=None)
         paper = results.paper.get(place)
         difference = np.mean(last5) - paper if last5 and paper is not None else None
-        numbers = (*mean_and_std(last5), *mean_and_std(best), paper, difference)
+        interval = half_width(last5)
+        inside = None if interval is None or difference is None else bool(abs(difference) <= interval)
+        numbers = (*mean_and_std(last5), *mean_and_std(best), paper, difference, interval, inside)
         beside = mean_and_std(averaged[place]) if more else ()
         lines.append([*place, len(last5), rounds, *numbers, *beside])
     return csv_table((*HEADER, *more), lines)
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Return half the width of the 95% prediction interval of one further value; None for fewer than 3.
+
+    The interval is ``mean ± t s √(1 + 1/n)``, with the sample standard deviation ``s`` of the ``n`` values
+    and the 97.5% quantile ``t`` of Student's distribution with ``n − 1`` degrees of freedom.
+
+    Examples
+    --------
+    >>> round(half_width([70.0, 72.0, 74.0]), 2)  # 4.303 · 2 · √(4/3)
+    9.94
+    """
+    if (n := len(values)) < LEAST_SEEDS:
+        return None
+    return float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1) * math.sqrt(1 + 1 / n))
 
 
 def _scores(results: Results, group: str, key: str) -> Scores:
@@ -110,7 +133,7 @@ def _table(results: Results, scores: Scores, paper: Mapping[tuple[str, str], flo
 
 
 def _cell(values: Sequence[float], best: float, paper: float | None, usual: int) -> str:
-    """Return ``**71.0 (0.4, 3 seeds)**<br>paper 71.1, -0.1``; with the seeds only if unusual."""
+    """Return ``**71.0 (0.4, 3 seeds)**<br>paper 71.1, -0.1, inside``; with the seeds only if unusual."""
     text = mean_std(values)
     if values and len(values) != usual:
         seeds = _number(len(values), "seed")
@@ -118,8 +141,24 @@ def _cell(values: Sequence[float], best: float, paper: float | None, usual: int)
     text = bold_if_top(text, values, best)
     if paper is None:
         return text
-    difference = f", {np.mean(values) - paper:+z.1f}" if values else ""
-    return f"{text}<br>paper {paper:.1f}{difference}"
+    if not values:
+        return f"{text}<br>paper {paper:.1f}"
+    difference, interval = np.mean(values) - paper, half_width(values)
+    verdict = "" if interval is None else ", inside" if abs(difference) <= interval else ", outside"
+    return f"{text}<br>paper {paper:.1f}, {difference:+z.1f}{verdict}"
+
+
+def _legend(counts: Sequence[int]) -> str:
+    text = (
+        "Target test accuracy (%) over the last 5 rounds: mean (standard deviation) over seeds, then the "
+        "paper's value and how far ours is from it."
+    )
+    if max(counts, default=0) < LEAST_SEEDS:
+        return text
+    return (
+        f"{text} With {LEAST_SEEDS} seeds or more: whether the paper's value is inside the 95% prediction "
+        "interval of one further seed, mean ± t s √(1 + 1/n)."
+    )
 
 
 def _describe(counts: Sequence[int]) -> str:

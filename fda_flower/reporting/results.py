@@ -1,6 +1,6 @@
 """The results of an experiment, in the form that tables and figures take."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -27,12 +27,15 @@ class CellResult:
         The record of each round.
     parameters : int
         Number of the model's parameters.
+    epochs : mapping of str to int
+        Epochs that a source and the target trained, by role; empty if unknown.
     """
 
     place: Place
     seed: int
     history: Sequence[Record]
     parameters: int = 0
+    epochs: Mapping[str, int] = field(default_factory=dict)
 
     def score(self, key: str, field: str = ACCURACY) -> float:
         """Return ``last5`` or ``best`` of a record's field in percent; NaN if the target never evaluated."""
@@ -70,6 +73,14 @@ class Results:
         Whether the table ends with the mean over columns.
     cuts : sequence of str
         What a cut-down run left out, a sentence each.
+    report : str
+        The kind of report, a name of `REPORTS`.
+    rivals : sequence of str
+        Labels of the rows that a regret is measured against; empty for all rows.
+    ensembles : collection of str
+        Labels of the rows whose method is an ensemble.
+    regressions : collection of (str, str)
+        Groups and columns whose labels are numbers, so that their scores are R².
     """
 
     name: str
@@ -89,6 +100,10 @@ class Results:
     figures: Sequence[str] = ()
     average: bool = False
     cuts: Sequence[str] = ()
+    report: str = "table"
+    rivals: Sequence[str] = ()
+    ensembles: Collection[str] = ()
+    regressions: Collection[tuple[str, str]] = ()
 
     @property
     def places(self) -> list[Place]:

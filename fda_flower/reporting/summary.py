@@ -45,17 +45,34 @@ def summarise(history: Sequence[Record]) -> dict[str, Any]:
         ``last5`` (mean of the last 5 rounds, the headline), ``best`` (best round on the test set, which
         is optimistic), ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in total. Warm-up
         rounds, in which the method has not begun, count for neither accuracy. ``average`` holds ``last5`` and
-        ``best`` of the averaged model, if there is one.
+        ``best`` of the averaged model, if there is one; ``mixture`` is that of the last record that has one.
     """
     average = scores(history, AVERAGE)
+    mixtures = [record["mixture"] for record in history if "mixture" in record]
     return {
         **scores(history),
         **({} if average["best"] is None else {"average": average}),
+        **({"mixture": mixtures[-1]} if mixtures else {}),
         "rounds": len(history),
         "held-rounds": sum(record["held"] is not None for record in history),
         "dropped": sum(len(record["dropped"]) for record in history),
         "seconds": sum(sum(record["seconds"].values()) for record in history),
     }
+
+
+def summarise_run(config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
+    """Return the same, and the ``epochs`` that a source and the target train in the whole run."""
+    return {**summarise(history), "epochs": config.training_epochs(_labels(config, history))}
+
+
+def _labels(config: RunConfig, history: Sequence[Record]) -> int:
+    """Return how many labelled samples the target has, as far as the records say."""
+    for record in reversed(history):
+        if "examples" in (record.get("target") or {}):
+            return int(record["target"]["examples"])
+        if record.get("mixture"):
+            return sum(record["mixture"]["folds"])
+    return config.target_samples if isinstance(config.target_samples, int) else 0
 
 
 def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
@@ -66,7 +83,7 @@ def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) ->
         "dataset": config.dataset,
         "shift": config.shift,
         "seed": config.seed,
-        **summarise(history),
+        **summarise_run(config, history),
     }
     text = json.dumps(json_safe(numbers), indent=2) + "\n"
     try:

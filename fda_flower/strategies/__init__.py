@@ -6,6 +6,7 @@ from fda_flower.strategies.ditto import Ditto
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.fedavg_ft import FedAvgFT
 from fda_flower.strategies.fedda import FedDA
+from fda_flower.strategies.fedda_joint import FedDAJoint
 from fda_flower.strategies.feddaf import FedDAF
 from fda_flower.strategies.feddwa import FedDWA
 from fda_flower.strategies.fedgp import FedGP
@@ -27,6 +28,7 @@ __all__ = [
     "FedAvgFT",
     "FedDA",
     "FedDAF",
+    "FedDAJoint",
     "FedDWA",
     "FedGP",
     "Mixture",

@@ -17,11 +17,15 @@ from fda_flower.aggregation import (
     BatchUpdates,
     CountSketch,
     Encoding,
+    Evidence,
+    GradientEncoding,
     Layers,
     mean_update,
 )
+from fda_flower.aggregation.adaptive import FROM_STEPS
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.protocol import to_record
+from fda_flower.strategies.at_start import EstimateAt, GradientsAtStart
 from fda_flower.strategies.base import (
     Aggregated,
     BadReplyError,
@@ -55,6 +59,11 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         Estimate β of each source every round from the target's batch updates (equation 3).
     batch_update_encoding : {"norms", "sketch", "full"}
         How the target encodes its batch updates for the estimate.
+    estimate_at : {"training", "start"}
+        With `auto`: estimate β from the updates and the target's batch updates, or from gradients that all
+        clients take at the global model before they train, which costs each a pass over its samples.
+    gradient_encoding : {"sketch", "full"}
+        How clients encode these gradients, with ``estimate_at="start"``.
     sketch_size : int
         Number of buckets of a sketch, with the encoding ``"sketch"``.
     aggregate_on : {"server", "target"}
@@ -73,6 +82,8 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
 
     encodings: ClassVar[tuple[Encoding, ...]] = ENCODINGS
     """The encodings of batch updates that are enough for the method."""
+    weighs_by: ClassVar[Literal["beta", "weight"]] = "beta"
+    """The field of a source's record that holds β, or its joint weight."""
 
     def __init__(
         self,
@@ -82,6 +93,8 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         auto: bool,
         batch_update_encoding: Encoding,
         sketch_size: int,
+        estimate_at: EstimateAt,
+        gradient_encoding: GradientEncoding,
         aggregate_on: AggregateOn,
         **common: Unpack[CommonOptions],
     ) -> None:
@@ -95,10 +108,18 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             raise ConfigError(f"sketch_size is {sketch_size}, it must be at least 1")
         check_choice("source_weights", rule.weights, ("examples", "uniform"))
         check_choice("aggregate_on", aggregate_on, ("server", "target"))
+        check_choice("estimate_at", estimate_at, ("training", "start"))
+        at_start = GradientsAtStart(gradient_encoding, sketch_size)
         self.beta = check_beta(beta)
         self.auto = auto
         self._rule = rule
         self._encoding, self._sketch_size = batch_update_encoding, sketch_size
+        self._at_start = at_start if auto and estimate_at == "start" else None
+        if self._at_start is not None and rule.beta_rule in FROM_STEPS:
+            raise ConfigError(
+                "beta_formula is 'reference-code', which needs the steps of the training: "
+                "choose definition, or estimate_at=training"
+            )
         self._betas: dict[str, float] = {}
         self.asks_again = aggregate_on == "target"
         if self.asks_again:
@@ -106,9 +127,13 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
 
     def settings(self) -> Record:
         """Return what defines the strategy."""
-        asked: Record = {"batch-update-encoding": self._encoding} if self.auto else {}
+        asked: Record = {}
+        if self.auto:
+            asked = {"beta-rule": self._rule.beta_rule, "batch-update-encoding": self._encoding}
         if self.auto and self._encoding == "sketch":
             asked["sketch-size"] = self._sketch_size
+        if self._at_start is not None:
+            asked = {"beta-rule": self._rule.beta_rule, **self._at_start.settings()}
         return {
             **super().settings(),
             "rule": str(self._rule.rule),
@@ -125,16 +150,18 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             domains = [node.domain for node in nodes if not node.is_target]
             self._betas = dict(zip(domains, betas_of(self.beta, domains).tolist(), strict=True))
 
-    def check_target(self, samples: int, batch_size: int) -> None:
-        """Raise a `ConfigError` if β is to be estimated from fewer than two batches."""
-        if self.auto and samples < 2 * batch_size:
+    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
+        """Raise a `ConfigError` if a client has fewer than the two batches that estimates need."""
+        estimates = self.auto and (role == "target" or self._at_start is not None)
+        if estimates and samples < 2 * batch_size:
             raise ConfigError(
-                f"the target has {samples} labelled samples, but auto-weighting needs two batches of "
-                f"{batch_size}: give more samples, a smaller target batch size, or a method with a fixed beta"
+                f"{who} has {samples} labelled samples, auto-weighting needs two batches of {batch_size}: "
+                "give more samples, a smaller batch size, or a method with a fixed beta"
+                + ("" if role == "target" else ", or estimate_at=training")
             )
 
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
-        """Ask the target for its batch updates, with `auto`; with `asks_again`, only later in the round."""
+        """Ask for what β is estimated from, with `auto`; with `asks_again` the target only later."""
         if node.is_target and self.asks_again:
             return None
         return self._train_request(node, round)
@@ -145,8 +172,13 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         if rule.needs_scale:
             remedy = f"{rule} needs num-steps and learning-rate of every client"
             request = request.adding(requires={protocol.NUM_STEPS: remedy, protocol.LEARNING_RATE: remedy})
+        if rule.needs_batch_size:
+            remedy = f"{rule} needs the batch-size of every client: report it, or choose another magnitude"
+            request = request.adding(requires={protocol.BATCH_SIZE: remedy})
         if self.asks_again:
             request = request.adding(expects={protocol.ARRAYS: "model"})
+        if self._at_start is not None:
+            return self._at_start.ask(request, round, sent=not (self.asks_again and node.is_target))
         if not (self.auto and node.is_target):
             return request
         asked: dict[str, Any] = {protocol.BATCH_UPDATES: self._encoding}
@@ -162,21 +194,26 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         if self.asks_again:
             return Aggregated(self._aggregate_on_target(round, sources, betas))
         assert target is not None, "the base class holds the round without the target"
-        batches = self._read_batches(target, round) if self.auto else None
-        result = self._rule(round.model, target, list(sources.values()), betas, batches)
+        evidence = self._read_evidence(target, sources, round) if self.auto else None
+        result = self._rule(round.model, target, list(sources.values()), betas, evidence)
         geometry, record = result.geometry, cast(Record, round.record)
         record["target"]["norm"] = float(np.sqrt(geometry.target_squared.sum()))
         for i, domain in enumerate(sources):
             entry = record["sources"][domain]
             entry |= {
-                "beta": float(result.betas[i]),
+                self.weighs_by: float(result.betas[i]),
                 "cosine": float(geometry.cosines[i]),
                 "kept": float((geometry.products[i] > 0).mean()),
                 "norm": float(np.sqrt(geometry.source_squared[i].sum())),
             }
             if self.auto:
-                _record_estimate(entry, result, i)
+                _record_estimate(entry, result, i, self.weighs_by)
         return Aggregated(result.model)
+
+    def _read_evidence(self, target: ClientUpdate, sources: Sources, round: Round) -> Evidence | str:
+        if self._at_start is not None:
+            return self._at_start.read(round, target, sources.values())
+        return self._read_batches(target, round)
 
     def _read_batches(self, target: ClientUpdate, round: Round) -> BatchUpdates | str:
         if target.factor != 1:
@@ -205,8 +242,9 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             raise BadReplyError("the target is not connected")
         buffers = next(iter(sources.values())).buffers
         remedy = "it did not aggregate, since its app lacks the mod aggregate_on_target"
+        gradients = {} if self._at_start is None else self._at_start.forwarded(sources.values())
         request = self._train_request(node, round).adding(
-            records=forwarded(self._rule, list(buffers), sources, betas.tolist()),
+            records={**forwarded(self._rule, list(buffers), sources, betas.tolist()), **gradients},
             requires={protocol.AGGREGATED_ON: remedy},
         )
         target, _ = round.exchange({node: request})
@@ -226,8 +264,8 @@ def forwarded(
     """Return the records by which the target aggregates the sources' models in the server's place.
 
     They are the `ArrayRecord` ``source.I`` of the ``I``-th source, and the `ConfigRecord` ``aggregate``: the
-    lists ``domains``, ``betas``, ``examples``, ``steps``, ``learning-rates``, ``factors`` (by which to scale
-    the updates) and ``buffers``, and ``weighing``, the rule as text.
+    lists ``domains``, ``betas``, ``examples``, ``steps``, ``learning-rates``, ``batch-sizes``, ``factors``
+    (by which to scale the updates) and ``buffers``, and ``weighing``, the rule as text.
     """
     updates = list(sources.values())
     columns: dict[str, Any] = {
@@ -236,6 +274,7 @@ def forwarded(
         "examples": [update.examples for update in updates],
         "steps": [update.steps for update in updates],
         "learning-rates": [update.learning_rate for update in updates],
+        "batch-sizes": [update.batch_size for update in updates],
         "factors": [update.factor for update in updates],
         "buffers": list(buffers),
     }
@@ -245,13 +284,14 @@ def forwarded(
     return {protocol.AGGREGATE: ConfigRecord({**columns, "weighing": rule.to_text()}), **records}
 
 
-def _record_estimate(entry: Record, result: AdaptiveResult, i: int) -> None:
+def _record_estimate(entry: Record, result: AdaptiveResult, i: int, weight: str) -> None:
     if result.estimates is not None:
         e = result.estimates[i]
         entry |= {"sigma2": e.sigma2, "d2": e.d2, "tau2-d2": e.tau2_d2, "delta": e.delta}
     entry["fallback"] = result.fallbacks[i]
     if entry["fallback"]:
-        log(WARNING, "β of %s is the fixed %g: %s", entry["domain"], result.betas[i], entry["fallback"])
+        name = {"beta": "β", "weight": "the weight"}[weight]
+        log(WARNING, "%s of %s is the fixed %g: %s", name, entry["domain"], entry[weight], entry["fallback"])
 
 
 def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:

@@ -1,6 +1,7 @@
 """Ditto: FedAvg, and beside it a personal model of the target that is drawn towards the global one."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal, Unpack
 
 from fda_flower.aggregation import SourceWeights
@@ -86,6 +87,14 @@ class Ditto(FedAvg):
             measures={"distance": "distance"},
             keeps={PERSONAL: PERSONAL},
         )
+
+    def training_epochs(
+        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
+    ) -> dict[str, int]:
+        """Return the epochs by role; beside a global branch, the target trains its personal model too."""
+        total = super().training_epochs(rounds, warmup, epochs, labels)
+        total["target"] += rounds * epochs["target"] * self._has_global_branch
+        return total
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Average all clients; say if the target has lost its personal model."""

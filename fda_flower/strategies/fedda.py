@@ -4,9 +4,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
 
 from fda_flower import aggregation
-from fda_flower.aggregation import AdaptiveRule, Encoding, SourceWeights
+from fda_flower.aggregation import AdaptiveRule, Encoding, GradientEncoding, SourceWeights
+from fda_flower.errors import check_choice
 from fda_flower.strategies.adaptive import AdaptiveStrategy, AggregateOn, Beta
+from fda_flower.strategies.at_start import EstimateAt
 from fda_flower.strategies.base import CommonOptions
+
+FORMULAS = {"definition": "beta_fedda", "reference-code": "beta_fedda_reference"}
+"""The functions that compute β, by the words of `beta_formula`."""
 
 
 class FedDA(AdaptiveStrategy):
@@ -14,11 +19,14 @@ class FedDA(AdaptiveStrategy):
 
     Parameters
     ----------
-    beta, auto, aggregate_on, **common
+    beta, auto, estimate_at, gradient_encoding, sketch_size, aggregate_on, **common
         See `AdaptiveStrategy`. With `auto` this is FedDA_Auto; the target sends one number a batch.
     updates : {"raw", "aligned"}
         Combine the sources' updates as they are (the authors' code), or rescaled to the target's steps
         and learning rate.
+    beta_formula : {"definition", "reference-code"}
+        With `auto`, β by equation 3, or by what the authors' code computes; see
+        `fda_flower.aggregation.beta_fedda_reference`.
     source_weights : {"examples", "uniform"}
         α, the weights among the sources.
 
@@ -30,7 +38,11 @@ class FedDA(AdaptiveStrategy):
 
     encodings: ClassVar[tuple[Encoding, ...]] = ("norms",)
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "reference-code": {"updates": "raw", "source_weights": "examples"},
+        "reference-code": {
+            "updates": "raw",
+            "source_weights": "examples",
+            "beta_formula": "reference-code",
+        },
         "paper": {"updates": "aligned", "source_weights": "uniform"},
     }
 
@@ -40,16 +52,23 @@ class FedDA(AdaptiveStrategy):
         *,
         auto: bool = False,
         updates: Literal["raw", "aligned"] = "raw",
+        beta_formula: Literal["definition", "reference-code"] = "definition",
         source_weights: SourceWeights = "examples",
+        estimate_at: EstimateAt = "training",
+        gradient_encoding: GradientEncoding = "sketch",
+        sketch_size: int = 1024,
         aggregate_on: AggregateOn = "server",
         **common: Unpack[CommonOptions],
     ) -> None:
+        check_choice("beta_formula", beta_formula, FORMULAS)
         super().__init__(
-            AdaptiveRule(aggregation.FedDA(updates), "beta_fedda", source_weights),
+            AdaptiveRule(aggregation.FedDA(updates), FORMULAS[beta_formula], source_weights),
             beta=beta,
             auto=auto,
             batch_update_encoding="norms",
-            sketch_size=1,
+            sketch_size=sketch_size,
+            estimate_at=estimate_at,
+            gradient_encoding=gradient_encoding,
             aggregate_on=aggregate_on,
             **common,
         )

@@ -1,5 +1,6 @@
 """FedDWA: a personal model for every client, a mean of all models weighted by closeness to its guidance."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Unpack
 
@@ -83,6 +84,13 @@ class FedDWA(DomainAdaptationStrategy):
             config={GUIDANCE: True}, expects={GUIDANCE: "parameters"}, requires={GUIDANCE: remedy}
         )
         return replace(asked, arrays=self._sent(node, round))
+
+    def training_epochs(
+        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
+    ) -> dict[str, int]:
+        """Return the epochs by role: every local training is followed by as long a one for the guidance."""
+        total = super().training_epochs(rounds, warmup, epochs, labels)
+        return {role: total[role] + rounds * each for role, each in epochs.items()}
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Make each client's next personal model; the run's model is the target's."""

@@ -4,9 +4,19 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
 
 from fda_flower import aggregation
-from fda_flower.aggregation import AdaptiveRule, Encoding, SourceWeights
+from fda_flower.aggregation import AdaptiveRule, Encoding, GradientEncoding, SourceWeights
+from fda_flower.errors import check_choice
 from fda_flower.strategies.adaptive import AdaptiveStrategy, AggregateOn, Beta
-from fda_flower.strategies.base import CommonOptions
+from fda_flower.strategies.at_start import EstimateAt
+from fda_flower.strategies.base import Aggregated, ClientUpdate, CommonOptions, Round, Sources
+from fda_flower.strategies.stuck import warn_if_stuck
+
+FORMULAS = {
+    "definition": "beta_fedgp",
+    "filter-aware": "beta_fedgp_thresholded",
+    "reference-code": "beta_fedgp_reference",
+}
+"""The functions that compute β, by the words of `beta_formula`."""
 
 
 class FedGP(AdaptiveStrategy):
@@ -14,16 +24,18 @@ class FedGP(AdaptiveStrategy):
 
     Parameters
     ----------
-    beta, auto, aggregate_on, **common
+    beta, auto, estimate_at, gradient_encoding, aggregate_on, **common
         See `AdaptiveStrategy`. With `auto` this is FedGP_Auto.
     granularity, filter, magnitude
         See `fda_flower.aggregation.FedGP`.
-    filter_aware_beta : bool
-        Let β account for the filter, as the authors' code does.
+    beta_formula : {"definition", "filter-aware", "reference-code"}
+        With `auto`, β by equation 3; by Appendix A.4, where β accounts for the filter; or by what the
+        authors' code computes. See `fda_flower.aggregation.beta_fedgp_thresholded` and
+        `beta_fedgp_reference`.
     batch_update_encoding : {"sketch", "full"}
         With `auto` the target sends a sketch of each batch update, or the batch updates themselves.
     sketch_size : int
-        Numbers in a sketch.
+        Numbers in a sketch, of a batch update or of a gradient.
     source_weights : {"examples", "uniform"}
         α, the weights among the sources.
 
@@ -35,7 +47,11 @@ class FedGP(AdaptiveStrategy):
 
     encodings: ClassVar[tuple[Encoding, ...]] = ("sketch", "full")
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "reference-code": {"granularity": "layer", "magnitude": "cosine", "filter_aware_beta": True},
+        "reference-code": {
+            "granularity": "layer",
+            "magnitude": "reference-code",
+            "beta_formula": "reference-code",
+        },
         "paper": {"granularity": "model", "magnitude": "projection", "source_weights": "uniform"},
     }
 
@@ -46,26 +62,34 @@ class FedGP(AdaptiveStrategy):
         auto: bool = False,
         granularity: Literal["layer", "model"] = "layer",
         filter: bool = True,
-        magnitude: Literal["projection", "cosine"] = "projection",
-        filter_aware_beta: bool = False,
+        magnitude: Literal["projection", "cosine", "reference-code"] = "projection",
+        beta_formula: Literal["definition", "filter-aware", "reference-code"] = "definition",
         batch_update_encoding: Encoding = "sketch",
         sketch_size: int = 1024,
         source_weights: SourceWeights = "examples",
+        estimate_at: EstimateAt = "training",
+        gradient_encoding: GradientEncoding = "sketch",
         aggregate_on: AggregateOn = "server",
         **common: Unpack[CommonOptions],
     ) -> None:
-        beta_rule = "beta_fedgp_thresholded" if filter_aware_beta else "beta_fedgp"
+        check_choice("beta_formula", beta_formula, FORMULAS)
+        rule = aggregation.FedGP(granularity, filter, magnitude)
         super().__init__(
-            AdaptiveRule(aggregation.FedGP(granularity, filter, magnitude), beta_rule, source_weights),
+            AdaptiveRule(rule, FORMULAS[beta_formula], source_weights),
             beta=beta,
             auto=auto,
             batch_update_encoding=batch_update_encoding,
             sketch_size=sketch_size,
+            estimate_at=estimate_at,
+            gradient_encoding=gradient_encoding,
             aggregate_on=aggregate_on,
             **common,
         )
-        self._filter_aware_beta = filter_aware_beta
+        self._projects = magnitude == "projection"
 
-    def settings(self) -> dict[str, object]:
-        """Return what defines the strategy."""
-        return {**super().settings(), "filter-aware-beta": self._filter_aware_beta}
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Weigh the sources, apply the rule, and warn once where projections cannot move the model."""
+        aggregated = super().aggregate(round, target, sources)
+        if self._projects:
+            warn_if_stuck([*self.history, round.record])
+        return aggregated

@@ -107,9 +107,29 @@ class MethodHooks(ABC):
         """Go on with the models of a checkpoint."""
         self.state = {name: to_record(layers) for name, layers in state.items()}
 
-    def check_target(self, samples: int, batch_size: int) -> None:
-        """Raise a `ConfigError` if the method cannot work with so few labelled samples of the target."""
+    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
+        """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
         return None
+
+    def training_epochs(
+        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
+    ) -> dict[str, int]:
+        """Return how many epochs a client of each role trains in a whole run, for reports.
+
+        Passes that only evaluate a model or its gradient do not count.
+
+        Parameters
+        ----------
+        rounds, warmup : int
+            The rounds of the method, and the warm-up rounds before them, in which only the sources train.
+        epochs : Mapping[str, int]
+            Epochs of one local training, by role: ``"source"`` and ``"target"``.
+        labels : int
+            Labelled samples of the target.
+        """
+        trainings = {role: rounds * (role in self.trains) for role in epochs}
+        trainings["source"] += warmup
+        return {role: trainings[role] * each for role, each in epochs.items()}
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if the method cannot work with these nodes; called before training."""

@@ -1,6 +1,6 @@
 """Mixture: the sources train alone; the target mixes their model with a few of its own, and sends nothing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from logging import INFO
 from typing import Literal, Unpack, cast
 
@@ -11,7 +11,6 @@ from flwr.serverapp import Grid
 from fda_flower.aggregation import SourceWeights
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.mixture_plan import MixturePlan
-from fda_flower.options import split_names
 from fda_flower.protocol import FIRST, FIRST_ROUND, MIXTURE, REPORT, EvaluateRequest
 from fda_flower.strategies.base import (
     Aggregated,
@@ -87,8 +86,7 @@ class Mixture(SourceOnly):
         if every < 0:
             raise ConfigError(f"every is {every}, it must not be negative")
         check_choice("report", report, ("full", "none"))
-        names = split_names("members", members) if isinstance(members, str) else tuple(members)
-        self._plan = MixturePlan(folds, _epochs(epochs), names, views)
+        self._plan = MixturePlan(folds, _epochs(epochs), _names(members), views)
         self._every = every
         self._report = report
 
@@ -96,9 +94,10 @@ class Mixture(SourceOnly):
         """Return what defines the strategy."""
         return {**super().settings(), "plan": self._plan.to_text(), "report": self._report}
 
-    def check_target(self, samples: int, batch_size: int) -> None:
+    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if the target has too few labels."""
-        self._plan.check_labels(samples)
+        if role == "target":
+            self._plan.check_labels(samples)
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Begin the run, and log what the mixture costs."""
@@ -106,12 +105,10 @@ class Mixture(SourceOnly):
         cost = self._cost(arrays, self.num_rounds)
         log(
             INFO,
-            "Mixture: %d models in a prediction; the target trains %d epochs of its labels and gets %.3g MB "
-            "for %d evaluations",
+            "Mixture: %d models in a prediction; the target evaluates %d times, and receives %.3g MB for it",
             cost["models"],
-            cost["target-epochs"],
-            cost["bytes"] / 1e6,
             cost["evaluations"],
+            cost["bytes"] / 1e6,
         )
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
@@ -154,17 +151,20 @@ class Mixture(SourceOnly):
 
     def _cost(self, arrays: ArrayRecord, until: int) -> Record:
         """Return what the mixture costs the target in a run of so many rounds."""
-        node, rounds = self.roster.target, until - self.warmup_rounds
-        evaluations = rounds // self._every + (rounds % self._every > 0) if self._every else 1
-        labels = node.info.get("examples") if node else None
-        epochs = self._plan.epochs_of(labels if isinstance(labels, int) else 0, rounds, evaluations)
+        evaluations = self._evaluations(until - self.warmup_rounds)
         sent = 2 * evaluations * arrays.count_bytes()
-        return {
-            "models": self._plan.models,
-            "evaluations": evaluations,
-            "target-epochs": epochs,
-            "bytes": sent,
-        }
+        return {"models": self._plan.models, "evaluations": evaluations, "bytes": sent}
+
+    def _evaluations(self, rounds: int) -> int:
+        return -(-rounds // self._every) if self._every else 1
+
+    def training_epochs(
+        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
+    ) -> dict[str, int]:
+        """Return the epochs by role; the target's are of all its labels, over all models that it trains."""
+        total = super().training_epochs(rounds, warmup, epochs, labels)
+        own = self._plan.epochs_of(labels, rounds * epochs["target"], self._evaluations(rounds))
+        return {**total, "target": own}
 
 
 def _epochs(given: str | Sequence[int]) -> tuple[int, ...]:
@@ -174,6 +174,11 @@ def _epochs(given: str | Sequence[int]) -> tuple[int, ...]:
         )
     except ValueError:
         raise ConfigError(f"epochs is '{given}': give numbers of epochs that grow, such as 1,30") from None
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    names = given.split(",") if isinstance(given, str) else given
+    return tuple(name.strip() for name in names)
 
 
 def _by_member(metrics: Record) -> Record:

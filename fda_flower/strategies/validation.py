@@ -125,15 +125,20 @@ def read_update(
     if examples <= 0:
         raise BadReplyError(f"num-examples is {examples:g}, it must be above 0")
     steps, rate = read_number(content, protocol.NUM_STEPS, 0), read_number(content, protocol.LEARNING_RATE, 0)
+    batch_size = read_number(content, protocol.BATCH_SIZE, 0)
     if steps < 0 or rate < 0:
         raise BadReplyError(f"num-steps is {steps:g} and learning-rate {rate:g}, neither may be negative")
+    if batch_size < 0:
+        raise BadReplyError(f"batch-size is {batch_size:g}, it must not be negative")
     with np.errstate(over="ignore"):
-        update = ClientUpdate.between(model, after, int(examples), int(steps), rate, buffers, overwrite=True)
+        update = ClientUpdate.between(
+            model, after, int(examples), int(steps), rate, buffers, overwrite=True, batch_size=int(batch_size)
+        )
     for name, layer in update.parameters.items():
         if not is_finite(layer):
             raise BadReplyError(f"array '{name}' is so far from the model's that the difference overflows")
     factor = limit.factor(update)
-    _check_required(content, request, update.scale > 0)
+    _check_required(content, request, update)
     extra, faults = _read_expected(content, request, model, update.parameters)
     entry: dict[str, Any] = {
         "domain": node.domain,
@@ -237,16 +242,17 @@ def _like(like: Layers, arrays: Mapping[str, NDArray[Any]], key: str) -> dict[st
     return {name: arrays[name] for name in like}
 
 
-def _check_required(content: RecordDict, request: TrainRequest, has_scale: bool) -> None:
+def _check_required(content: RecordDict, request: TrainRequest, update: Update) -> None:
     metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
     info = content.config_records.get(protocol.INFO, ConfigRecord())
+    positive = {
+        protocol.NUM_STEPS: update.scale > 0,
+        protocol.LEARNING_RATE: update.scale > 0,
+        protocol.BATCH_SIZE: update.batch_size > 0,
+    }
     for name, remedy in request.requires.items():
-        missing = (
-            not has_scale
-            if name in (protocol.NUM_STEPS, protocol.LEARNING_RATE)
-            else name not in {*metrics, *info}
-        )
-        if missing and name not in request.expects:
+        present = positive.get(name, name in {*metrics, *info})
+        if not present and name not in request.expects:
             raise BadReplyError(f"it has no '{name}': {remedy}")
 
 

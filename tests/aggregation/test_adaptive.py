@@ -15,6 +15,8 @@ RULES = [
     AdaptiveRule(FedDA("aligned"), "beta_fedda", "uniform"),
     AdaptiveRule(FedGP("model", filter=False), "beta_fedgp"),
     AdaptiveRule(FedGP(magnitude="cosine"), "beta_fedgp_thresholded"),
+    AdaptiveRule(FedDA(), "beta_fedda_reference"),
+    AdaptiveRule(FedGP(magnitude="reference-code"), "beta_fedgp_reference"),
 ]
 
 
@@ -50,6 +52,14 @@ def test_beta_is_estimated_where_it_can_be_and_fixed_where_not(make_target, make
     assert weighed.betas[0] == pytest.approx((28 / 18) / (29 / 9))
     assert weighed.betas[1] == 0.9
     assert weighed.fallbacks == [None, "no num-steps or learning-rate"]
+
+
+def test_beta_of_the_authors_code_takes_the_targets_rate(make_target, make_update):
+    target, batches = make_target(STEPS, 0.1)
+    source = make_update([1.0, 0.0, 0.0], steps=4, rate=1, dtype=np.float64)
+    result = RULES[4](MODEL, target, [source], np.array([0.9]), batches)
+    # σ² = 28/18; the mean (5/3, 4/3, 1)'s distance to (1/0.4, 0, 0) is √(25/36 + 16/9 + 1).
+    assert result.betas[0] == pytest.approx((28 / 18) / (25 / 36 + 16 / 9 + 1))
 
 
 def test_a_reason_in_the_place_of_batches_is_every_sources_reason(make_target, make_update):

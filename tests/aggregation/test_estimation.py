@@ -12,13 +12,15 @@ from fda_flower.aggregation import (
     Geometry,
     Update,
     beta_fedda,
+    beta_fedda_reference,
     beta_fedgp,
+    beta_fedgp_reference,
     beta_fedgp_thresholded,
     estimate,
 )
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=100)
-BETA_RULES = [beta_fedda, beta_fedgp, beta_fedgp_thresholded]
+BETA_RULES = [beta_fedda, beta_fedgp, beta_fedgp_thresholded, beta_fedda_reference, beta_fedgp_reference]
 
 
 def estimate_one(target, source, batches):
@@ -53,17 +55,20 @@ def without(vector, direction):
     return vector - inner(vector, unit) * unit
 
 
-def brute_force(rows, rate, source, scale):
-    """``σ̂²``, ``d̂²``, ``‖ḡ‖²``, ``τ̂²d̂²`` and ``δ̂`` by their definitions, over all ``B`` vectors."""
-    g, g_i = gradients(rows, rate), np.asarray(source, np.float64) / scale
+def brute_force(rows, rate, source, steps, source_rate=0.1):
+    """All estimates by their definitions, over all ``B`` vectors."""
+    source = np.asarray(source, np.float64)
+    g, g_i, at_target_rate = gradients(rows, rate), source / (steps * source_rate), source / (steps * rate)
     B, mean = len(g), mean_of(g)
     scatter = sum(square(g_j - mean) for g_j in g)
     sigma2 = scatter / (B * (B - 1))
-    d2 = sum(square(g_i - g_j) for g_j in g) / B - scatter / (B - 1)
+    d2, d2_target_rate = (
+        sum(square(v - g_j) for g_j in g) / B - scatter / (B - 1) for v in (g_i, at_target_rate)
+    )
     p = [without(g_j, g_i) for g_j in g]
     tau2_d2 = sum(square(p_j) for p_j in p) / B - sum(square(p_j - mean_of(p)) for p_j in p) / (B - 1)
     delta = sum(inner(g_j, g_i) > 0 for g_j in g) / B
-    return Estimates(sigma2, d2, square(mean), tau2_d2, delta)
+    return Estimates(sigma2, d2, square(mean), tau2_d2, delta, d2_target_rate, B)
 
 
 # --- By hand ------------------------------------------------------------------------------------------
@@ -74,40 +79,69 @@ STEPS, RATE = [[2, 1, 0], [0, 1, 2]], 0.5
 
 
 @pytest.mark.parametrize(
-    ("gradient", "d2", "tau2_d2", "delta"),
+    ("gradient", "d2", "tau2_d2", "delta", "d2_target_rate"),
     [
         # ‖g_i - ḡ‖² = ‖[3, -2, -2]‖² = 17. u = [1, 0, 0], p_j = [0, 2, 0] and [0, 2, 4]: the mean of their
         # squares is (4 + 20)/2 = 12, their scatter ‖[0, 0, -2]‖² + ‖[0, 0, 2]‖² = 8. One of two agrees.
-        ([5, 0, 0], 17 - 8, 12 - 8 / 1, 1 / 2),
+        # With the target's rate the mean step is [5/2, 0, 0]: ‖[1/2, -2, -2]‖² = 8.25.
+        ([5, 0, 0], 17 - 8, 12 - 8 / 1, 1 / 2, 8.25 - 8),
         # ‖g_i - ḡ‖² = ‖[-2, -4, -2]‖² = 24. u = [0, -1, 0], p_j = [4, 0, 0] and [0, 0, 4]: the mean of
         # their squares is 16, their scatter 8 + 8. None agrees.
-        ([0, -2, 0], 24 - 8, 16 - 16 / 1, 0),
+        # With the target's rate ‖[0, -1, 0] - ḡ‖² = 4 + 9 + 4.
+        ([0, -2, 0], 24 - 8, 16 - 16 / 1, 0, 17 - 8),
         # ‖g_i - ḡ‖² = ‖[0, 0, 0]‖² = 0. u = [1, 1, 1]/√3, p_j = g_j - [2, 2, 2] = [2, 0, -2], [-2, 0, 2]:
         # the mean of their squares is 8, their scatter 16. Both agree.
-        ([2, 2, 2], 0 - 8, 8 - 16 / 1, 1),
+        # With the target's rate ‖[1, 1, 1] - ḡ‖² = 3.
+        ([2, 2, 2], 0 - 8, 8 - 16 / 1, 1, 3 - 8),
     ],
 )
-def test_estimates_by_hand(make_target, make_update, gradient, d2, tau2_d2, delta):
+def test_estimates_by_hand(make_target, make_update, gradient, d2, tau2_d2, delta, d2_target_rate):
     target, batches = make_target(STEPS, RATE)
-    source = make_update(1.5 * np.array(gradient), steps=6, rate=0.25)  # Kη = 1.5
+    source = make_update(1.5 * np.array(gradient), steps=6, rate=0.25)  # Kη = 1.5, Kη_T = 3
     assert astuple(estimate_one(target, source, batches)) == pytest.approx(
-        (8, d2, 12, tau2_d2, delta), abs=1e-12
+        (8, d2, 12, tau2_d2, delta, d2_target_rate, 2), abs=1e-12
     )
 
 
 @pytest.mark.parametrize(
-    ("gradient", "fedda", "fedgp", "thresholded"),
+    ("gradient", "definitions", "reference"),
     [
         # σ̂² = 8 against ‖g_i - ḡ‖² = 17; against τ̂²d̂² + σ̂² = 4 + 8; against 8 + ½·4 + ½·(12 - 8).
-        ([5, 0, 0], 8 / 17, 8 / 12, 8 / 12),
+        # The authors' code: against 8.25; with δ = 1 - (1 - ½)/2 = ¾ against 8 + ¾·4 + ¼·12.
+        ([5, 0, 0], [8 / 17, 8 / 12, 8 / 12], [8 / 8.25, 8 / 14]),
         # Against 24; against 0 + 8; against 8 + 0 + 1·(12 - 8).
-        ([0, -2, 0], 8 / 24, 1, 8 / 12),
+        # The authors' code: against 17; with δ = 1 - 1/2 against 8 + 0 + ½·12.
+        ([0, -2, 0], [8 / 24, 1, 8 / 12], [8 / 17, 8 / 14]),
+        # ‖g_i - ḡ‖² = 0 and τ̂²d̂² = -8, so that no denominator is above 0.
+        # The authors' code: against 3, so β = 1; with δ = 1, and -8 taken as 0, against 8.
+        ([2, 2, 2], [math.nan, math.nan, math.nan], [1, 1]),
     ],
 )
-def test_betas_by_hand(make_target, make_update, gradient, fedda, fedgp, thresholded):
+def test_betas_by_hand(make_target, make_update, gradient, definitions, reference):
     target, batches = make_target(STEPS, RATE)
     e = estimate_one(target, make_update(1.5 * np.array(gradient), steps=6, rate=0.25), batches)
-    assert [rule(e) for rule in BETA_RULES] == pytest.approx([fedda, fedgp, thresholded], rel=1e-12)
+    expected = pytest.approx([*definitions, *reference], rel=1e-12, nan_ok=True)
+    assert [rule(e) for rule in BETA_RULES] == expected
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.25, 7.0])
+def test_the_reference_betas_do_not_depend_on_the_sources_rate(make_target, make_update, rate):
+    target, batches = make_target(STEPS, RATE)
+    e = estimate_one(target, make_update([7.5, 0, 0], steps=6, rate=rate), batches)
+    assert beta_fedda_reference(e) == pytest.approx(8 / 8.25)
+    assert beta_fedgp_reference(e) == pytest.approx(8 / 14)
+
+
+def test_the_reference_beta_of_fedda_is_the_definitions_at_equal_rates(make_target, make_update):
+    target, batches = make_target(STEPS, RATE)
+    e = estimate_one(target, make_update([7.5, 0, 0], steps=3, rate=RATE), batches)
+    assert beta_fedda_reference(e) == beta_fedda(e) == pytest.approx(8 / 17)
+
+
+def test_the_reference_beta_of_fedgp_by_hand():
+    # δ = 1 - (1 - 0.2)/4 = 0.8: 4 / (4 + 0.8·5 + 0.2·20) = 4 / 12
+    e = Estimates(sigma2=4, d2=100, target2=20, tau2_d2=5, delta=0.2, steps=4)
+    assert beta_fedgp_reference(e) == pytest.approx(4 / 12, rel=1e-15)
 
 
 def test_thresholded_beta_by_hand():
@@ -160,7 +194,8 @@ def close_to(value, scale):
 def size_of(round_):
     """The largest squared gradient of a round: what rounding is measured against."""
     rows, rate, source, steps = round_
-    return max(*(square(g) for g in gradients(rows, rate)), square(source / (steps * 0.1)), 1)
+    own = (square(source / (steps * by)) for by in (0.1, rate))
+    return max(*(square(g) for g in gradients(rows, rate)), *own, 1)
 
 
 @given(round_=rounds())
@@ -168,10 +203,10 @@ def size_of(round_):
 def test_full_estimates_are_those_of_the_definitions(make_target, make_update, round_):
     rows, rate, source, steps = round_
     e = estimates_of(make_target, make_update, round_)
-    expected = brute_force(rows, rate, source, steps * 0.1)
-    for name in ("sigma2", "d2", "target2", "tau2_d2"):
+    expected = brute_force(rows, rate, source, steps)
+    for name in ("sigma2", "d2", "target2", "tau2_d2", "d2_target_rate"):
         assert getattr(e, name) == close_to(getattr(expected, name), size_of(round_)), name
-    assert e.delta == expected.delta
+    assert (e.delta, e.steps) == (expected.delta, expected.steps)
 
 
 @given(round_=rounds())
@@ -191,7 +226,7 @@ def test_d2_is_the_squared_distance_to_the_mean_less_sigma2(make_target, make_up
     e = estimates_of(make_target, make_update, round_)
     distance2 = square(source / (steps * 0.1) - mean_of(gradients(rows, rate)))
     assert e.d2 == close_to(distance2 - e.sigma2, size_of(round_))
-    assert brute_force(rows, rate, source, steps * 0.1).d2 == close_to(distance2 - e.sigma2, size_of(round_))
+    assert brute_force(rows, rate, source, steps).d2 == close_to(distance2 - e.sigma2, size_of(round_))
 
 
 @given(round_=rounds())
@@ -246,7 +281,7 @@ def test_estimates_of_a_layered_float32_model_are_those_of_the_definitions(make_
     batches = BatchUpdates.from_arrays(arrays, "full", B, m)
     estimates = estimate(target, sources, Geometry.of(target, sources), batches)
     for k, (e, f) in enumerate(zip(estimates, flat, strict=True), start=1):
-        assert astuple(e) == pytest.approx(astuple(brute_force(rows, rate, f, k * 0.1)), rel=1e-5)
+        assert astuple(e) == pytest.approx(astuple(brute_force(rows, rate, f, k)), rel=1e-5)
 
 
 def test_estimates_of_one_source_do_not_depend_on_the_others(make_target, make_update):
@@ -359,7 +394,7 @@ def test_equal_steps_have_no_variance_and_betas_of_zero(make_target, make_update
     target, batches = make_target([[1, 2, 2]] * 4, 0.1)
     e = estimate_one(target, make_update([3, 0, 0], steps=1, rate=1), batches)
     assert e.sigma2 == pytest.approx(0, abs=1e-9)
-    assert [rule(e) for rule in BETA_RULES] == pytest.approx([0, 0, 0], abs=1e-9)
+    assert [rule(e) for rule in BETA_RULES] == pytest.approx([0] * 5, abs=1e-9)
 
 
 @pytest.mark.parametrize("factor", [1 - 9e-4, 1 - 1e-7, 1 + 1e-7])
@@ -382,8 +417,7 @@ def test_a_zero_source_has_a_distance_but_no_direction(make_target, make_update)
     e = estimate_one(target, make_update([0, 0, 0], steps=1, rate=1), batches)
     assert (e.sigma2, e.d2) == pytest.approx((8, 12 - 8))
     assert beta_fedda(e) == pytest.approx(8 / 12)
-    assert math.isnan(beta_fedgp(e))
-    assert math.isnan(beta_fedgp_thresholded(e))
+    assert all(math.isnan(rule(e)) for rule in (beta_fedgp, beta_fedgp_thresholded, beta_fedgp_reference))
 
 
 @pytest.mark.parametrize("rule", BETA_RULES)
@@ -392,7 +426,7 @@ def test_a_round_where_nothing_moved_has_no_beta(make_target, make_update, rule)
     assert math.isnan(rule(estimate_one(target, make_update([0, 0, 0], steps=1, rate=1), batches)))
 
 
-@pytest.mark.parametrize("rule", [beta_fedgp, beta_fedgp_thresholded])
+@pytest.mark.parametrize("rule", [beta_fedgp, beta_fedgp_thresholded, beta_fedgp_reference])
 def test_norms_alone_have_no_beta_of_fedgp(make_target, make_update, rule):
     target, batches = make_target(STEPS, RATE, form="norms")
     assert math.isnan(rule(estimate_one(target, make_update([5, 0, 0], steps=1, rate=1), batches)))
@@ -423,6 +457,11 @@ def test_a_source_nearer_than_the_noise_has_beta_one(make_target, make_update):
         (beta_fedgp_thresholded, Estimates(1, 1, 1, -1, 1)),
         (beta_fedgp_thresholded, Estimates(1, 1, 1)),
         (beta_fedgp_thresholded, Estimates(1, 1, math.inf, 1, 0.5)),
+        (beta_fedda_reference, Estimates(1, 1, 1, 1, 1)),
+        (beta_fedda_reference, Estimates(1, 1, 1, 1, 1, -1)),
+        (beta_fedgp_reference, Estimates(1, 1, 1, 1, 0.5)),
+        (beta_fedgp_reference, Estimates(1, 1, 1, math.nan, 1, 1, 2)),
+        (beta_fedgp_reference, Estimates(0, 1, 0, -1, 1, 1, 2)),
     ],
 )
 def test_beta_is_nan_where_the_denominator_is_not_positive_or_a_value_not_finite(rule, estimates):
@@ -431,17 +470,18 @@ def test_beta_is_nan_where_the_denominator_is_not_positive_or_a_value_not_finite
 
 @pytest.mark.parametrize("rule", BETA_RULES)
 def test_beta_of_a_target_without_variance_is_zero(rule):
-    assert rule(Estimates(sigma2=0, d2=4, target2=4, tau2_d2=4, delta=0.5)) == 0
+    e = Estimates(sigma2=0, d2=4, target2=4, tau2_d2=4, delta=0.5, d2_target_rate=4, steps=3)
+    assert rule(e) == 0
 
 
 any_number = st.floats(allow_nan=True, allow_infinity=True)
 
 
-@given(sigma2=any_number, d2=any_number, target2=any_number, tau2_d2=any_number, delta=any_number)
+@given(e=st.builds(Estimates, *[any_number] * 6, st.integers(2, 9)))
 @settings(deterministic, max_examples=500)
-def test_betas_of_any_estimates_are_in_0_1_or_nan(sigma2, d2, target2, tau2_d2, delta):
+def test_betas_of_any_estimates_are_in_0_1_or_nan(e):
     for rule in BETA_RULES:
-        beta = rule(Estimates(sigma2, d2, target2, tau2_d2, delta))
+        beta = rule(e)
         assert math.isnan(beta) or 0 <= beta <= 1
 
 

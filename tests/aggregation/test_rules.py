@@ -13,6 +13,7 @@ from fda_flower.aggregation import (
     Geometry,
     Update,
     alignment,
+    alignment_by_size,
     combine,
     mean_update,
     source_weights,
@@ -215,6 +216,41 @@ def test_alignment_by_hand(make_update):
     assert alignment(target, sources) == pytest.approx([1, 2, 2, 0.5], rel=1e-15)
 
 
+def test_alignment_by_size_by_hand(make_update):
+    # 100 samples in batches of 16 are 6.25 steps, not 7; 6,000 in batches of 64 are 93, not 94.
+    def client(examples, batch_size, steps, rate):
+        return replace(make_update([1], examples=examples, steps=steps, rate=rate), batch_size=batch_size)
+
+    target = client(100, 16, 7, 0.005)
+    sources = [client(6000, 64, 94, 0.01), client(6000, 64, 93, 0.005), client(40, 64, 1, 0.01)]
+    expected = [6.25 / 93 / 2, 6.25 / 93, 6.25 / 1 / 2]
+    assert alignment_by_size(target, sources) == pytest.approx(expected, rel=1e-15)
+
+
+def test_fedgp_of_the_authors_code_by_hand(make_update):
+    model = {"w": np.ones(3, np.float32)}
+    target = replace(make_update([4, 2, 0], examples=10, steps=3, rate=0.5), batch_size=4)
+    agrees = replace(make_update([0, 3, 4], examples=11, steps=3, rate=1.0), batch_size=5)
+    opposed = replace(make_update([-1, 0, 0], examples=11, steps=3, rate=1.0), batch_size=5)
+    new = aggregate(FedGP(magnitude="reference-code"), model, target, [agrees, opposed], betas=[0.5, 0.5])
+    # cos = 6/(√20·5), and the steps are 10/4 at rate ½ against ⌊11/5⌋ at 1: 1.25/2. Each source counts ¼.
+    factor = 0.25 * 6 / (5 * math.sqrt(20)) * 1.25 / 2
+    assert_layers(new, {"w": [1 + 0.5 * 4, 1 + 0.5 * 2 + 3 * factor, 1 + 4 * factor]})
+
+
+@pytest.mark.parametrize("silent", ["target", "source"])
+@pytest.mark.parametrize("told", [{"batch_size": 0}, {"learning_rate": 0.0}], ids=["no size", "no rate"])
+def test_the_authors_code_needs_batch_size_and_learning_rate_of_every_client(make_update, silent, told):
+    rule = FedGP(magnitude="reference-code")
+    heard = replace(make_update([1, 2, 3], steps=3, rate=0.1), batch_size=4)
+    mute = replace(heard, **told)
+    target, other = (mute, heard) if silent == "target" else (heard, mute)
+    assert rule.needs_scale
+    assert rule.needs_batch_size
+    with pytest.raises(ValueError, match="batch-size and learning-rate from every client"):
+        aggregate(rule, {"w": np.zeros(3, np.float32)}, target, [heard, other], betas=[1, 1])
+
+
 @pytest.mark.parametrize("rule", [FedDA("aligned"), FedGP(magnitude="cosine")], ids=str)
 @pytest.mark.parametrize("silent", ["target", "source"])
 @pytest.mark.parametrize("told", [{"steps": 3}, {"rate": 0.1}, {}], ids=["no rate", "no steps", "neither"])
@@ -230,6 +266,7 @@ def test_rules_that_align_need_steps_and_learning_rate_of_every_client(make_upda
 @pytest.mark.parametrize("rule", [FedDA("raw"), *PROJECTIONS], ids=str)
 def test_rules_that_do_not_align_need_neither(make_update, rule):
     assert not rule.needs_scale
+    assert not rule.needs_batch_size
     new = aggregate(
         rule, {"w": np.zeros(3, np.float32)}, make_update([1, 2, 3]), [make_update([1, 2, 3])], [0.5]
     )

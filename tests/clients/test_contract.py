@@ -117,9 +117,10 @@ def test_fit_tells_examples_steps_rate_and_loss(role: str, batch_size: int, epoc
     assert examples == len(client.domain.train)
     assert metrics["num-steps"] == math.ceil(examples / batch_size) * epochs
     assert metrics["learning-rate"] == 0.02
+    assert metrics["batch-size"] == batch_size
     assert math.isfinite(metrics["train-loss"])
     assert metrics["train-loss"] > 0
-    assert set(metrics) == {"num-steps", "learning-rate", "train-loss"}
+    assert set(metrics) == {"num-steps", "learning-rate", "batch-size", "train-loss"}
 
 
 @every_client
@@ -254,7 +255,7 @@ def test_the_loss_goes_down_over_rounds(role: str, optimizer: str) -> None:
 @pytest.mark.parametrize("form", list(ASKED))
 def test_a_source_records_nothing_whatever_it_is_asked(form: str) -> None:
     arrays, _, metrics = make("source").fit(initial(), {"server-round": 1, **ASKED[form]})
-    assert set(metrics) == {"num-steps", "learning-rate", "train-loss"}
+    assert set(metrics) == {"num-steps", "learning-rate", "batch-size", "train-loss"}
     assert equal(copies(arrays), fit(make("source")))
 
 

@@ -83,7 +83,7 @@ def test_a_train_reply_has_arrays_metrics_and_info(grid: LocalGrid, node: int) -
     metrics = reply.content.metric_records["metrics"]
     domain = load_federation(CONFIG.data).domains[DOMAINS[node]]
     training = CONFIG.target_training if node == TARGET else CONFIG.source_training
-    assert set(metrics) == {"num-examples", "num-steps", "learning-rate", "train-loss"}
+    assert set(metrics) == {"num-examples", "num-steps", "learning-rate", "batch-size", "train-loss"}
     assert metrics["num-examples"] == len(domain.train)
     assert metrics["num-steps"] == training.steps(len(domain.train))
     assert metrics["learning-rate"] == training.learning_rate
@@ -113,6 +113,7 @@ def test_the_target_sends_batch_updates_in_the_form_asked_for(
         "num-examples",
         "num-steps",
         "learning-rate",
+        "batch-size",
         "train-loss",
     }
 

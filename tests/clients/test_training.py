@@ -45,6 +45,7 @@ def generator(seed: int = 0) -> torch.Generator:
         ({"batch_size": 0}, ["batch size", "0", "at least 1"]),
         ({"batch_size": -4}, ["batch size", "-4", "at least 1"]),
         ({"epochs": 0}, ["number of epochs", "0", "at least 1"]),
+        ({"batches": "odd"}, ["batches", "'odd'", "even or keep-last or drop-last"]),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: list[str]) -> None:
@@ -61,6 +62,37 @@ def test_steps_are_what_training_makes(examples: int, batch_size: int, epochs: i
     training = LocalTraining(0.1, batch_size, epochs, "sgd")
     assert training.steps(examples) == steps
     assert train(linear(), samples(examples), training, generator())[0] == steps
+
+
+@pytest.mark.parametrize(
+    ("cut", "examples", "batch_size", "epochs", "steps"),
+    [
+        ("keep-last", 10, 4, 2, 6),
+        ("drop-last", 10, 4, 2, 4),
+        ("drop-last", 8, 4, 1, 2),
+        ("drop-last", 3, 4, 2, 2),
+        # Of the paper: 6,000 images in batches of 64, and 100 in batches of 16.
+        ("drop-last", 6000, 64, 1, 93),
+        ("keep-last", 100, 16, 1, 7),
+    ],
+)
+def test_steps_of_full_batches(cut: str, examples: int, batch_size: int, epochs: int, steps: int) -> None:
+    training = LocalTraining(0.1, batch_size, epochs, "sgd", cut)
+    assert training.steps(examples) == steps
+    assert train(linear(), samples(examples), training, generator())[0] == steps
+
+
+def test_the_train_loss_is_the_mean_over_the_samples_that_were_trained_on() -> None:
+    model, data, seen = linear(), samples(10), list[int]()
+    with torch.no_grad():
+        model[1].weight.copy_(torch.arange(12.0).reshape(3, 4))  # type: ignore[index]
+    model.register_forward_pre_hook(
+        lambda _, inputs: seen.extend(int((data.x == x).flatten(1).all(1).nonzero()) for x in inputs[0])
+    )
+    _, loss = train(model, data, LocalTraining(1e-12, 7, 1, "sgd", "drop-last"), generator())
+    trained = data.take(torch.tensor(seen))
+    assert len(trained) == 7
+    assert loss == pytest.approx(evaluate(model, trained, generator())[0], rel=1e-5)
 
 
 # training

@@ -255,6 +255,7 @@ def test_labels_are_int64_classes_or_float32_outputs_and_as_many_as_samples(
     federation = load_federation(spec_of(dataset, shift))
     seen: set[int] = set()
     for name, x, y in sets_of(federation):
+        assert y.is_floating_point() == DATASETS[dataset].regression, name
         if y.dtype == torch.float32:
             assert y.shape == (len(x), federation.classes), name
             assert torch.isfinite(y).all(), name

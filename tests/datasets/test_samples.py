@@ -38,6 +38,26 @@ def test_batches_are_as_few_and_as_even_as_can_be(size: int, lengths: list[int])
     assert [len(y) for _, y in make().batches(size, generator(), shuffle=True)] == lengths
 
 
+@pytest.mark.parametrize(
+    ("cut", "size", "lengths"),
+    [
+        ("keep-last", 4, [4, 4, 2]),
+        ("keep-last", 5, [5, 5]),
+        ("keep-last", 20, [10]),
+        ("drop-last", 4, [4, 4]),
+        ("drop-last", 5, [5, 5]),
+        ("drop-last", 9, [9]),
+        ("drop-last", 20, [10]),
+    ],
+)
+def test_full_batches_and_the_rest(cut: str, size: int, lengths: list[int]) -> None:
+    samples = make()
+    batches = list(samples.batches(size, generator(), shuffle=True, cut=cut))
+    assert [len(y) for _, y in batches] == lengths
+    shown = [int(y) for _, part in batches for y in part]
+    assert shown == order(samples, COUNT, seed=0)[: sum(lengths)]
+
+
 def test_batches_come_in_order_unless_shuffled() -> None:
     assert order(make(), 3, seed=0, shuffle=False) == make().y.tolist()
     assert order(make(), 3, seed=0) != make().y.tolist()

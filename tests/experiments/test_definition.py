@@ -25,6 +25,8 @@ axis = "Noise"
 group-axis = "Target"
 figures = ["rounds"]
 average = true
+report = "regret"
+rivals = ["FedGP", "FedAvg"]
 seeds = [0, 2]
 
 [run]
@@ -99,6 +101,7 @@ def test_a_whole_file(read):
     assert (experiment.source, experiment.note) == ("Nobody, 2024, Table 1", "More than\na line.")
     assert (experiment.axis, experiment.group_axis) == ("Noise", "Target")
     assert (experiment.figures, experiment.average, experiment.seeds) == (("rounds",), True, (0, 2))
+    assert (experiment.report, experiment.rivals) == ("regret", ("FedGP", "FedAvg"))
     assert experiment.run == {"model": "mlp", "shift": "noise", "rounds": 4}
     assert [(g.label, g.value, g.settings) for g in experiment.groups] == [
         ("few", 16, {"target_samples": 16}),
@@ -149,6 +152,7 @@ def test_what_may_be_left_out(read):
     assert (experiment.source, experiment.note, experiment.axis, experiment.group_axis) == ("", "", "", "")
     assert (experiment.seeds, experiment.average, experiment.run) == ((0,), False, {})
     assert experiment.figures == ("columns", "rounds")
+    assert (experiment.report, experiment.rivals) == ("table", ())
     assert [column.value for column in experiment.columns] == [None]
 
 
@@ -289,8 +293,17 @@ def test_an_unknown_key_is_named_with_where_it_is_and_the_valid_ones(refused, pa
         ("seeds = [1.5]", "'seeds' is [1.5]"),
         ("seeds = [true]", "'seeds' is [True]"),
         ("seeds = ['0']", "'seeds' is ['0']"),
-        ("figures = ['pie']", "unknown figure 'pie': choose one of best-rule, betas, columns, rounds"),
+        (
+            "figures = ['pie']",
+            "unknown figure 'pie': choose one of best-rule, betas, columns, regret, round",
+        ),
         ("figures = [['rounds']]", "unknown figure"),
+        ("report = 'essay'", "unknown report 'essay': choose one of regret, table"),
+        ("report = 1", "'report' must be text, it is 1"),
+        ("rivals = 'FedAvg'", "'rivals' must be a list, it is 'FedAvg'"),
+        ("rivals = ['FedAvg', 'Nobody']", "unknown row in 'rivals' 'Nobody': choose one of FedAvg"),
+        ("rivals = []", "'rivals' is []: give the labels of two rows, or leave it out"),
+        ("rivals = ['FedAvg', 'FedAvg']", "'rivals' is ['FedAvg', 'FedAvg']: give the labels of two rows"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_refused(refused, line, message):

@@ -4,6 +4,7 @@ import csv
 import importlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -14,6 +15,7 @@ from in_process import run_all
 from fda_flower import ConfigError, RunConfig, files, run, run_folder
 from fda_flower.errors import RunError
 from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
+from fda_flower.methods import METHODS
 from fda_flower.reporting import summarise
 
 TEXT = """
@@ -157,7 +159,7 @@ def test_a_cells_result_is_that_of_the_run_alone(experiment, tmp_path):
     assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
     found = cell(tmp_path / "out")
     assert untimed(found["history"]) == untimed(expected.history)
-    assert found["summary"] == summarise(found["history"])
+    assert found["summary"] == summarise(found["history"]) | {"epochs": {"source": 4, "target": 4}}
     assert {key: found["summary"][key] for key in ("last5", "best", "rounds")} == {
         key: expected.summary[key] for key in ("last5", "best", "rounds")
     }
@@ -629,3 +631,48 @@ def test_a_report_that_cannot_be_written_is_refused(results, tmp_path):
     path = Path(tmp_path / "file" / "report.md")
     with pytest.raises(ConfigError, match=f"the report '{path}' cannot be written"):
         write_report(results, path)
+
+
+def test_a_board_has_tables_of_regrets_and_epochs(define, tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "target-only", replace(METHODS["target-only"], ensemble=True))
+    board = define(f'report = "regret"\nfigures = ["regret"]\nrivals = ["FedAvg", "Target Only"]\n{TEXT}')
+    run_experiment(board, tmp_path / "out", rounds=2, seeds=[0])
+    results = load_results(tmp_path / "out")
+    assert (results.report, results.rivals) == ("regret", ("FedAvg", "Target Only"))
+    assert {one.place[1]: one.epochs for one in results.cells} == {
+        "FedAvg": {"source": 2, "target": 2},
+        "Target Only": {"source": 0, "target": 2},
+    }
+    paths = write_report([results], tmp_path / "board.md")
+    names = ["board.md", "noise.csv", "noise-regret.csv", "noise-regret-methods.csv"]
+    assert [path.name for path in paths] == [*names, "noise-regret.png", "noise-regret.pdf"]
+    names = [f"{row}-little-seed0" for row in ("FedAvg", "Target_Only")]
+    scores = [cell(tmp_path / "out", name)["summary"]["last5"] for name in names]
+    with (tmp_path / "board" / "noise-regret.csv").open(encoding="utf-8", newline="") as file:
+        lines = {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+    assert float(lines["FedAvg", "little"]["regret"]) == pytest.approx(scores[0] - scores[1])
+    assert "Target Only †" in (tmp_path / "board.md").read_text(encoding="utf-8")
+
+
+def test_r2_is_told_from_accuracy_by_the_data_set(define, tmp_path):
+    column = '[[columns]]\nlabel = "numbers"\ndataset = "rbf"\ndataset-options = { samples = 200 }\n\n'
+    text = TEXT.replace('shift = "noise"\n', "").replace("shift-options", 'shift = "noise"\nshift-options')
+    board = define(text.replace("[[rows]]", f"{column}[[rows]]", 1))
+    run_experiment(board, tmp_path / "out", rounds=1, seeds=[0], only=["numbers", "FedAvg"])
+    assert load_results(tmp_path / "out").regressions == {("", "numbers")}
+
+
+def test_two_folders_of_an_experiment_have_files_of_their_own(experiment, tmp_path):
+    for seed in (0, 1):
+        run_experiment(experiment, tmp_path / f"{seed}", rounds=1, only=["FedAvg", "little"], seeds=[seed])
+    write_report([load_results(tmp_path / f"{seed}") for seed in (0, 1)], tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    names = ("noise", "noise-2")
+    stems = [f"{name}-{figure}" for name in names for figure in ("columns", "rounds")]
+    assert links(text) == [f"report/{stem}.png" for stem in stems]
+    for seed, name in enumerate(names):
+        table = (tmp_path / "report" / f"{name}.csv").read_text(encoding="utf-8")
+        (line, *_) = csv.DictReader(table.splitlines())
+        assert float(line["last5"]) == pytest.approx(
+            cell(tmp_path / f"{seed}", f"FedAvg-little-seed{seed}")["summary"]["last5"]
+        )

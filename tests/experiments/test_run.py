@@ -9,6 +9,7 @@ import torch
 from safetensors.numpy import save_file
 
 from fda_flower import ConfigError, RunConfig, RunError, run
+from fda_flower.clients import client, mixture, training
 from fda_flower.experiments import run_config
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
@@ -125,6 +126,23 @@ def test_every_method_runs(small, method, tmp_path):
 def test_the_history_of_a_result_is_what_rounds_jsonl_holds(small, method, tmp_path):
     result = run(**small, method=method, rounds=1, warmup_rounds=1, output=tmp_path)
     assert result.history == lines_of(tmp_path)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_epochs_in_the_summary_are_those_that_the_clients_train(small, method, monkeypatch):
+    trained, labels = {"source": 0, "target": 0}, {"source": 1, "target": 1}
+
+    def count(model, samples, how, *others, **more):
+        role = "source" if len(samples) == 40 else "target"
+        labels[role] = max(labels[role], len(samples))
+        trained[role] += how.epochs * len(samples)
+        return training.train(model, samples, how, *others, **more)
+
+    monkeypatch.setattr(client, "train", count)
+    monkeypatch.setattr(mixture, "train", count)
+    settings = {**small, "method": method, "warmup_rounds": 1, "epochs": 2}
+    result = run(**settings, rounds=2, sources=1, source_samples=40)
+    assert result.summary["epochs"] == {role: trained[role] / labels[role] for role in trained}
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_the_same_bits_and_records_as_under_the_message_api(method):
     assert history.losses_distributed == [(r["round"], r.get("loss-global", r["loss"])) for r in one.history]
     assert history.metrics_distributed_fit["dropped"] == [(1, 0), (2, 0), (3, 0)]
     assert set(one.history[0]["seconds"]) == {"train", "aggregate", "evaluate"}
-    if METHODS[method].auto:
+    if getattr(METHODS[method].build(), "auto", False):
         assert all(e["fallback"] is None for r in one.history for e in r["sources"].values())
 
 

@@ -207,9 +207,8 @@ def style_of(line):
 
 def test_check_figures_names_the_valid_ones():
     check_figures(FIGURES)
-    with pytest.raises(
-        ConfigError, match="unknown figure 'pie': choose one of best-rule, betas, columns, rounds"
-    ):
+    valid = "best-rule, betas, columns, regret, rounds"
+    with pytest.raises(ConfigError, match=f"unknown figure 'pie': choose one of {valid}"):
         check_figures(["columns", "pie"])
 
 

@@ -5,6 +5,7 @@ import io
 import pytest
 
 from fda_flower.reporting import CellResult, experiment_csv, experiment_markdown
+from fda_flower.reporting.experiment_tables import half_width
 
 ACCURACIES = {
     ("", "FedAvg", "0.2"): (50.0, 54.0),
@@ -171,12 +172,68 @@ def test_csv_has_a_line_for_each_place_with_unrounded_numbers(results):
     assert list(made) == [("", row, column) for row in ("FedAvg", "FedGP") for column in ("0.2", "0.4")]
     line = made["", "FedAvg", "0.2"]
     assert list(line)[:6] == ["group", "row", "column", "seeds", "rounds", "last5"]
-    assert list(line)[6:] == ["last5_std", "best", "best_std", "paper", "difference"]
-    numbers = [float(value) for value in list(line.values())[3:]]
+    assert list(line)[6:] == ["last5_std", "best", "best_std", "paper", "difference", "interval", "inside"]
+    *known, interval, inside = list(line.values())[3:]
+    assert (interval, inside) == ("", "")
+    numbers = [float(value) for value in known]
     assert numbers == pytest.approx([2, 2, 52.0, 8**0.5, 52.0, 8**0.5, 52.5, -0.5], abs=1e-12)
 
 
 def test_csv_leaves_unknown_numbers_empty(results):
     made = lines_of(experiment_csv(results({("", "FedAvg", "0.4"): (50.0,)}, paper=PAPER)))
-    assert list(made["", "FedAvg", "0.4"].values())[3:] == ["1", "2", "50.0", "", "50.0", "", "", ""]
-    assert list(made["", "FedGP", "0.2"].values())[3:] == ["0", "", "", "", "", "", "70.0", ""]
+    assert list(made["", "FedAvg", "0.4"].values())[3:] == ["1", "2", "50.0", "", "50.0", *[""] * 5]
+    assert list(made["", "FedGP", "0.2"].values())[3:] == ["0", "", "", "", "", "", "70.0", *[""] * 3]
+
+
+# 70, 72 and 74 have mean 72 and s = 2; t with 2 degrees of freedom is 4.302653:
+# 4.302653 · 2 · √(4/3) = 9.93655.
+DRAWS = {("", "FedGP", "0.2"): (70.0, 72.0, 74.0)}
+
+
+@pytest.mark.parametrize(
+    ("paper", "verdict"),
+    [
+        (81.9, "-9.9, inside"),
+        (82.0, "-10.0, outside"),
+        (62.1, "+9.9, inside"),
+        (62.0, "+10.0, outside"),
+        (72.0, "+0.0, inside"),
+    ],
+)
+def test_a_paper_value_is_inside_the_interval_of_one_further_draw_or_outside(results, paper, verdict):
+    made = results(DRAWS, paper={("", "FedGP", "0.2"): paper})
+    text = experiment_markdown(made)
+    assert tables_of(text)[0]["FedGP"][0] == f"**72.0 (2.0)**<br>paper {paper:.1f}, {verdict}"
+    assert "whether the paper's value is inside the 95% prediction interval of one further seed" in text
+    line = lines_of(experiment_csv(made))["", "FedGP", "0.2"]
+    assert float(line["interval"]) == pytest.approx(9.93655, abs=1e-5)
+    assert line["inside"] == str(verdict.endswith("inside"))
+
+
+def test_five_draws_by_hand():
+    # 2, 4, 4, 4, 6: s = √2, and t with 4 degrees of freedom is 2.776445.
+    assert half_width([2, 4, 4, 4, 6]) == pytest.approx(2.776445 * 2**0.5 * (6 / 5) ** 0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("values", [(), (70.0,), (70.0, 72.0)])
+def test_two_draws_have_no_interval(results, values):
+    assert half_width(values) is None
+    text = experiment_markdown(results({("", "FedGP", "0.2"): values}, paper=PAPER))
+    assert "inside" not in text
+    assert "outside" not in text
+
+
+def test_without_paper_values_nothing_is_said_of_an_interval(results):
+    text = experiment_markdown(results(DRAWS))
+    assert "inside" not in text
+    line = lines_of(experiment_csv(results(DRAWS)))["", "FedGP", "0.2"]
+    assert float(line["interval"]) == pytest.approx(9.93655, abs=1e-5)
+    assert line["inside"] == ""
+
+
+def test_the_average_is_inside_or_outside_too(results):
+    draws = DRAWS | {("", "FedGP", "0.4"): (50.0, 52.0, 54.0)}
+    # Means of 60, 62 and 64 over the columns.
+    paper = {("", "FedGP", "Avg"): 72.5}
+    last5, _ = tables_of(experiment_markdown(results(draws, paper=paper, average=True)))
+    assert last5["FedGP"][2] == "**62.0 (2.0)**<br>paper 72.5, -10.5, outside"

@@ -95,9 +95,9 @@ def test_auto_fedda_matches_the_formula_and_asks_the_target_for_norms_alone():
     assert "batch-updates" not in asked["a"]
 
 
-@pytest.mark.parametrize("thresholded", [False, True])
-def test_auto_fedgp_matches_the_definition(thresholded):
-    strategy = FedGP(auto=True, batch_update_encoding="full", filter_aware_beta=thresholded)
+@pytest.mark.parametrize("formula", ["definition", "filter-aware"])
+def test_auto_fedgp_matches_the_definition(formula):
+    strategy = FedGP(auto=True, batch_update_encoding="full", beta_formula=formula)
     _, record, _ = run(strategy, target(), source("a", (0.5, -0.25)))
     gradients, B = STEPS / 0.1, 3
     u = np.array([0.5, -0.25]) / np.linalg.norm([0.5, -0.25])
@@ -110,7 +110,7 @@ def test_auto_fedgp_matches_the_definition(thresholded):
     assert entry["tau2-d2"] == pytest.approx(tau2_d2, rel=1e-4)
     assert entry["delta"] == pytest.approx(delta)
     denominator = sigma2 + tau2_d2
-    if thresholded:
+    if formula == "filter-aware":
         denominator = sigma2 + delta * tau2_d2 + (1 - delta) * ((mean**2).sum() - sigma2)
     assert entry["beta"] == pytest.approx(np.clip(sigma2 / denominator, 0, 1), rel=1e-4)
 
@@ -161,6 +161,55 @@ def test_a_reply_without_steps_and_rate_is_dropped_where_the_rule_needs_them(str
     assert record["held"] is None
 
 
+def test_a_reply_without_batch_size_is_dropped_where_the_authors_count_steps():
+    size = {"batch-size": 4}
+    nodes = target(**size), source("a"), source("b", **size)
+    _, record, _ = run(FedGP(magnitude="reference-code"), *nodes)
+    (dropped,) = record["dropped"]
+    assert dropped["domain"] == "a"
+    assert "needs the batch-size of every client: report it, or choose another magnitude" in dropped["reason"]
+    assert list(record["sources"]) == ["b"]
+
+
+def test_fedgp_of_the_authors_code_by_hand():
+    # 10 samples in batches of 4 at rate 0.1 against ⌊10/4⌋ at rate 0.5, and <T, s>/(|T| |s|) of the source.
+    size = {"batch-size": 4}
+    result, _, _ = run(FedGP(0.5, magnitude="reference-code"), target(**size), source("a", **size))
+    factor = 0.5 * 0.35 / np.sqrt(0.41 * 0.3125) * (2.5 * 0.1) / (2 * 0.5)
+    np.testing.assert_allclose(weights(result), [1.25 + factor * 0.5, 2.2 + factor * 0.25], rtol=1e-6)
+
+
+def test_auto_betas_of_the_authors_code():
+    gradients, B = STEPS / 0.1, 3
+    mean, step = gradients.mean(axis=0), np.array([0.5, -0.25]) / (2 * 0.1)
+    sigma2 = ((gradients - mean) ** 2).sum() / (B * (B - 1))
+    u = step / np.linalg.norm(step)
+    p = gradients - (gradients @ u)[:, None] * u
+    tau2_d2 = max((p**2).sum() / B - ((p - p.mean(axis=0)) ** 2).sum() / (B - 1), 0)
+    delta = 1 - (1 - (gradients @ u > 0).mean()) / B
+    nodes = target(**{"batch-size": 4}), source("a", (0.5, -0.25), **{"batch-size": 4})
+    fedda = FedDA(auto=True, beta_formula="reference-code")
+    fedgp = FedGP(auto=True, beta_formula="reference-code", batch_update_encoding="full")
+    of_fedgp = sigma2 + delta * tau2_d2 + (1 - delta) * (mean**2).sum()
+    for strategy, denominator in ((fedda, ((step - mean) ** 2).sum()), (fedgp, of_fedgp)):
+        _, record, _ = run(strategy, *nodes)
+        assert record["sources"]["a"]["beta"] == pytest.approx(sigma2 / denominator, rel=1e-4)
+        assert sigma2 < denominator
+
+
+@pytest.mark.parametrize("make", [FedDA, FedGP])
+def test_another_formula_of_beta_is_refused(make):
+    with pytest.raises(ConfigError, match="beta_formula is 'mine': choose definition or"):
+        make(beta_formula="mine")
+
+
+@pytest.mark.parametrize("make", [FedDA, FedGP])
+def test_the_authors_formula_needs_the_steps_of_the_training(make):
+    with pytest.raises(ConfigError, match="choose definition, or estimate_at=training"):
+        make(auto=True, beta_formula="reference-code", estimate_at="start")
+    assert make(beta_formula="reference-code", estimate_at="start").auto is False
+
+
 def test_a_source_without_steps_and_rate_keeps_the_fixed_beta_and_the_others_are_estimated():
     _, record, _ = run(FedDA(0.25, auto=True), target(), source("a", rate=0.0), source("b"))
     assert record["sources"]["a"]["beta"] == 0.25
@@ -204,6 +253,11 @@ def test_the_registry_knows_what_takes_a_beta_and_what_estimates_it():
         "fedda",
         "fedgp",
         "fedda-auto",
+        "fedda-joint",
         "fedgp-auto",
     }
-    assert {name for name, m in METHODS.items() if m.auto} == {"fedda-auto", "fedgp-auto"}
+    assert {name for name, m in METHODS.items() if getattr(m.build(), "auto", False)} == {
+        "fedda-auto",
+        "fedda-joint",
+        "fedgp-auto",
+    }

@@ -203,7 +203,7 @@ COMMON = {"min-sources": 1, "warmup-rounds": 0, "learning-rate-factor": 1.0}
 WEIGHED = {"beta": 0.5, "auto": False, "source-weights": "examples"}
 FEDDA = {**WEIGHED, "rule": "FedDA(updates='raw')"}
 FEDGP = {**WEIGHED, "rule": "FedGP(granularity='layer', filter=True, magnitude='projection')"}
-NORMS = {"batch-update-encoding": "norms"}
+NORMS = {"beta-rule": "beta_fedda", "batch-update-encoding": "norms"}
 
 
 @pytest.mark.parametrize(
@@ -222,11 +222,15 @@ NORMS = {"batch-update-encoding": "norms"}
         (FedDA((0.25, 1)), {**FEDDA, "beta": [0.25, 1.0]}),
         (FedDA({"a": 1}, aggregate_on="target"), {**FEDDA, "beta": {"a": 1.0}, "aggregate-on": "target"}),
         (FedDA(auto=True), {**FEDDA, "auto": True, **NORMS}),
-        (FedGP(), {**FEDGP, "filter-aware-beta": False}),
         (
-            FedGP(auto=True, filter_aware_beta=True, source_weights="uniform"),
-            {**FEDGP, "auto": True, "source-weights": "uniform"}
-            | {"batch-update-encoding": "sketch", "sketch-size": 1024, "filter-aware-beta": True},
+            FedDA(auto=True, beta_formula="reference-code"),
+            {**FEDDA, "auto": True, **NORMS} | {"beta-rule": "beta_fedda_reference"},
+        ),
+        (FedGP(), FEDGP),
+        (
+            FedGP(auto=True, beta_formula="filter-aware", source_weights="uniform"),
+            {**FEDGP, "auto": True, "source-weights": "uniform", "beta-rule": "beta_fedgp_thresholded"}
+            | {"batch-update-encoding": "sketch", "sketch-size": 1024},
         ),
     ],
     ids=lambda value: type(value).__name__,
@@ -237,11 +241,19 @@ def test_settings_are_what_defines_the_method(strategy, own):
 
 def test_the_variants_of_the_adaptive_methods():
     assert dict(FedDA.variants) == {
-        "reference-code": {"updates": "raw", "source_weights": "examples"},
+        "reference-code": {
+            "updates": "raw",
+            "source_weights": "examples",
+            "beta_formula": "reference-code",
+        },
         "paper": {"updates": "aligned", "source_weights": "uniform"},
     }
     assert dict(FedGP.variants) == {
-        "reference-code": {"granularity": "layer", "magnitude": "cosine", "filter_aware_beta": True},
+        "reference-code": {
+            "granularity": "layer",
+            "magnitude": "reference-code",
+            "beta_formula": "reference-code",
+        },
         "paper": {"granularity": "model", "magnitude": "projection", "source_weights": "uniform"},
     }
 

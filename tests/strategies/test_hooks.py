@@ -109,6 +109,16 @@ def test_steps_and_rate_are_required_above_zero(steps, rate):
     assert reply_with(answer)["dropped"] == []
 
 
+def test_a_batch_size_is_required_above_zero():
+    for told in ({}, {"batch-size": 0}):
+        answer = moves(1.0, "target", "t", **told)
+        (dropped,) = reply_with(answer, requires={"batch-size": "report it"})["dropped"]
+        assert dropped["reason"] == "it has no 'batch-size': report it"
+        assert reply_with(answer)["dropped"] == []
+    enough = moves(1.0, "target", "t", **{"batch-size": 8})
+    assert reply_with(enough, requires={"batch-size": "report it"})["dropped"] == []
+
+
 @pytest.mark.parametrize("key", ["arrays", "model"])
 def test_a_reply_without_its_model_is_dropped_and_the_round_goes_on(key):
     def empty(model, message):

@@ -16,8 +16,19 @@ STEPS = [[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]]
 
 
 def nodes(sources=2, **target):
-    settings = {"steps": 3, "rate": 0.1, "examples": 5, "extra": steps_extra(STEPS), **target}
-    answers = [moves([0.5, 0.25], domain="a", examples=30), moves([0.1, -0.7], domain="b", examples=7)]
+    settings = {
+        "steps": 3,
+        "rate": 0.1,
+        "examples": 5,
+        "extra": steps_extra(STEPS),
+        "batch-size": 2,
+        **target,
+    }
+    size = {"batch-size": 4}
+    answers = [
+        moves([0.5, 0.25], domain="a", examples=30, **size),
+        moves([0.1, -0.7], domain="b", examples=7, **size),
+    ]
     found = [("source", name, answer) for name, answer in zip("ab", answers, strict=True)][:sources]
     return [*found, ("target", "t", moves(np.sum(STEPS, axis=0), "target", "t", **settings))]
 
@@ -36,8 +47,15 @@ def run(strategy, federation, rounds=2, mods=(aggregate_on_target,)):
         lambda place: FedDA(auto=True, aggregate_on=place),
         lambda place: FedGP(
             auto=True,
-            filter_aware_beta=True,
+            beta_formula="filter-aware",
             magnitude="cosine",
+            batch_update_encoding="full",
+            aggregate_on=place,
+        ),
+        lambda place: FedGP(
+            auto=True,
+            beta_formula="reference-code",
+            magnitude="reference-code",
             batch_update_encoding="full",
             aggregate_on=place,
         ),

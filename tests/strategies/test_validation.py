@@ -67,6 +67,7 @@ def test_bad_arrays(model, says):
         ({"examples": -3}, "num-examples is -3"),
         ({"examples": float("nan")}, "'num-examples' is nan"),
         ({"steps": -1}, "num-steps is -1"),
+        ({"batch-size": -4}, "batch-size is -4, it must not be negative"),
         ({"rate": float("inf")}, "'learning-rate' is inf"),
         ({"examples": [1, 2]}, r"'num-examples' is \[1, 2\]"),
     ],

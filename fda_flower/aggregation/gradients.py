@@ -1,0 +1,236 @@
+"""Gradients at the global model, which clients take before they train, and what they tell of the sources.
+
+Each client sends the mean ``ḡ`` of its mini-batch gradients ``g_j``, ``j = 1..B``, all at the same model:
+
+======== ==================================================================== =======================
+encoding arrays, for a model of ``m`` numbers                                 inner products
+======== ==================================================================== =======================
+sketch   ``sketch``: CountSketch of ``ḡ``, shape ``(k,)``, float64;           error of order ``1/√k``
+         ``sketch-size``, ``sketch-seed``: of which map
+full     ``full``: ``ḡ``, shape ``(m,)``, float32                             exact
+both     ``norm``: ``‖ḡ‖²``; ``batches``: ``B``; ``variance``: ``v``
+======== ==================================================================== =======================
+
+``v = Σ_j‖g_j − ḡ‖² / (B(B−1))`` estimates ``E‖ḡ − g‖²``, the variance of ``ḡ`` around ``g``, which is the
+true gradient of the client's domain. The clients' samples are independent, so for sources ``i ≠ j`` and the
+target ``T``
+
+* ``E‖ḡ_i − ḡ_T‖² = ‖g_i − g_T‖² + v_T + v_i``,
+* ``E⟨ḡ_i−ḡ_T, ḡ_j−ḡ_T⟩ = ⟨g_i−g_T, g_j−g_T⟩ + v_T``.
+
+`StartGradients` subtracts the variances, and so its distances are unbiased. For updates of several steps
+there is no such identity: their length follows the number of steps, and a source's own variance is not known.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fda_flower.aggregation.estimation import Estimates
+from fda_flower.aggregation.layers import Layers, Vector
+from fda_flower.aggregation.sketch import CountSketch
+
+GradientEncoding = Literal["sketch", "full"]
+GRADIENT_ENCODINGS: tuple[GradientEncoding, ...] = ("sketch", "full")
+
+TOLERANCE = 1e-3
+"""The relative error that rounding to float32 may cause in a squared norm."""
+
+
+@dataclass(frozen=True)
+class GradientForm:
+    """The form in which all clients of a round send their gradients.
+
+    Attributes
+    ----------
+    encoding : {"sketch", "full"}
+        See the table above.
+    sketch : CountSketch
+        The map of all sketches.
+    parameters : int
+        ``m``, the number of the model's parameters.
+    """
+
+    encoding: GradientEncoding
+    sketch: CountSketch
+    parameters: int
+
+
+@dataclass(frozen=True)
+class MeanGradient:
+    """One client's mean gradient.
+
+    Attributes
+    ----------
+    values : Vector
+        ``ḡ``, shape ``(m,)``, or its sketch, shape ``(k,)``.
+    squared_norm : float
+        ``‖ḡ‖²``.
+    variance : float
+        ``v``.
+    """
+
+    values: Vector
+    squared_norm: float
+    variance: float
+
+    @classmethod
+    def from_arrays(cls, arrays: Layers, form: GradientForm) -> "MeanGradient":
+        """Read what a client sent.
+
+        Raises
+        ------
+        ValueError
+            If something is missing, of another form than asked for, not finite, or out of range; if there are
+            fewer than two batches; if the norm is not that of `values`.
+        """
+        if form.encoding == "sketch":
+            asked = (form.sketch.size, form.sketch.seed)
+            sent = tuple(_number(arrays, key) for key in ("sketch-size", "sketch-seed"))
+            if sent != asked:
+                raise ValueError(
+                    f"gradients are a sketch of size {sent[0]:g} with seed {sent[1]:g}, but the server asked "
+                    f"for size {asked[0]} with seed {asked[1]}"
+                )
+        shape = (form.sketch.size if form.encoding == "sketch" else form.parameters,)
+        values = _array(arrays, form.encoding)
+        if values.shape != shape:
+            raise ValueError(
+                f"gradients '{form.encoding}' have shape {list(values.shape)}, not {list(shape)}"
+            )
+        norm, variance, batches = (_number(arrays, key) for key in ("norm", "variance", "batches"))
+        if batches < 2:
+            raise ValueError(f"the estimators need gradients of at least 2 batches, got {batches:g}")
+        if norm < 0 or variance < 0:
+            raise ValueError(
+                f"gradients have norm {norm:g} and variance {variance:g}, both must be at least 0"
+            )
+        tolerance = TOLERANCE if form.encoding == "full" else 10 * math.sqrt(2 / form.sketch.size)
+        if abs(_squared(values) - norm) > tolerance * norm:
+            raise ValueError(f"gradients '{form.encoding}' do not have the norm that was sent with them")
+        return cls(values, norm, variance)
+
+
+@dataclass(frozen=True)
+class StartGradients:
+    """The gradients of all clients of a round at the global model.
+
+    Attributes
+    ----------
+    target : MeanGradient
+        The target's.
+    sources : Sequence[MeanGradient or str]
+        Each source's, or the reason why it cannot be used.
+    noise : float
+        Relative variance of one inner product: ``1/k`` from sketches, 0 if exact.
+    """
+
+    target: MeanGradient
+    sources: Sequence[MeanGradient | str]
+    noise: float
+
+    @property
+    def faults(self) -> list[str | None]:
+        """For each source, why its gradient cannot be used; None if it can."""
+        return [source if isinstance(source, str) else None for source in self.sources]
+
+    def estimates(self) -> list[Estimates]:
+        """Return the estimates for each source, NaN for one without a usable gradient.
+
+        ``σ̂² = v_T`` and ``d̂_i² = ‖ḡ_i−ḡ_T‖² − v_T − v_i``. For FedGP, ``τ²d²`` is the part of the target's
+        true gradient outside the source's direction, ``‖g_T‖² − ⟨g_T,g_i⟩²/‖g_i‖²``, whose terms are
+        estimated one by one:
+
+        * ``‖g_T‖²`` by ``t = ‖ḡ_T‖² − v_T``, and ``‖g_i‖²`` by ``s = ‖ḡ_i‖² − v_i``, both unbiased;
+        * ``⟨g_T,g_i⟩`` by ``c = ⟨ḡ_T,ḡ_i⟩``, unbiased since the two errors are independent. Its square has
+          the bias ``g_iᵀΣ_T g_i + g_TᵀΣ_i g_T + tr(Σ_TΣ_i)`` of the covariances ``Σ``. This bias stays: the
+          covariances are not known, and it is the noise along one direction of ``m``. The bias that a
+          sketch adds to the square is removed.
+
+        So ``τ̂²d̂² = t − c²/s``. If ``s ≤ 0``, the source's gradient is nothing but noise and explains nothing:
+        ``τ̂²d̂² = t``. ``δ̂`` is 1 if ``c > 0``, else 0, since only the mean of the batches is known.
+        """
+        sigma2, target2 = self.target.variance, self.target.squared_norm
+        results = []
+        for source in self.sources:
+            if isinstance(source, str):
+                results.append(Estimates(sigma2=sigma2, d2=math.nan, target2=target2))
+                continue
+            with np.errstate(all="ignore"):
+                d2 = _squared(source.values - self.target.values) - sigma2 - source.variance
+                product = float(np.einsum("k,k->", source.values, self.target.values))
+                squares = product**2 - self.noise * source.squared_norm * target2
+                explained = max(squares, 0.0) / (1 + self.noise)
+            length2, whole = source.squared_norm - source.variance, target2 - sigma2
+            tau2_d2 = whole - explained / length2 if length2 > 0 else whole
+            results.append(Estimates(sigma2, d2, target2, tau2_d2, float(product > 0)))
+        return results
+
+    def differences(self) -> NDArray[np.float64]:
+        """Return ``D_ij = ⟨ḡ_i−ḡ_T, ḡ_j−ḡ_T⟩ − v_T − [i=j] v_i``, shape ``(N, N)``, for `joint_weights`.
+
+        Rows and columns of sources without a usable gradient are NaN.
+        """
+        missing = np.full_like(self.target.values, np.nan)
+        errors = np.array(
+            [missing if isinstance(s, str) else s.values - self.target.values for s in self.sources]
+        )
+        own = [math.nan if isinstance(source, str) else source.variance for source in self.sources]
+        with np.errstate(all="ignore"):
+            products: NDArray[np.float64] = np.einsum("ik,jk->ij", errors, errors)
+            return products - self.target.variance - np.diag(own)
+
+
+def within_range(e: Estimates) -> Estimates:
+    """Return estimates whose squares are at least 0, for β: ``β = v_T/(v_T + max(d̂², 0))``."""
+    return replace(e, d2=float(np.maximum(e.d2, 0)), tau2_d2=float(np.maximum(e.tau2_d2, 0)))
+
+
+def read_gradients(
+    target: Layers | str, sources: Sequence[Layers | str], form: GradientForm
+) -> StartGradients | str:
+    """Read the gradients that clients sent; text stands for what cannot be used, and says why.
+
+    Parameters
+    ----------
+    target, sources
+        The arrays that each client sent, or why there are none.
+    form : GradientForm
+        What they were asked for.
+    """
+    read = [_read(arrays, form) for arrays in (target, *sources)]
+    if isinstance(read[0], str):
+        return f"the target: {read[0]}"
+    noise = 1 / form.sketch.size if form.encoding == "sketch" else 0.0
+    return StartGradients(read[0], read[1:], noise)
+
+
+def _read(arrays: Layers | str, form: GradientForm) -> MeanGradient | str:
+    try:
+        return arrays if isinstance(arrays, str) else MeanGradient.from_arrays(arrays, form)
+    except ValueError as error:
+        return str(error)
+
+
+def _array(arrays: Mapping[str, NDArray[Any]], name: str) -> Vector:
+    if name not in arrays:
+        raise ValueError(f"gradients lack '{name}'")
+    array = arrays[name]
+    if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        raise ValueError(f"gradients '{name}' hold NaN, infinity or no numbers")
+    return array.astype(np.float64)
+
+
+def _number(arrays: Mapping[str, NDArray[Any]], name: str) -> float:
+    array = _array(arrays, name)
+    if array.size != 1:
+        raise ValueError(f"gradients '{name}' hold {array.size} numbers, expected one")
+    return float(array.reshape(()))
+
+
+def _squared(vector: Vector) -> float:
+    return float(np.einsum("k,k->", vector, vector))

@@ -1,0 +1,128 @@
+"""Mini-batch gradients of a model as it is, before it is trained."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import RecordDict
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fda_flower import protocol
+from fda_flower.aggregation import GRADIENT_ENCODINGS, CountSketch
+from fda_flower.clients.numpy_client import add_arrays
+from fda_flower.errors import unknown
+
+Batches = Iterable[tuple[Tensor, Tensor]]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def each_gradient(model: nn.Module, batches: Batches, loss_of: Loss) -> Iterator[None]:
+    """Yield after the backward pass of each batch, with the gradients of this batch alone in ``.grad``.
+
+    The model is in training mode, so that BatchNorm takes each batch's own statistics. At the end its
+    buffers, such as BatchNorm's running statistics, are put back.
+    """
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model.train()
+    for x, y in batches:
+        model.zero_grad()
+        torch.autograd.backward(loss_of(model(x), y))
+        yield
+    model.zero_grad()
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(before[name])
+
+
+def in_order(model: nn.Module) -> list[Tensor]:
+    """Return a model's parameters, without its buffers, in the order of its state dictionary."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    return [parameters[name] for name in model.state_dict() if name in parameters]
+
+
+class BatchGradients:
+    """The gradients that a train message asks for; `batch_gradients` makes it.
+
+    Attributes
+    ----------
+    arrays : dict[str, NDArray]
+        The arrays of the record ``gradients``; empty if the message asks for none.
+    """
+
+    def __init__(self, arrays: dict[str, NDArray[Any]]) -> None:
+        self.arrays = arrays
+
+    def add_to(self, reply: RecordDict | dict[str, Any]) -> None:
+        """Add the record to a train reply, or to the metrics that the ``fit`` of a `NumPyClient` returns."""
+        add_arrays(reply, protocol.GRADIENTS, self.arrays)
+
+
+def batch_gradients(
+    model: nn.Module,
+    batches: Batches,
+    loss_fn: Loss,
+    config: Mapping[str, Any],
+    parameters: Iterable[Tensor] | None = None,
+) -> BatchGradients:
+    """Take the gradients of the received model, before it is trained, if the train message asks for them.
+
+    Parameters
+    ----------
+    model : Module
+        The network, with the weights that the server sent. Its buffers are left as they were, and it is in
+        training mode afterwards.
+    batches : iterable of (Tensor, Tensor)
+        Samples and labels, shuffled, in batches of the size that the client trains with, on the device of the
+        model: such as the `DataLoader` of the training. It is read once, and not if nothing is asked for.
+    loss_fn : callable
+        The mean loss of a batch, from outputs and labels.
+    config : Mapping
+        The ``config`` of the train message: ``gradients`` (``"sketch"`` or ``"full"``; absent for none) and,
+        with ``"sketch"``, ``sketch-size`` and ``sketch-seed``.
+    parameters : Iterable[Tensor], optional
+        The parameters that are sent, in the order of the arrays. Default: all parameters of the model, in the
+        order of its state dictionary. The gradient of one that is not trained counts as zero.
+
+    Raises
+    ------
+    ConfigError
+        If the config asks for an unknown encoding.
+
+    Examples
+    --------
+    >>> model = nn.Linear(1, 1, bias=False)
+    >>> _ = nn.init.zeros_(model.weight)
+    >>> batches = [(torch.ones(1, 1), torch.ones(1, 1)), (torch.ones(1, 1), torch.zeros(1, 1))]
+    >>> found = batch_gradients(model, batches, nn.functional.mse_loss, {"gradients": "full"})
+    >>> {name: array.tolist() for name, array in found.arrays.items()}  # of -2 and 0
+    {'full': [-1.0], 'norm': 1.0, 'variance': 1.0, 'batches': 2}
+    """
+    encoding = config.get(protocol.GRADIENTS)
+    if encoding is None:
+        return BatchGradients({})
+    if encoding not in GRADIENT_ENCODINGS:
+        raise unknown("encoding of gradients", str(encoding), GRADIENT_ENCODINGS)
+    chosen = in_order(model) if parameters is None else list(parameters)
+    sums = [torch.zeros_like(parameter, dtype=torch.float64).detach() for parameter in chosen]
+    squares, count = 0.0, 0
+    for _ in each_gradient(model, batches, loss_fn):
+        count += 1
+        for total, parameter in zip(sums, chosen, strict=True):
+            if parameter.grad is not None:
+                gradient = parameter.grad.double()
+                total += gradient
+                squares += float(gradient.square().sum())
+    mean = {str(i): (total / max(count, 1)).cpu().numpy() for i, total in enumerate(sums)}
+    norm = float(sum(np.square(layer).sum() for layer in mean.values()))
+    variance = max(squares - count * norm, 0.0) / (count * (count - 1)) if count > 1 else 0.0
+    arrays: dict[str, NDArray[Any]] = {}
+    if encoding == "sketch":
+        size, seed = int(config[protocol.SKETCH_SIZE]), int(config[protocol.SKETCH_SEED])
+        arrays[encoding] = CountSketch(size, seed)(mean)
+        arrays |= {protocol.SKETCH_SIZE: np.array(size), protocol.SKETCH_SEED: np.array(seed)}
+    else:
+        arrays[encoding] = np.concatenate([layer.reshape(-1) for layer in mean.values()]).astype(np.float32)
+    numbers = {"norm": np.array(norm), "variance": np.array(variance), "batches": np.array(count)}
+    return BatchGradients(arrays | numbers)
