@@ -74,7 +74,9 @@ def headline(record: RoundRecord | Record) -> str:
     Examples
     --------
     >>> headline({"accuracy": 0.734}), headline({"metrics": {"eval_acc": 0.5}}), headline({})
-    ('target accuracy 73.4%', 'target eval_acc 0.5', 'target accuracy unknown')
+    ('target accuracy 73.4%', 'target eval_acc 0.5', 'target not evaluated')
+    >>> headline({"evaluation-failed": "no reply within the timeout"})
+    'target accuracy unknown'
     >>> headline({"accuracy": 0.734, "accuracy-average": 0.75})
     'target accuracy 73.4%, average 75.0%'
     """
@@ -83,4 +85,7 @@ def headline(record: RoundRecord | Record) -> str:
         beside = "" if average is None else f", average {100 * average:.1f}%"
         return f"target accuracy {100 * record['accuracy']:.1f}%{beside}"
     others = ", ".join(f"{key} {value:.4g}" for key, value in record.get("metrics", {}).items())
-    return f"target {others or 'accuracy unknown'}"
+    if others:
+        return f"target {others}"
+    asked = {"loss", "evaluation-failed", "mixture"} & record.keys()
+    return "target accuracy unknown" if asked else "target not evaluated"
