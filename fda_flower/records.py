@@ -50,6 +50,7 @@ RoundRecord = TypedDict(
         "loss": float,
         "outcomes": str,
         "test-examples": int,
+        "mixture": dict[str, Any],
         "accuracy-global": float,
         "loss-global": float,
         "metrics": dict[str, Any],

@@ -154,6 +154,22 @@ def test_two_batches_are_enough_for_an_estimate(method: str) -> None:
         RunConfig(method=method, target_samples=7)
 
 
+@pytest.mark.parametrize("method", ["fedda-auto", "fedda-joint", "fedgp-auto"])
+def test_a_source_needs_two_batches_for_its_gradients(method: str) -> None:
+    options = {"estimate_at": "start"}
+    assert RunConfig(method=method, method_options=options, source_samples=32).source_samples == 32
+    assert RunConfig(method=method, source_samples=31).source_samples == 31
+    says = r"has 31 labelled samples, auto-weighting needs two batches of 16: .*, or estimate_at=training"
+    with pytest.raises(ConfigError, match=f"each source {says}"):
+        RunConfig(method=method, method_options=options, source_samples=31)
+    with pytest.raises(ConfigError, match=f"'far' {says}"):
+        RunConfig(method=method, method_options=options).check_samples("source", "'far'", 31)
+
+
+def test_with_a_fixed_beta_a_source_needs_no_two_batches() -> None:
+    assert RunConfig(method="fedda", method_options={"estimate_at": "start"}, source_samples=1).source_samples
+
+
 NOT_YET = [
     ({"rounds": None}, ["rounds"]),
     ({"seed": None}, ["seed"]),

@@ -18,11 +18,12 @@ from fda_flower.clients import aggregate_on_target, answer_role_query, record_up
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
 from fda_flower.flower_internals import task_identity
-from fda_flower.strategies import FedDA, FedGP, RunFolder
+from fda_flower.strategies import DomainAdaptationStrategy, FedDA, FedGP, RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = {
     "plugin-message-api": "plugin_message_api",
+    "plugin-mixture": "plugin_mixture",
     "plugin-numpyclient": "plugin_numpyclient",
     "plugin-scikit-learn": "plugin_sklearn",
 }
@@ -64,17 +65,17 @@ def run_app(load, package, folder, rounds=2):
 def histories(monkeypatch):
     """The records of the rounds of each strategy that is started."""
     found = []
-    start = FedGP.start
+    start = DomainAdaptationStrategy.start
 
     def recorded(self, *args, **kwargs):
         found.append(self.history)
         return start(self, *args, **kwargs)
 
-    monkeypatch.setattr(FedGP, "start", recorded)
+    monkeypatch.setattr(DomainAdaptationStrategy, "start", recorded)
     return found
 
 
-@pytest.mark.parametrize("folder", EXAMPLES)
+@pytest.mark.parametrize("folder", ["plugin-message-api", "plugin-numpyclient", "plugin-scikit-learn"])
 def test_an_example_runs(load, histories, folder):
     run_app(load, EXAMPLES[folder], folder)
     (history,) = histories
@@ -96,6 +97,34 @@ def test_the_example_on_the_message_api_estimates_beta(load, histories, capsys):
 
 def test_the_example_on_the_message_api_ran_before_it_was_changed(load, capsys):
     run_app(load, "plugin_message_api.before", "plugin-message-api", rounds=1)
+    assert capsys.readouterr().out.startswith("Last round: {'eval_loss'")
+
+
+@pytest.mark.slow
+def test_the_example_of_mixture_is_better_than_the_sources_model(load, histories):
+    run_app(load, "plugin_mixture", "plugin-mixture")
+    ((first, last),) = histories
+    assert [(record["held"], record["dropped"]) for record in (first, last)] == [(None, [])] * 2
+    assert list(last["sources"]) == ["0", "1", "2"]
+    assert "mixture_acc" not in first["metrics"], "only the last round pays for a mixture"
+    assert last["metrics"]["eval_acc"] < 0.3
+    assert last["metrics"]["mixture_acc"] > 0.6
+
+
+@pytest.mark.slow
+def test_the_example_of_mixture_with_the_strategy_and_our_clients(load, histories, capsys):
+    run_app(load, "plugin_mixture.strategy", "plugin-mixture")
+    ((_, last),) = histories
+    assert (last["held"], last["dropped"]) == (None, [])
+    assert last["accuracy"] > 0.6
+    members = list(last["mixture"]["members"])
+    assert members == ["sources", "target", "tuned-1", "tuned-30", "prior"]
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in printed] == ["Mixture", *members]
+
+
+def test_the_example_of_mixture_ran_before_it_was_changed(load, capsys):
+    run_app(load, "plugin_mixture.before", "plugin-mixture", rounds=1)
     assert capsys.readouterr().out.startswith("Last round: {'eval_loss'")
 
 
@@ -125,10 +154,18 @@ def test_at_most_three_lines_were_changed(folder, name):
     assert len(removed) <= 3
 
 
-def test_the_diff_of_the_documentation_is_the_examples():
+@pytest.mark.parametrize(("name", "lines"), [("client_app.py", 7), ("server_app.py", 2)])
+def test_so_many_lines_were_changed_for_mixture(name, lines):
+    removed, added = changed("plugin-mixture", name)
+    assert len(added) == lines
+    assert len(removed) <= 2
+
+
+@pytest.mark.parametrize("folder", ["plugin-message-api", "plugin-mixture"])
+def test_the_diff_of_the_documentation_is_the_examples(folder):
     text = (ROOT / "docs" / "plug-in.md").read_text(encoding="utf-8")
     for name in ("client_app.py", "server_app.py"):
-        removed, added = changed("plugin-message-api", name)
+        removed, added = changed(folder, name)
         for sign, lines in (("-", removed), ("+", added)):
             assert not [line for line in lines if f"\n{sign}{line}\n" not in text]
 

@@ -9,10 +9,10 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fda_flower.clients import answer_role_query, make_recorder
+from fda_flower.clients import answer_role_query, batch_gradients, make_recorder
 from fda_flower.engines import LocalGrid
 from fda_flower.flower_internals import task_identity
-from fda_flower.strategies import FedDA, FedGP, RunFolder
+from fda_flower.strategies import FedDA, FedDAJoint, FedGP, RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,7 +23,7 @@ def data(partition):
     return x, (x.sum(dim=1, keepdim=True) > 0.3 * partition).float()
 
 
-def users_project(records=False):
+def users_project(records=False, takes_gradients=False):
     """A client app as Flower's PyTorch template makes it, with the one line for roles."""
     app = ClientApp()
     answer_role_query(app)
@@ -35,11 +35,15 @@ def users_project(records=False):
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         x, y = data(context.node_config["partition-id"])
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loss_fn = torch.nn.functional.binary_cross_entropy_with_logits
+        if takes_gradients:
+            loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 8, shuffle=True)
+            gradients = batch_gradients(model, loader, loss_fn, message.content["config"])
         recorder = make_recorder(list(model.parameters()), message.content["config"]) if records else None
         for part in range(0, 24, 8):
             optimizer.zero_grad()
             output = model(x[part : part + 8])
-            torch.nn.functional.binary_cross_entropy_with_logits(output, y[part : part + 8]).backward()
+            loss_fn(output, y[part : part + 8]).backward()
             optimizer.step()
             if recorder is not None:
                 recorder.step()
@@ -49,6 +53,8 @@ def users_project(records=False):
         reply = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)})  # type: ignore[arg-type]
         if recorder is not None:
             reply["batch-updates"] = ArrayRecord({k: Array(v) for k, v in recorder.arrays().items()})
+        if takes_gradients:
+            gradients.add_to(reply)
         return Message(reply, reply_to=message)
 
     @app.evaluate()
@@ -103,6 +109,34 @@ def test_auto_weighting_without_the_recorder_falls_back_and_says_so():
     start(strategy, users_project(records=False), rounds=1)
     assert {e["fallback"] for e in strategy.history[0]["sources"].values()} == {
         "it has no ArrayRecord 'batch-updates'"
+    }
+
+
+@pytest.mark.parametrize("encoding", ["sketch", "full"])
+@pytest.mark.parametrize("make", [FedDA, FedDAJoint, FedGP])
+def test_estimates_from_gradients_at_the_global_model(make, encoding):
+    auto = {} if make is FedDAJoint else {"auto": True}
+    strategy = make(target="3", estimate_at="start", gradient_encoding=encoding, **auto)
+    start(strategy, users_project(takes_gradients=True))
+    for record in strategy.history:
+        for entry in record["sources"].values():
+            assert entry["fallback"] is None
+            assert 0 <= entry.get("beta", entry.get("weight")) <= 1
+            assert entry["sigma2"] > 0
+
+
+def test_a_project_that_takes_gradients_sends_none_that_nobody_asks_for():
+    strategy, plain = FedDA(target="3"), FedDA(target="3")
+    start(strategy, users_project(takes_gradients=True), rounds=1)
+    start(plain, users_project(), rounds=1)
+    assert strategy.history[0]["bytes-received"] == plain.history[0]["bytes-received"]
+
+
+def test_without_gradients_the_fixed_beta_serves():
+    strategy = FedDA(0.5, target="3", auto=True, estimate_at="start")
+    start(strategy, users_project(records=True), rounds=1)
+    assert {e["fallback"] for e in strategy.history[0]["sources"].values()} == {
+        "the target: it has no ArrayRecord 'gradients'"
     }
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from sites import Site, run_sites, write_images, write_table
 from fda_flower import RunConfig, run
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.flower_internals import task_identity
-from fda_flower.server_app import run_server
+from fda_flower.server_app import check_data, run_server
 
 DOMAINS = ("north", "south", "west")
 TARGET = "west"
@@ -124,6 +125,22 @@ def test_sites_with_other_classes_are_named_and_the_option_fixes_it(images: Path
         run_sites(image_config(), nodes(images))
     _, history = run_sites(image_config(classes="ant,bee,cat"), nodes(images))
     assert sorted(history[-1]["sources"]) == ["north", "south"]
+
+
+def test_a_source_with_too_few_samples_for_its_gradients_is_named_before_training(tables: Path) -> None:
+    write_table(tables / "south" / "south.csv", 1, rows=20)
+    options = {"estimate_at": "start"}
+    config = table_config(method="fedda-joint", method_options=options, batch_size=10)
+    says = "'south' has 16 labelled samples, auto-weighting needs two batches of 10"
+    with pytest.raises(ConfigError, match=says):
+        run_sites(config, nodes(tables))
+    for name in DOMAINS:
+        if not (tables / f"{name}.csv").exists():
+            shutil.copy(tables / name / f"{name}.csv", tables)
+    with pytest.raises(ConfigError, match=says):
+        check_data(replace(config, data_dir=str(tables)))
+    _, history = run_sites(table_config(method="fedda-joint", batch_size=10), nodes(tables))
+    assert history[-1]["held"] is None
 
 
 def test_too_few_labelled_samples_for_an_auto_method_are_reported_by_the_target(tables: Path) -> None:

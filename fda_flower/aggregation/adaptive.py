@@ -39,6 +39,9 @@ BETA_RULES: dict[str, BetaRule] = {
 }
 """The functions that compute β from one source's estimates."""
 
+FROM_STEPS = frozenset({"beta_fedda_reference", "beta_fedgp_reference"})
+"""Those of them that need the steps of the training, not only gradients."""
+
 UNDEFINED = "the estimate is not defined"
 
 Evidence = BatchUpdates | StartGradients

@@ -100,14 +100,14 @@ class MeanGradient:
         values = _array(arrays, form.encoding)
         if values.shape != shape:
             raise ValueError(
-                f"gradients '{form.encoding}' have shape {list(values.shape)}, not {list(shape)}"
+                f"gradients '{form.encoding}' have shape {list(values.shape)}, expected {list(shape)}"
             )
         norm, variance, batches = (_number(arrays, key) for key in ("norm", "variance", "batches"))
         if batches < 2:
             raise ValueError(f"the estimators need gradients of at least 2 batches, got {batches:g}")
         if norm < 0 or variance < 0:
             raise ValueError(
-                f"gradients have norm {norm:g} and variance {variance:g}, both must be at least 0"
+                f"gradients have norm {norm:g} and variance {variance:g}, neither may be negative"
             )
         tolerance = TOLERANCE if form.encoding == "full" else 10 * math.sqrt(2 / form.sketch.size)
         if abs(_squared(values) - norm) > tolerance * norm:

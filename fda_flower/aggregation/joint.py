@@ -29,7 +29,7 @@ from fda_flower.aggregation.update import Update
 
 Matrix = NDArray[np.float64]
 
-FLOOR = 1e-12
+FLOOR = 1e-10
 """The least eigenvalue of ``D/σ²``, to which the rounding error of the eigenvalues is added: it makes the
 minimum unique, with the smallest weights among equally good ones."""
 
@@ -66,9 +66,7 @@ def joint_weights(D: Matrix, sigma2: float) -> Vector:
     array([0.5, 0.5])
     """
     if not (np.isfinite(D).all() and np.isfinite(sigma2) and sigma2 >= 0):
-        raise ValueError(
-            f"joint weights need finite distances, and a finite σ² of at least 0, not {sigma2:g}"
-        )
+        raise ValueError(f"joint weights need finite distances and a finite σ² ≥ 0, but σ² is {sigma2:g}")
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         scaled = (D + D.T) / (2 * np.float64(sigma2))
     if not np.isfinite(scaled).all():  # σ² is 0, or vanishes beside D

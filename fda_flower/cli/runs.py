@@ -16,8 +16,8 @@ from fda_flower.config import SETTINGS, RunConfig
 from fda_flower.methods import METHODS
 from fda_flower.records import Record
 
-COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto"
-"""Methods that train on the same samples for the same rounds."""
+COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture"
+"""The methods of the FedGP paper and this package's own, on the same samples for the same rounds."""
 
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fda_flower.clients.recorder import Recorder, make_recorder
     from fda_flower.clients.source import SourceClient
     from fda_flower.clients.target import TargetClient
+    from fda_flower.clients.torch_mixture import MixedModel, mix_on_target
     from fda_flower.clients.training import LocalTraining, evaluate, train
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -27,6 +28,7 @@ else:
             "DomainClient": "client",
             "FedDAFTarget": "feddaf",
             "LocalTraining": "training",
+            "MixedModel": "torch_mixture",
             "MixtureTarget": "mixture",
             "Recorder": "recorder",
             "SourceClient": "source",
@@ -34,6 +36,7 @@ else:
             "batch_gradients": "gradients",
             "evaluate": "training",
             "make_recorder": "recorder",
+            "mix_on_target": "torch_mixture",
             "record_updates": "optimizer_hooks",
             "train": "training",
         },
@@ -45,6 +48,7 @@ __all__ = [
     "FedDAFTarget",
     "Learner",
     "LocalTraining",
+    "MixedModel",
     "MixturePlan",
     "MixtureTarget",
     "Recorder",
@@ -55,6 +59,7 @@ __all__ = [
     "batch_gradients",
     "evaluate",
     "make_recorder",
+    "mix_on_target",
     "record_updates",
     "return_errors",
     "serve",

@@ -153,6 +153,7 @@ def train_mixture(
     mixture = fit_mixture(weighed, labels, folds if PRIOR in plan.members else None)
     classes = next(iter(held_out.values())).shape[1]
     prior = [prior_outputs(np.asarray(labels)[view], classes) for view in views]
+    held_out[PRIOR] = np.concatenate(prior)[folds + 1]
     return TrainedMixture(mixture, models, prior, held_out, folds, plan.views)
 
 

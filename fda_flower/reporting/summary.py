@@ -45,12 +45,14 @@ def summarise(history: Sequence[Record]) -> dict[str, Any]:
         ``last5`` (mean of the last 5 rounds, the headline), ``best`` (best round on the test set, which
         is optimistic), ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in total. Warm-up
         rounds, in which the method has not begun, count for neither accuracy. ``average`` holds ``last5`` and
-        ``best`` of the averaged model, if there is one.
+        ``best`` of the averaged model, if there is one; ``mixture`` is that of the last record that has one.
     """
     average = scores(history, AVERAGE)
+    mixtures = [record["mixture"] for record in history if "mixture" in record]
     return {
         **scores(history),
         **({} if average["best"] is None else {"average": average}),
+        **({"mixture": mixtures[-1]} if mixtures else {}),
         "rounds": len(history),
         "held-rounds": sum(record["held"] is not None for record in history),
         "dropped": sum(len(record["dropped"]) for record in history),

@@ -22,6 +22,7 @@ from fda_flower.aggregation import (
     Layers,
     mean_update,
 )
+from fda_flower.aggregation.adaptive import FROM_STEPS
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.protocol import to_record
 from fda_flower.strategies.at_start import EstimateAt, GradientsAtStart
@@ -114,6 +115,11 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         self._rule = rule
         self._encoding, self._sketch_size = batch_update_encoding, sketch_size
         self._at_start = at_start if auto and estimate_at == "start" else None
+        if self._at_start is not None and rule.beta_rule in FROM_STEPS:
+            raise ConfigError(
+                "beta_formula is 'reference-code', which needs the steps of the training: "
+                "choose definition, or estimate_at=training"
+            )
         self._betas: dict[str, float] = {}
         self.asks_again = aggregate_on == "target"
         if self.asks_again:
@@ -127,7 +133,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         if self.auto and self._encoding == "sketch":
             asked["sketch-size"] = self._sketch_size
         if self._at_start is not None:
-            asked = self._at_start.settings()
+            asked = {"beta-rule": self._rule.beta_rule, **self._at_start.settings()}
         return {
             **super().settings(),
             "rule": str(self._rule.rule),

@@ -11,7 +11,6 @@ from flwr.serverapp import Grid
 from fda_flower.aggregation import SourceWeights
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.mixture_plan import MixturePlan
-from fda_flower.options import split_names
 from fda_flower.protocol import FIRST, FIRST_ROUND, LEARNING_RATE_FACTOR, MIXTURE, REPORT, EvaluateRequest
 from fda_flower.strategies.base import (
     Aggregated,
@@ -95,8 +94,7 @@ class Mixture(SourceOnly):
                 f"report is 'none', but with the average '{self.model_average.text}' the target reports the "
                 "averaged model's accuracy: leave one of them out"
             )
-        names = split_names("members", members) if isinstance(members, str) else tuple(members)
-        self._plan = MixturePlan(folds, _epochs(epochs), names, views)
+        self._plan = MixturePlan(folds, _epochs(epochs), _names(members), views)
         self._every = every
         self._report = report
 
@@ -202,6 +200,11 @@ def _epochs(given: str | Sequence[int]) -> tuple[int, ...]:
         )
     except ValueError:
         raise ConfigError(f"epochs is '{given}': give numbers of epochs that grow, such as 1,30") from None
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    names = given.split(",") if isinstance(given, str) else given
+    return tuple(name.strip() for name in names)
 
 
 def _by_member(metrics: Record) -> Record:

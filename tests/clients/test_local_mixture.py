@@ -44,7 +44,7 @@ def remembers(model, positions, labels=LABELS):
 def mix(plan=None, labels=LABELS, predict=remembers, rounds=range(1, 4), seed=7, **more):
     learner = Learner(train, predict, **{k: more.pop(k) for k in ("train_head", "blend") if k in more})
     given = {"sources": Toy("sources"), "first": Toy("first")}
-    return train_mixture(learner, labels, rounds=rounds, plan=plan, seed=seed, **given, **more)
+    return train_mixture(learner, labels, rounds=rounds, plan=plan, seed=seed, **given, **more)  # type: ignore[arg-type]
 
 
 def test_the_target_trains_a_model_for_each_view_in_all_rounds_from_the_first_model():

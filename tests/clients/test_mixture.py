@@ -219,7 +219,7 @@ def test_classes_by_the_definition(classes, views):
     assert list(of["weight"]) == ["sources", "target", "tuned-1", "tuned-3", "prior"]
     assert of["temperature"] == pytest.approx(classes.temperatures)
     y, labels = classes.domain.test.y, classes.domain.train.y
-    names = [name for name in classes.weights if name != "prior"]
+    names = list(classes.weights)
     assert of["held-out"] == {name: classes.score(classes.held_out[name], labels) for name in names}
     assert of["test"] == {name: classes.score(z[0], y) for name, z in classes.views.items()}
     predicted = classes.predicted(full=views == "full")
@@ -419,13 +419,13 @@ def test_the_model_of_all_labels_and_the_sources_are_those_of_the_single_methods
     settings = {"model": "mlp", "sources": 2, "target_samples": 12, "source_samples": 30, "rounds": 3}
     settings |= {"device": "cpu", "warmup_rounds": 1, "learning_rate_factor": 0.5, "seed": 2}
     options = {"method": "mixture", "method_options": {"epochs": "1,2", "every": 2}}
-    mixed = run(**settings, **options, output=tmp_path / "run")
-    sources, alone = (run(**settings, method=name) for name in ("source-only", "target-only"))
+    mixed = run(**settings, **options, output=tmp_path / "run")  # type: ignore[arg-type]
+    sources, alone = (run(**settings, method=name) for name in ("source-only", "target-only"))  # type: ignore[arg-type]
     assert same(mixed.model, sources.model)
     found = models_in(tmp_path / "run" / "clients" / "target")
     assert same(found["sources", 0], sources.model)
     for name, array in alone.model.items():
-        np.testing.assert_allclose(found["target", 0][name], array, atol=1e-6)
+        np.testing.assert_allclose(found["target", 0][name], array, atol=1e-6)  # type: ignore[arg-type]
     for number in (2, 3):
         members = mixed.history[number]["mixture"]["members"]
         assert members["target"]["test"] == alone.history[number]["accuracy"]
@@ -538,7 +538,7 @@ def test_batchnorm_dropout_noise_and_images_of_bytes(model, noise, dtype, tmp_pa
 
 def test_the_own_model_of_all_labels_has_as_many_epochs_a_round_as_the_target_and_fine_tuning_one():
     seen = []
-    train = module.train
+    train = module.train  # type: ignore[attr-defined]
 
     def spy(model, samples, training, *args, **more):
         seen.append((len(samples), training.epochs))

@@ -34,7 +34,7 @@ def test_what_is_saved_is_loaded_by_another_client_of_the_same_state(make):
     assert notes.items() >= NOTES.items()
     assert arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
-        assert (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape)
+        assert (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape)  # type: ignore[attr-defined]
         np.testing.assert_array_equal(arrays[name], array)
     assert make().load("other") is None
 
@@ -50,7 +50,7 @@ def test_what_is_saved_again_takes_the_place_of_the_first(make):
 
 def test_files_leave_the_context_empty(tmp_path):
     records = RecordDict()
-    OwnState(records, tmp_path).save("mixture", ARRAYS, NOTES)
+    OwnState(records, tmp_path).save("mixture", ARRAYS, NOTES)  # type: ignore[arg-type]
     assert not records
     assert [path.name for path in tmp_path.iterdir()] == ["mixture.safetensors"]
 
@@ -75,7 +75,7 @@ def empty(data):
 def test_a_damaged_file_is_like_none_with_a_warning(tmp_path, damage, monkeypatch, caplog):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     state = OwnState(RecordDict(), tmp_path)
-    state.save("mixture", ARRAYS, NOTES)
+    state.save("mixture", ARRAYS, NOTES)  # type: ignore[arg-type]
     path = tmp_path / "mixture.safetensors"
     path.write_bytes(damage(path.read_bytes()))
     logging.getLogger("flwr").setLevel(logging.WARNING)
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_like_none_with_a_warning(tmp_path, damage, monkeypatc
         assert state.load("mixture") is None
     assert f"The client's state '{path}' is damaged" in caplog.text
     assert "it is made again" in caplog.text
-    state.save("mixture", ARRAYS, NOTES)
+    state.save("mixture", ARRAYS, NOTES)  # type: ignore[arg-type]
     assert state.load("mixture") is not None
 
 
@@ -99,12 +99,12 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
     state = OwnState(RecordDict(), tmp_path / "file" / "state")
     assert state.load("mixture") is None
     with pytest.raises(RunError, match=r"file/state/mixture.safetensors' cannot be written .*make room, or"):
-        state.save("mixture", ARRAYS, NOTES)
+        state.save("mixture", ARRAYS, NOTES)  # type: ignore[arg-type]
 
 
 def test_a_write_that_fails_leaves_what_was_kept(tmp_path, monkeypatch):
     state = OwnState(RecordDict(), tmp_path)
-    state.save("mixture", ARRAYS, NOTES)
+    state.save("mixture", ARRAYS, NOTES)  # type: ignore[arg-type]
 
     def full(number):
         raise OSError("No space left on device")
@@ -112,4 +112,4 @@ def test_a_write_that_fails_leaves_what_was_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(RunError, match="No space left"):
         state.save("mixture", {"a": np.ones(3)}, {"round": 9})
-    assert state.load("mixture")[1]["round"] == 3
+    assert state.load("mixture")[1]["round"] == 3  # type: ignore[index]

@@ -144,6 +144,15 @@ def test_the_same_bits_and_records_as_under_the_message_api(method):
         assert all(e["fallback"] is None for r in one.history for e in r["sources"].values())
 
 
+@pytest.mark.parametrize("method", ["fedda-auto", "fedda-joint", "fedgp-auto"])
+def test_gradients_at_the_global_model_travel_among_the_metrics(method):
+    options = {"estimate_at": "start", "sketch_size": 128}
+    one, other = build(method, **options), build(method, **options)
+    model, _ = run_legacy(one, [client_of(domain, method) for domain in DOMAINS], names=NAMES)
+    assert model == run_messages(other, method=method)
+    assert all(e["fallback"] is None for r in one.history for e in r["sources"].values())
+
+
 def test_arrays_need_no_names():
     assert run_legacy(build("fedgp-auto"))[0] == run_legacy(build("fedgp-auto"), names=NAMES)[0]
 

@@ -203,6 +203,13 @@ def test_another_formula_of_beta_is_refused(make):
         make(beta_formula="mine")
 
 
+@pytest.mark.parametrize("make", [FedDA, FedGP])
+def test_the_authors_formula_needs_the_steps_of_the_training(make):
+    with pytest.raises(ConfigError, match="choose definition, or estimate_at=training"):
+        make(auto=True, beta_formula="reference-code", estimate_at="start")
+    assert make(beta_formula="reference-code", estimate_at="start").auto is False
+
+
 def test_a_source_without_steps_and_rate_keeps_the_fixed_beta_and_the_others_are_estimated():
     _, record, _ = run(FedDA(0.25, auto=True), target(), source("a", rate=0.0), source("b"))
     assert record["sources"]["a"]["beta"] == 0.25

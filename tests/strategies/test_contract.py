@@ -16,6 +16,7 @@ from fda_flower.strategies import (
     FedAvgFT,
     FedDA,
     FedDAF,
+    FedDAJoint,
     FedDWA,
     FedGP,
     RunFolder,
@@ -222,6 +223,12 @@ NORMS = {"beta-rule": "beta_fedda", "batch-update-encoding": "norms"}
         (FedDA((0.25, 1)), {**FEDDA, "beta": [0.25, 1.0]}),
         (FedDA({"a": 1}, aggregate_on="target"), {**FEDDA, "beta": {"a": 1.0}, "aggregate-on": "target"}),
         (FedDA(auto=True), {**FEDDA, "auto": True, **NORMS}),
+        (FedDAJoint(), {**FEDDA, "auto": True, **NORMS, "joint": True}),
+        (
+            FedDA(auto=True, estimate_at="start", sketch_size=64),
+            {**FEDDA, "auto": True, "beta-rule": "beta_fedda"}
+            | {"estimate-at": "start", "gradient-encoding": "sketch", "sketch-size": 64},
+        ),
         (
             FedDA(auto=True, beta_formula="reference-code"),
             {**FEDDA, "auto": True, **NORMS} | {"beta-rule": "beta_fedda_reference"},

@@ -247,7 +247,7 @@ def test_a_target_with_too_few_labels_is_refused_before_anything_is_trained():
         ({"epochs": "30,1"}, r"epochs is \[30, 1\]"),
         ({"epochs": [0]}, r"epochs is \[0\]"),
         ({"members": "prior"}, "members is prior: name some of"),
-        ({"members": "sources,sources"}, "members is 'sources,sources'"),
+        ({"members": "sources,sources"}, "members is sources, sources: name some of"),
         ({"members": ["best"]}, "unknown member 'best'"),
         ({"views": "some"}, "views is 'some': choose all or full"),
         ({"every": -1}, "every is -1, it must not be negative"),

@@ -1,0 +1,1 @@
+"""An app on Flower's Message API: digits, with PyTorch."""

@@ -1,0 +1,1 @@
+"""The app as it was: the template's FedAvg."""

@@ -1,0 +1,1 @@
+"""The same federation with the strategy Mixture and clients of fda-flower."""

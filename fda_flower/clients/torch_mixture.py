@@ -1,0 +1,157 @@
+"""Mixture in a PyTorch project: a target mixes the sources' model with models that it trains itself."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Subset
+
+from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
+from fda_flower.errors import ConfigError
+from fda_flower.mixture_plan import MixturePlan
+from fda_flower.seeds import derive_seed
+
+Loader = DataLoader[Any]
+
+
+class MixedModel(nn.Module):
+    """A mixture as a model: it takes what its models take, and returns logarithms of its probabilities.
+
+    They sum to 1 as probabilities, so cross entropy and ``argmax`` work as with logits. For a regression it
+    returns the predicted numbers. It passes on no gradients.
+
+    Attributes
+    ----------
+    trained : TrainedMixture[nn.Module]
+        The models, and their weights: ``trained.mixture.weights``.
+    """
+
+    def __init__(self, trained: TrainedMixture[nn.Module]) -> None:
+        super().__init__()
+        self.trained = trained
+        self.models = nn.ModuleList(model for models in trained.models.values() for model in models)
+        self.eval()
+
+    @torch.no_grad()
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return the mixture's outputs, shape ``(n, C)``, on the device of the models' outputs."""
+        outputs: list[Tensor] = []
+
+        def predict(model: nn.Module) -> NDArray[Any]:
+            outputs.append(model(*inputs, **named))
+            return _to_numpy(outputs[-1])
+
+        mixed = torch.from_numpy(self.trained.predict(predict))
+        if not self.trained.mixture.regression:
+            mixed = mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log()
+        return mixed.to(outputs[0])
+
+
+def mix_on_target(
+    sources: nn.Module,
+    first: nn.Module,
+    loader: Loader,
+    train: Callable[[nn.Module, Loader, int], Any],
+    predict: Callable[[nn.Module, Loader], Tensor] | None = None,
+    *,
+    labels: Tensor | None = None,
+    epochs: int = 30,
+    plan: MixturePlan | None = None,
+    seed: int = 0,
+) -> MixedModel:
+    """Train the members of a mixture with a project's own training loop, and weigh them on held-out labels.
+
+    With the default plan, `train` is called 15 times, for ``4 (epochs + 30)`` epochs of all labels in total
+    (with 500 labels or more ``4 (epochs + 10)``), and a prediction takes 16 models.
+
+    Parameters
+    ----------
+    sources : Module
+        The sources' model, as the target has received it.
+    first : Module
+        The model with which the target's own begins, such as a new one. Neither model is changed.
+    loader : DataLoader
+        The target's labelled samples. `train` and `predict` get loaders of parts of its data set, with its
+        batch size and ``collate_fn``; those for `train` are shuffled.
+    train : callable
+        Trains a model in place on a loader for a number of epochs, each time with an optimizer of its own.
+    predict : callable, optional
+        Returns a model's outputs for the samples of a loader, shape ``(n, C)``. Default: those of
+        ``model(x)`` for the batches ``x, y``, with ``x`` on the device of the model.
+    labels : Tensor, optional
+        The labels: classes, whole numbers of shape ``(n,)``; for a regression real numbers, ``(n,)`` or
+        ``(n, C)``. Default: the ``y`` of all batches ``x, y``.
+    epochs : int
+        How long the target's own model trains.
+    plan : MixturePlan, optional
+        What the mixture consists of. The members ``head`` and ``blend`` are not supported.
+    seed : int
+        Decides the folds, and what `train` draws from torch's global generators.
+
+    Raises
+    ------
+    ConfigError
+        If there are too few labels, the loader has no batch size, or a member is not supported.
+    """
+    if loader.batch_size is None:
+        raise ConfigError("the loader has no batch size, so that its data cannot be divided: give it one")
+    predict = predict or outputs_of
+    device = next(sources.parameters()).device
+
+    def train_on(model: nn.Module, positions: Positions, numbers: Sequence[int], stream: str) -> nn.Module:
+        model = copy.deepcopy(model).train()
+        torch.manual_seed(derive_seed(seed, stream, numbers[0]))
+        train(model, _part(loader, positions.tolist(), shuffle=True), len(numbers))
+        return model
+
+    def predict_on(model: nn.Module, positions: Positions) -> NDArray[Any]:
+        with torch.no_grad():
+            return _to_numpy(predict(model.eval(), _part(loader, positions.tolist())))
+
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        if labels is None:
+            labels = torch.cat([y for _, y in _pairs(_part(loader, range(len(loader.dataset))))])  # type: ignore[arg-type]
+        trained = train_mixture(
+            Learner(train_on, predict_on),
+            labels.detach().cpu().numpy(),
+            sources=copy.deepcopy(sources),
+            first=copy.deepcopy(first),
+            rounds=range(1, epochs + 1),
+            plan=plan,
+            seed=seed,
+        )
+    return MixedModel(trained).to(device)
+
+
+def outputs_of(model: nn.Module, loader: Loader) -> Tensor:
+    """Return ``model(x)`` for all batches ``x, y`` of a loader, with ``x`` on the device of the model."""
+    device = next(model.parameters()).device
+    return torch.cat([model(x.to(device)) for x, _ in _pairs(loader)])
+
+
+def _pairs(loader: Loader) -> Iterator[tuple[Tensor, Tensor]]:
+    for batch in loader:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise ConfigError(
+                f"the loader's batches are no pairs x, y but of the type {type(batch).__name__}: give labels "
+                "and predict"
+            )
+        yield batch[0], batch[1]
+
+
+def _part(loader: Loader, positions: Sequence[int], *, shuffle: bool = False) -> Loader:
+    """Return a loader of some samples; in order, or shuffled for training."""
+    return DataLoader(
+        Subset(loader.dataset, positions),
+        loader.batch_size,
+        shuffle=shuffle,
+        collate_fn=loader.collate_fn,
+        drop_last=shuffle and loader.drop_last,
+    )
+
+
+def _to_numpy(outputs: Tensor) -> NDArray[Any]:
+    return outputs.detach().double().cpu().numpy()

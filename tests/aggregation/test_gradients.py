@@ -1,0 +1,264 @@
+"""Gradients at the global model: how they are read, and estimates against definitions and on average."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fda_flower.aggregation import (
+    AdaptiveRule,
+    CountSketch,
+    FedDA,
+    FedGP,
+    GradientForm,
+    JointRule,
+    MeanGradient,
+    StartGradients,
+    joint_weights,
+    read_gradients,
+)
+from fda_flower.aggregation.gradients import within_range
+
+SKETCH = CountSketch(512, seed=7)
+
+
+def form_of(encoding="full", parameters=2, sketch=SKETCH):
+    return GradientForm(encoding, sketch, parameters)
+
+
+def sent(rows, encoding="full", sketch=SKETCH):
+    """What a client sends of its batch gradients, shape ``(B, m)``, by the definitions."""
+    rows = np.asarray(rows, np.float64)
+    B, mean = len(rows), rows.mean(axis=0)
+    variance = ((rows - mean) ** 2).sum() / (B * (B - 1))
+    arrays = {"norm": np.array(mean @ mean), "variance": np.array(variance), "batches": np.array(B)}
+    if encoding == "full":
+        return arrays | {"full": mean.astype(np.float32)}
+    sizes = {"sketch-size": np.array(sketch.size), "sketch-seed": np.array(sketch.seed)}
+    return arrays | sizes | {"sketch": sketch({"w": mean})}
+
+
+def read(target, *sources, encoding="full", sketch=SKETCH):
+    form = form_of(encoding, np.shape(target)[1], sketch)
+    arrays = [sent(rows, encoding, sketch) for rows in (target, *sources)]
+    evidence = read_gradients(arrays[0], arrays[1:], form)
+    assert isinstance(evidence, StartGradients)
+    return evidence
+
+
+# ḡ_T = (2, 1) with v_T = (2² + 2²)/2 = 4; ḡ_1 = (2, 3) with v_1 = (1 + 1)/2 = 1; ḡ_2 = (-2, 1), v_2 = 0.
+TARGET, ONE, TWO = [[0, 1], [4, 1]], [[1, 3], [3, 3]], [[-2, 1], [-2, 1]]
+
+
+def test_estimates_by_hand():
+    one, two = read(TARGET, ONE, TWO).estimates()
+    assert (one.sigma2, one.target2) == (two.sigma2, two.target2) == (4, 5)
+    assert one.d2 == 4 - 4 - 1
+    assert two.d2 == 16 - 4 - 0
+    # t = 5 - 4; c = 4 + 3 and -4 + 1; s = 13 - 1 and 5 - 0.
+    assert one.tau2_d2 == pytest.approx(1 - 49 / 12)
+    assert two.tau2_d2 == pytest.approx(1 - 9 / 5)
+    assert (one.delta, two.delta) == (1, 0)
+
+
+def test_differences_by_hand():
+    # ḡ_1 - ḡ_T = (0, 2), ḡ_2 - ḡ_T = (-4, 0).
+    D = read(TARGET, ONE, TWO).differences()
+    assert D.tolist() == [[4 - 4 - 1, 0 - 4], [0 - 4, 16 - 4 - 0]]
+
+
+def test_a_source_that_is_nothing_but_noise_explains_nothing():
+    # ḡ = (0.5, 0), ‖ḡ‖² = 0.25 < v = 1.
+    (e,) = read(TARGET, [[-0.5, 0], [1.5, 0]]).estimates()
+    assert e.tau2_d2 == 5 - 4
+
+
+@pytest.mark.parametrize(("d2", "beta"), [(-3.0, 1.0), (-6.0, 1.0), (0.0, 1.0), (4.0, 0.5), (12.0, 0.25)])
+def test_beta_takes_a_negative_distance_as_zero(d2, beta, make_update):
+    target = MeanGradient(np.zeros(1), 0.0, 4.0)
+    source = MeanGradient(np.full(1, math.sqrt(d2 + 4 + 6)), d2 + 4 + 6, 6.0)
+    update = make_update([1.0])
+    result = AdaptiveRule(FedDA(), "beta_fedda")(
+        {"w": np.zeros(1, np.float32)},
+        update,
+        [update],
+        np.array([0.3]),
+        StartGradients(target, [source], 0.0),
+    )
+    assert result.betas == pytest.approx([beta])
+    assert result.estimates is not None
+    assert result.estimates[0].d2 == pytest.approx(d2, abs=1e-12)
+    assert result.fallbacks == [None]
+
+
+def test_what_is_not_known_stays_so_within_range():
+    e = within_range(StartGradients(MeanGradient(np.zeros(1), 0.0, 1.0), ["off"], 0.0).estimates()[0])
+    assert math.isnan(e.d2)
+    assert math.isnan(e.tau2_d2)
+
+
+@pytest.mark.parametrize(
+    ("rule", "weights"),
+    [
+        (AdaptiveRule(FedDA(), "beta_fedda", "uniform"), [1.0, 0.4, 4 / 16]),
+        # Its α β = 0.4/3 is set apart; the two others share the rest.
+        (JointRule(FedDA(), "beta_fedda", "uniform"), None),
+    ],
+)
+def test_a_source_without_gradients_keeps_the_fixed_beta(rule, weights, make_update):
+    form, update = form_of(), make_update([1.0, 1.0])
+    evidence = read_gradients(sent(TARGET), [sent(ONE), "it has none", sent(TWO)], form)
+    model = {"w": np.zeros(2, np.float32)}
+    result = rule(model, update, [update] * 3, np.array([0.4, 0.4, 0.4]), evidence)
+    assert result.fallbacks == [None, "it has none", None]
+    if weights is None:
+        a, b = (1 - 0.4 / 3) * joint_weights(np.array([[-1.0, -4.0], [-4.0, 12.0]]), 4.0)
+        weights = [a, 0.4 / 3, b]
+    assert result.betas == pytest.approx(weights, rel=1e-9)
+
+
+@pytest.mark.parametrize("rule", [AdaptiveRule(FedDA(), "beta_fedda"), JointRule(FedDA(), "beta_fedda")])
+def test_without_the_targets_gradients_all_is_fixed(rule, make_update):
+    update, betas = make_update([1.0, 1.0]), np.array([0.2, 0.6])
+    evidence = read_gradients("it has none", [sent(ONE), sent(TWO)], form_of())
+    assert evidence == "the target: it has none"
+    model = {"w": np.zeros(2, np.float32)}
+    result = rule(model, update, [update] * 2, betas, evidence)
+    plain = AdaptiveRule(FedDA(), "beta_fedda")(model, update, [update] * 2, betas)
+    assert result.fallbacks == [evidence] * 2
+    assert result.model["w"].tobytes() == plain.model["w"].tobytes()
+
+
+# What clients may send
+
+
+@pytest.mark.parametrize(
+    ("encoding", "change", "says"),
+    [
+        ("full", {"norm": None}, "lack 'norm'"),
+        ("full", {"full": None}, "lack 'full'"),
+        ("full", {"variance": np.array(-1.0)}, "variance -1, neither may be negative"),
+        ("full", {"variance": np.array(np.nan)}, "'variance' hold NaN"),
+        ("full", {"full": np.array([np.inf, 0], np.float32)}, "'full' hold NaN, infinity"),
+        ("full", {"full": np.array(["a", "b"])}, "no numbers"),
+        ("full", {"full": np.zeros(3, np.float32)}, r"'full' have shape \[3\], expected \[2\]"),
+        ("full", {"batches": np.array(1)}, "at least 2 batches, got 1"),
+        ("full", {"batches": np.array([2, 2])}, "'batches' hold 2 numbers, expected one"),
+        ("full", {"norm": np.array(9.0)}, "do not have the norm"),
+        ("sketch", {"sketch": SKETCH({"w": np.array([9.0, 9.0])})}, "do not have the norm"),
+        ("sketch", {"sketch": np.zeros(4)}, r"have shape \[4\], expected \[512\]"),
+        (
+            "sketch",
+            {"sketch-seed": np.array(8)},
+            "sketch of size 512 with seed 8, but the server asked for size 512 with seed 7",
+        ),
+        ("sketch", {"sketch-size": np.array(64)}, "sketch of size 64 with seed 7"),
+        ("sketch", {"sketch-size": None}, "lack 'sketch-size'"),
+    ],
+)
+def test_gradients_that_cannot_be_used_are_named(encoding, change, says):
+    arrays = {k: v for k, v in {**sent(ONE, encoding), **change}.items() if v is not None}
+    with pytest.raises(ValueError, match=says):
+        MeanGradient.from_arrays(arrays, form_of(encoding))
+    evidence = read_gradients(sent(TARGET, encoding), [arrays, sent(TWO, encoding)], form_of(encoding))
+    assert isinstance(evidence, StartGradients)
+    fault, fine = evidence.faults
+    assert fault is not None
+    assert fine is None
+    assert np.isfinite(evidence.differences()).tolist() == [[False, False], [False, True]]
+
+
+# Sketches, and averages
+
+
+def test_sketches_agree_with_exact_gradients():
+    rng = np.random.default_rng(0)
+    sketch = CountSketch(4096, seed=3)
+    common = rng.standard_normal(20_000)
+    clients = [0.7 * common + rng.standard_normal((4, 20_000)) for _ in range(4)]
+    exact, sketched = read(*clients), read(*clients, encoding="sketch", sketch=sketch)
+    scale = 2 * 20_000  # of ‖ḡ‖²
+    for one, other in zip(exact.estimates(), sketched.estimates(), strict=True):
+        assert other.sigma2 == one.sigma2
+        assert other.d2 == pytest.approx(one.d2, abs=5 * scale / math.sqrt(4096))
+        assert other.tau2_d2 == pytest.approx(one.tau2_d2, abs=5 * scale / math.sqrt(4096))
+        assert other.delta == one.delta == 1
+    np.testing.assert_allclose(sketched.differences(), exact.differences(), atol=5 * scale / math.sqrt(4096))
+
+
+def test_a_sketch_is_unbiased_over_seeds():
+    rng = np.random.default_rng(1)
+    clients = [rng.standard_normal((3, 50)) + 1 for _ in range(3)]
+    exact = read(*clients)
+    found = [read(*clients, encoding="sketch", sketch=CountSketch(128, seed)) for seed in range(600)]
+    mean = np.mean([each.differences() for each in found], axis=0)
+    error = np.std([each.differences() for each in found], axis=0) / math.sqrt(600)
+    assert (np.abs(mean - exact.differences()) < 4 * error).all()
+    tau2_d2 = [each.estimates()[0].tau2_d2 for each in found]
+    assert np.mean(tau2_d2) == pytest.approx(
+        exact.estimates()[0].tau2_d2, abs=4 * float(np.std(tau2_d2)) / math.sqrt(600)
+    )
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5])
+def test_distances_are_unbiased_and_of_equal_domains_zero_on_average(shift):
+    """Batches of different numbers and variances; every product is within 4 standard errors."""
+    rng = np.random.default_rng(2)
+    m, repetitions = 20, 4000
+    g = rng.standard_normal(m)
+    truths = [g, g + shift * rng.standard_normal(m), g - shift * rng.standard_normal(m)]
+    D, whole = np.zeros((repetitions, 2, 2)), np.zeros(repetitions)
+    for i in range(repetitions):
+        clients = [
+            truth + deviation * rng.standard_normal((B, m))
+            for truth, deviation, B in zip(truths, (2.0, 1.0, 3.0), (5, 12, 3), strict=True)
+        ]
+        evidence = read(*clients)
+        D[i] = evidence.differences()
+        estimates = evidence.estimates()
+        assert [e.d2 for e in estimates] == pytest.approx(D[i].diagonal(), rel=1e-9, abs=1e-9)
+        whole[i] = estimates[0].target2 - estimates[0].sigma2
+    errors = np.array(truths[1:]) - g
+    standard_error = D.std(axis=0) / math.sqrt(repetitions)
+    assert (np.abs(D.mean(axis=0) - errors @ errors.T) < 4 * standard_error).all()
+    assert whole.mean() == pytest.approx(g @ g, abs=4 * whole.std() / math.sqrt(repetitions))
+
+
+def test_tau2_d2_is_nearly_unbiased_where_there_are_many_parameters():
+    rng = np.random.default_rng(3)
+    m, repetitions = 2000, 300
+    g, other = rng.standard_normal((2, m))
+    h = g + other
+    found = [
+        read(g + rng.standard_normal((4, m)), h + rng.standard_normal((4, m))).estimates()[0].tau2_d2
+        for _ in range(repetitions)
+    ]
+    truth = g @ g - (g @ h) ** 2 / (h @ h)
+    assert np.mean(found) == pytest.approx(truth, rel=0.01)
+
+
+def test_beta_is_large_for_equal_domains_and_small_for_different_ones():
+    rng = np.random.default_rng(4)
+    m = 500
+    g, other = rng.standard_normal((2, m))
+    means = []
+    for shift in (0.0, 1.0, 4.0):
+        betas = []
+        for _ in range(50):
+            target = g + 6 * rng.standard_normal((8, m))
+            source = g + shift * other + 6 * rng.standard_normal((60, m))
+            (e,) = (within_range(e) for e in read(target, source).estimates())
+            betas.append(e.sigma2 / (e.sigma2 + e.d2))
+        means.append(np.mean(betas))
+    assert means[0] > 0.9 > means[1] > 0.6 * means[0] > 0.3 > means[2]
+
+
+@pytest.mark.parametrize("thresholded", [False, True])
+def test_fedgp_projects_on_what_explains_the_target(thresholded, make_update):
+    update = make_update([1.0, 1.0])
+    rule = AdaptiveRule(FedGP(), "beta_fedgp_thresholded" if thresholded else "beta_fedgp")
+    # ḡ_T = (3, 0), v_T = 1; the sources are exact: along it, across it.
+    target, along, across = [[3, 1], [3, -1]], [[1, 0], [1, 0]], [[0, 1], [0, 1]]
+    result = rule({"w": np.zeros(2)}, update, [update] * 2, np.zeros(2), read(target, along, across))
+    # Along: 9 - 1 - 9 < 0, as 0. Across: 8; with the filter, which drops it, ‖ḡ‖² - σ² = 8 too.
+    assert result.betas == pytest.approx([1, 1 / 9])

@@ -1,0 +1,192 @@
+"""Joint weights: against brute force, equation 3, and the weights that FedDA_Auto would take."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fda_flower.aggregation import Estimates, Geometry, beta_fedda, joint_weights
+from fda_flower.aggregation.joint import inner_products_of, nonnegative_least_squares, update_differences
+
+deterministic = settings(derandomize=True, deadline=None, max_examples=100)
+
+
+def objective(weights, D, sigma2):
+    """``σ²(1−Σw)² + wᵀDw``, with ``D`` made positive semidefinite; `weights` may be rows."""
+    values, vectors = np.linalg.eigh(D)
+    errors = weights @ (vectors * np.sqrt(np.maximum(values, 0)))
+    return sigma2 * (1 - weights.sum(axis=-1)) ** 2 + (errors**2).sum(axis=-1)
+
+
+@st.composite
+def problems(draw, most=6):
+    """``D`` of any rank, perhaps with negative eigenvalues, and σ²."""
+    n = draw(st.integers(1, most))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    rows = rng.standard_normal((draw(st.integers(1, n + 1)), n)) + draw(st.sampled_from([0.0, 1.0, 5.0]))
+    D = rows.T @ rows - draw(st.sampled_from([0.0, 0.3, 2.0]))
+    return D * 10.0 ** draw(st.integers(-4, 4)), 10.0 ** draw(st.integers(-4, 4))
+
+
+@given(problem=problems())
+@deterministic
+def test_no_point_of_the_simplex_is_better(problem):
+    D, sigma2 = problem
+    weights = joint_weights(D, sigma2)
+    assert (weights >= 0).all()
+    assert weights.sum() <= 1 + 1e-12
+    # The certificate of a convex problem: along no edge from here to a corner does the objective fall.
+    values, vectors = np.linalg.eigh(D)
+    slope = (vectors * np.maximum(values, 0)) @ vectors.T @ weights
+    slopes = np.array([sigma2 * (1 - weights.sum()), *slope])
+    assert slopes.min() >= objective(weights, D, sigma2) - 1e-8 * sigma2
+
+
+def test_brute_force_on_a_grid():
+    rng = np.random.default_rng(0)
+    ticks = np.linspace(0, 1, 41)
+    grid = np.array([w for w in itertools.product(ticks, repeat=3) if sum(w) <= 1 + 1e-9])
+    for _ in range(20):
+        rows = rng.standard_normal((rng.integers(1, 4), 3)) + rng.choice([0.0, 2.0])
+        D, sigma2 = rows.T @ rows, float(10 ** rng.uniform(-1, 1))
+        values = objective(grid, D, sigma2)
+        weights = joint_weights(D, sigma2)
+        best = grid[values.argmin()]
+        assert objective(weights, D, sigma2) <= values.min() + 1e-9
+        assert objective(best, D, sigma2) - objective(weights, D, sigma2) < 0.05 * values.max()
+
+
+@given(d2=st.floats(-10, 1e6), sigma2=st.floats(1e-3, 1e3))
+@deterministic
+def test_one_source_has_the_weight_of_equation_3(d2, sigma2):
+    expected = beta_fedda(Estimates(sigma2, max(d2, 0.0), 1.0))
+    assert joint_weights(np.array([[d2]]), sigma2) == pytest.approx([expected], rel=1e-9)
+
+
+@given(problem=problems(), seed=st.integers(0, 99))
+@deterministic
+def test_the_order_of_sources_does_not_matter(problem, seed):
+    D, sigma2 = problem
+    order = np.random.default_rng(seed).permutation(len(D))
+    other = joint_weights(D[np.ix_(order, order)], sigma2)
+    np.testing.assert_allclose(other, joint_weights(D, sigma2)[order], atol=1e-5)
+
+
+@given(problem=problems(), seed=st.integers(0, 99))
+@deterministic
+def test_it_is_never_worse_than_equation_3_for_each_source(problem, seed):
+    D, sigma2 = problem
+    alphas = np.random.default_rng(seed).dirichlet(np.ones(len(D)))
+    betas = [beta_fedda(Estimates(sigma2, max(d2, 0.0), 1.0)) for d2 in D.diagonal()]
+    limit = objective(alphas * betas, D, sigma2)
+    assert objective(joint_weights(D, sigma2), D, sigma2) <= limit + 1e-8 * sigma2
+
+
+@given(problem=problems(), exponent=st.integers(-20, 20))
+@deterministic
+def test_the_unit_of_gradients_does_not_matter(problem, exponent):
+    D, sigma2 = problem
+    scale = 4.0**exponent
+    np.testing.assert_array_equal(joint_weights(D * scale, sigma2 * scale), joint_weights(D, sigma2))
+
+
+@pytest.mark.parametrize(
+    ("D", "expected"),
+    [
+        # A perfect source takes all, however many are useless.
+        (np.diag([0.0, 100.0, 100.0]), [1, 0, 0]),
+        # Alike ones share, whether perfect or not: σ² = 1 against d² = 1 is a half.
+        (np.zeros((4, 4)), [0.25] * 4),
+        (np.ones((2, 2)), [0.25, 0.25]),
+        # Independent ones: (1−2w) = w d² for each.
+        (np.eye(2), [1 / 3, 1 / 3]),
+        # Opposite ones cancel, though each errs by 9.
+        (np.array([[9.0, -9.0], [-9.0, 9.0]]), [0.5, 0.5]),
+        # 2w₁ + w₂ = 1 and w₁ + 5w₂ = 1: [4/9, 1/9]. A third one that errs twice as the first gets none.
+        (np.array([[1.0, 0.0, 2.0], [0.0, 4.0, 0.0], [2.0, 0.0, 4.0]]), [4 / 9, 1 / 9, 0]),
+        # What is negative is noise.
+        (np.diag([-3.0, 5.0]), [1, 0]),
+    ],
+)
+def test_by_hand(D, expected):
+    np.testing.assert_allclose(joint_weights(D, 1.0), expected, atol=1e-5)
+
+
+def test_without_variance_the_target_is_all_there_is():
+    assert joint_weights(np.eye(2), 0.0).tolist() == [0, 0]
+    assert joint_weights(np.zeros((2, 2)), 0.0).tolist() == [0, 0]
+    assert joint_weights(np.eye(2), 5e-324).tolist() == [0, 0]
+
+
+def test_no_source_has_no_weight():
+    assert joint_weights(np.zeros((0, 0)), 1.0).shape == (0,)
+
+
+@pytest.mark.parametrize("sigma2", [-1.0, math.nan, math.inf])
+def test_a_variance_that_is_none_is_refused(sigma2):
+    with pytest.raises(ValueError, match="finite distances and a finite σ² ≥ 0"):
+        joint_weights(np.eye(2), sigma2)
+
+
+def test_distances_that_are_not_finite_are_refused():
+    with pytest.raises(ValueError, match="finite distances"):
+        joint_weights(np.diag([1.0, np.nan]), 1.0)
+
+
+def test_many_sources():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((20, 40))
+    weights = joint_weights(rows.T @ rows - 1, 5.0)
+    assert objective(weights, rows.T @ rows - 1, 5.0) < 1e-6
+    assert weights.sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_nonnegative_least_squares_against_all_sets_of_unknowns():
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        matrix, values = rng.standard_normal((6, 4)), rng.standard_normal(6)
+        best = np.linalg.norm(values)
+        for size in range(1, 5):
+            for chosen in map(list, itertools.combinations(range(4), size)):
+                solution = np.linalg.lstsq(matrix[:, chosen], values)[0]
+                if (solution >= 0).all():
+                    best = min(best, np.linalg.norm(matrix[:, chosen] @ solution - values))
+        y = nonnegative_least_squares(matrix, values)
+        assert (y >= 0).all()
+        assert np.linalg.norm(matrix @ y - values) == pytest.approx(best, rel=1e-12)
+
+
+# From updates
+
+
+def test_inner_products_of_layered_updates(make_update):
+    rng = np.random.default_rng(2)
+    flat = rng.standard_normal((3, 20_000)).astype(np.float32)
+    updates = [make_update({"x": row[:9000].reshape(90, 100), "y": row[9000:], "z": []}) for row in flat]
+    products = inner_products_of(updates)
+    wide = flat.astype(np.float64)
+    np.testing.assert_allclose(products, wide @ wide.T, rtol=1e-12, atol=1e-9)
+    assert (products == products.T).all()
+    assert inner_products_of([]).shape == (0, 0)
+
+
+def test_differences_are_those_of_the_definition(make_target, make_update):
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((5, 7))
+    target, _ = make_target(rows, 0.1)
+    vectors = rng.standard_normal((3, 7))
+    sources = [make_update(v, steps=k, rate=0.2, dtype=np.float64) for k, v in enumerate(vectors, start=1)]
+    mean = rows.mean(axis=0) / 0.1
+    errors = np.array([v / (k * 0.2) - mean for k, v in enumerate(vectors, start=1)])
+    D = update_differences(target, sources, Geometry.of(target, sources), 1.5)
+    np.testing.assert_allclose(D, errors @ errors.T - 1.5, rtol=1e-10, atol=1e-9)
+
+
+def test_a_source_without_scale_has_no_differences(make_target, make_update):
+    target, _ = make_target([[1.0, 0.0], [0.0, 1.0]], 0.5)
+    sources = [make_update([1.0, 1.0], steps=1, rate=1), make_update([1.0, 1.0])]
+    D = update_differences(target, sources, Geometry.of(target, sources), 0.0)
+    assert np.isfinite(D).tolist() == [[True, False], [False, False]]

@@ -1,0 +1,84 @@
+"""The settings ``outcomes``, ``test-samples`` and ``target-epochs`` on whole runs."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fda_flower import run
+from fda_flower.datasets import DataSpec, load_federation
+from fda_flower.errors import ConfigError
+from fda_flower.methods import METHODS
+from fda_flower.strategies.round import read_outcomes
+
+SMALL: dict[str, Any] = {"model": "mlp", "device": "cpu", "target_samples": 16, "source_samples": 40}
+
+
+def right_of(record: dict[str, Any]) -> float:
+    """Return the share of test samples that a record says are right."""
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(record["outcomes"]), np.uint8))
+    return float(bits[: record["test-examples"]].mean())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_outcomes_make_up_the_headline(method: str) -> None:
+    result = run(**SMALL, method=method, rounds=2, warmup_rounds=1, outcomes=True, test_samples=100)
+    last = result.history[-1]
+    assert last["test-examples"] == 100
+    assert right_of(last) == pytest.approx(last["accuracy"])
+
+
+def test_outcomes_change_nothing_else() -> None:
+    settings = {**SMALL, "method": "ditto", "rounds": 2}
+    plain, with_outcomes = run(**settings), run(**settings, outcomes=True)
+    assert "outcomes" not in plain.history[-1]
+    assert plain.accuracies == with_outcomes.accuracies
+    assert all(plain.model[name].tobytes() == array.tobytes() for name, array in with_outcomes.model.items())
+
+
+def test_a_regression_has_no_outcomes() -> None:
+    result = run(dataset="rbf", model="sigmoid", target_samples=16, method="fedavg", rounds=1, outcomes=True)
+    assert "outcomes" not in result.history[-1]
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {},
+        {"right": np.zeros(2, np.uint8)},
+        {"right": np.zeros(2, np.uint8), "examples": np.array(17)},
+        {"right": np.zeros(2, np.float32), "examples": np.array(16)},
+        {"right": np.zeros(2, np.uint8), "examples": np.array([16, 16])},
+    ],
+)
+def test_outcomes_that_cannot_be_read_are_left_out(arrays: dict[str, Any]) -> None:
+    assert read_outcomes(arrays) == {}
+
+
+def test_outcomes_by_hand() -> None:
+    arrays = {"right": np.packbits([1, 0, 1, 1, 0, 0, 0, 0, 1]), "examples": np.array(9)}
+    assert read_outcomes(arrays) == {"outcomes": "b080", "test-examples": 9}
+
+
+def test_test_samples_cut_the_targets_test_set_alone() -> None:
+    whole, cut = (load_federation(DataSpec("digits", test_samples=amount)) for amount in (None, "20%"))
+    for name, domain in cut.domains.items():
+        other = whole.domains[name]
+        assert domain.train.x.equal(other.train.x)
+        expected = round(0.2 * len(other.test)) if name == cut.target else len(other.test)
+        assert len(domain.test) == expected
+    assert len({int(y) for y in cut.domains[cut.target].test.y}) == 10
+
+
+def test_more_test_samples_than_there_are_are_refused() -> None:
+    with pytest.raises(ConfigError, match="test-samples is 99999, but there are only"):
+        load_federation(DataSpec("digits", test_samples=99_999))
+
+
+def test_the_target_may_train_longer_than_the_sources() -> None:
+    (plain,) = run(**SMALL, method="fedavg", rounds=1).history
+    (longer,) = run(**SMALL, method="fedavg", rounds=1, target_epochs=3).history
+    assert longer["target"]["steps"] == 3 * plain["target"]["steps"]
+    assert longer["sources"] == plain["sources"]
+    (all_longer,) = run(**SMALL, method="fedavg", rounds=1, epochs=3).history
+    assert all_longer["target"]["steps"] == longer["target"]["steps"]
