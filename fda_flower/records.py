@@ -54,7 +54,6 @@ RoundRecord = TypedDict(
         "accuracy-global": float,
         "loss-global": float,
         "metrics": dict[str, Any],
-        "mixture": dict[str, Any],
         "evaluation-failed": str,
         "accuracy-average": float,
         "loss-average": float,

@@ -206,7 +206,8 @@ def test_batches_that_are_dictionaries_need_labels_and_a_function():
         (loader_of(*two_classes()), MixturePlan(members=("sources", "head")), "members names 'head'"),
         (
             DataLoader(
-                TensorDataset(*two_classes()), batch_sampler=BatchSampler(SequentialSampler(range(40)), 8, False)
+                TensorDataset(*two_classes()),
+                batch_sampler=BatchSampler(SequentialSampler(range(40)), 8, False),
             ),
             None,
             "the loader has no batch size",

@@ -127,7 +127,7 @@ def test_rounds_have_a_panel_for_each_column_with_a_band_for_each_row(auto):
 def test_a_row_with_few_evaluations_has_a_marker_on_each(results, history):
     """Of the third of three rows matplotlib would else leave out the first markers, here all of them."""
     places = [("", row, "0.2") for row in ("FedAvg", "FedGP", "Mixture")]
-    rounds = [[0.5] * 30, [0.6] * 30, [*[None] * 29, 0.7]]
+    rounds: list[list[float | None]] = [[0.5] * 30, [0.6] * 30, [*[None] * 29, 0.7]]
     cells = [CellResult(place, 0, history(*each)) for place, each in zip(places, rounds, strict=True)]
     figure = FIGURES["rounds"](results(cells=cells, rows=("FedAvg", "FedGP", "Mixture")))
     lines = lines_of(figure.axes[0])
