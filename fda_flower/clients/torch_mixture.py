@@ -70,7 +70,8 @@ def mix_on_target(
     Parameters
     ----------
     sources : Module
-        The sources' model, as the target has received it.
+        The sources' model, as the target has received it. It must not have been trained on the target's
+        labels, since it is weighed by what it predicts on them.
     first : Module
         The model with which the target's own begins, such as a new one. Neither model is changed.
     loader : DataLoader
