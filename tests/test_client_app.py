@@ -1,11 +1,13 @@
 """A run as a node sees it, by the node's configuration."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from flwr.app import Context, RecordDict
 
 from fda_flower import RunConfig
-from fda_flower.client_app import at_node, make_client
+from fda_flower.client_app import at_node, make_client, own_folder
 from fda_flower.clients import SourceClient
 from fda_flower.errors import ConfigError
 from fda_flower.methods import METHODS
@@ -65,3 +67,44 @@ def test_a_run_has_the_target_that_its_method_needs(method: str) -> None:
     config = RunConfig(method=method, model="mlp", device="cpu")
     assert type(make_client(config, "target")) is METHODS[method].client_class("target")
     assert type(make_client(config, "source-1")) is SourceClient
+
+
+SIMULATED = {"partition-id": 3, "num-partitions": 4}
+
+
+def folder_of(
+    node: dict[str, Any], settings: dict[str, Any], run: Path | None = None, config: RunConfig = CONFIG
+) -> Path | None:
+    context = Context(1, 2, node, RecordDict(), settings)
+    return own_folder(config, "va", context, run)
+
+
+def test_a_simulated_client_keeps_its_own_in_the_runs_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `flwr run` the folder is in the run's configuration; one that is relative is of this process."""
+    monkeypatch.chdir("/tmp")
+    assert folder_of(SIMULATED, {}, Path("/run")) == Path("/run/clients/va")
+    assert folder_of(SIMULATED, {"output": "/run"}) == Path("/run/clients/va")
+    assert folder_of(SIMULATED, {"output": "run"}) == Path("/tmp/run/clients/va")
+
+
+@pytest.mark.parametrize(
+    ("node", "settings"),
+    [(SIMULATED, {}), (SIMULATED, {"output": ""}), ({"domain": "va"}, {"output": "/of/the/server"})],
+)
+def test_without_a_folder_it_keeps_its_own_in_the_context(
+    node: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    assert folder_of(node, settings) is None
+
+
+def test_a_site_keeps_its_own_below_its_state_dir_for_each_run_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/site")
+    node = {"domain": "va", "state-dir": "~/state"}
+    found = folder_of(node, {"output": "/of/the/server"})
+    assert found is not None
+    assert found.parent == Path("/home/site/state")
+    assert found.name.startswith("va-")
+    longer = RunConfig(dataset="heart", model="logistic", target="va", rounds=60, device="cpu")
+    assert folder_of(node, {}, config=longer) == found, "the same run, longer and on other data folders"
+    other = RunConfig(dataset="heart", model="logistic", target="va", seed=1)
+    assert folder_of(node, {}, config=other) != found

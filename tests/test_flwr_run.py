@@ -43,19 +43,31 @@ def data_set():
     return {"dataset": "colored-mnist", "source_samples": 200, "data_dir": data_dir}
 
 
+def own_models(run_folder):
+    """What the clients of a run have kept for themselves, by file."""
+    folder = run_folder / "clients"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.safetensors")}
+
+
 @pytest.mark.slow
-def test_flwr_run_gives_the_same_bits_as_the_local_engine(flower, tmp_path):
-    data = data_set()
-    named = " ".join(f"{key.replace('_', '-')}={value!r}" for key, value in data.items())
+@pytest.mark.parametrize(
+    ("method", "kept"),
+    [
+        ({"method": "fedgp", "beta": "0.3,0.7"}, set()),
+        ({"method": "mixture", "method_options": "epochs=1,2 every=1"}, {"mixture.safetensors"}),
+    ],
+    ids=["fedgp", "mixture"],
+)
+def test_flwr_run_gives_the_same_bits_as_the_local_engine(flower, tmp_path, method, kept):
+    chosen = {**data_set(), **method}
+    named = " ".join(f"{key.replace('_', '-')}={value!r}" for key, value in chosen.items())
     app = tmp_path / "app"
     app.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, app)
     shutil.copytree(ROOT / "fda_flower", app / "fda_flower", ignore=shutil.ignore_patterns("__pycache__"))
     output = tmp_path / "run"
-    settings = (
-        f"rounds=2 method='fedgp' beta='0.3,0.7' sources=2 target-batch-size=8 output='{output}' {named}"
-    )
+    settings = f"rounds=2 sources=2 target-batch-size=8 output='{output}' {named}"
     done = subprocess.run(
         [
             *("flwr", "run", ".", "--stream", "--run-config", settings),
@@ -68,8 +80,10 @@ def test_flwr_run_gives_the_same_bits_as_the_local_engine(flower, tmp_path):
         timeout=240,
     )
     assert (output / "summary.json").exists(), done.stdout + done.stderr
-    local = run(method="fedgp", beta=(0.3, 0.7), sources=2, target_batch_size=8, rounds=2, **data)
+    local = run(sources=2, target_batch_size=8, rounds=2, output=tmp_path / "local", **chosen)
     checkpoint = RunFolder(output).load_checkpoint()
     assert checkpoint.round == 2
     for name, array in local.model.items():
         assert checkpoint.model[name].tobytes() == array.tobytes()
+    assert own_models(output) == own_models(tmp_path / "local")
+    assert {Path(name).name for name in own_models(output)} == kept

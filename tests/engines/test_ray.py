@@ -16,11 +16,13 @@ def without_seconds(history):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "workers"), [pytest.param("fedgp-auto", 2, marks=pytest.mark.smoke), ("feddaf", 1)]
+    ("method", "workers"),
+    [pytest.param("fedgp-auto", 2, marks=pytest.mark.smoke), ("feddaf", 1), ("mixture", 1)],
 )
 def test_same_seed_same_bits_whatever_the_number_of_workers(method, workers, tmp_path):
-    """FedDAF's target also keeps a model of its own from round to round."""
+    """FedDAF's target keeps a model of its own from round to round, Mixture's several ones."""
     settings = {**SETTINGS, "method": method}
+    settings |= {"model": "mlp", "method_options": {"every": 2}} if method == "mixture" else {}
     local = run(**settings)
     result = run(engine="ray", workers=workers, output=tmp_path / "run", **settings)
     assert without_seconds(result.history) == without_seconds(local.history)

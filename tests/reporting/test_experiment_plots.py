@@ -124,6 +124,17 @@ def test_rounds_have_a_panel_for_each_column_with_a_band_for_each_row(auto):
     assert legend_of(figure) == ["FedGP", "FedGP_Auto"]
 
 
+def test_a_row_with_few_evaluations_has_a_marker_on_each(results, history):
+    """Of the third of three rows matplotlib would else leave out the first markers, here all of them."""
+    places = [("", row, "0.2") for row in ("FedAvg", "FedGP", "Mixture")]
+    rounds: list[list[float | None]] = [[0.5] * 30, [0.6] * 30, [*[None] * 29, 0.7]]
+    cells = [CellResult(place, 0, history(*each)) for place, each in zip(places, rounds, strict=True)]
+    figure = FIGURES["rounds"](results(cells=cells, rows=("FedAvg", "FedGP", "Mixture")))
+    lines = lines_of(figure.axes[0])
+    assert points_of(lines["Mixture"]) == {30: pytest.approx(70.0)}
+    assert [lines[row].get_markevery() for row in lines] == [(0, 6), (2, 6), (0, 1)]
+
+
 def test_groups_and_columns_without_cells_have_no_panel(results):
     made = results({("50", "FedGP", "0.2"): (20.0,)}, groups=("50", "100"), group_axis="Samples")
     assert titles(FIGURES["rounds"](made)) == ["Samples: 50\nNoise: 0.2"]

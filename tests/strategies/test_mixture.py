@@ -212,16 +212,16 @@ def test_an_evaluation_that_fails_is_recorded_and_the_run_goes_on():
     assert not any("mixture" in record for record in strategy.history)
 
 
-def test_a_target_that_evaluates_the_model_it_is_sent_is_warned_of(caplog, monkeypatch):
+def test_a_reply_without_weights_is_warned_of(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     logging.getLogger("flwr").setLevel(logging.WARNING)
     with caplog.at_level(logging.WARNING, logger="flwr"):
         start(1)
-        assert "not a mixture" not in caplog.text
+        assert "MixtureTarget" not in caplog.text
         start(1, Federation(metrics={"accuracy": 0.5}), report="none")
-        assert "not a mixture" not in caplog.text
+        assert "MixtureTarget" not in caplog.text
         start(2, Federation(metrics={"accuracy": 0.5}))
-    assert "Round 2: the target has evaluated the sources' model and not a mixture" in caplog.text
+    assert "Round 2: the target reports no weights" in caplog.text
 
 
 def test_what_the_mixture_costs_is_said_at_the_start(monkeypatch):
