@@ -165,8 +165,8 @@ class Mixture(SourceOnly):
             if self._report == "full" and not found["members"]:
                 log(
                     WARNING,
-                    "Round %d: the target reports no weights, so it may have evaluated the sources' model: let "
-                    "it run MixtureTarget",
+                    "Round %d: the target reports no weights, so it may have evaluated the sources' model: "
+                    "let it run MixtureTarget",
                     server_round,
                 )
             record["mixture"] = {**found, "cost": self._cost(self.round.arrays, server_round)}

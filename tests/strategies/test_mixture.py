@@ -221,7 +221,7 @@ def test_a_reply_without_weights_is_warned_of(caplog, monkeypatch):
         start(1, Federation(metrics={"accuracy": 0.5}), report="none")
         assert "MixtureTarget" not in caplog.text
         start(2, Federation(metrics={"accuracy": 0.5}))
-    assert "Round 2: the target reports no member's weight" in caplog.text
+    assert "Round 2: the target reports no weights" in caplog.text
 
 
 def test_what_the_mixture_costs_is_said_at_the_start(monkeypatch):
