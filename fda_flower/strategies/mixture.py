@@ -165,7 +165,7 @@ class Mixture(SourceOnly):
             if self._report == "full" and not found["members"]:
                 log(
                     WARNING,
-                    "Round %d: the target reports no weights, it may have evaluated the sources' model: "
+                    "Round %d: the target reports no weights, so it may have evaluated the sources' model: "
                     "let it run MixtureTarget",
                     server_round,
                 )
