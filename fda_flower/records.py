@@ -56,6 +56,8 @@ RoundRecord = TypedDict(
         "metrics": dict[str, Any],
         "evaluation-failed": str,
         "accuracy-average": float,
+        "outcomes-average": str,
+        "test-examples-average": int,
         "loss-average": float,
         "metrics-average": dict[str, Any],
         "evaluation-failed-average": str,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.config import OPTION_FIELDS, RunConfig
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.errors import ConfigError, check_choice, unknown
 from fda_flower.experiments.packaged import find_experiment
 from fda_flower.reporting import REPORTS, check_figures
 from fda_flower.reporting.results import Place
@@ -36,6 +36,8 @@ class Entry:
         For a row: the paper's values by column, or by group and column.
     at : dict[str, dict]
         For a row: settings for a single column or group.
+    headline : str
+        For a row: ``"model"``, or ``"average"`` to report the averaged model instead.
     """
 
     label: str
@@ -43,6 +45,7 @@ class Entry:
     settings: Settings
     paper: Settings
     at: dict[str, Settings]
+    headline: str = "model"
 
 
 NO_GROUP = Entry("", None, {}, {}, {})
@@ -199,8 +202,15 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
     _check_rows(experiment)
     _check_rivals(experiment, data)
     _check_names(experiment)
-    for place in experiment.places:
-        experiment.config(place, 0, {})
+    configs = {place: experiment.config(place, 0, {}) for place in experiment.places}
+    for row in experiment.rows:
+        check_choice(f"'headline' of row '{row.label}'", row.headline, ("model", "average"))
+        averages = {config.average for place, config in configs.items() if place[1] == row.label}
+        if row.headline == "average" and None in averages:
+            raise ConfigError(
+                f"'headline' of row '{row.label}' is 'average', but its runs average no models: add average, "
+                'such as average = "ema:0.9", or leave it out'
+            )
     return experiment
 
 
@@ -244,7 +254,11 @@ def _check_names(experiment: Experiment) -> None:
             )
 
 
-OWN = {"rows": ("label", "paper", "at"), "columns": ("label", "value"), "groups": ("label", "value")}
+OWN = {
+    "rows": ("label", "paper", "at", "headline"),
+    "columns": ("label", "value"),
+    "groups": ("label", "value"),
+}
 """Keys of an entry that are not settings."""
 
 
@@ -267,6 +281,7 @@ def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
                 _settings(where, {key: own for key, own in item.items() if key not in OWN[kind]}),
                 item.get("paper", {}),
                 {label: _settings(f"{where}, at '{label}'", own) for label, own in at.items()},
+                item.get("headline", "model"),
             )
         )
     slugs = [slug(entry.label) for entry in entries]

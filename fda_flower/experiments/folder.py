@@ -12,6 +12,7 @@ from fda_flower.experiments.definition import Experiment, read_experiment
 from fda_flower.files import write_atomically
 from fda_flower.methods import METHODS
 from fda_flower.reporting.results import CellResult, Place, Results
+from fda_flower.reporting.summary import ACCURACY, AVERAGE
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
 RESULTS, RUNS = "cells", "runs"
@@ -66,13 +67,16 @@ def load_results(folder: str | Path) -> Results:
         )
     experiment = read_experiment(folder / DEFINITION)
     configs = {place: experiment.config(place, 0, mark["settings"]) for place in experiment.places}
+    fields = {"model": ACCURACY, "average": AVERAGE}
+    headlines = {row.label: fields[row.headline] for row in experiment.rows}
     cells, rounds, short = [], [], []
     for path in sorted((folder / RESULTS).glob("*.json")):
         found = read_cell(path)
         place: Place = (found["group"], found["row"], found["column"])
         if place in experiment.places:
             epochs = found.get("summary", {}).get("epochs", {})
-            cells.append(CellResult(place, found["seed"], found["history"], found["parameters"], epochs))
+            history, parameters = found["history"], found["parameters"]
+            cells.append(CellResult(place, found["seed"], history, parameters, epochs, headlines[place[1]]))
             rounds.append(found["rounds"])
             asked = experiment.config(place, found["seed"], {}).rounds
             if found["rounds"] < asked:

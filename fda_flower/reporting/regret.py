@@ -159,7 +159,7 @@ class Board:
             rival,
             {seed: known[row][seed] for seed in seeds},
             {seed: known[row][seed] - known[rival][seed] for seed in seeds},
-            _combined([paired_error(ours[seed].history, theirs[seed].history) for seed in seeds]),
+            _combined([paired_error(ours[seed].outcomes, theirs[seed].outcomes) for seed in seeds]),
         )
 
     def epochs(self, row: str, cells: Sequence[BoardCell]) -> dict[str, tuple[int, int]]:

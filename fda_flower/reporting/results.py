@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 
 from fda_flower.records import Record
+from fda_flower.reporting.outcomes import Outcomes, mean_outcomes
 from fda_flower.reporting.summary import ACCURACY, scores
 
 Place = tuple[str, str, str]
@@ -29,6 +30,8 @@ class CellResult:
         Number of the model's parameters.
     epochs : mapping of str to int
         Epochs that a source and the target trained, by role; empty if unknown.
+    headline : str
+        The field of a round's record that the run is judged by.
     """
 
     place: Place
@@ -36,11 +39,20 @@ class CellResult:
     history: Sequence[Record]
     parameters: int = 0
     epochs: Mapping[str, int] = field(default_factory=dict)
+    headline: str = ACCURACY
 
-    def score(self, key: str, field: str = ACCURACY) -> float:
-        """Return ``last5`` or ``best`` of a record's field in percent; NaN if the target never evaluated."""
-        value = scores(self.history, field)[key]
+    def score(self, key: str, field: str | None = None) -> float:
+        """Return ``last5`` or ``best`` of a record's field in percent; NaN if the target never evaluated.
+
+        The default field is the headline.
+        """
+        value = scores(self.history, field or self.headline)[key]
         return np.nan if value is None else value
+
+    @property
+    def outcomes(self) -> Outcomes | None:
+        """Which test samples the headline's model gets right; see `mean_outcomes`."""
+        return mean_outcomes(self.history, self.headline.removeprefix(ACCURACY))
 
 
 @dataclass(frozen=True)
@@ -114,11 +126,11 @@ class Results:
         """Return the cells of a place, by seed."""
         return sorted((cell for cell in self.cells if cell.place == place), key=lambda cell: cell.seed)
 
-    def scores(self, place: Place, key: str, field: str = ACCURACY) -> tuple[float, ...]:
+    def scores(self, place: Place, key: str, field: str | None = None) -> tuple[float, ...]:
         """Return ``last5`` or ``best`` of the seeds that have it, in percent."""
         return known_scores(self.at(place), key, field)
 
 
-def known_scores(cells: Iterable[CellResult], key: str, field: str = ACCURACY) -> tuple[float, ...]:
+def known_scores(cells: Iterable[CellResult], key: str, field: str | None = None) -> tuple[float, ...]:
     """Return ``last5`` or ``best`` of the cells that have it, in percent."""
     return tuple(score for cell in cells if not np.isnan(score := cell.score(key, field)))

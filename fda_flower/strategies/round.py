@@ -151,8 +151,9 @@ class Round:
         reply = next((reply for _, reply in match_replies(self.sent, replies)), None)
         try:
             metrics = read_metrics(reply)
-            if reply is not None and protocol.OUTCOMES in reply.content.array_records and not suffix:
-                record |= read_outcomes(read_arrays(reply.content, protocol.OUTCOMES))
+            if reply is not None and protocol.OUTCOMES in reply.content.array_records:
+                outcomes = read_outcomes(read_arrays(reply.content, protocol.OUTCOMES))
+                record |= {f"{key}{suffix}": value for key, value in outcomes.items()}
             record.update({f"{key}{suffix}": metrics[key] for key in EVALUATION if key in metrics})
             if others := {
                 key: metrics[key] for key in metrics if key not in (*EVALUATION, protocol.NUM_EXAMPLES)

@@ -53,14 +53,18 @@ def test_the_paired_error_is_of_the_differences(recorded):
     ours, theirs = recorded([1, 1, 1, 0], [1, 1, 0, 0]), recorded([1, 0, 1, 0])
     differences = np.array([0, 1, -0.5, 0])
     expected = 100 * np.std(differences, ddof=1) / 2
-    assert paired_error(ours, theirs) == pytest.approx(expected) == paired_error(theirs, ours)
-    assert paired_error(ours, ours) == 0
+    assert (
+        paired_error(mean_outcomes(ours), mean_outcomes(theirs))
+        == pytest.approx(expected)
+        == paired_error(mean_outcomes(theirs), mean_outcomes(ours))
+    )
+    assert paired_error(mean_outcomes(ours), mean_outcomes(ours)) == 0
 
 
 def test_the_paired_error_is_smaller_than_that_of_independent_runs_if_both_fail_on_the_same_samples(recorded):
     hard = [0] * 40 + [1] * 58
     ours, theirs = recorded([*hard, 0, 1]), recorded([*hard, 1, 1])
-    error = paired_error(ours, theirs)
+    error = paired_error(mean_outcomes(ours), mean_outcomes(theirs))
     assert error == pytest.approx(1.0)
     assert error is not None
     assert error < 100 * math.sqrt(2 * 0.59 * 0.41 / 100) / 5
@@ -68,8 +72,8 @@ def test_the_paired_error_is_smaller_than_that_of_independent_runs_if_both_fail_
 
 @pytest.mark.parametrize("theirs", [None, [1, 0], [1, 0, 1, 1]])
 def test_without_the_same_samples_there_is_no_paired_error(recorded, theirs):
-    assert paired_error(recorded([1, 0, 1]), recorded(theirs)) is None
+    assert paired_error(mean_outcomes(recorded([1, 0, 1])), mean_outcomes(recorded(theirs))) is None
 
 
 def test_one_sample_has_no_paired_error(recorded):
-    assert paired_error(recorded([1]), recorded([0])) is None
+    assert paired_error(mean_outcomes(recorded([1])), mean_outcomes(recorded([0]))) is None
