@@ -390,6 +390,17 @@ def test_the_papers_values_are_numbers_of_columns_and_groups(refused, parts, mes
 
 
 @pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('headline = "best"', "'headline' of row 'FedAvg' is 'best': choose model or average"),
+        ('headline = "average"', "'headline' of row 'FedAvg' is 'average', but its runs average no models"),
+    ],
+)
+def test_the_headline_of_a_row_is_the_model_or_an_average_that_there_is(refused, more, message):
+    assert message in refused(HEAD, RUN, COLUMN, ROW + more)
+
+
+@pytest.mark.parametrize(
     ("parts", "where"),
     [
         (['[run]\nshift-options = "std=0.1"', COLUMN, ROW], "[run]"),

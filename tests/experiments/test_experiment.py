@@ -676,3 +676,17 @@ def test_two_folders_of_an_experiment_have_files_of_their_own(experiment, tmp_pa
         assert float(line["last5"]) == pytest.approx(
             cell(tmp_path / f"{seed}", f"FedAvg-little-seed{seed}")["summary"]["last5"]
         )
+
+
+def test_a_row_may_be_judged_by_its_averaged_model(define, tmp_path):
+    row = '[[rows]]\nlabel = "Averaged"\nmethod = "fedavg"\naverage = "tail:2"\nheadline = "average"\n'
+    run_experiment(
+        define(f"{TEXT}\n{row}"), tmp_path / "out", rounds=2, seeds=[0], only=["Averaged", "FedAvg", "little"]
+    )
+    averaged, plain = (
+        next(one for one in load_results(tmp_path / "out").cells if one.place[1] == label)
+        for label in ("Averaged", "FedAvg")
+    )
+    assert averaged.score("last5") == averaged.score("last5", "accuracy-average")
+    assert averaged.score("last5", "accuracy") == plain.score("last5")
+    assert averaged.score("last5") != plain.score("last5")
