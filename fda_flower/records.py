@@ -69,6 +69,17 @@ RoundRecord = TypedDict(
 """One line of ``rounds.jsonl``; ``docs/user-guide.md`` explains each field."""
 
 
+def source_weight(entry: ClientRecord | Record) -> float | None:
+    """Return the weight of a source against the target: its β or its joint weight; None without either.
+
+    Examples
+    --------
+    >>> source_weight({"beta": 0.5}), source_weight({"weight": 0.2}), source_weight({})
+    (0.5, 0.2, None)
+    """
+    return entry.get("beta", entry.get("weight"))
+
+
 def headline(record: RoundRecord | Record) -> str:
     """Return the target's accuracy in words, or its metrics by whatever names they have.
 

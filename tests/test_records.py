@@ -3,8 +3,8 @@ import doctest
 from fda_flower import files, records
 
 
-def test_the_headline_of_a_round():
-    assert doctest.testmod(records) == (0, 3)
+def test_the_examples_of_records():
+    assert doctest.testmod(records) == (0, 4)
 
 
 def test_values_that_are_not_finite_become_null():

@@ -14,7 +14,7 @@ from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.config import RunConfig
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.methods import METHODS
-from fda_flower.records import Record
+from fda_flower.records import Record, source_weight
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -103,7 +103,7 @@ def _table(config: RunConfig, history: list[Record]) -> "Table":
         table.add_column(column, justify="left" if column == "Trouble" else "right")
     for record in history:
         accuracy = record.get("accuracy")
-        betas = [record["sources"].get(name, {}).get("beta") for name in names]
+        betas = [source_weight(record["sources"].get(name, {})) for name in names]
         trouble = [record["held"], *(f"{drop['domain']}: {drop['reason']}" for drop in record["dropped"])]
         table.add_row(
             str(record["round"]),

@@ -92,7 +92,7 @@ def plot_betas(results: Results) -> Figure:
     if not places:
         return blank("No β was estimated.")
     titles = _titles(results, [(group, column, row) for group, row, column in places])
-    figure, axes = panels(titles, "Round", "β of the source", _per_line(results))
+    figure, axes = panels(titles, "Round", "Weight (β) of the source", _per_line(results))
     sources = estimated_sources([cell.history for cell in results.cells])
     for axis, place in zip(axes, places, strict=True):
         histories = _histories(results, place)

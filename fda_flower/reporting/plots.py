@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fda_flower.files import write_atomically
-from fda_flower.records import Record
+from fda_flower.records import Record, source_weight
 
 Runs = Mapping[str, Sequence[Sequence[Record]]]
 """By method: a history for each seed."""
@@ -39,7 +39,7 @@ def plot_runs(runs: Runs) -> Figure:
     for axis, label in zip(axes[1:], estimated, strict=True):
         domains = estimated_sources(runs[label])
         sources = {domain: betas(runs[label], domain) for domain in domains}
-        _draw(axis, sources, "Dark2", ylabel="β of the source", title=label)
+        _draw(axis, sources, "Dark2", ylabel="Weight (β) of the source", title=label)
         axis.set_ylim(0, None)
     return figure
 
@@ -81,8 +81,10 @@ def estimated_sources(histories: Sequence[Sequence[Record]]) -> list[str]:
 
 
 def betas(histories: Sequence[Sequence[Record]], source: str) -> list[list[float]]:
-    """Return β of a source by round, for each history; NaN where it is unknown."""
-    return [[r["sources"].get(source, {}).get("beta", np.nan) for r in history] for history in histories]
+    """Return β or the joint weight of a source by round, for each history; NaN where it is unknown."""
+    entries = [[record["sources"].get(source, {}) for record in history] for history in histories]
+    found = [[source_weight(entry) for entry in row] for row in entries]
+    return [[np.nan if value is None else value for value in row] for row in found]
 
 
 def band(axis: Axes, values: Sequence[Sequence[float]], label: str, color: object, **style: Any) -> None:

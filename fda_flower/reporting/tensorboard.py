@@ -12,7 +12,8 @@ def tensorboard_writer(folder: Path) -> Callable[[Record], None]:
     """Make an ``on_round`` callback that writes a round's scalars into `folder`, at the round's step.
 
     ``target/accuracy``, ``target/loss``, ``target/accuracy-average``, ``target/loss-average``,
-    ``beta/<source>``, ``cosine/<source>``, ``kept/<source>`` and ``seconds/<phase>``, each if it is known.
+    ``beta/<source>``, ``weight/<source>``, ``cosine/<source>``, ``kept/<source>`` and
+    ``seconds/<phase>``, each if it is known.
 
     Raises
     ------
@@ -45,7 +46,7 @@ def scalars(record: Record) -> dict[str, float]:
     values = {
         f"target/{key}": record.get(key) for key in ("accuracy", "loss", "accuracy-average", "loss-average")
     }
-    for key in ("beta", "cosine", "kept"):
+    for key in ("beta", "weight", "cosine", "kept"):
         values |= {f"{key}/{domain}": entry.get(key) for domain, entry in record["sources"].items()}
     values |= {f"seconds/{phase}": seconds for phase, seconds in record["seconds"].items()}
     return {tag: value for tag, value in values.items() if value is not None}

@@ -174,12 +174,13 @@ class Round:
         return metrics
 
     def train_metrics(self) -> MetricRecord:
-        """Return the metrics of Flower's result: dropped replies, loss and β of each source."""
+        """Return the metrics of Flower's result: dropped replies, loss and weight of each source."""
         metrics: dict[str, MetricRecordValues] = {"dropped": len(self.record["dropped"])}
         for domain, entry in self.record["sources"].items():
-            for key, value in (("train-loss", entry.get("train-loss")), ("beta", entry.get("beta"))):
-                if value is not None:
-                    metrics[f"{key}.{domain}"] = value
+            found = {key: entry.get(key) for key in ("train-loss", "beta", "weight")}
+            metrics |= {
+                f"{key}.{domain}": float(str(value)) for key, value in found.items() if value is not None
+            }
         return MetricRecord(metrics)
 
     def _messages(self, requests: Mapping[Node, EvaluateRequest], kind: str) -> Iterable[Message]:

@@ -53,7 +53,7 @@ def test_each_method_that_estimates_beta_has_a_panel_of_its_own(runs):
     assert [axis.get_title() for axis in betas] == ["FedDA_Auto", "FedGP_Auto"]
     for axis in betas:
         assert axis.get_xlabel() == "Round"
-        assert axis.get_ylabel() == "β of the source"
+        assert axis.get_ylabel() == "Weight (β) of the source"
         assert legend_of(axis) == ["source-1", "source-2"]
         assert axis.get_ylim()[0] == 0
 
@@ -68,6 +68,15 @@ def test_a_beta_estimated_in_some_round_only_is_enough_for_a_panel(record):
     line = lines_of(axis)["source-1"]
     assert list(line.get_xdata()) == [1, 3]
     assert list(line.get_ydata()) == pytest.approx([0.5, 0.7])
+
+
+def test_a_joint_weight_is_drawn_as_a_beta_is(record):
+    history = [record(number, 0.1, betas={"source-1": 0.5 / number}) for number in (1, 2)]
+    for one in history:
+        for entry in one["sources"].values():
+            entry["weight"] = entry.pop("beta")
+    _, axis = plot_runs({"FedDA_Joint": [history]}).axes
+    assert list(lines_of(axis)["source-1"].get_ydata()) == [0.5, 0.25]
 
 
 def test_lines_are_means_over_seeds_in_percent_and_bands_one_sample_deviation(runs):
