@@ -117,13 +117,17 @@ class Mixture(SourceOnly):
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Begin the run, and log what the mixture costs."""
         super().begin(arrays, done)
-        cost = self._cost(arrays, self.num_rounds)
+        cost, node = self._cost(arrays, self.num_rounds), self.roster.target
+        labels = node.info.get("examples") if node else None
+        rounds = self.num_rounds - self.warmup_rounds
         log(
             INFO,
-            "Mixture: %d models in a prediction; the target evaluates %d times, and receives %.3g MB for it",
+            "Mixture: %d models in a prediction; the target evaluates %d times, and receives %.3g MB for it, "
+            "and trains %d epochs of its labels, with one epoch a round",
             cost["models"],
             cost["evaluations"],
             cost["bytes"] / 1e6,
+            self._plan.epochs_of(labels if isinstance(labels, int) else 0, rounds, cost["evaluations"]),
         )
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:

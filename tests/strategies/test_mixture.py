@@ -229,6 +229,7 @@ def test_what_the_mixture_costs_is_said_at_the_start(monkeypatch):
     monkeypatch.setattr("fda_flower.strategies.mixture.log", lambda level, text, *v: said.append(text % v))
     start(4, every=3)
     assert "16 models in a prediction; the target evaluates 2 times" in said[0]
+    assert "trains 256 epochs of its labels" in said[0]
 
 
 def test_a_target_with_too_few_labels_is_refused_before_anything_is_trained():
