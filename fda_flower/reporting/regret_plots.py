@@ -16,7 +16,9 @@ from fda_flower.reporting.results import Results
 
 LINEAR = 2 * NEAR
 """Regrets up to this size are drawn linearly, larger ones logarithmically, in points."""
-TICKS = (-200, -50, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20, 50, 200)
+TICKS = (-50, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20, 50)
+FEW_TICKS, WIDE = (-200, -50, -10, -2, 0, 2, 10, 50, 200), 100
+"""The ticks of regrets of `WIDE` points or more, which would not have room for all."""
 LINE = 0.21
 """Height of a method, in inches."""
 LETTERS = 26
@@ -60,7 +62,8 @@ def _draw(axis: Axes, results: Results, rows: Sequence[RowRegret], cells: int) -
     axis.set_yticks(heights, [row_label(results, row.row) for row in rows])
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.set_xscale("symlog", linthresh=LINEAR, linscale=0.7)
-    axis.set_xticks(TICKS, [f"{tick:+d}" if tick else "0" for tick in TICKS], minor=False)
+    ticks = TICKS if np.abs(together).max() < WIDE else FEW_TICKS
+    axis.set_xticks(ticks, [f"{tick:+d}" if tick else "0" for tick in ticks], minor=False)
     axis.set_xticks([], minor=True)
     axis.set_xlim(min(1.3 * together.min(), -1.5 * NEAR), max(1.3 * together.max(), 1.5 * NEAR))
     axis.tick_params(labelsize=SIZE)
