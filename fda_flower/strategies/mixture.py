@@ -198,10 +198,9 @@ class Mixture(SourceOnly):
 
 
 def _epochs(given: str | Sequence[int]) -> tuple[int, ...]:
+    numbers = given.split(",") if isinstance(given, str) and given else given
     try:
-        return (
-            tuple(map(int, given.split(","))) if isinstance(given, str) and given else tuple(map(int, given))
-        )
+        return tuple(map(int, numbers))
     except ValueError:
         raise ConfigError(f"epochs is '{given}': give numbers of epochs that grow, such as 1,30") from None
 
