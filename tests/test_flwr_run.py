@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,16 @@ ROOT = Path(__file__).resolve().parent.parent
 SUPERLINK_PORT = 39091
 
 
+def superlink_runs():
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", SUPERLINK_PORT)) == 0
+
+
 @pytest.fixture
 def flower(tmp_path):
     """Flower's environment in a home of its own, with the SuperLink that it starts stopped after."""
-    with socket.socket() as probe:
-        if probe.connect_ex(("127.0.0.1", SUPERLINK_PORT)) == 0:
-            pytest.skip(f"a SuperLink runs on port {SUPERLINK_PORT} already")
+    if superlink_runs():
+        pytest.skip(f"a SuperLink runs on port {SUPERLINK_PORT} already")
     home = tmp_path / "home"
     home.mkdir()
     bin_dir = str(Path(sys.executable).parent)
@@ -33,6 +38,9 @@ def flower(tmp_path):
         "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}",
     }
     subprocess.run(["pkill", "-f", str(home)], check=False)
+    patience = time.monotonic() + 60
+    while superlink_runs() and time.monotonic() < patience:
+        time.sleep(0.1)
 
 
 def data_set():
