@@ -18,6 +18,7 @@ from fda_flower.config import SETTINGS
 from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.experiments import RUNNERS
 from fda_flower.methods import METHODS
+from fda_flower.mixture_plan import COSTS
 from fda_flower.models import MODELS
 from fda_flower.run_folder import RunFolder
 
@@ -279,6 +280,7 @@ def test_the_folder_of_data_sets_can_come_from_the_environment(caught, monkeypat
 def test_verbose_shows_the_log_of_flower(caught, flags, level):
     caught("run", *flags)
     assert logging.getLogger("flwr").level == level
+    assert COSTS.isEnabledFor(logging.INFO), "what a method costs is said with and without the flag"
 
 
 # fda run --config

@@ -14,6 +14,7 @@ from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, 
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.config import SETTINGS, RunConfig
 from fda_flower.methods import METHODS
+from fda_flower.mixture_plan import COSTS
 from fda_flower.records import Record
 
 COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture"
@@ -58,6 +59,7 @@ def run(
     from fda_flower.experiments import run_config
 
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
+    COSTS.setLevel(logging.INFO)
     label = METHODS[wanted.method].label
     with progress_bar() as progress:
         task = progress.add_task(label, total=wanted.all_rounds, shown="")

@@ -1,7 +1,7 @@
 """Mixture: the sources train alone; the target mixes their model with a few of its own, and sends nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from logging import INFO, WARNING
+from logging import WARNING
 from typing import Literal, Unpack, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from fda_flower.aggregation import SourceWeights
 from fda_flower.errors import ConfigError, check_choice
-from fda_flower.mixture_plan import MixturePlan
+from fda_flower.mixture_plan import COSTS, MixturePlan
 from fda_flower.protocol import FIRST, FIRST_ROUND, LEARNING_RATE_FACTOR, MIXTURE, REPORT, EvaluateRequest
 from fda_flower.strategies.base import (
     Aggregated,
@@ -120,12 +120,11 @@ class Mixture(SourceOnly):
         cost, node = self._cost(arrays, self.num_rounds), self.roster.target
         labels = node.info.get("examples") if node else None
         rounds = self.num_rounds - self.warmup_rounds
-        log(
-            INFO,
-            "Mixture: %d models in a prediction; the target evaluates %d times, and receives %.3g MB for it, "
-            "and trains %d epochs of its labels, with one epoch a round",
+        COSTS.info(
+            "Mixture predicts with %d models; in the whole run the target evaluates %s, receives %.3g MB for "
+            "it, and trains %d epochs of its labels (with one epoch in a round)",
             cost["models"],
-            cost["evaluations"],
+            "once" if cost["evaluations"] == 1 else f"{cost['evaluations']} times",
             cost["bytes"] / 1e6,
             self._plan.epochs_of(labels if isinstance(labels, int) else 0, rounds, cost["evaluations"]),
         )

@@ -9,7 +9,7 @@ from flwr.app import Message, MetricRecord, RecordDict
 from handmade import HandMade, initial, moves, weights
 
 from fda_flower.errors import ConfigError
-from fda_flower.mixture_plan import MixturePlan
+from fda_flower.mixture_plan import COSTS, MixturePlan
 from fda_flower.records import headline
 from fda_flower.strategies import Mixture, RunFolder, SourceOnly
 
@@ -224,12 +224,15 @@ def test_a_reply_without_weights_is_warned_of(caplog, monkeypatch):
     assert "Round 2: the target reports no weights" in caplog.text
 
 
-def test_what_the_mixture_costs_is_said_at_the_start(monkeypatch):
+@pytest.mark.parametrize(
+    ("every", "says"), [(3, "evaluates 2 times"), (0, "evaluates once")], ids=["now and then", "at the end"]
+)
+def test_what_the_mixture_costs_is_said_at_the_start(monkeypatch, every, says):
     said = []
-    monkeypatch.setattr("fda_flower.strategies.mixture.log", lambda level, text, *v: said.append(text % v))
-    start(4, every=3)
-    assert "16 models in a prediction; the target evaluates 2 times" in said[0]
-    assert "trains 256 epochs of its labels" in said[0]
+    monkeypatch.setattr(COSTS, "info", lambda text, *values: said.append(text % values))
+    start(4, every=every)
+    assert said[0].startswith("Mixture predicts with 16 models; in the whole run the target " + says)
+    assert f"trains {256 if every else 136} epochs of its labels" in said[0]
 
 
 def test_a_target_with_too_few_labels_is_refused_before_anything_is_trained():
