@@ -121,6 +121,9 @@ def make_client(
     model = _model(config, site.shape, site.classes, device, get_ident())
     is_target = name == site.target
     about: dict[str, Any] = {"shape": list(site.shape), "classes": site.classes}
+    if is_target:
+        unlabelled = site.domains[name].unlabelled
+        about["unlabelled"] = 0 if unlabelled is None else len(unlabelled)
     for key, names in (("class-names", site.class_names), ("features", site.features)):
         if names:
             about[key] = list(names)
@@ -140,7 +143,8 @@ def make_client(
 @lru_cache(maxsize=64)
 def _domain(config: RunConfig, name: str, device: torch.device) -> Domain:
     domain = load_domain(config.data, name).domains[name]
-    return Domain(name, domain.train.to(device), domain.test.to(device))
+    rest = None if domain.unlabelled is None else domain.unlabelled.to(device)
+    return Domain(name, domain.train.to(device), domain.test.to(device), rest)
 
 
 @lru_cache(maxsize=2)

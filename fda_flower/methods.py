@@ -38,6 +38,8 @@ class Method:
         Whether the target trains on all its training samples, whatever number is labelled.
     ensemble : bool
         Whether its predictions are made by several models; reports mark it.
+    needs : tuple of str
+        What it needs of the data and the network; see `fda_flower.needs.NEEDS`.
     """
 
     label: str
@@ -48,6 +50,7 @@ class Method:
     source: "str | type[DomainClient]" = SOURCE
     all_target_labels: bool = False
     ensemble: bool = False
+    needs: tuple[str, ...] = ()
 
     @cached_property
     def strategy_class(self) -> "type[DomainAdaptationStrategy]":

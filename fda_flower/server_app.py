@@ -13,11 +13,12 @@ from flwr.serverapp.strategy import Result
 from torch import nn
 
 from fda_flower.config import RunConfig
-from fda_flower.datasets import load_federation
+from fda_flower.datasets import DATASETS, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.errors import RunError
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
+from fda_flower.needs import Facts, check_needs
 from fda_flower.records import Record
 from fda_flower.reporting.summary import write_summary
 from fda_flower.seeds import derive_seed
@@ -57,6 +58,9 @@ def run_server(
         if isinstance(examples, int):
             config.check_samples(node.role, f"'{node.domain}'", examples)
     model = make_model(config, *_form_of_data(strategy.roster.nodes))
+    target = strategy.roster.target
+    unlabelled = target.info.get("unlabelled") if target else None
+    _check_needs(config, model, unlabelled if isinstance(unlabelled, int) else None)
     state = model.state_dict()
     strategy.buffers = frozenset(state) - dict(model.named_parameters(remove_duplicate=False)).keys()
     initial = [ArrayRecord(state)]
@@ -71,13 +75,21 @@ def check_data(config: RunConfig) -> None:
     for name, domain in federation.domains.items():
         role = "target" if name == federation.target else "source"
         config.check_samples(role, f"'{name}'", len(domain.train))
-    make_model(config, federation.shape, federation.classes)
+    model = make_model(config, federation.shape, federation.classes)
+    unlabelled = federation.domains[federation.target].unlabelled
+    _check_needs(config, model, 0 if unlabelled is None else len(unlabelled))
 
 
 def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return the initial global model."""
     seed = derive_seed(config.seed, "model")
     return build_model(config.model, shape, classes, seed, dict(config.model_options))
+
+
+def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None) -> None:
+    sources, regression = len(config.data.source_names), DATASETS[config.dataset].regression
+    facts = Facts(model, config.model, sources, unlabelled, regression)
+    check_needs(config.method, METHODS[config.method].needs, facts)
 
 
 def _form_of_data(nodes: Iterable[Node]) -> tuple[tuple[int, ...], int]:

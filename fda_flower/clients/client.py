@@ -21,7 +21,6 @@ from fda_flower.clients.recorder import Recorder
 from fda_flower.clients.training import (
     LocalTraining,
     Objective,
-    head_of,
     loss_for,
     predict,
     proximal,
@@ -30,6 +29,7 @@ from fda_flower.clients.training import (
     train,
 )
 from fda_flower.datasets import Domain
+from fda_flower.models.parts import head_of
 from fda_flower.protocol import (
     EvaluateReply,
     EvaluateRequest,

@@ -17,9 +17,10 @@ from fda_flower import protocol
 from fda_flower.aggregation import Layers, blend, functional_distance, gradient_similarity
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
 from fda_flower.clients.target import TargetClient
-from fda_flower.clients.training import head_of, mean_gradient, predict, score, train
+from fda_flower.clients.training import mean_gradient, predict, score, train
 from fda_flower.datasets import Samples
 from fda_flower.mixture_plan import MixturePlan
+from fda_flower.models.parts import head_of
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, to_layers
 
 Settings = Mapping[str, Any]

@@ -83,9 +83,34 @@ class OwnState:
                 "folder writable"
             ) from error
 
+    def load_before(self, name: str, round: int) -> Kept | None:
+        """Return what a client kept under a name, last before a round; None if there is nothing.
+
+        A round that is run again, since the server lost it, thus begins from the same state.
+        """
+        kept = [state for state in (self.load(name), self.load(_before(name))) if state is not None]
+        return next((state for state in kept if state[1]["round"] < round), None)
+
+    def save_after(self, name: str, layers: Layers, notes: Mapping[str, Any], round: int) -> None:
+        """Keep arrays and notes of a round, and what was kept last before the round; see `load_before`.
+
+        Raises
+        ------
+        RunError
+            If a file cannot be written.
+        """
+        before = self.load_before(name, round)
+        if before is not None:
+            self.save(_before(name), *before)
+        self.save(name, layers, {**notes, "round": round})
+
     @staticmethod
     def _path(folder: Path, name: str) -> Path:
         return folder / f"{name}.safetensors"
+
+
+def _before(name: str) -> str:
+    return f"{name}-before"
 
 
 def _notes(name: str) -> str:

@@ -11,7 +11,6 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from fda_flower.clients.gradients import each_gradient
 from fda_flower.datasets import Samples
-from fda_flower.errors import ConfigError
 from fda_flower.local_training import OPTIMIZERS as OPTIMIZERS
 from fda_flower.local_training import LocalTraining as LocalTraining
 
@@ -105,14 +104,6 @@ def proximal(model: nn.Module, strength: float, anchor: Sequence[Tensor] | None 
         return loss + strength / 2 * sum((p - point).square().sum() for p, point in pairs)
 
     return objective
-
-
-def head_of(model: nn.Module) -> nn.Linear:
-    """Return the last linear layer; raise a `ConfigError` if there is none."""
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    if not layers:
-        raise ConfigError("the model has no linear layer to tune: choose another model, or tune=all")
-    return layers[-1]
 
 
 def mean_gradient(

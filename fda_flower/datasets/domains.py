@@ -59,8 +59,19 @@ class Splits(Mapping[str, Split]):
 
 @dataclass(frozen=True)
 class Domain:
-    """One client's data."""
+    """One client's data.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    train, test : Samples
+        Labelled samples to train on, and to test on.
+    unlabelled : Samples, optional
+        The target's further training samples, without their labels: ``y`` is -1, or NaN for a regression.
+    """
 
     name: str
     train: "Samples"
     test: "Samples"
+    unlabelled: "Samples | None" = None

@@ -23,7 +23,8 @@ class FederatedDataset:
     Attributes
     ----------
     domains : dict[str, Domain]
-        The domains by name; the target's training samples are only the labelled ones.
+        The domains by name; the target's training samples are the labelled ones, the others
+        are unlabelled.
     target : str
         The name of the target's domain.
     classes : int
@@ -121,7 +122,7 @@ def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
             domain = replace(domain, test=domain.test.take(domain.test.order(own)[:wanted]))
     else:
         own = torch.Generator().manual_seed(derive_seed(spec.seed, "source-samples", domain.name))
-        domain = _keep(domain, "source-samples", spec.source_samples, own)
+        domain = replace(_keep(domain, "source-samples", spec.source_samples, own), unlabelled=None)
     for samples, what in ((domain.train, "train"), (domain.test, "test")):
         if not len(samples):
             raise ConfigError(f"domain '{domain.name}' has no sample to {what} on: give it more")
@@ -132,5 +133,6 @@ def _keep(domain: Domain, name: str, amount: Amount | None, generator: torch.Gen
     if amount is None:
         return domain
     wanted = count(name, amount, len(domain.train))
-    kept = domain.train.order(generator)[:wanted]
-    return Domain(domain.name, domain.train.take(kept), domain.test)
+    order = domain.train.order(generator)
+    rest = domain.train.take(order[wanted:]).without_labels() if wanted < len(order) else None
+    return replace(domain, train=domain.train.take(order[:wanted]), unlabelled=rest)

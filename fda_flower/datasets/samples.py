@@ -49,6 +49,10 @@ class Samples:
         """Return the samples whose class occurs in `others`."""
         return self.take(torch.isin(self.y, others.y).nonzero().flatten())
 
+    def without_labels(self) -> "Samples":
+        """Return the same samples with labels that tell nothing: -1, or NaN for a regression."""
+        return replace(self, y=torch.full_like(self.y, torch.nan if self.y.is_floating_point() else -1))
+
     def to(self, device: torch.device) -> "Samples":
         """Return the same samples on a device."""
         return replace(self, x=self.x.to(device), y=self.y.to(device))

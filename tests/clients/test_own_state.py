@@ -113,3 +113,36 @@ def test_a_write_that_fails_leaves_what_was_kept(tmp_path, monkeypatch):
     with pytest.raises(RunError, match="No space left"):
         state.save("mixture", {"a": np.ones(3)}, {"round": 9})
     assert state.load("mixture")[1]["round"] == 3  # type: ignore[index]
+
+
+def saved(store, round):
+    store.save_after("head", {"a": np.array(round)}, {"of": "round"}, round)
+
+
+def found(store, round):
+    kept = store.load_before("head", round)
+    return None if kept is None else (int(kept[0]["a"]), kept[1]["round"])
+
+
+def test_a_round_begins_from_what_was_kept_before_it_even_if_it_is_run_again(make):
+    assert found(make(), 1) is None
+    saved(make(), 1)
+    assert found(make(), 2) == (1, 1)
+    saved(make(), 2)
+    assert found(make(), 3) == (2, 2)
+    assert found(make(), 2) == (1, 1), "round 2 again"
+    saved(make(), 2)
+    assert found(make(), 2) == (1, 1), "round 2 once more"
+    saved(make(), 5)
+    assert found(make(), 5) == (2, 2)
+    assert found(make(), 9) == (5, 5)
+
+
+def test_a_new_run_does_not_begin_from_what_another_one_kept(make):
+    saved(make(), 7)
+    saved(make(), 8)
+    assert found(make(), 1) is None
+    saved(make(), 1)
+    assert found(make(), 2) == (1, 1)
+    saved(make(), 2)
+    assert found(make(), 2) == (1, 1)

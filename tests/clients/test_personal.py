@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from fda_flower.clients import LocalTraining, SourceClient, TargetClient
-from fda_flower.clients.training import head_of
 from fda_flower.datasets import DataSpec, load_federation
-from fda_flower.errors import ConfigError
 from fda_flower.models import build_model
 
 SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=50)
@@ -63,11 +61,6 @@ def test_with_the_head_alone_nothing_else_moves(kind, domain):
     moved = [a.tobytes() != b.tobytes() for a, b in zip(after, before, strict=True)]
     assert moved == [False] * (len(moved) - 2) + [True, True]
     assert metrics["num-steps"] == client.training.steps(len(client.domain.train))
-
-
-def test_a_model_without_a_linear_layer_has_no_head():
-    with pytest.raises(ConfigError, match="no linear layer to tune"):
-        head_of(torch.nn.Conv2d(1, 2, 3))
 
 
 def batch_norm_model():

@@ -351,3 +351,31 @@ def test_invalid_domains_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=says):
         DataSpec(dataset, dataset_options=options, **settings)
+
+
+def test_the_target_keeps_the_rest_of_its_training_samples_without_their_labels() -> None:
+    whole = load_federation(DataSpec("digits", "rotate", target_samples=None))
+    part = load_federation(DataSpec("digits", "rotate", target_samples=50))
+    assert all(domain.unlabelled is None for domain in whole.domains.values())
+    train, rest = part.domains["target"].train, part.domains["target"].unlabelled
+    assert rest is not None
+    assert rest.y.unique().tolist() == [-1]
+    everything = sorted(x.tobytes() for x in whole.domains["target"].train.x.numpy())
+    assert sorted(x.tobytes() for x in torch.cat([train.x, rest.x]).numpy()) == everything
+    sources = [domain for name, domain in part.domains.items() if name != "target"]
+    assert all(domain.unlabelled is None for domain in sources)
+
+
+def test_sources_have_no_unlabelled_samples_and_noise_stays() -> None:
+    spec = DataSpec("digits", "noise", (("std", 0.3),), target_samples=10, source_samples=20)
+    domains = load_federation(spec).domains
+    assert {name for name, domain in domains.items() if domain.unlabelled is not None} == {"target"}
+    rest = domains["target"].unlabelled
+    assert rest is not None
+    assert rest.noise == 0.3
+
+
+def test_unlabelled_samples_of_a_regression_have_no_number_either() -> None:
+    rest = load_federation(DataSpec("rbf", target_samples=10)).domains["target"].unlabelled
+    assert rest is not None
+    assert rest.y.isnan().all()

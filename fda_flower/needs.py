@@ -1,0 +1,105 @@
+"""What a method needs of the data and the network, checked before anything is trained."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fda_flower.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a run before training.
+
+    Attributes
+    ----------
+    model : Module
+        The network.
+    model_name : str
+        What it is called.
+    sources : int
+        Number of sources.
+    unlabelled : int or None
+        Unlabelled training samples of the target; None if its client does not say.
+    regression : bool
+        Whether the labels are numbers, not classes.
+    """
+
+    model: "nn.Module"
+    model_name: str
+    sources: int
+    unlabelled: int | None
+    regression: bool
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that a method needs.
+
+    Attributes
+    ----------
+    what : str
+        What it is.
+    is_met : callable
+        Whether a run has it.
+    remedy : str
+        What to do about it.
+    """
+
+    what: str
+    is_met: Callable[[Facts], bool]
+    remedy: str
+
+
+def _has_body(facts: Facts) -> bool:
+    from fda_flower.models.parts import has_body
+
+    return has_body(facts.model)
+
+
+def _has_batch_norm(facts: Facts) -> bool:
+    from fda_flower.models.parts import batch_norm_names
+
+    return bool(batch_norm_names(facts.model))
+
+
+NEEDS: dict[str, Need] = {
+    "body": Need(
+        "a network with layers before its head",
+        _has_body,
+        "'{model}' is its own head: choose another model, such as mlp or cnn",
+    ),
+    "batch-norm": Need(
+        "a network with BatchNorm",
+        _has_batch_norm,
+        "'{model}' has none: choose another model, such as resnet9, or lenet with batch_norm=true",
+    ),
+    "unlabelled": Need(
+        "unlabelled training samples of the target",
+        lambda facts: facts.unlabelled is None or facts.unlabelled > 0,
+        "all of its samples are labelled: lower target-samples",
+    ),
+    "classes": Need(
+        "classes",
+        lambda facts: not facts.regression,
+        "the labels of this data set are numbers: choose another data set",
+    ),
+    "two sources": Need(
+        "at least two sources",
+        lambda facts: facts.sources > 1,
+        "there is {sources}: add a source",
+    ),
+}
+"""The needs by name, as `Method.needs` names them."""
+
+
+def check_needs(method: str, needs: Iterable[str], facts: Facts) -> None:
+    """Raise a `ConfigError` that names method, need and remedy if a run lacks what its method needs."""
+    for name in needs:
+        need = NEEDS[name]
+        if not need.is_met(facts):
+            remedy = need.remedy.format(model=facts.model_name, sources=facts.sources)
+            raise ConfigError(f"method '{method}' needs {need.what}, but {remedy}, or choose another method")

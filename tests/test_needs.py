@@ -1,0 +1,42 @@
+"""What a method needs is checked before training; the error names method, need and remedy."""
+
+import pytest
+
+from fda_flower.errors import ConfigError
+from fda_flower.methods import METHODS
+from fda_flower.models import build_model
+from fda_flower.needs import NEEDS, Facts, check_needs
+
+
+def facts(model="mlp", sources=3, unlabelled=10, regression=False, **options):
+    shape = (3, 16, 16) if model == "resnet9" else (4,)
+    return Facts(build_model(model, shape, 2, 0, options), model, sources, unlabelled, regression)
+
+
+GOOD_AND_BAD = {
+    "body": (facts(), facts("logistic"), "'logistic' is its own head: choose another model"),
+    "batch-norm": (facts("resnet9", width=1), facts(), "'mlp' has none: choose another model"),
+    "unlabelled": (facts(), facts(unlabelled=0), "all of its samples are labelled: lower target-samples"),
+    "classes": (facts(), facts(regression=True), "labels of this data set are numbers"),
+    "two sources": (facts(sources=2), facts(sources=1), "there is 1: add a source"),
+}
+
+
+def test_every_need_has_a_case_here():
+    assert GOOD_AND_BAD.keys() == NEEDS.keys()
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_the_error_names_method_need_and_remedy(name):
+    good, bad, remedy = GOOD_AND_BAD[name]
+    check_needs("some", [name], good)
+    with pytest.raises(ConfigError, match=f"method 'some' needs {NEEDS[name].what}, but .*{remedy}"):
+        check_needs("some", [name], bad)
+
+
+def test_a_target_that_does_not_say_how_many_it_has_is_trusted():
+    check_needs("some", ["unlabelled"], facts(unlabelled=None))
+
+
+def test_every_need_of_a_method_is_known():
+    assert {need for method in METHODS.values() for need in method.needs} <= NEEDS.keys()
