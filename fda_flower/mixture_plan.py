@@ -1,7 +1,6 @@
 """What the mixture of a target consists of: settings, checked without loading torch."""
 
 import json
-import logging
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -11,9 +10,6 @@ from fda_flower.errors import ConfigError, check_choice, unknown
 MEMBERS = ("sources", "target", "tuned", "head", "blend", PRIOR)
 """The members that there are: the sources' model; the target's own; the sources' model fine-tuned; its last
 layer alone fine-tuned; FedDAF's blend of the sources' model and the target's own; the labels' frequencies."""
-
-COSTS = logging.getLogger("flwr.costs")
-"""The log of what a method costs, which `fda run` prints even where it hides the rest of Flower's log."""
 
 MANY_LABELS = 500
 """With so many labels the longer snapshot of the fine-tuned model is `LONG_IF_MANY`, else `LONG`."""

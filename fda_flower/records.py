@@ -1,6 +1,10 @@
 """The record of a round: one line of ``rounds.jsonl``, and what displays show of it."""
 
+import logging
 from typing import Any, TypedDict
+
+COSTS = logging.getLogger("flwr.costs")
+"""The log of what a method costs, which `fda run` prints even where it hides the rest of Flower's log."""
 
 Record = dict[str, Any]
 """A JSON object."""

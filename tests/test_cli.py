@@ -18,8 +18,8 @@ from fda_flower.config import SETTINGS
 from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.experiments import RUNNERS
 from fda_flower.methods import METHODS
-from fda_flower.mixture_plan import COSTS
 from fda_flower.models import MODELS
+from fda_flower.records import COSTS
 from fda_flower.run_folder import RunFolder
 
 SMALL = ["--model", "mlp", "--rounds", "2", "--target-samples", "16", "--device", "cpu"]

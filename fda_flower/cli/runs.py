@@ -14,8 +14,7 @@ from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, 
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.config import SETTINGS, RunConfig
 from fda_flower.methods import METHODS
-from fda_flower.mixture_plan import COSTS
-from fda_flower.records import Record
+from fda_flower.records import COSTS, Record
 
 COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture"
 """The methods of the FedGP paper and this package's own, on the same samples for the same rounds."""

@@ -10,8 +10,9 @@ from flwr.serverapp import Grid
 
 from fda_flower.aggregation import SourceWeights
 from fda_flower.errors import ConfigError, check_choice
-from fda_flower.mixture_plan import COSTS, MixturePlan
+from fda_flower.mixture_plan import MixturePlan
 from fda_flower.protocol import FIRST, FIRST_ROUND, LEARNING_RATE_FACTOR, MIXTURE, REPORT, EvaluateRequest
+from fda_flower.records import COSTS
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,

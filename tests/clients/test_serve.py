@@ -150,12 +150,16 @@ def test_an_evaluate_reply_has_loss_accuracy_and_examples(grid: LocalGrid, node:
 def test_every_node_tells_its_role_and_domain(grid: LocalGrid, node: int) -> None:
     reply = ask(grid, node, "query.role")
     assert set(reply.content) == {"info"}
+    domain = load_federation(CONFIG.data).domains[DOMAINS[node]]
+    rest = {} if domain.unlabelled is None else {"unlabelled": len(domain.unlabelled)}
+    assert bool(rest) == (node == TARGET)
     assert dict(reply.content.config_records["info"]) == {
         "role": "target" if node == TARGET else "source",
         "domain": DOMAINS[node],
-        "examples": len(load_federation(CONFIG.data).domains[DOMAINS[node]].train),
+        "examples": len(domain.train),
         "shape": [1, 8, 8],
         "classes": 10,
+        **rest,
     }
 
 
