@@ -51,11 +51,14 @@ def read_cell(path: Path) -> dict[str, Any]:
 
 
 def is_done(path: Path, config: RunConfig) -> bool:
-    """Return whether a cell's result has all rounds; raise a `ConfigError` if it is from another run."""
+    """Return whether a cell's result has all rounds; raise a `ConfigError` if it is from another run.
+
+    A setting that is younger than the result had its default.
+    """
     if not path.exists():
         return False
     found, ours = read_cell(path), _fingerprint(config)
-    theirs = found["config"]
+    theirs = {**_fingerprint(RunConfig()), **found["config"]}
     if theirs != ours:
         keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
         differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)

@@ -409,6 +409,20 @@ def test_a_cell_of_another_configuration_is_refused_and_the_folder_stays_as_it_i
     assert files_of(tmp_path / "out") == before
 
 
+def test_a_setting_that_is_younger_than_a_result_had_its_default(experiment, tmp_path, trained):
+    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
+    path = tmp_path / "out" / "cells" / f"{FIRST}.json"
+    result = json.loads(path.read_text())
+    del result["config"]["average"]
+    path.write_text(json.dumps(result))
+    trained.clear()
+    assert run_experiment(experiment, tmp_path / "out", rounds=1, **ONE) == {}
+    assert trained == []
+    path.write_text(json.dumps(result | {"config": result["config"] | {"average": "ema:0.9"}}))
+    with pytest.raises(ConfigError, match=r"average: 'ema:0\.9' there, None asked for"):
+        run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
+
+
 def test_a_change_of_other_cells_does_not_matter(experiment, define, tmp_path):
     run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
     changed = define(TEXT.replace("std = 0.5", "std = 0.6"))
