@@ -12,7 +12,7 @@ from in_process import run_all
 from typer.testing import CliRunner
 
 import fda_flower
-from fda_flower import RunConfig, cli
+from fda_flower import Comparison, RunConfig, cli
 from fda_flower.cli.app import app
 from fda_flower.config import SETTINGS
 from fda_flower.datasets import DATASETS, SHIFTS
@@ -453,6 +453,17 @@ def test_the_defaults_of_compare_are_those_of_the_configuration(caught):
     assert output == Path("runs/compare")
     assert where["jobs"] >= 1
     assert where["resume"] is False
+
+
+def test_compare_with_all_methods_says_which_it_leaves_out(fda, monkeypatch):
+    def compare(methods, *_, **__):
+        assert methods == "all"
+        return Comparison([], {}, Path("c"), {"some": "method 'some' needs what is not there"})
+
+    monkeypatch.setattr("fda_flower.experiments.compare", compare)
+    code, out, _ = fda("compare", "--methods", "all")
+    assert code == 0
+    assert "Left out: method 'some' needs what is not there" in out
 
 
 def test_compare_takes_methods_separated_by_commas_with_or_without_spaces(caught):

@@ -90,7 +90,8 @@ def run(
 def compare(
     settings: dict[str, Any],
     methods: Annotated[
-        str, typer.Option(help="Methods, separated by commas; `fda list` shows them.")
+        str,
+        typer.Option(help="Methods, separated by commas, or all that can work; `fda list` shows them."),
     ] = COMPARED,
     seeds: Annotated[str, typer.Option(help="Number of seeds, or a list or range: 3, 4,7, 10-12.")] = "3",
     config: ConfigFile = None,
@@ -113,7 +114,7 @@ def compare(
     with progress_bar() as progress:
         task = progress.add_task("Rounds", total=None, shown="")
         comparison = run_comparison(
-            [name.strip() for name in methods.split(",")],
+            "all" if methods == "all" else [name.strip() for name in methods.split(",")],
             read_seeds(seeds),
             output,
             engine=engine,
@@ -132,6 +133,8 @@ def compare(
     console.print(table)
     if comparison.rows:
         console.print(f"Written to {escape(str(output))}: table.md, table.csv, comparison.png")
+    for reason in comparison.left_out.values():
+        console.print(f"Left out: {escape(reason)}", soft_wrap=True, highlight=False)
     end_with(comparison.failures)
 
 

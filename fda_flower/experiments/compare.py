@@ -1,9 +1,9 @@
 """Compare several methods and seeds on one federation."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fda_flower.config import RunConfig
 from fda_flower.engines import ENGINES
@@ -13,6 +13,7 @@ from fda_flower.files import write_atomically
 from fda_flower.methods import METHODS
 from fda_flower.reporting import CellResult, Row, make_rows, plot_runs, save_figure, to_csv, to_markdown
 from fda_flower.run_folder import RunFolder
+from fda_flower.server_app import check_data
 
 
 @dataclass(frozen=True)
@@ -27,15 +28,18 @@ class Comparison:
         The reason for each failure, by the name of the cell.
     path : Path
         Its folder: a folder for each cell, ``table.md``, ``table.csv`` and ``comparison.png``.
+    left_out : dict[str, str]
+        Of ``"all"`` methods those that cannot work with these settings, each with the reason.
     """
 
     rows: list[Row]
     failures: dict[str, str]
     path: Path
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 def compare(
-    methods: Sequence[str],
+    methods: Sequence[str] | Literal["all"],
     seeds: Sequence[int],
     output: str | Path,
     *,
@@ -51,8 +55,10 @@ def compare(
 
     Parameters
     ----------
-    methods, seeds
-        The methods and seeds; each pair is a cell.
+    methods : sequence of str or "all"
+        The methods; or all that can work with these settings.
+    seeds : sequence of int
+        The seeds; each method with each seed is a cell.
     output : str or Path
         The folder to write to.
     engine : {"local", "ray"}
@@ -70,9 +76,11 @@ def compare(
     Raises
     ------
     ConfigError
-        If a setting is invalid, before anything is trained.
+        If a setting is invalid, or a method cannot work with the data or the network, before anything is
+        trained.
     """
-    for name, values in (("method", methods), ("seed", seeds)):
+    chosen = list(METHODS) if methods == "all" else methods
+    for name, values in (("method", chosen), ("seed", seeds)):
         if not values:
             raise ConfigError(f"a comparison needs at least one {name}")
         if twice := [value for value in values if list(values).count(value) > 1]:
@@ -91,10 +99,21 @@ def compare(
             f"the output folder '{folder}' already holds a comparison: go on with --resume (resume=True), "
             "or choose another --output"
         )
+    left_out = {}
+    for method in chosen:
+        try:
+            check_data(_config(method, seeds[0], chosen, settings))
+        except ConfigError as error:
+            if methods != "all":
+                raise
+            left_out[method] = str(error)
+    if len(left_out) == len(chosen):
+        raise ConfigError(f"no method can work with these settings: {next(iter(left_out.values()))}")
     cells = [
-        Cell(("", method, ""), _config(method, seed, methods, settings), folder, engine=engine, resume=resume)
+        Cell(("", method, ""), _config(method, seed, chosen, settings), folder, engine=engine, resume=resume)
         for seed in seeds
-        for method in methods
+        for method in chosen
+        if method not in left_out
     ]
 
     def in_rounds(progress: Progress) -> None:
@@ -104,7 +123,7 @@ def compare(
     failures = run_cells(cells, jobs, in_rounds)
     done = [cell for cell in cells if cell.name not in failures]
     rows = _write(folder, done) if done else []
-    return Comparison(rows, failures, folder)
+    return Comparison(rows, failures, folder, left_out)
 
 
 def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[str, Any]) -> RunConfig:

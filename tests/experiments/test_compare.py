@@ -6,6 +6,7 @@ import statistics
 import pytest
 
 from fda_flower import Comparison, ConfigError, RunError, compare, run
+from fda_flower.methods import METHODS as METHODS_TABLE
 
 METHODS = ["fedavg", "fedgp"]
 SEEDS = [0, 1]
@@ -241,6 +242,27 @@ def test_if_every_cell_fails_there_is_no_table(config, tmp_path, in_process, mon
     assert not list(tmp_path.rglob("table.*"))
 
 
+def test_all_methods_are_those_that_can_work_and_the_others_are_named(
+    small, tmp_path, in_process, monkeypatch
+):
+    asked = set()
+
+    def run_all(run, cells, *more):
+        asked.update(cells)
+        return dict.fromkeys(cells, "it was not run")
+
+    monkeypatch.setattr(in_process, "run_all", run_all)
+    result = compare("all", [3], tmp_path / "runs", **{**small, "target_samples": 7})
+    assert result.left_out.keys() == METHODS_TABLE.keys() - {name.removesuffix("-seed3") for name in asked}
+    assert {"fedavg-seed3", "fedda-seed3", "ditto-seed3"} <= asked
+    assert "a mixture with 4 folds needs 8" in result.left_out["mixture"]
+
+
+def test_a_setting_with_which_no_method_works_is_refused_for_all_of_them_too(small, tmp_path, no_cell_runs):
+    with pytest.raises(ConfigError, match="no method can work with these settings: the batch size is 0"):
+        compare("all", [0], tmp_path / "runs", **{**small, "batch_size": 0})
+
+
 @pytest.mark.parametrize(
     ("settings", "methods", "seeds", "jobs", "message"),
     [
@@ -257,6 +279,7 @@ def test_if_every_cell_fails_there_is_no_table(config, tmp_path, in_process, mon
         ({"shift_options": {"size": 1}}, ["fedavg"], [0], 1, "unknown option 'size'"),
         ({"sources": 0}, ["fedavg"], [0], 1, "sources is 0"),
         ({"batch_size": 0}, ["fedavg"], [0], 1, "batch size is 0"),
+        ({"target_samples": 100_000}, ["fedavg"], [0], 1, "target-samples is 100000"),
     ],
     ids=str,
 )
