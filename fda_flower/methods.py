@@ -120,7 +120,7 @@ METHODS: Registry[Method] = Registry(
             "the sources' mean, each trained with a penalty for features that do not last",
             "irm:IRM",
             source="fda_flower.clients.irm:IRMSource",
-            needs=("two sources", "classes"),
+            needs=("classes", "two sources"),
         ),
         "vrex": _ours(
             "V-REx", "the sources, weighted to even out their losses", "vrex:VREx", needs=("two sources",)
