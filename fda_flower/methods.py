@@ -115,6 +115,22 @@ METHODS: Registry[Method] = Registry(
         "feddwa": _ours("FedDWA", "a personal model for each client, by distances", "feddwa:FedDWA"),
         "fedavg-ft": _ours("FedAvg FT", "FedAvg, fine-tuned by the target every round", "fedavg_ft:FedAvgFT"),
         "ditto": _ours("Ditto", "FedAvg, and a personal model near it", "ditto:Ditto", "ditto:DittoTarget"),
+        "irm": _ours(
+            "IRM",
+            "the sources' mean, each trained with a penalty for features that do not last",
+            "irm:IRM",
+            source="fda_flower.clients.irm:IRMSource",
+            needs=("classes", "two sources"),
+        ),
+        "vrex": _ours(
+            "V-REx", "the sources, weighted to even out their losses", "vrex:VREx", needs=("two sources",)
+        ),
+        "groupdro": _ours(
+            "GroupDRO",
+            "the sources' mean, the worst source weighs ever more",
+            "groupdro:GroupDRO",
+            needs=("two sources",),
+        ),
         "mixture": _ours(
             "Mixture",
             "the sources' model and the target's own, mixed on the target",

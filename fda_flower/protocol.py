@@ -35,6 +35,7 @@ AGGREGATE, AGGREGATED_ON = "aggregate", "aggregated-on"
 SERVER_ROUND, LEARNING_RATE_FACTOR = "server-round", "rate-factor"
 SKETCH_SIZE, SKETCH_SEED = "sketch-size", "sketch-seed"
 EVALUATE_TRAINED, TUNE, MU, PROXIMAL = "evaluate-trained", "tune", "mu", "proximal"
+IRM = "irm"
 """Settings of a train message."""
 
 MIXTURE, FIRST = "mixture", "first"
@@ -48,7 +49,8 @@ evaluation, ``full`` or ``none``."""
 NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
 BATCH_SIZE = "batch-size"
 TRAIN_LOSS, EVAL_LOSS, EVAL_ACCURACY = "train-loss", "eval-loss", "eval-accuracy"
-"""Metrics of a train reply."""
+PENALTY, LOSS_AT_START = "penalty", "loss-at-start"
+"""Metrics of a train reply; `LOSS_AT_START` is also the setting that asks for it."""
 
 Config = Mapping[str, ConfigRecordValues]
 Like = Literal["model", "parameters", "any"]

@@ -40,6 +40,10 @@ def add_what_is_asked(content, model, config, accuracy):
         after = {name: array.numpy() for name, array in content["arrays"].items()}
         guidance = {name: (2 * after[name] - model[name]).astype(model[name].dtype) for name in after}
         content["guidance"] = ArrayRecord({name: _array(value) for name, value in guidance.items()})
+    if config.get("loss-at-start"):
+        content["metrics"].setdefault("loss-at-start", 1.0)
+    if "irm" in config:
+        content["metrics"].setdefault("penalty", 0.0)
     if config.get("evaluate-trained"):
         content["metrics"]["eval-accuracy"] = accuracy
 

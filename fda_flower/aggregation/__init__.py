@@ -15,6 +15,7 @@ from fda_flower.aggregation.estimation import (
 )
 from fda_flower.aggregation.feddaf import blend, functional_distance, gradient_similarity
 from fda_flower.aggregation.feddwa import distance_weights, guidance_distances, personal_model
+from fda_flower.aggregation.generalisation import groupdro_weights, vrex_weights
 from fda_flower.aggregation.geometry import Geometry
 from fda_flower.aggregation.gradients import (
     GRADIENT_ENCODINGS,
@@ -102,6 +103,7 @@ __all__ = [
     "fit_mixture",
     "functional_distance",
     "gradient_similarity",
+    "groupdro_weights",
     "guidance_distances",
     "is_finite",
     "joint_weights",
@@ -113,4 +115,5 @@ __all__ = [
     "read_gradients",
     "source_weights",
     "stratified_folds",
+    "vrex_weights",
 ]

@@ -21,6 +21,7 @@ from fda_flower.clients.recorder import Recorder
 from fda_flower.clients.training import (
     LocalTraining,
     Objective,
+    evaluate,
     loss_for,
     predict,
     proximal,
@@ -113,7 +114,7 @@ class DomainClient(NumPyFace):
         """Return the arrays of a request by the names of the state dictionary, whose order they have."""
         return self._named(to_layers(request.arrays).values())
 
-    def train_from(self, model: Layers, config: Settings) -> TrainReply:
+    def train_from(self, model: Layers, config: Settings, objective: Objective | None = None) -> TrainReply:
         """Train from a model for one round.
 
         Parameters
@@ -123,21 +124,25 @@ class DomainClient(NumPyFace):
         config : Mapping
             ``server-round``; ``rate-factor``, which multiplies the learning rate; ``tune``, all parameters or
             only the head; ``proximal``, the μ of a penalty ``μ/2 ‖θ − model‖²``; ``evaluate-trained`` and
-            ``guidance``, which ask for what they say; ``gradients``, which asks for those of the received
-            model; and for the target the settings of its recorder.
+            ``guidance``, which ask for what they say; ``loss-at-start`` and ``gradients``, which ask for
+            those of the received model; and for the target the settings of its recorder.
+        objective : callable, optional
+            What to minimise. Default: the plain loss, with the penalty of ``proximal`` if there is one.
 
         Returns
         -------
         TrainReply
             The trained model and ``num-steps``, ``learning-rate``, ``batch-size``, ``train-loss``. If asked
-            for: ``eval-accuracy``, ``eval-loss`` and ``eval-num-examples`` of the trained model on the
-            domain's test set, and the records ``outcomes``, ``gradients``, ``batch-updates`` and
+            for: ``loss-at-start``, the mean loss of `model` on the domain's training samples;
+            ``eval-accuracy``, ``eval-loss`` and ``eval-num-examples`` of the trained model on the domain's
+            test set; and the records ``outcomes``, ``gradients``, ``batch-updates`` and
             ``guidance``, the parameters after as much training again.
         """
         self.load(model)
-        gradients = self.gradients(config)
+        loss_at_start, gradients = self.loss_at_start(config), self.gradients(config)
         training, recorder = self.training_in(config), self.recorder(config)
-        objective = proximal(self.model, config[protocol.PROXIMAL]) if protocol.PROXIMAL in config else None
+        if objective is None and protocol.PROXIMAL in config:
+            objective = proximal(self.model, config[protocol.PROXIMAL])
         part = head_of(self.model) if config.get(protocol.TUNE) == "head" else None
         with self.drawing("train", config) as generator:
             on_step = None if recorder is None else recorder.step
@@ -147,6 +152,7 @@ class DomainClient(NumPyFace):
             protocol.LEARNING_RATE: training.learning_rate,
             protocol.BATCH_SIZE: training.batch_size,
             protocol.TRAIN_LOSS: loss,
+            **loss_at_start,
         }
         records: dict[str, Layers] = {protocol.GRADIENTS: gradients} if gradients else {}
         if recorder is not None:
@@ -161,6 +167,14 @@ class DomainClient(NumPyFace):
             parameters = self.model.named_parameters(remove_duplicate=False)
             records[protocol.GUIDANCE] = {name: p.detach().cpu().numpy() for name, p in parameters}
         return TrainReply(trained, len(self.domain.train), metrics, records)
+
+    def loss_at_start(self, config: Settings) -> dict[str, float]:
+        """Return the mean loss of the model as it is on the training samples, if a message asks for it."""
+        if not config.get(protocol.LOSS_AT_START):
+            return {}
+        with self.drawing("loss", config) as generator:
+            loss, _ = evaluate(self.model, self.domain.train, generator)
+        return {protocol.LOSS_AT_START: loss}
 
     def gradients(self, config: Settings) -> dict[str, NDArray[Any]]:
         """Return the gradients of the model as it is, if a train message asks for them."""

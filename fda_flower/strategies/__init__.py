@@ -10,15 +10,19 @@ from fda_flower.strategies.fedda_joint import FedDAJoint
 from fda_flower.strategies.feddaf import FedDAF
 from fda_flower.strategies.feddwa import FedDWA
 from fda_flower.strategies.fedgp import FedGP
+from fda_flower.strategies.groupdro import GroupDRO
 from fda_flower.strategies.hooks import Aggregated
+from fda_flower.strategies.irm import IRM
 from fda_flower.strategies.mixture import Mixture
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
 from fda_flower.strategies.source_only import SourceOnly
 from fda_flower.strategies.target_only import TargetOnly
 from fda_flower.strategies.validation import BadReplyError, ClientUpdate
+from fda_flower.strategies.vrex import VREx
 
 __all__ = [
+    "IRM",
     "Aggregated",
     "BadReplyError",
     "ClientUpdate",
@@ -31,10 +35,12 @@ __all__ = [
     "FedDAJoint",
     "FedDWA",
     "FedGP",
+    "GroupDRO",
     "Mixture",
     "Node",
     "Round",
     "RunFolder",
     "SourceOnly",
     "TargetOnly",
+    "VREx",
 ]

@@ -13,6 +13,7 @@ from fda_flower.clients import (
     DittoTarget,
     DomainClient,
     FedDAFTarget,
+    IRMSource,
     LocalTraining,
     SourceClient,
     TargetClient,
@@ -23,6 +24,7 @@ from fda_flower.models import build_model
 NDArrays = list[NDArray[Any]]
 CLIENTS: dict[str, tuple[type[DomainClient], str]] = {
     "source": (SourceClient, "source-1"),
+    "irm": (IRMSource, "source-1"),
     "target": (TargetClient, "target"),
     "feddaf": (FedDAFTarget, "target"),
     "ditto": (DittoTarget, "target"),
@@ -81,7 +83,7 @@ def equal(first: NDArrays, second: NDArrays) -> bool:
 @every_client
 def test_its_role_and_domain_are_told(role: str) -> None:
     client = make(role)
-    assert client.role == ("source" if role == "source" else "target")
+    assert client.role == CLIENTS[role][1].removesuffix("-1")
     assert client.domain.name == CLIENTS[role][1]
 
 

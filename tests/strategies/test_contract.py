@@ -11,6 +11,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.files import json_safe
 from fda_flower.methods import METHODS
 from fda_flower.strategies import (
+    IRM,
     Ditto,
     FedAvg,
     FedAvgFT,
@@ -19,9 +20,11 @@ from fda_flower.strategies import (
     FedDAJoint,
     FedDWA,
     FedGP,
+    GroupDRO,
     RunFolder,
     SourceOnly,
     TargetOnly,
+    VREx,
 )
 
 STEPS = [[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]]
@@ -219,6 +222,9 @@ NORMS = {"beta-rule": "beta_fedda", "batch-update-encoding": "norms"}
         (FedDWA(evaluate="trained"), {"top": 5, "evaluate": "trained"}),
         (Ditto(lam=2), {"weights": "examples", "lam": 2.0, "global-branch": "fedavg"}),
         (Ditto(global_branch="none"), {"weights": "examples", "lam": 1.0, "global-branch": "none"}),
+        (IRM(), {"weights": "uniform", "lam": 100.0, "anneal-steps": 500}),
+        (VREx(3, clip=True), {"weights": "uniform", "lam": 3.0, "anneal-steps": 500, "clip": True}),
+        (GroupDRO(), {"weights": "uniform", "step-size": 0.01}),
         (FedDA(), FEDDA),
         (FedDA((0.25, 1)), {**FEDDA, "beta": [0.25, 1.0]}),
         (FedDA({"a": 1}, aggregate_on="target"), {**FEDDA, "beta": {"a": 1.0}, "aggregate-on": "target"}),
@@ -305,7 +311,7 @@ def test_integer_and_float_buffers_survive(method):
     ("name", "option"),
     [
         *((name, "weights") for name in ("fedavg", "fedavg-ft", "ditto")),
-        *((name, "source_weights") for name in ("source-only", "feddaf", "fedda", "fedgp")),
+        *((name, "source_weights") for name in ("source-only", "irm", "feddaf", "fedda", "fedgp")),
     ],
 )
 def test_weights_of_another_word_are_refused(name, option):

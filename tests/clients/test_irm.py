@@ -1,0 +1,137 @@
+"""IRM's source: the penalty by hand and by automatic differentiation, and its training."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from fda_flower.clients import IRMSource, LocalTraining, SourceClient
+from fda_flower.clients.irm import PenalisedLoss, scale_penalty
+from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
+from fda_flower.models import build_model
+from fda_flower.protocol import TrainRequest, to_record
+
+DATA = load_federation(DataSpec("digits", "rotate", target_samples=50))
+
+
+def random_batch(n, classes=4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    return logits, torch.randint(classes, (n,), generator=generator)
+
+
+def slope(logits, y):
+    """The derivative of CE at logit scale 1, by automatic differentiation."""
+    scale = torch.ones((), dtype=logits.dtype, requires_grad=True)
+    return torch.autograd.grad(cross_entropy(scale * logits, y), scale, create_graph=True)[0]
+
+
+def make(kind=IRMSource, samples=None, **training):
+    domain = DATA.domains["source-1"]
+    if samples is not None:
+        domain = Domain("source-1", domain.train.take(torch.arange(samples)), domain.test)
+    model = build_model("mlp", DATA.shape, DATA.classes, seed=0)
+    settings = LocalTraining(**{"learning_rate": 0.01, "batch_size": 16, **training})
+    return kind(domain, model, settings)
+
+
+def ask(client, **config):
+    return client.answer(TrainRequest(to_record(make().layers()), {"server-round": 1, **config}))
+
+
+def same(one, other):
+    return all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def test_the_penalty_of_two_samples_by_hand():
+    # p = (0.8808, 0.1192): the first sample's slope is −2 · 0.1192, the second's 2 · 0.8808.
+    logits, y = torch.tensor([[1.0, -1.0], [0.0, 2.0]]), torch.tensor([0, 0])
+    assert float(scale_penalty(logits, y)) == pytest.approx(-2 * 0.119203 * 2 * 0.880797, rel=1e-5)
+
+
+def test_without_information_there_is_no_penalty():
+    assert float(scale_penalty(torch.zeros(6, 3), torch.arange(6) % 3)) == 0
+
+
+def test_a_single_sample_has_no_penalty():
+    logits, y = random_batch(1)
+    assert float(scale_penalty(logits, y)) == 0
+
+
+@pytest.mark.parametrize("n", [2, 3, 16])
+def test_the_penalty_and_its_gradient_are_those_of_automatic_differentiation(n):
+    logits, y = random_batch(n)
+    logits.requires_grad_()
+    expected = slope(logits[::2], y[::2]) * slope(logits[1::2], y[1::2])
+    found = scale_penalty(logits, y)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, logits)[0], torch.autograd.grad(expected, logits)[0]
+    )
+
+
+def test_over_the_orders_of_a_batch_it_is_the_mean_product_of_different_samples():
+    logits, y = random_batch(2 * 200, seed=1)
+    slopes = torch.stack([slope(z[None], c[None]).detach() for z, c in zip(logits, y, strict=True)])
+    generator, found = torch.Generator().manual_seed(2), []
+    for _ in range(400):
+        order = torch.randperm(len(y), generator=generator)
+        found.append(float(scale_penalty(logits[order], y[order])))
+    n = len(y)
+    expected = float((slopes.sum() ** 2 - (slopes**2).sum()) / (n * (n - 1)))
+    assert np.mean(found) == pytest.approx(expected, abs=float(4 * np.std(found) / 20))
+
+
+def test_the_objective_is_the_loss_plus_the_penalty_and_it_remembers_the_penalties_by_samples():
+    objective, parts = PenalisedLoss(5.0), [random_batch(4), random_batch(6, seed=1)]
+    losses = [objective(torch.nn.Identity(), logits, y) for logits, y in parts]
+    penalties = [float(scale_penalty(*part)) for part in parts]
+    for part, loss, penalty in zip(parts, losses, penalties, strict=True):
+        assert float(loss) == pytest.approx(float(cross_entropy(*part)) + 5 * penalty)
+    assert objective.penalty == pytest.approx((4 * penalties[0] + 6 * penalties[1]) / 10)
+
+
+def test_one_step_follows_the_gradient_of_loss_and_penalty():
+    client = make(samples=8, optimizer="sgd", learning_rate=0.5)
+    reply = ask(client, irm=2.0)
+    model = make().model
+    with client.drawing("train", {"server-round": 1}) as generator:
+        ((x, y),) = client.domain.train.batches(16, generator, shuffle=True)
+    logits = model(x)
+    penalty = slope(logits[::2], y[::2]) * slope(logits[1::2], y[1::2])
+    loss = cross_entropy(logits, y) + 2 * penalty
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        expected = (parameter - 0.5 * parameter.grad).detach().numpy()
+        np.testing.assert_allclose(reply.arrays[name], expected, rtol=1e-4, atol=1e-6)
+    assert reply.metrics["penalty"] == pytest.approx(penalty.item(), rel=1e-4)
+    assert reply.metrics["train-loss"] == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_batches_of_one_sample_train_as_without_a_penalty():
+    found = ask(make(samples=6, batch_size=1), irm=100.0)
+    assert same(found.arrays, ask(make(samples=6, batch_size=1)).arrays)
+    assert found.metrics["penalty"] == 0
+
+
+def test_without_the_setting_it_is_a_source_client_bit_for_bit():
+    found, plain = ask(make()), ask(make(SourceClient))
+    assert same(found.arrays, plain.arrays)
+    assert found.metrics == plain.metrics
+
+
+def test_with_it_the_training_differs_and_repeats_itself():
+    first, again = ask(make(), irm=10.0), ask(make(), irm=10.0)
+    assert same(first.arrays, again.arrays)
+    assert first.metrics == again.metrics
+    assert not same(first.arrays, ask(make()).arrays)
+
+
+def test_the_loss_at_the_start_is_measured_only_if_it_is_asked_for_and_changes_nothing():
+    plain, asked = ask(make(SourceClient)), ask(make(SourceClient), **{"loss-at-start": True})
+    assert same(plain.arrays, asked.arrays)
+    assert asked.metrics.keys() - plain.metrics.keys() == {"loss-at-start"}
+    samples: Samples = make().domain.train
+    with torch.no_grad():
+        expected = float(cross_entropy(make().model(samples.x), samples.y))
+    assert asked.metrics["loss-at-start"] == pytest.approx(expected, rel=1e-6)
