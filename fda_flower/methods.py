@@ -115,6 +115,13 @@ METHODS: Registry[Method] = Registry(
         "feddwa": _ours("FedDWA", "a personal model for each client, by distances", "feddwa:FedDWA"),
         "fedavg-ft": _ours("FedAvg FT", "FedAvg, fine-tuned by the target every round", "fedavg_ft:FedAvgFT"),
         "ditto": _ours("Ditto", "FedAvg, and a personal model near it", "ditto:Ditto", "ditto:DittoTarget"),
+        "kd3a": _ours(
+            "KD3A",
+            "sources' own heads on one body, distilled on the target without labels",
+            "kd3a:KD3A",
+            "kd3a:KD3ATarget",
+            needs=("classes", "body", "unlabelled"),
+        ),
         "mixture": _ours(
             "Mixture",
             "the sources' model and the target's own, mixed on the target",

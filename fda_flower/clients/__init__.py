@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fda_flower.clients.ditto import DittoTarget
     from fda_flower.clients.feddaf import FedDAFTarget
     from fda_flower.clients.gradients import batch_gradients
+    from fda_flower.clients.kd3a import KD3ATarget
     from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.optimizer_hooks import record_updates
     from fda_flower.clients.recorder import Recorder, make_recorder
@@ -27,6 +28,7 @@ else:
             "DittoTarget": "ditto",
             "DomainClient": "client",
             "FedDAFTarget": "feddaf",
+            "KD3ATarget": "kd3a",
             "LocalTraining": "training",
             "MixedModel": "torch_mixture",
             "MixtureTarget": "mixture",
@@ -46,6 +48,7 @@ __all__ = [
     "DittoTarget",
     "DomainClient",
     "FedDAFTarget",
+    "KD3ATarget",
     "Learner",
     "LocalTraining",
     "MixedModel",

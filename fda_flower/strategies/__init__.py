@@ -11,6 +11,7 @@ from fda_flower.strategies.feddaf import FedDAF
 from fda_flower.strategies.feddwa import FedDWA
 from fda_flower.strategies.fedgp import FedGP
 from fda_flower.strategies.hooks import Aggregated
+from fda_flower.strategies.kd3a import KD3A
 from fda_flower.strategies.mixture import Mixture
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
@@ -19,6 +20,7 @@ from fda_flower.strategies.target_only import TargetOnly
 from fda_flower.strategies.validation import BadReplyError, ClientUpdate
 
 __all__ = [
+    "KD3A",
     "Aggregated",
     "BadReplyError",
     "ClientUpdate",
