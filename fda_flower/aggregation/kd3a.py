@@ -20,6 +20,9 @@ Vector = NDArray[np.float64]
 EXACT_UP_TO = 12
 """Sources up to which contributions are exact; of more, they are means over sampled orders."""
 
+ORDERS = 2**EXACT_UP_TO
+"""Sampled orders, times sources."""
+
 SAMPLES_IN_A_BLOCK = 1024
 
 
@@ -130,7 +133,7 @@ class Votes:
 
     def _sampled_contributions(self, gate: float, generator: np.random.Generator) -> Vector:
         number = self.confidences.shape[1]
-        orders = np.array([generator.permutation(number) for _ in range(2**EXACT_UP_TO // number)])
+        orders = np.array([generator.permutation(number) for _ in range(max(1, ORDERS // number))])
         subsets = [tuple(sorted(order[:size])) for order in orders.tolist() for size in range(number + 1)]
         gains = np.diff(self.qualities(gate, subsets).reshape(len(orders), number + 1), axis=1)
         values = np.zeros(number)
@@ -199,5 +202,5 @@ def smoothed_weights(
         old, total = dict(new), sum(new.values())
     used = {domain: momentum * old[domain] / total + (1 - momentum) * new[domain] for domain in new}
     missing = {domain: weight for domain, weight in before.items() if domain not in new}
-    share = 1 - sum(missing.values())
+    share = max(0.0, 1 - sum(missing.values()))
     return used, {**missing, **{domain: share * weight for domain, weight in used.items()}}
