@@ -131,6 +131,13 @@ METHODS: Registry[Method] = Registry(
             "groupdro:GroupDRO",
             needs=("two sources",),
         ),
+        "kd3a": _ours(
+            "KD3A",
+            "sources' own heads on one body, distilled on the target without labels",
+            "kd3a:KD3A",
+            "kd3a:KD3ATarget",
+            needs=("classes", "body", "unlabelled"),
+        ),
         "mixture": _ours(
             "Mixture",
             "the sources' model and the target's own, mixed on the target",

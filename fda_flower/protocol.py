@@ -42,6 +42,19 @@ MIXTURE, FIRST = "mixture", "first"
 """The setting of an evaluate message that asks for a mixture (a plan as JSON), and the record with the model
 that the target's own begins with."""
 
+GATE, MIXUP, TEACHER_BN = "gate", "mixup", "teacher-bn"
+"""Settings of a train message that asks the target to distil the sources' models."""
+
+SOURCE_MODEL = "source-"
+"""How the records with these models begin; the source's domain follows."""
+
+MASK_SHARE, CONTRIBUTION = "mask-share", "contribution-"
+"""Metrics of the reply: the share of samples with a confident vote; each source's contribution, before its
+domain."""
+
+HEAD = "head"
+"""The property by which a client tells the names of its network's head arrays."""
+
 FIRST_ROUND, REPORT = "first-round", "report"
 """Settings beside it: the round in which the target's own model begins; whether the target reports the
 evaluation, ``full`` or ``none``."""

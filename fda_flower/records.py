@@ -32,6 +32,8 @@ ClientRecord = TypedDict(
         "sim": float | None,
         "theta": float | None,
         "alpha": float | None,
+        "mask-share": float,
+        "contribution": float,
         "accuracy": float,
         "loss": float,
         "outcomes": str,

@@ -334,6 +334,7 @@ def test_how_sources_and_the_target_cut_their_samples(batches: str, source: str,
         ({"method": "feddwa", "warmup_rounds": 3}, 26, 20),
         ({"method": "ditto", "warmup_rounds": 3}, 16, 20),
         ({"method": "ditto", "method_options": {"global_branch": "none"}}, 10, 10),
+        ({"method": "kd3a", "warmup_rounds": 3}, 16, 10),
     ],
     ids=str,
 )

@@ -26,6 +26,7 @@ from fda_flower.aggregation.gradients import (
     read_gradients,
 )
 from fda_flower.aggregation.joint import joint_weights
+from fda_flower.aggregation.kd3a import Votes, domain_weights, gate_of, smoothed_weights
 from fda_flower.aggregation.layers import Layers, is_finite
 from fda_flower.aggregation.mixture import (
     PRIOR,
@@ -83,6 +84,7 @@ __all__ = [
     "StartGradients",
     "TailAverage",
     "Update",
+    "Votes",
     "alignment",
     "alignment_by_size",
     "beta_fedda",
@@ -98,10 +100,12 @@ __all__ = [
     "delta_error_target_only",
     "delta_errors",
     "distance_weights",
+    "domain_weights",
     "estimate",
     "find_buffers",
     "fit_mixture",
     "functional_distance",
+    "gate_of",
     "gradient_similarity",
     "groupdro_weights",
     "guidance_distances",
@@ -113,6 +117,7 @@ __all__ = [
     "predicted_best_rule",
     "prior_outputs",
     "read_gradients",
+    "smoothed_weights",
     "source_weights",
     "stratified_folds",
     "vrex_weights",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fda_flower.clients.feddaf import FedDAFTarget
     from fda_flower.clients.gradients import batch_gradients
     from fda_flower.clients.irm import IRMSource
+    from fda_flower.clients.kd3a import KD3ATarget
     from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.optimizer_hooks import record_updates
     from fda_flower.clients.recorder import Recorder, make_recorder
@@ -29,6 +30,7 @@ else:
             "DomainClient": "client",
             "FedDAFTarget": "feddaf",
             "IRMSource": "irm",
+            "KD3ATarget": "kd3a",
             "LocalTraining": "training",
             "MixedModel": "torch_mixture",
             "MixtureTarget": "mixture",
@@ -49,6 +51,7 @@ __all__ = [
     "DomainClient",
     "FedDAFTarget",
     "IRMSource",
+    "KD3ATarget",
     "Learner",
     "LocalTraining",
     "MixedModel",

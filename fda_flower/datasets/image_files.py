@@ -52,6 +52,10 @@ class ImageFiles:
         """Return the files at these positions, not yet decoded; `dim` is 0."""
         return replace(self, paths=tuple(self.paths[i] for i in index.tolist()))
 
+    def joined(self, others: "ImageFiles") -> "ImageFiles":
+        """Return these files followed by others of the same size."""
+        return replace(self, paths=self.paths + others.paths)
+
     def __getitem__(self, indices: Tensor) -> Tensor:
         """Return the images at these positions, uint8, shape ``(len(indices), 3, size, size)``.
 

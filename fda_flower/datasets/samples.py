@@ -16,7 +16,8 @@ class Samples:
     x : Tensor
         Images in [0, 1], float32, shape ``(n, channels, height, width)``, or uint8 in [0, 255]; or
         features, float32, shape ``(n, features)``. Any object will do that a tensor can
-        index, ``to`` can move and, to take samples, ``index_select`` can cut, such as `ImageFiles`.
+        index, ``to`` can move and, to take samples, ``index_select`` can cut and, to join them, ``joined``
+        can lengthen, such as `ImageFiles`.
     y : Tensor
         Classes, int64, shape ``(n,)``; or, if the task is a regression, float32, ``(n, outputs)``.
     noise : float
@@ -34,6 +35,11 @@ class Samples:
         """Return the samples at these positions, one tensor of positions after the other."""
         indices = torch.cat(positions)
         return replace(self, x=self.x.index_select(0, indices), y=self.y[indices])
+
+    def joined(self, others: "Samples") -> "Samples":
+        """Return these samples followed by others of the same kind, with the noise of these."""
+        x = torch.cat([self.x, others.x]) if isinstance(self.x, Tensor) else self.x.joined(others.x)
+        return replace(self, x=x, y=torch.cat([self.y, others.y]))
 
     def order(self, generator: torch.Generator) -> Tensor:
         """Return all positions in random order."""

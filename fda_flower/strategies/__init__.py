@@ -13,6 +13,7 @@ from fda_flower.strategies.fedgp import FedGP
 from fda_flower.strategies.groupdro import GroupDRO
 from fda_flower.strategies.hooks import Aggregated
 from fda_flower.strategies.irm import IRM
+from fda_flower.strategies.kd3a import KD3A
 from fda_flower.strategies.mixture import Mixture
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
@@ -23,6 +24,7 @@ from fda_flower.strategies.vrex import VREx
 
 __all__ = [
     "IRM",
+    "KD3A",
     "Aggregated",
     "BadReplyError",
     "ClientUpdate",

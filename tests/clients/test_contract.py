@@ -14,6 +14,7 @@ from fda_flower.clients import (
     DomainClient,
     FedDAFTarget,
     IRMSource,
+    KD3ATarget,
     LocalTraining,
     SourceClient,
     TargetClient,
@@ -28,6 +29,7 @@ CLIENTS: dict[str, tuple[type[DomainClient], str]] = {
     "target": (TargetClient, "target"),
     "feddaf": (FedDAFTarget, "target"),
     "ditto": (DittoTarget, "target"),
+    "kd3a": (KD3ATarget, "target"),
 }
 SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=50)
 ASKED: dict[str, dict[str, Any]] = {

@@ -34,7 +34,7 @@ def noisy(epsilon: float) -> LocalDpMod:
     return LocalDpMod(clipping_norm=CLIPPING, sensitivity=CLIPPING, epsilon=epsilon, delta=1e-5)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedda", "fedgp", "fedda-auto", "fedgp-auto"])
+@pytest.mark.parametrize("method", ["fedavg", "fedda", "fedgp", "fedda-auto", "fedgp-auto", "kd3a"])
 def test_sources_can_clip_with_every_method(method: str) -> None:
     clip = LocalDpMod(CLIPPING, sensitivity=0, epsilon=1, delta=1e-5)
     for record in run_with(clip, {"source"}, method=method):
@@ -64,3 +64,8 @@ def test_with_auto_weighting_the_target_sends_nothing_rather_than_batch_updates_
 def test_the_mods_for_central_privacy_refuse_since_the_strategy_sends_no_limit() -> None:
     with pytest.raises(RunError, match="could not be updated for 3 rounds"):
         run_with(fixedclipping_mod, {"source"}, method="fedgp")
+
+
+def test_kd3as_target_cannot_have_it_since_it_receives_several_models() -> None:
+    with pytest.raises(RunError, match="no usable reply of the target"):
+        run_with(noisy(1e6), {"target"}, method="kd3a")

@@ -98,6 +98,17 @@ def test_take_keeps_the_order_asked_for_and_the_noise() -> None:
     assert len(taken) == 3
 
 
+def test_joined_samples_come_one_after_the_other_with_the_first_ones_noise() -> None:
+    first, second = (
+        make(noise=0.5).take(torch.tensor([3, 4])),
+        make().take(torch.tensor([1])).without_labels(),
+    )
+    whole = first.joined(second)
+    assert whole.y.tolist() == [30, 40, -1]
+    assert whole.x[:, 0, 0, 0].tolist() == [3, 4, 1]
+    assert whole.noise == 0.5
+
+
 def test_to_a_device_keeps_everything() -> None:
     samples = make(noise=0.5).to(torch.device("cpu"))
     assert torch.equal(samples.x, make().x)

@@ -33,7 +33,7 @@ from fda_flower.flower_internals import TaskIdentity  # type: ignore[attr-define
 from fda_flower.legacy import LegacyStrategy
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
-from fda_flower.strategies import FedAvg, FedDA, FedGP, RunFolder
+from fda_flower.strategies import KD3A, FedAvg, FedDA, FedGP, RunFolder
 
 pytestmark = pytest.mark.usefixtures("in_a_run")
 
@@ -128,7 +128,7 @@ def comparable(history):
     return [{k: v for k, v in record.items() if k not in ("seconds", "bytes-received")} for record in history]
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("feddaf", "mixture")])
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("feddaf", "kd3a", "mixture")])
 def test_the_same_bits_and_records_as_under_the_message_api(method):
     options = {"warmup_rounds": 1} if method == "finetune-offline" else {}
     one, other = build(method, **options), build(method, **options)
@@ -350,9 +350,11 @@ def test_a_client_that_cannot_report_is_left_out_with_its_reason():
 # what is not supported
 
 
-def test_aggregation_on_the_target_is_refused():
-    with pytest.raises(ConfigError, match="FedGP asks its clients twice in a round"):
-        LegacyStrategy(FedGP(aggregate_on="target"))
+@pytest.mark.parametrize("strategy", [FedGP(aggregate_on="target"), KD3A()], ids=["FedGP", "KD3A"])
+def test_a_method_that_asks_twice_in_a_round_is_refused(strategy):
+    name = type(strategy).__name__
+    with pytest.raises(ConfigError, match=f"{name} asks its clients twice in a round"):
+        LegacyStrategy(strategy)
 
 
 def test_an_averaged_model_is_refused():

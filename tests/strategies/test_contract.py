@@ -12,6 +12,7 @@ from fda_flower.files import json_safe
 from fda_flower.methods import METHODS
 from fda_flower.strategies import (
     IRM,
+    KD3A,
     Ditto,
     FedAvg,
     FedAvgFT,
@@ -54,6 +55,11 @@ def run(method, federation, rounds=1, **options):
     return strategy.start(HandMade(federation).grid(), initial(), rounds), strategy
 
 
+def roles_that_train(strategy):
+    """The roles that are asked at once, and the target where it is asked later."""
+    return strategy.trains | ({"target"} if strategy.asks_again else set())
+
+
 @pytest.fixture(params=METHODS)
 def method(request):
     return request.param
@@ -89,7 +95,7 @@ def test_only_the_roles_that_train_are_asked(method):
     strategy = build(method)
     strategy.start(federation.grid(), initial(), 1)
     asked = {"target" if domain == "t" else "source" for domain, _ in federation.configs}
-    assert asked == strategy.trains
+    assert asked == roles_that_train(strategy)
 
 
 def test_only_sources_train_in_the_initial_rounds_and_are_averaged_by_examples(method):
@@ -98,7 +104,7 @@ def test_only_sources_train_in_the_initial_rounds_and_are_averaged_by_examples(m
     result = strategy.start(federation.grid(), initial(), 2 + 1)
     asked = [domain for domain, _ in federation.configs]
     assert asked[:6] == ["a", "b", "c", "a", "b", "c"]
-    assert {"target" if domain == "t" else "source" for domain in asked[6:]} == strategy.trains
+    assert {"target" if domain == "t" else "source" for domain in asked[6:]} == roles_that_train(strategy)
     assert [record["warmup"] for record in strategy.history] == [True, True, False]
     factors = [config.get("rate-factor") for _, config in federation.configs]
     assert factors[:6] == [None] * 6
@@ -207,6 +213,8 @@ COMMON = {"min-sources": 1, "warmup-rounds": 0, "learning-rate-factor": 1.0}
 WEIGHED = {"beta": 0.5, "auto": False, "source-weights": "examples"}
 FEDDA = {**WEIGHED, "rule": "FedDA(updates='raw')"}
 FEDGP = {**WEIGHED, "rule": "FedGP(granularity='layer', filter=True, magnitude='projection')"}
+KD3A_GATE = {"gate-start": 0.8, "gate-end": 0.95, "gate-rounds": 0}
+KD3A_DEFAULTS = {**KD3A_GATE, "mixup": True, "teacher-bn": "batch", "momentum": 0.9}
 NORMS = {"beta-rule": "beta_fedda", "batch-update-encoding": "norms"}
 
 
@@ -225,6 +233,12 @@ NORMS = {"beta-rule": "beta_fedda", "batch-update-encoding": "norms"}
         (IRM(), {"weights": "uniform", "lam": 100.0, "anneal-steps": 500}),
         (VREx(3, clip=True), {"weights": "uniform", "lam": 3.0, "anneal-steps": 500, "clip": True}),
         (GroupDRO(), {"weights": "uniform", "step-size": 0.01}),
+        (KD3A(), KD3A_DEFAULTS),
+        (
+            KD3A(gate_start=0.9, gate_end=1, gate_rounds=7, mixup=False, teacher_bn="eval", momentum=0),
+            {**KD3A_DEFAULTS, "gate-start": 0.9, "gate-end": 1.0, "gate-rounds": 7}
+            | {"mixup": False, "teacher-bn": "eval", "momentum": 0.0},
+        ),
         (FedDA(), FEDDA),
         (FedDA((0.25, 1)), {**FEDDA, "beta": [0.25, 1.0]}),
         (FedDA({"a": 1}, aggregate_on="target"), {**FEDDA, "beta": {"a": 1.0}, "aggregate-on": "target"}),

@@ -1,0 +1,134 @@
+"""KD3A's target: the sources' models vote on its samples, whose labels are not read; it learns the votes."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fda_flower import protocol
+from fda_flower.aggregation import Layers, Votes
+from fda_flower.clients.client import Settings
+from fda_flower.clients.target import TargetClient
+from fda_flower.clients.training import Objective, train
+from fda_flower.datasets import Samples
+from fda_flower.models.parts import head_names
+from fda_flower.protocol import TrainReply, TrainRequest, to_layers
+from fda_flower.seeds import derive_seed
+
+
+class KD3ATarget(TargetClient):
+    """A target that distils the sources' models (Feng et al., ICML 2021), if the message has ``gate``.
+
+    Its samples are all training samples of the domain, the labelled ones without their labels and the
+    unlabelled ones. The models vote once in a round, each on the same batches; noise that is drawn anew at
+    every access is drawn once for all votes, and again for the training.
+    """
+
+    def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Return what every client tells, and ``head``, the names of the arrays of the network's head."""
+        return {**super().get_properties(config), protocol.HEAD: list(head_names(self.model))}
+
+    def local_train(self, request: TrainRequest) -> TrainReply:
+        """Have the models in the records ``source-DOMAIN`` vote, and train the received one on their votes.
+
+        Returns
+        -------
+        TrainReply
+            The trained model, with ``mask-share``, the share of samples with a vote above the gate, and
+            ``contribution-DOMAIN`` of each source. Without any such sample the model stays as it is, and
+            ``num-steps`` and ``train-loss`` are 0.
+        """
+        config: dict[str, Any] = dict(request.config)
+        if protocol.GATE not in config:
+            return super().local_train(request)
+        samples, training = self._samples(), self.training_in(config)
+        models = {
+            name.removeprefix(protocol.SOURCE_MODEL): self._named(to_layers(record).values())
+            for name, record in sorted(request.records.items())
+            if name.startswith(protocol.SOURCE_MODEL) and isinstance(record, ArrayRecord)
+        }
+        votes = self._vote(list(models.values()), samples, config)
+        model, gate = self.received(request), config[protocol.GATE]
+        self.load(model)
+        seed = derive_seed(
+            self._seed, "contributions", config.get(protocol.SERVER_ROUND, 0), self.domain.name
+        )
+        contributions = votes.contributions(gate, seed)
+        labels, _, mask = votes.consensus(gate, int(votes.classes.max()) + 1)
+        steps, loss = 0, 0.0
+        if mask.any():
+            mixes = config[protocol.MIXUP] and len(samples.x.shape) > 2
+            with self.drawing("train", config) as generator:
+                device = samples.y.device
+                objective = distillation(
+                    torch.from_numpy(labels).to(device),
+                    torch.from_numpy(mask).to(device),
+                    generator if mixes else None,
+                )
+                steps, loss = train(self.model, samples, training, generator, objective)
+        metrics = {
+            protocol.NUM_STEPS: steps,
+            protocol.LEARNING_RATE: training.learning_rate,
+            protocol.BATCH_SIZE: training.batch_size,
+            protocol.TRAIN_LOSS: loss,
+            protocol.MASK_SHARE: float(mask.mean()),
+        }
+        for domain, contribution in zip(models, contributions.tolist(), strict=True):
+            metrics[f"{protocol.CONTRIBUTION}{domain}"] = contribution
+        return TrainReply(self.layers(), len(samples), metrics)
+
+    def _samples(self) -> Samples:
+        """Return all training samples; their ``y`` is their position."""
+        own, rest = self.domain.train, self.domain.unlabelled
+        whole = own if rest is None else own.joined(rest)
+        return replace(whole, y=torch.arange(len(whole), device=whole.y.device))
+
+    @torch.no_grad()
+    def _vote(self, models: list[Layers], samples: Samples, config: Settings) -> Votes:
+        """Return what models predict for the samples, in the order of their positions."""
+        shape = (len(samples), len(models))
+        confidences, classes = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
+        for k, model in enumerate(models):
+            self.load(model)
+            self.model.eval()
+            for module in self.model.modules():
+                module.training = isinstance(module, _BatchNorm) and config[protocol.TEACHER_BN] == "batch"
+            with self.drawing("vote", config) as generator:
+                for x, positions in samples.batches(self.training.batch_size, generator, shuffle=True):
+                    largest, found = self.model(x).softmax(dim=1).max(dim=1)
+                    rows = positions.cpu().numpy()
+                    confidences[rows, k], classes[rows, k] = largest.cpu().numpy(), found.cpu().numpy()
+        return Votes(confidences, classes)
+
+
+def distillation(labels: Tensor, mask: Tensor, generator: torch.Generator | None) -> Objective:
+    """Return the objective ``mean_b m_b · (−Σ_c ỹ_bc log softmax_c)`` of a batch of samples by position.
+
+    Parameters
+    ----------
+    labels, mask : Tensor
+        Pseudo-label and mask of each sample, shape ``(n,)``.
+    generator : torch.Generator, optional
+        With it images and labels are mixed, ``u x + (1 − u) x'`` with a random permutation of the batch and
+        one ``u ~ Beta(2, 2)`` for it; the mask is that of the first of the pair. Default: nothing is mixed.
+    """
+
+    def objective(model: nn.Module, x: Tensor, positions: Tensor) -> Tensor:
+        own = labels[positions]
+        if generator is None:
+            losses = cross_entropy(model(x), own, reduction="none")
+        else:
+            # The middle one of three uniform numbers has the distribution Beta(2, 2).
+            u = float(torch.rand(3, generator=generator).median())
+            other = torch.randperm(len(x), generator=generator).to(x.device)
+            outputs = model(u * x + (1 - u) * x[other])
+            whole = one_hot(own, outputs.shape[1]).to(outputs.dtype)
+            losses = cross_entropy(outputs, u * whole + (1 - u) * whole[other], reduction="none")
+        return (mask[positions] * losses).mean()
+
+    return objective

@@ -1,0 +1,226 @@
+"""KD3A: the target distils the sources' models on its unlabelled samples; only bodies are averaged."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Literal, Unpack
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from fda_flower.aggregation import Layers, domain_weights, gate_of, mean_update, smoothed_weights
+from fda_flower.errors import ConfigError, check_choice
+from fda_flower.protocol import (
+    CONTRIBUTION,
+    GATE,
+    HEAD,
+    MASK_SHARE,
+    MIXUP,
+    SOURCE_MODEL,
+    TEACHER_BN,
+    to_layers,
+    to_record,
+)
+from fda_flower.strategies.base import (
+    Aggregated,
+    BadReplyError,
+    ClientUpdate,
+    CommonOptions,
+    DomainAdaptationStrategy,
+    Node,
+    Record,
+    Round,
+    Sources,
+    TrainRequest,
+)
+
+WEIGHTS = "weights"
+REMEDY = "KD3A's target has to be served by fda_flower.clients.KD3ATarget"
+
+
+class KD3A(DomainAdaptationStrategy):
+    """``φ ← Σ_k w_k φ_k`` for the body; every client has a head of its own (Feng et al., ICML 2021).
+
+    A round asks twice. First the sources train, from the common body and their own heads. Then the target,
+    which runs `fda_flower.clients.KD3ATarget`, is sent all their models: it has them vote on its training
+    samples, whose labels it does not read, trains the common body and its head on the votes that pass the
+    gate ``g``, and replies with its model, the share of confident samples, and each source's contribution.
+    From these come the weights of the bodies (`fda_flower.aggregation.domain_weights`), running statistics
+    of BatchNorm included. The run's model is the common body with the target's head; the server keeps the
+    sources' heads. The formulas are those of the authors' code.
+
+    A round's record has the target's ``mask-share``, the sources' ``contribution``, and everybody's
+    ``weight``. A source without a usable reply neither votes nor is averaged; the others divide its weight.
+
+    Parameters
+    ----------
+    gate_start, gate_end : float
+        ``g = g0 + (g1 − g0) · r/R`` in the round ``r = 0, 1, ...`` of ``R``, warm-up rounds not counted. The
+        authors' values are 0.8 and 0.95 for DomainNet, 0.9 and 0.95 for Digit-Five and Office-Caltech10.
+        With a gate of 1 or more no vote passes.
+    gate_rounds : int
+        ``R``. Default: 0, the rounds of the run. Give it if the run may later be extended: a resumed run has
+        the bits of an uninterrupted one only with the same ``R``.
+    mixup : bool
+        Whether the target trains on mixed pairs of images, ``u ~ Beta(2, 2)``; samples that are not images
+        are never mixed.
+    teacher_bn : {"batch", "eval"}
+        Whether BatchNorm of the voting models takes the statistics of the target's batches, as in the
+        authors' code, or its running ones.
+    momentum : float
+        Share of the weights of the round before in those of a round.
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If a number or a word cannot work.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import KD3A
+    >>> strategy = KD3A(gate_start=0.9)
+    """
+
+    trains: frozenset[str] = frozenset({"source"})
+    asks_again: bool = True
+
+    def __init__(
+        self,
+        *,
+        gate_start: float = 0.8,
+        gate_end: float = 0.95,
+        gate_rounds: int = 0,
+        mixup: bool = True,
+        teacher_bn: Literal["batch", "eval"] = "batch",
+        momentum: float = 0.9,
+        **common: Unpack[CommonOptions],
+    ) -> None:
+        super().__init__(**common)
+        for name, gate in (("gate_start", gate_start), ("gate_end", gate_end)):
+            if not 0 <= gate < math.inf:
+                raise ConfigError(f"{name} is {gate}, it must be a number of at least 0")
+        if gate_rounds < 0:
+            raise ConfigError(f"gate_rounds is {gate_rounds}, it must not be negative")
+        if not 0 <= momentum < 1:
+            raise ConfigError(f"momentum is {momentum}, it must be at least 0 and below 1")
+        check_choice("teacher_bn", teacher_bn, ("batch", "eval"))
+        self._gates, self._gate_rounds = (float(gate_start), float(gate_end)), gate_rounds
+        self._distillation = {MIXUP: mixup, TEACHER_BN: teacher_bn}
+        self._momentum = float(momentum)
+
+    def settings(self) -> Record:
+        """Return what defines the strategy."""
+        start, end = self._gates
+        return {
+            **super().settings(),
+            "gate-start": start,
+            "gate-end": end,
+            "gate-rounds": self._gate_rounds,
+            **self._distillation,
+            "momentum": self._momentum,
+        }
+
+    def validate_nodes(self, nodes: Iterable[Node]) -> None:
+        """Raise a `ConfigError` if the target does not tell which arrays are its head."""
+        for node in nodes:
+            if node.is_target and not isinstance(node.info.get(HEAD), list):
+                raise ConfigError(f"the target '{node.domain}' does not tell its '{HEAD}': {REMEDY}")
+
+    def begin(self, arrays: ArrayRecord, done: int) -> None:
+        """Begin the run; raise a `ConfigError` if the head that the target tells is not in the model."""
+        target = self.roster.target
+        for name in _head(target) if target else ():
+            if name not in arrays:
+                raise ConfigError(
+                    f"the target says that '{name}' is in its head, but the model has no such array: give "
+                    "all clients the server's model"
+                )
+        super().begin(arrays, done)
+
+    def training_epochs(
+        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
+    ) -> dict[str, int]:
+        """Return the epochs by role; the target's are of all its training samples, without their labels."""
+        total = super().training_epochs(rounds, warmup, epochs, labels)
+        return {**total, "target": rounds * epochs["target"]}
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Send each source the common body with its own head; the target is asked later."""
+        request = super().train_request(node, round)
+        return None if request is None else replace(request, arrays=self._sent(node.domain, round))
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Have the target distil the sources' models, and average the bodies."""
+        node, alone = round.target, np.ones(1)
+        if node is None:
+            raise BadReplyError("the target is not connected")
+        models: dict[str, Layers] = {}
+        for domain, update in sources.items():
+            models[domain] = mean_update(to_layers(self._sent(domain, round)), [update], alone)
+        target, _ = round.exchange({node: self._distillation_request(node, models, round)})
+        if target is None:
+            raise BadReplyError("no usable reply of the target")
+        weights, kept = self._weights(node.domain, round, list(sources))
+        body = mean_update(round.model, [target, *sources.values()], np.array(list(weights.values())))
+        own, head = mean_update(round.model, [target], alone), _head(node)
+        heads = {
+            _key(domain): {name: model[name] for name in head if name in model}
+            for domain, model in models.items()
+        }
+        return Aggregated(
+            {name: own[name] if name in head else array for name, array in body.items()},
+            {**heads, WEIGHTS: {domain: np.array(weight) for domain, weight in kept.items()}},
+        )
+
+    def _distillation_request(self, node: Node, models: Mapping[str, Layers], round: Round) -> TrainRequest:
+        rounds = self._gate_rounds or self.num_rounds - self.warmup_rounds
+        gate = gate_of(round.number - self.warmup_rounds - 1, rounds, *self._gates)
+        measured = [MASK_SHARE, *(f"{CONTRIBUTION}{domain}" for domain in models)]
+        return TrainRequest(round.arrays, round.config).adding(
+            config={GATE: gate, **self._distillation},
+            records={f"{SOURCE_MODEL}{domain}": to_record(model) for domain, model in models.items()},
+            requires=dict.fromkeys(measured, REMEDY),
+            measures={name: name for name in measured},
+        )
+
+    def _weights(
+        self, target: str, round: Round, domains: list[str]
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the weights of target and sources by domain, and those to keep; record their sources."""
+        entry: Any = round.record["target"]
+        share = entry[MASK_SHARE]
+        found = {domain: entry.pop(f"{CONTRIBUTION}{domain}") for domain in domains}
+        if not 0 <= share <= 1 or min(found.values()) < 0:
+            raise BadReplyError(
+                f"the target replied with the {MASK_SHARE} {share:g} and a least contribution of "
+                f"{min(found.values()):g}: the share must be in [0, 1], no contribution negative"
+            )
+        new = domain_weights(share, np.array(list(found.values())))
+        known = to_layers(self.state.get(WEIGHTS, ArrayRecord()))
+        before = {domain: float(weight) for domain, weight in known.items()}
+        weights, kept = smoothed_weights(
+            before, dict(zip((target, *domains), new.tolist(), strict=True)), self._momentum
+        )
+        entry["weight"] = weights[target]
+        for domain in domains:
+            own = round.record["sources"][domain]
+            own["contribution"], own["weight"] = found[domain], weights[domain]
+        return weights, kept
+
+    def _sent(self, domain: str, round: Round) -> ArrayRecord:
+        """Return the model that a source trains from: the common body, and its own head if it has one yet."""
+        if _key(domain) not in self.state:
+            return round.arrays
+        return ArrayRecord({**round.arrays, **self.state[_key(domain)]})
+
+
+def _head(node: Node) -> list[str]:
+    told: Any = node.info[HEAD]
+    return list(told)
+
+
+def _key(domain: str) -> str:
+    """Return the name of a source's head among the strategy's state."""
+    return f"{HEAD}/{domain}"

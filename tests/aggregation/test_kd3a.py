@@ -1,0 +1,191 @@
+"""KD3A's vote, contributions and weights: by hand, by brute force, and what always holds."""
+
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fda_flower.aggregation import Votes, domain_weights, gate_of, kd3a, smoothed_weights
+
+BY_HAND = Votes(np.array([[0.90, 0.95, 0.85]], np.float32), np.array([[0, 1, 0]], np.int32))
+CLASSES = 3
+SHARE = st.floats(0, 1)
+
+
+@st.composite
+def votes(draw, most_sources=4):
+    shape = (draw(st.integers(1, 6)), draw(st.integers(1, most_sources)))
+    p = draw(arrays(np.float32, shape, elements=st.floats(0, 1, width=32)))
+    return Votes(p, draw(arrays(np.int32, shape, elements=st.integers(0, CLASSES - 1))))
+
+
+def many(number, samples, seed=0):
+    generator = np.random.default_rng(seed)
+    p = generator.uniform(0.5, 1, (samples, number)).astype(np.float32)
+    return Votes(p, generator.integers(0, 5, (samples, number), np.int32))
+
+
+def subsets(number):
+    return [s for size in range(number + 1) for s in combinations(range(number), size)]
+
+
+def part(whole, sources):
+    return Votes(whole.confidences[:, sources], whole.classes[:, sources])
+
+
+def test_the_vote_by_hand():
+    label, confidence, mask = BY_HAND.consensus(0.8, 2)
+    assert (label.tolist(), mask.tolist()) == ([0], [True])
+    np.testing.assert_allclose(confidence, [1.75], rtol=1e-6)
+
+
+def test_a_model_below_the_gate_does_not_vote():
+    label, confidence, mask = BY_HAND.consensus(0.92, 2)
+    assert (label.tolist(), mask.tolist()) == ([1], [True])
+    np.testing.assert_allclose(confidence, [0.95], rtol=1e-6)
+
+
+@pytest.mark.parametrize("gate", [0.95, 1.0, 3.0])
+def test_where_nobody_passes_the_gate_all_vote_and_the_mask_is_false(gate):
+    label, confidence, mask = Votes(BY_HAND.confidences.clip(max=0.9), BY_HAND.classes).consensus(gate, 2)
+    assert (label.tolist(), mask.tolist()) == ([0], [False])
+    np.testing.assert_allclose(confidence, [1.75], rtol=1e-6)
+    np.testing.assert_array_equal(BY_HAND.contributions(1.0), [0, 0, 0])
+
+
+def test_of_equal_classes_the_first_one_wins():
+    tie = Votes(np.array([[0.875, 0.875]], np.float32), np.array([[2, 1]], np.int32))
+    assert tie.consensus(0.5, 3)[0].tolist() == [1]
+
+
+def test_qualities_by_hand():
+    found = dict(zip(subsets(3), BY_HAND.qualities(0.8, subsets(3)).round(6).tolist(), strict=True))
+    alone = {(): 0.0, (0,): 0.90, (1,): 0.95, (2,): 0.85}
+    assert found == alone | {(0, 1): 0.95, (1, 2): 0.95, (0, 2): 1.75, (0, 1, 2): 1.75}
+
+
+def test_contributions_and_weights_by_hand():
+    contributions = BY_HAND.contributions(0.8)
+    np.testing.assert_allclose(contributions, [0.71667, 0.34167, 0.69167], atol=5e-6)
+    weights = domain_weights(1.0, contributions)
+    np.testing.assert_allclose(weights, [0.25, 0.30714, 0.14643, 0.29643], atol=5e-6)
+
+
+@given(votes(), SHARE)
+def test_the_quality_is_the_confidence_of_the_vote_where_it_counts(given_votes, gate):
+    for sources in subsets(given_votes.classes.shape[1])[1:]:
+        _, confidence, mask = part(given_votes, sources).consensus(gate, CLASSES)
+        (quality,) = given_votes.qualities(gate, [sources])
+        assert quality == pytest.approx((mask * confidence).sum(), rel=1e-12)
+
+
+@given(votes(), SHARE)
+def test_the_quality_never_falls_if_a_source_joins(given_votes, gate):
+    number = given_votes.classes.shape[1]
+    quality = dict(zip(subsets(number), given_votes.qualities(gate, subsets(number)).tolist(), strict=True))
+    for subset in quality:
+        for k in set(range(number)) - set(subset):
+            assert quality[tuple(sorted((*subset, k)))] >= quality[subset] - 1e-12
+
+
+@given(votes(), SHARE)
+def test_contributions_are_the_mean_gain_over_all_orders(given_votes, gate):
+    number, expected = given_votes.classes.shape[1], []
+    for order in permutations(range(number)):
+        gains = np.zeros(number)
+        prefixes = [tuple(sorted(order[:size])) for size in range(number + 1)]
+        gains[list(order)] = np.diff(given_votes.qualities(gate, prefixes))
+        expected.append(gains)
+    found = given_votes.contributions(gate)
+    np.testing.assert_allclose(found, np.mean(expected, axis=0), atol=1e-12)
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(given_votes.qualities(gate, [tuple(range(number))])[0], abs=1e-12)
+
+
+def test_samples_are_counted_across_blocks(monkeypatch):
+    whole = many(4, 300)
+    expected = whole.contributions(0.8)
+    monkeypatch.setattr(kd3a, "SAMPLES_IN_A_BLOCK", 7)
+    np.testing.assert_allclose(whole.contributions(0.8), expected, rtol=1e-12)
+
+
+def test_of_many_sources_orders_are_sampled_by_the_seed():
+    whole = many(kd3a.EXACT_UP_TO + 1, 40)
+    found = whole.contributions(0.8, seed=1)
+    assert found.tobytes() == whole.contributions(0.8, seed=1).tobytes()
+    assert found.tobytes() != whole.contributions(0.8, seed=2).tobytes()
+    np.testing.assert_allclose(found.sum(), whole.qualities(0.8, [tuple(range(13))])[0], rtol=1e-12)
+    assert found.min() >= 0
+
+
+def test_sampled_contributions_are_near_the_exact_ones(monkeypatch):
+    whole = many(6, 50)
+    exact = whole.contributions(0.8)
+    assert whole.contributions(0.8, seed=3).tobytes() == exact.tobytes()
+    monkeypatch.setattr(kd3a, "EXACT_UP_TO", 5)
+    monkeypatch.setattr(kd3a, "ORDERS", 6 * 4000)
+    np.testing.assert_allclose(whole.contributions(0.8, seed=3), exact, rtol=0.02)
+
+
+@given(SHARE, arrays(np.float64, st.integers(1, 6), elements=st.floats(0, 1e300)))
+def test_weights_sum_to_1_and_follow_the_contributions(share, contributions):
+    target, *sources = domain_weights(share, contributions).tolist()
+    assert target + sum(sources) == pytest.approx(1, rel=1e-12)
+    assert target == share / (len(contributions) + 1)
+    assert np.argmax(sources) == np.argmax(contributions) or contributions.max() == 0
+
+
+def test_without_a_contribution_the_sources_weigh_the_same():
+    np.testing.assert_allclose(domain_weights(0.0, np.zeros(4)), [0, 0.25, 0.25, 0.25, 0.25])
+
+
+@pytest.mark.parametrize(("round_", "gate"), [(0, 0.8), (15, 0.875), (30, 0.95), (31, 0.95)])
+def test_the_gate_rises_from_start_to_end(round_, gate):
+    assert gate_of(round_, 30, 0.8, 0.95) == pytest.approx(gate, rel=1e-15)
+
+
+WEIGHTS = st.dictionaries(st.sampled_from("abcd"), SHARE.filter(lambda w: w == 0 or w > 1e-9), min_size=1)
+
+
+def normalised(weights):
+    total = sum(weights.values())
+    return {k: (w / total if total else 1 / len(weights)) for k, w in weights.items()}
+
+
+@given(WEIGHTS, WEIGHTS, st.floats(0, 0.99))
+def test_smoothed_weights_sum_to_1_whoever_is_missing_or_new(before, new, momentum):
+    before, new = normalised(before), normalised(new)
+    used, kept = smoothed_weights(before, new, momentum)
+    assert list(used) == list(new)
+    assert sum(used.values()) == pytest.approx(1, rel=1e-9)
+    assert sum(kept.values()) == pytest.approx(1, rel=1e-9)
+    assert kept.keys() == before.keys() | new.keys()
+    assert all(kept[domain] == before[domain] for domain in before.keys() - new.keys())
+    assert min(kept.values()) >= 0
+
+
+def test_nine_tenths_of_the_weights_are_those_before():
+    used, kept = smoothed_weights({"a": 0.5, "b": 0.5}, {"a": 1.0, "b": 0.0}, 0.9)
+    assert used == pytest.approx({"a": 0.55, "b": 0.45})
+    assert kept == used
+
+
+def test_the_first_weights_are_those_of_the_round():
+    used, kept = smoothed_weights({}, {"a": 0.75, "b": 0.25}, 0.9)
+    assert used == pytest.approx({"a": 0.75, "b": 0.25}, rel=1e-15)
+    assert kept == used
+
+
+def test_the_others_divide_the_weight_of_a_source_that_is_missing():
+    used, kept = smoothed_weights({"a": 0.2, "b": 0.6, "t": 0.2}, {"t": 0.0, "a": 1.0}, 0.5)
+    assert used == pytest.approx({"t": 0.25, "a": 0.75})
+    assert kept == pytest.approx({"b": 0.6, "t": 0.1, "a": 0.3})
+
+
+def test_if_those_that_are_there_had_no_weight_the_rounds_is_taken():
+    used, kept = smoothed_weights({"a": 0.0, "b": 1.0}, {"a": 1.0}, 0.9)
+    assert used == pytest.approx({"a": 1.0})
+    assert kept == {"b": 1.0, "a": 0.0}

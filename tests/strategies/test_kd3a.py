@@ -1,0 +1,286 @@
+"""KD3A on the server: two phases in a round, bodies averaged, heads kept, weights smoothed."""
+
+import itertools
+
+import handmade
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord
+from handmade import HandMade, reply_of
+
+from fda_flower.errors import ConfigError
+from fda_flower.strategies import KD3A, RunFolder
+
+HEAD = {"t": {"head": ["head.w"]}}
+STEPS = {"a": 1.0, "b": 3.0, "t": -2.0}
+"""By how much a client moves body and head; running statistics are set to its square."""
+
+
+def initial():
+    model = {
+        "body.w": np.array([1.0, 2.0], np.float32),
+        "body.running_var": np.array([1.0], np.float32),
+        "body.num_batches_tracked": np.array(5),
+        "head.w": np.array([0.0], np.float32),
+    }
+    return ArrayRecord({name: Array(array) for name, array in model.items()})
+
+
+class Site:
+    """Replies as a test says, and keeps what it is sent."""
+
+    def __init__(self, domain, share=0.6, contributions=(1.0, 3.0), missing=()):
+        self.domain, self.share, self.contributions, self.missing = domain, share, contributions, missing
+        self.received: list = []
+        self.teachers: list = []
+        self.configs: list = []
+
+    def __call__(self, model, message):
+        config = dict(message.content["config"])
+        self.received.append({name: array.tolist() for name, array in model.items()})
+        self.configs.append(config)
+        if config["server-round"] in self.missing:
+            raise OSError("off")
+        step = STEPS[self.domain]
+        moved = {
+            "body.w": model["body.w"] + np.float32(step),
+            "body.running_var": np.array([step**2], np.float32),
+            "body.num_batches_tracked": model["body.num_batches_tracked"] + 1 + (self.domain == "t"),
+            "head.w": model["head.w"] + np.float32(10 * step),
+        }
+        role = "target" if self.domain == "t" else "source"
+        content = reply_of(moved, role=role, domain=self.domain)
+        if role == "target":
+            records = message.content.array_records
+            names = sorted(name for name in records if name.startswith("source-"))
+            self.teachers.append({n: {k: a.numpy().tolist() for k, a in records[n].items()} for n in names})
+            told = dict(zip(("source-a", "source-b"), self.contributions, strict=True))
+            content["metrics"]["mask-share"] = self.share
+            for name in names:
+                content["metrics"][name.replace("source-", "contribution-")] = told[name]
+        return content
+
+
+@pytest.fixture(autouse=True)
+def replies_as_they_are(monkeypatch):
+    """Nothing is added to the replies of these tests' clients."""
+    monkeypatch.setattr(handmade, "add_what_is_asked", lambda *_: None)
+
+
+def sites(**changes):
+    return {domain: Site(domain, **changes.get(domain, {})) for domain in "abt"}
+
+
+def start(found, rounds=1, order="abt", info=None, **options):
+    nodes = [("target" if name == "t" else "source", name, found[name]) for name in order]
+    strategy = KD3A(**options)
+    app = HandMade(nodes, info=HEAD if info is None else info)
+    result = strategy.start(app.grid(), initial(), rounds)
+    return {name: array.numpy() for name, array in result.arrays.items()}, strategy
+
+
+def test_one_round_by_hand():
+    model, strategy = start(sites())
+    # ρ = 0.6/3, and 0.8 divided as 1 to 3
+    weights = {"t": 0.2, "a": 0.2, "b": 0.6}
+    moved = sum(weight * STEPS[domain] for domain, weight in weights.items())
+    np.testing.assert_allclose(model["body.w"], [1 + moved, 2 + moved], rtol=1e-6)
+    variance = sum(weight * STEPS[domain] ** 2 for domain, weight in weights.items())
+    np.testing.assert_allclose(model["body.running_var"], [variance], rtol=1e-6)
+    assert model["head.w"].tolist() == [-20]
+    assert model["body.num_batches_tracked"] == 7, "integer buffers are the target's"
+    state = strategy.state_dict()
+    assert state.keys() == {"head/a", "head/b", "weights"}
+    assert {name: array.tolist() for name, array in state["head/a"].items()} == {"head.w": [10]}
+    assert {name: array.tolist() for name, array in state["head/b"].items()} == {"head.w": [30]}
+    assert {name: float(array) for name, array in state["weights"].items()} == pytest.approx(weights)
+
+
+def test_the_record_has_the_mask_share_contributions_and_weights():
+    _, strategy = start(sites())
+    (record,) = strategy.history
+    target, sources = record["target"], record["sources"]
+    assert (target["mask-share"], target["weight"]) == (0.6, pytest.approx(0.2))
+    assert not any(name.startswith("contribution") for name in target)
+    assert [entry["contribution"] for entry in sources.values()] == [1, 3]
+    assert [entry["weight"] for entry in sources.values()] == pytest.approx([0.2, 0.6])
+    assert record["accuracy"] == 0.5
+
+
+def test_the_target_is_sent_the_common_model_and_the_models_as_the_sources_have_trained_them():
+    found = sites()
+    start(found)
+    (sent,) = found["t"].received
+    assert sent == {name: array.numpy().tolist() for name, array in initial().items()}
+    (teachers,) = found["t"].teachers
+    assert teachers["source-b"] == {
+        "body.w": [4, 5],
+        "body.running_var": [9],
+        "body.num_batches_tracked": 6,
+        "head.w": [30],
+    }
+
+
+def test_each_source_goes_on_with_its_own_head_and_the_common_body():
+    found = sites()
+    model, _ = start(found, rounds=2)
+    for domain, head in (("a", 10), ("b", 30), ("t", -20)):
+        assert found[domain].received[1]["head.w"] == [head]
+        assert found[domain].received[1]["body.w"] == found["t"].received[1]["body.w"]
+    assert found["t"].teachers[1]["source-a"]["head.w"] == [20]
+    assert model["head.w"].tolist() == [-40]
+
+
+def test_the_weights_are_smoothed_from_the_second_round_on():
+    class Later(Site):
+        def __call__(self, model, message):
+            if message.content["config"]["server-round"] == 2:
+                self.contributions = (1.0, 0.0)
+            return super().__call__(model, message)
+
+    _, strategy = start({**sites(), "t": Later("t")}, rounds=2, momentum=0.75)
+    entries = strategy.history[1]["sources"]
+    assert [entries[d]["weight"] for d in "ab"] == pytest.approx([0.15 + 0.2, 0.45])
+    assert strategy.history[1]["target"]["weight"] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_the_order_of_the_nodes_changes_no_bit(rounds):
+    models = set()
+    for order in itertools.permutations("abt"):
+        model, strategy = start(sites(), rounds, order)
+        state = [a.tobytes() for _, layers in sorted(strategy.state_dict().items()) for a in layers.values()]
+        models.add((*(array.tobytes() for array in model.values()), *state))
+    assert len(models) == 1
+
+
+def test_a_source_without_a_reply_neither_votes_nor_is_averaged():
+    found = sites(b={"missing": (2,)})
+    _, strategy = start(found, rounds=3)
+    assert list(found["t"].teachers[1]) == ["source-a"]
+    second, third = strategy.history[1:]
+    assert [d["domain"] for d in second["dropped"]] == ["b"]
+    # before: t 0.2, a 0.2 of 0.4; the round's: ρ = 0.6/2 and 0.7
+    assert second["target"]["weight"] == pytest.approx(0.9 * 0.5 + 0.1 * 0.3)
+    assert second["target"]["weight"] + second["sources"]["a"]["weight"] == pytest.approx(1)
+    assert found["b"].received[2]["head.w"] == [30], "its head waits for it"
+    assert third["sources"]["b"]["weight"] == pytest.approx(0.9 * 0.6 + 0.1 * 0.6)
+
+
+def test_without_a_confident_sample_the_sources_weigh_the_same_and_the_target_nothing():
+    model, strategy = start(sites(t={"share": 0.0, "contributions": (0.0, 0.0)}))
+    np.testing.assert_allclose(model["body.w"], [3, 4], rtol=1e-6)
+    assert strategy.history[0]["target"]["weight"] == 0
+    assert [e["weight"] for e in strategy.history[0]["sources"].values()] == [0.5, 0.5]
+
+
+def test_a_target_that_fails_holds_the_round_and_all_that_is_kept():
+    found = sites(t={"missing": (2,)})
+    model, strategy = start(found, rounds=2)
+    alone, before = start(sites(), rounds=1)
+    assert strategy.history[1]["held"] == "no usable reply of the target"
+    assert all(model[name].tobytes() == alone[name].tobytes() for name in alone)
+    kept = before.state_dict()
+    for name, layers in strategy.state_dict().items():
+        assert all(layers[key].tobytes() == array.tobytes() for key, array in kept[name].items())
+
+
+def test_without_the_target_the_round_is_held():
+    found = sites()
+    strategy = KD3A()
+    nodes = [("target" if name == "t" else "source", name, found[name]) for name in "abt"]
+    grid = HandMade(nodes, info=HEAD).grid()
+    everybody = list(grid.get_node_ids())
+    grid.get_node_ids = lambda: everybody[: 3 - len(strategy.history)]
+    strategy.start(grid, initial(), 2)
+    assert [record["held"] for record in strategy.history] == [None, "the target is not connected"]
+
+
+def test_without_votes_the_reply_is_dropped_with_the_remedy():
+    class Plain(Site):
+        def __call__(self, model, message):
+            content = super().__call__(model, message)
+            del content["metrics"]["contribution-b"]
+            return content
+
+    _, strategy = start({**sites(), "t": Plain("t")})
+    (dropped,) = strategy.history[0]["dropped"]
+    assert "it has no 'contribution-b'" in dropped["reason"]
+    assert "KD3ATarget" in dropped["reason"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"share": 1.5}, {"share": -0.1}, {"contributions": (1.0, -1.0)}], ids=["1.5", "-0.1", "-1"]
+)
+def test_votes_that_cannot_be_hold_the_round(change):
+    _, strategy = start(sites(t=change))
+    assert "the share must be in [0, 1]" in strategy.history[0]["held"]
+    assert strategy.state_dict() == {}
+
+
+def test_a_source_that_is_clipped_votes_with_the_clipped_model():
+    found = sites()
+    start(found, max_update_norm=2.0)
+    (teachers,) = found["t"].teachers
+    before, after = found["b"].received[0], teachers["source-b"]
+    moved = [y - x for name in ("body.w", "head.w") for x, y in zip(before[name], after[name], strict=True)]
+    assert np.linalg.norm(moved) == pytest.approx(2)
+
+
+def test_the_gate_rises_over_the_rounds_after_the_warm_up():
+    found = sites()
+    start(found, rounds=6, warmup_rounds=2, gate_start=0.5, gate_end=0.9)
+    assert [config["gate"] for config in found["t"].configs] == pytest.approx([0.5, 0.6, 0.7, 0.8])
+    assert found["t"].configs[0]["mixup"] is True
+    assert found["t"].configs[0]["teacher-bn"] == "batch"
+
+
+def test_the_gate_may_rise_over_other_rounds_than_those_of_the_run():
+    found = sites()
+    start(found, rounds=4, gate_start=0.5, gate_end=0.9, gate_rounds=2, mixup=False, teacher_bn="eval")
+    assert [config["gate"] for config in found["t"].configs] == pytest.approx([0.5, 0.7, 0.9, 0.9])
+    assert found["t"].configs[0]["mixup"] is False
+    assert found["t"].configs[0]["teacher-bn"] == "eval"
+
+
+def test_all_heads_begin_with_that_of_the_warm_up():
+    found = sites()
+    start(found, rounds=3, warmup_rounds=1)
+    assert found["a"].received[1] == found["b"].received[1] == found["t"].received[0]
+    assert found["a"].received[1]["head.w"] == [20], "the mean of 10 and 30"
+
+
+def test_a_resumed_run_has_the_same_bits(tmp_path):
+    whole, _ = start(sites(), rounds=4)
+    start(sites(), rounds=2, output=RunFolder(tmp_path))
+    found = sites()
+    resumed, strategy = start(found, rounds=4, output=RunFolder(tmp_path, resume=True))
+    assert all(resumed[name].tobytes() == array.tobytes() for name, array in whole.items())
+    assert found["a"].received[0]["head.w"] == [20]
+    assert [record["round"] for record in strategy.history] == [1, 2, 3, 4]
+
+
+def test_a_target_that_does_not_tell_its_head_is_an_error_before_training():
+    found = sites()
+    with pytest.raises(ConfigError, match=r"target 't' does not tell its 'head'.*KD3ATarget"):
+        start(found, info={"t": {"head": "head.w"}})
+    with pytest.raises(ConfigError, match=r"'fc\.w' is in its head, but the model has no such array"):
+        start(found, info={"t": {"head": ["head.w", "fc.w"]}})
+    assert found["a"].received == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gate_start": -0.1}, "gate_start is -0.1"),
+        ({"gate_end": np.inf}, "gate_end is inf"),
+        ({"gate_end": np.nan}, "gate_end is nan"),
+        ({"gate_rounds": -1}, "gate_rounds is -1"),
+        ({"momentum": 1.0}, "momentum is 1.0, it must be at least 0 and below 1"),
+        ({"momentum": -0.5}, "momentum is -0.5"),
+        ({"teacher_bn": "train"}, "teacher_bn is 'train': choose batch or eval"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        KD3A(**options)
