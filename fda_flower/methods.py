@@ -115,6 +115,20 @@ METHODS: Registry[Method] = Registry(
         "feddwa": _ours("FedDWA", "a personal model for each client, by distances", "feddwa:FedDWA"),
         "fedavg-ft": _ours("FedAvg FT", "FedAvg, fine-tuned by the target every round", "fedavg_ft:FedAvgFT"),
         "ditto": _ours("Ditto", "FedAvg, and a personal model near it", "ditto:Ditto", "ditto:DittoTarget"),
+        "apfl": _ours(
+            "APFL",
+            "FedAvg, mixed with a model of the target's own",
+            "apfl:APFL",
+            "apfl:APFLTarget",
+            ensemble=True,
+        ),
+        "knn-per": _ours(
+            "kNN-Per",
+            "FedAvg, mixed with the nearest labelled samples of the target",
+            "knn_per:KNNPer",
+            "knn_per:KNNPerTarget",
+            needs=("body", "classes"),
+        ),
         "mixture": _ours(
             "Mixture",
             "the sources' model and the target's own, mixed on the target",

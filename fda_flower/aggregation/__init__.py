@@ -25,6 +25,7 @@ from fda_flower.aggregation.gradients import (
     read_gradients,
 )
 from fda_flower.aggregation.joint import joint_weights
+from fda_flower.aggregation.knn import best_weight, choose_weight, mixed_scores, neighbour_probabilities
 from fda_flower.aggregation.layers import Layers, is_finite
 from fda_flower.aggregation.mixture import (
     PRIOR,
@@ -84,12 +85,14 @@ __all__ = [
     "Update",
     "alignment",
     "alignment_by_size",
+    "best_weight",
     "beta_fedda",
     "beta_fedda_reference",
     "beta_fedgp",
     "beta_fedgp_reference",
     "beta_fedgp_thresholded",
     "blend",
+    "choose_weight",
     "combine",
     "delta_error_fedda",
     "delta_error_fedgp",
@@ -107,6 +110,8 @@ __all__ = [
     "joint_weights",
     "log_softmax",
     "mean_update",
+    "mixed_scores",
+    "neighbour_probabilities",
     "personal_model",
     "predicted_best_rule",
     "prior_outputs",

@@ -1,6 +1,6 @@
 """What source and target clients share: one domain, one model, one training loop."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -113,7 +113,13 @@ class DomainClient(NumPyFace):
         """Return the arrays of a request by the names of the state dictionary, whose order they have."""
         return self._named(to_layers(request.arrays).values())
 
-    def train_from(self, model: Layers, config: Settings) -> TrainReply:
+    def train_from(
+        self,
+        model: Layers,
+        config: Settings,
+        objective: Objective | None = None,
+        on_step: Callable[[], None] | None = None,
+    ) -> TrainReply:
         """Train from a model for one round.
 
         Parameters
@@ -125,6 +131,8 @@ class DomainClient(NumPyFace):
             only the head; ``proximal``, the μ of a penalty ``μ/2 ‖θ − model‖²``; ``evaluate-trained`` and
             ``guidance``, which ask for what they say; ``gradients``, which asks for those of the received
             model; and for the target the settings of its recorder.
+        objective, on_step : callable, optional
+            In place of the plain loss and of the recorder's; see `train`.
 
         Returns
         -------
@@ -137,10 +145,11 @@ class DomainClient(NumPyFace):
         self.load(model)
         gradients = self.gradients(config)
         training, recorder = self.training_in(config), self.recorder(config)
-        objective = proximal(self.model, config[protocol.PROXIMAL]) if protocol.PROXIMAL in config else None
+        if protocol.PROXIMAL in config:
+            objective = proximal(self.model, config[protocol.PROXIMAL])
         part = head_of(self.model) if config.get(protocol.TUNE) == "head" else None
         with self.drawing("train", config) as generator:
-            on_step = None if recorder is None else recorder.step
+            on_step = on_step if recorder is None else recorder.step
             steps, loss = train(self.model, self.domain.train, training, generator, objective, part, on_step)
         metrics = {
             protocol.NUM_STEPS: steps,

@@ -1,6 +1,7 @@
 """Flower strategies for federated domain adaptation; they know no data set, model or client."""
 
 from fda_flower.run_folder import RunFolder
+from fda_flower.strategies.apfl import APFL
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.ditto import Ditto
 from fda_flower.strategies.fedavg import FedAvg
@@ -11,6 +12,7 @@ from fda_flower.strategies.feddaf import FedDAF
 from fda_flower.strategies.feddwa import FedDWA
 from fda_flower.strategies.fedgp import FedGP
 from fda_flower.strategies.hooks import Aggregated
+from fda_flower.strategies.knn_per import KNNPer
 from fda_flower.strategies.mixture import Mixture
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
@@ -19,6 +21,7 @@ from fda_flower.strategies.target_only import TargetOnly
 from fda_flower.strategies.validation import BadReplyError, ClientUpdate
 
 __all__ = [
+    "APFL",
     "Aggregated",
     "BadReplyError",
     "ClientUpdate",
@@ -31,6 +34,7 @@ __all__ = [
     "FedDAJoint",
     "FedDWA",
     "FedGP",
+    "KNNPer",
     "Mixture",
     "Node",
     "Round",

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fda_flower.clients import (
+    APFLTarget,
     DittoTarget,
     DomainClient,
     FedDAFTarget,
+    KNNPerTarget,
     LocalTraining,
     SourceClient,
     TargetClient,
@@ -26,6 +28,8 @@ CLIENTS: dict[str, tuple[type[DomainClient], str]] = {
     "target": (TargetClient, "target"),
     "feddaf": (FedDAFTarget, "target"),
     "ditto": (DittoTarget, "target"),
+    "apfl": (APFLTarget, "target"),
+    "knn-per": (KNNPerTarget, "target"),
 }
 SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=50)
 ASKED: dict[str, dict[str, Any]] = {

@@ -17,10 +17,16 @@ def without_seconds(history):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "workers"),
-    [pytest.param("fedgp-auto", 2, marks=pytest.mark.smoke), ("feddaf", 1), ("mixture", 1)],
+    [
+        pytest.param("fedgp-auto", 2, marks=pytest.mark.smoke),
+        ("feddaf", 1),
+        ("mixture", 1),
+        ("apfl", 1),
+        ("knn-per", 1),
+    ],
 )
 def test_same_seed_same_bits_whatever_the_number_of_workers(method, workers, tmp_path):
-    """FedDAF's target keeps a model of its own from round to round, Mixture's several ones."""
+    """FedDAF's and APFL's targets keep a model of their own from round to round, Mixture's several."""
     settings = {**SETTINGS, "method": method}
     settings |= {"model": "mlp", "method_options": {"every": 2}} if method == "mixture" else {}
     local = run(**settings)

@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import save_file
 
 from fda_flower import ConfigError, RunConfig, RunError, run
-from fda_flower.clients import client, mixture, training
+from fda_flower.clients import apfl, client, mixture, training
 from fda_flower.experiments import run_config
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
@@ -138,8 +138,15 @@ def test_the_epochs_in_the_summary_are_those_that_the_clients_train(small, metho
         trained[role] += how.epochs * len(samples)
         return training.train(model, samples, how, *others, **more)
 
+    step = apfl.OwnModel._step
+
+    def count_own(self, model, x, y):
+        trained["target"] += len(y)
+        step(self, model, x, y)
+
     monkeypatch.setattr(client, "train", count)
     monkeypatch.setattr(mixture, "train", count)
+    monkeypatch.setattr(apfl.OwnModel, "_step", count_own)
     settings = {**small, "method": method, "warmup_rounds": 1, "epochs": 2}
     result = run(**settings, rounds=2, sources=1, source_samples=40)
     assert result.summary["epochs"] == {role: trained[role] / labels[role] for role in trained}

@@ -11,6 +11,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.files import json_safe
 from fda_flower.methods import METHODS
 from fda_flower.strategies import (
+    APFL,
     Ditto,
     FedAvg,
     FedAvgFT,
@@ -19,6 +20,7 @@ from fda_flower.strategies import (
     FedDAJoint,
     FedDWA,
     FedGP,
+    KNNPer,
     RunFolder,
     SourceOnly,
     TargetOnly,
@@ -219,6 +221,16 @@ NORMS = {"beta-rule": "beta_fedda", "batch-update-encoding": "norms"}
         (FedDWA(evaluate="trained"), {"top": 5, "evaluate": "trained"}),
         (Ditto(lam=2), {"weights": "examples", "lam": 2.0, "global-branch": "fedavg"}),
         (Ditto(global_branch="none"), {"weights": "examples", "lam": 1.0, "global-branch": "none"}),
+        (
+            APFL(0.75, mix="parameters", adaptive=True, alpha_decay=0.02),
+            {"weights": "examples", "mixing": 0.75, "mix": "parameters"}
+            | {"adaptive": True, "alpha-decay": 0.02},
+        ),
+        (
+            KNNPer(mixing="0.5"),
+            {"weights": "examples", "neighbours": 10, "lambda": 0.5, "kernel-scale": 1.0}
+            | {"mix": "probabilities"},
+        ),
         (FedDA(), FEDDA),
         (FedDA((0.25, 1)), {**FEDDA, "beta": [0.25, 1.0]}),
         (FedDA({"a": 1}, aggregate_on="target"), {**FEDDA, "beta": {"a": 1.0}, "aggregate-on": "target"}),
@@ -304,7 +316,7 @@ def test_integer_and_float_buffers_survive(method):
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        *((name, "weights") for name in ("fedavg", "fedavg-ft", "ditto")),
+        *((name, "weights") for name in ("fedavg", "fedavg-ft", "ditto", "apfl", "knn-per")),
         *((name, "source_weights") for name in ("source-only", "feddaf", "fedda", "fedgp")),
     ],
 )
