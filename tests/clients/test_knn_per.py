@@ -107,9 +107,11 @@ def test_the_labels_of_the_test_set_do_not_choose_lambda():
 
 def test_the_oracle_has_a_name_of_its_own_and_the_headline_stays_the_honest_one():
     honest, oracle = ask(make(), lam="cv").metrics, ask(make(), lam="oracle-test").metrics
-    best = [ask(make(), lam=i / 100).metrics["accuracy"] for i in range(101)]
-    assert oracle["accuracy-oracle-lambda"] == max(best)
-    assert oracle["oracle-lambda"] == best.index(max(best)) / 100
+    best = float(str(oracle["oracle-lambda"]))
+    assert ask(make(), lam=best).metrics["accuracy"] == oracle["accuracy-oracle-lambda"]
+    others = [ask(make(), lam=i / 10).metrics["accuracy"] for i in range(11)]
+    assert oracle["accuracy-oracle-lambda"] >= max(others)
+    assert all(a < oracle["accuracy-oracle-lambda"] for i, a in enumerate(others) if i / 10 < best)
     own = ("accuracy-oracle-lambda", "oracle-lambda")
     assert {name: value for name, value in oracle.items() if name not in own} == honest
 

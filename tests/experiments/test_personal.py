@@ -143,7 +143,7 @@ def test_apfls_last_round_is_run_again_with_the_same_bits(tmp_path):
     [
         (
             {"model": "logistic"},
-            "method 'knn-per' needs a network with layers before its head, but 'logistic'",
+            "method 'knn-per' needs a network with layers before its head",
         ),
         ({"dataset": "rbf", "model": "sigmoid"}, "method 'knn-per' needs classes"),
         ({"method_options": {"k": 11}}, "the target has 10 labelled samples, but kNN-Per looks at k = 11"),
