@@ -68,8 +68,7 @@ class KNNPerTarget(TargetClient):
         mixed = torch.from_numpy(mixed_scores(logits, near, metrics[protocol.LAMBDA], mix)).to(test.y.device)
         alone = self.scored(outputs, config)
         # The float64 scores of the model alone have other bits than its outputs.
-        reply = self.scored(mixed, config) if weight else alone
-        reply = reply.beside(replace(alone, records={}))
+        reply = (self.scored(mixed, config) if weight else alone).beside(alone)
         return replace(reply, metrics={**reply.metrics, **metrics})
 
     def _seen(self, samples: Samples, phase: str, config: Settings) -> tuple[Tensor, Vector]:

@@ -8,6 +8,7 @@ import torch
 from flwr.app import RecordDict
 
 from fda_flower.clients import APFLTarget, LocalTraining, TargetClient
+from fda_flower.clients.apfl import RandomNumbers
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.protocol import EvaluateRequest, TrainRequest, to_record
 
@@ -273,3 +274,18 @@ def test_without_its_settings_it_is_a_plain_target():
     request = EvaluateRequest(arrays, {"server-round": 1})
     expected = make(kind=TargetClient).answer_evaluation(request)
     assert make(RecordDict()).answer_evaluation(request) == expected
+
+
+def test_random_numbers_of_a_gpu_are_apart_too(monkeypatch):
+    gpu, now = torch.device("cuda", 0), {"state": torch.tensor([7])}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: now["state"])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: now.update(state=state))
+    numbers, seen = RandomNumbers(gpu), []
+    for _ in range(2):
+        now["state"] = torch.tensor([1])  # what the other model has drawn
+        with numbers.drawn():
+            seen.append((int(now["state"]), float(torch.rand(1))))
+            now["state"] = now["state"] + 1
+        assert int(now["state"]) == 1
+    assert [state for state, _ in seen] == [7, 8]
+    assert seen[0][1] != seen[1][1]
