@@ -138,6 +138,20 @@ METHODS: Registry[Method] = Registry(
             "kd3a:KD3ATarget",
             needs=("classes", "body", "unlabelled"),
         ),
+        "apfl": _ours(
+            "APFL",
+            "FedAvg, mixed with a model of the target's own",
+            "apfl:APFL",
+            "apfl:APFLTarget",
+            ensemble=True,
+        ),
+        "knn-per": _ours(
+            "kNN-Per",
+            "FedAvg, mixed with the nearest labelled samples of the target",
+            "knn_per:KNNPer",
+            "knn_per:KNNPerTarget",
+            needs=("body", "classes"),
+        ),
         "mixture": _ours(
             "Mixture",
             "the sources' model and the target's own, mixed on the target",

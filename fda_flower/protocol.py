@@ -59,6 +59,17 @@ FIRST_ROUND, REPORT = "first-round", "report"
 """Settings beside it: the round in which the target's own model begins; whether the target reports the
 evaluation, ``full`` or ``none``."""
 
+MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "mixing", "mix", "adaptive", "alpha-decay"
+ALPHA, BEGINS_ANEW = "alpha", "begins-anew"
+"""Settings that have APFL's target train and evaluate its own model beside the global one (the second also
+tells kNN-Per's what to mix), and metrics of its reply: the weight of its own model, and 1 if that model has
+begun as the global one in this round."""
+
+NEIGHBOURS, LAMBDA, KERNEL_SCALE = "neighbours", "lambda", "kernel-scale"
+ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
+"""Settings of an evaluate message that have kNN-Per's target look at its training samples too, and metrics of
+its reply; `LAMBDA` is both."""
+
 NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
 BATCH_SIZE = "batch-size"
 TRAIN_LOSS, EVAL_LOSS, EVAL_ACCURACY = "train-loss", "eval-loss", "eval-accuracy"
@@ -199,6 +210,11 @@ class EvaluateReply:
         numbers = {"loss": EVAL_LOSS, "accuracy": EVAL_ACCURACY}
         own = {name: float(str(self.metrics[key])) for key, name in numbers.items()}
         return {**own, "eval-num-examples": self.examples}
+
+    def beside(self, second: "EvaluateReply") -> "EvaluateReply":
+        """Return the same evaluation with the metrics of a second model, whose names end in ``-global``."""
+        others = {f"{key}-{GLOBAL}": value for key, value in second.metrics.items()}
+        return replace(self, metrics={**self.metrics, **others})
 
     def content(self) -> RecordDict:
         """Return the content of the reply."""

@@ -36,6 +36,8 @@ def add_what_is_asked(content, model, config, accuracy, records=()):
         content["personal"] = ArrayRecord(dict(content["arrays"]))
         if config["server-round"] > 1:
             content["metrics"]["distance"] = 0.5
+    if "mixing" in config:
+        content["metrics"]["alpha"] = config["mixing"]
     if "guidance" in config:
         after = {name: array.numpy() for name, array in content["arrays"].items()}
         guidance = {name: (2 * after[name] - model[name]).astype(model[name].dtype) for name in after}

@@ -439,8 +439,8 @@ def test_compare_in_which_every_cell_fails_does_not_say_that_it_wrote_a_table(fd
 
 
 ALONE = (
-    *("feddaf", "feddwa", "fedavg-ft", "ditto", "irm", "vrex", "groupdro", "kd3a"),
-    *("finetune-offline", "oracle"),
+    *("feddaf", "feddwa", "fedavg-ft", "ditto", "irm", "vrex", "groupdro", "kd3a", "apfl"),
+    *("knn-per", "finetune-offline", "oracle"),
 )
 """Methods that `fda compare` runs only when it is asked."""
 
@@ -508,9 +508,9 @@ def test_compare_resumes_what_is_done(fda, in_process, tmp_path):
 # Mistakes
 
 MISTAKES = [
-    (["--method", "nope"], "'nope'", "choose one of ditto, fedavg"),
-    (["--method", "[bold]"], "'[bold]'", "choose one of ditto, fedavg"),
-    (["--method", "[/bold]"], "'[/bold]'", "choose one of ditto, fedavg"),
+    (["--method", "nope"], "'nope'", "choose one of apfl, ditto, fedavg"),
+    (["--method", "[bold]"], "'[bold]'", "choose one of apfl, ditto, fedavg"),
+    (["--method", "[/bold]"], "'[/bold]'", "choose one of apfl, ditto, fedavg"),
     (["--dataset", "nope"], "'nope'", "choose one of"),
     (["--shift", "nope"], "'nope'", "choose one of color, label, noise, rotate"),
     (["--shift-option", "size=1"], "'size'", "choose one of angle, invert"),
@@ -584,8 +584,8 @@ def test_a_mistake_is_one_line_that_names_the_value_and_the_remedy(
     ("arguments", "value", "remedy"),
     [
         (["--seeds", "0"], "seeds is '0'", "give their number"),
-        (["--methods", "fedavg,nope"], "'nope'", "choose one of ditto, fedavg"),
-        (["--methods", ""], "''", "choose one of ditto, fedavg"),
+        (["--methods", "fedavg,nope"], "'nope'", "choose one of apfl, ditto, fedavg"),
+        (["--methods", ""], "''", "choose one of apfl, ditto, fedavg"),
         (["--methods", "fedavg,fedavg"], "fedavg", ""),
         (["--jobs", "-1"], "-1", ""),
         (["--dataset", "nope"], "'nope'", "choose one of"),

@@ -27,6 +27,7 @@ from fda_flower.aggregation.gradients import (
 )
 from fda_flower.aggregation.joint import joint_weights
 from fda_flower.aggregation.kd3a import Votes, domain_weights, gate_of, smoothed_weights
+from fda_flower.aggregation.knn import best_weight, choose_weight, mixed_scores, neighbour_probabilities
 from fda_flower.aggregation.layers import Layers, is_finite
 from fda_flower.aggregation.mixture import (
     PRIOR,
@@ -87,12 +88,14 @@ __all__ = [
     "Votes",
     "alignment",
     "alignment_by_size",
+    "best_weight",
     "beta_fedda",
     "beta_fedda_reference",
     "beta_fedgp",
     "beta_fedgp_reference",
     "beta_fedgp_thresholded",
     "blend",
+    "choose_weight",
     "combine",
     "delta_error_fedda",
     "delta_error_fedgp",
@@ -113,6 +116,8 @@ __all__ = [
     "joint_weights",
     "log_softmax",
     "mean_update",
+    "mixed_scores",
+    "neighbour_probabilities",
     "personal_model",
     "predicted_best_rule",
     "prior_outputs",

@@ -9,12 +9,14 @@ from fda_flower.lazy import lazy_exports
 from fda_flower.mixture_plan import MixturePlan
 
 if TYPE_CHECKING:
+    from fda_flower.clients.apfl import APFLTarget
     from fda_flower.clients.client import DomainClient
     from fda_flower.clients.ditto import DittoTarget
     from fda_flower.clients.feddaf import FedDAFTarget
     from fda_flower.clients.gradients import batch_gradients
     from fda_flower.clients.irm import IRMSource
     from fda_flower.clients.kd3a import KD3ATarget
+    from fda_flower.clients.knn_per import KNNPerTarget
     from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.optimizer_hooks import record_updates
     from fda_flower.clients.recorder import Recorder, make_recorder
@@ -26,11 +28,13 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "APFLTarget": "apfl",
             "DittoTarget": "ditto",
             "DomainClient": "client",
             "FedDAFTarget": "feddaf",
             "IRMSource": "irm",
             "KD3ATarget": "kd3a",
+            "KNNPerTarget": "knn_per",
             "LocalTraining": "training",
             "MixedModel": "torch_mixture",
             "MixtureTarget": "mixture",
@@ -47,11 +51,13 @@ else:
     )
 
 __all__ = [
+    "APFLTarget",
     "DittoTarget",
     "DomainClient",
     "FedDAFTarget",
     "IRMSource",
     "KD3ATarget",
+    "KNNPerTarget",
     "Learner",
     "LocalTraining",
     "MixedModel",

@@ -1,6 +1,6 @@
 """What source and target clients share: one domain, one model, one training loop."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -114,7 +114,13 @@ class DomainClient(NumPyFace):
         """Return the arrays of a request by the names of the state dictionary, whose order they have."""
         return self._named(to_layers(request.arrays).values())
 
-    def train_from(self, model: Layers, config: Settings, objective: Objective | None = None) -> TrainReply:
+    def train_from(
+        self,
+        model: Layers,
+        config: Settings,
+        objective: Objective | None = None,
+        on_step: Callable[[], None] | None = None,
+    ) -> TrainReply:
         """Train from a model for one round.
 
         Parameters
@@ -128,6 +134,8 @@ class DomainClient(NumPyFace):
             those of the received model; and for the target the settings of its recorder.
         objective : callable, optional
             What to minimise. Default: the plain loss, with the penalty of ``proximal`` if there is one.
+        on_step : callable, optional
+            Called after each step, unless the recorder is; see `train`.
 
         Returns
         -------
@@ -145,7 +153,7 @@ class DomainClient(NumPyFace):
             objective = proximal(self.model, config[protocol.PROXIMAL])
         part = head_of(self.model) if config.get(protocol.TUNE) == "head" else None
         with self.drawing("train", config) as generator:
-            on_step = None if recorder is None else recorder.step
+            on_step = on_step if recorder is None else recorder.step
             steps, loss = train(self.model, self.domain.train, training, generator, objective, part, on_step)
         metrics = {
             protocol.NUM_STEPS: steps,

@@ -58,9 +58,7 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
         reply = _evaluation(client, request)
         if protocol.GLOBAL in request.records:
             model = message.content.array_records[protocol.GLOBAL]
-            second = _evaluation(client, replace(request, arrays=model))
-            beside = {f"{key}-global": value for key, value in second.metrics.items()}
-            reply = replace(reply, metrics={**reply.metrics, **beside})
+            reply = reply.beside(_evaluation(client, replace(request, arrays=model)))
         return Message(reply.content(), reply_to=message)
 
     answer_role_query(app, make)

@@ -1,6 +1,7 @@
 """Flower strategies for federated domain adaptation; they know no data set, model or client."""
 
 from fda_flower.run_folder import RunFolder
+from fda_flower.strategies.apfl import APFL
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.ditto import Ditto
 from fda_flower.strategies.fedavg import FedAvg
@@ -14,6 +15,7 @@ from fda_flower.strategies.groupdro import GroupDRO
 from fda_flower.strategies.hooks import Aggregated
 from fda_flower.strategies.irm import IRM
 from fda_flower.strategies.kd3a import KD3A
+from fda_flower.strategies.knn_per import KNNPer
 from fda_flower.strategies.mixture import Mixture
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
@@ -23,6 +25,7 @@ from fda_flower.strategies.validation import BadReplyError, ClientUpdate
 from fda_flower.strategies.vrex import VREx
 
 __all__ = [
+    "APFL",
     "IRM",
     "KD3A",
     "Aggregated",
@@ -38,6 +41,7 @@ __all__ = [
     "FedDWA",
     "FedGP",
     "GroupDRO",
+    "KNNPer",
     "Mixture",
     "Node",
     "Round",

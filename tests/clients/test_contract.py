@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fda_flower.clients import (
+    APFLTarget,
     DittoTarget,
     DomainClient,
     FedDAFTarget,
     IRMSource,
     KD3ATarget,
+    KNNPerTarget,
     LocalTraining,
     SourceClient,
     TargetClient,
@@ -30,6 +32,8 @@ CLIENTS: dict[str, tuple[type[DomainClient], str]] = {
     "feddaf": (FedDAFTarget, "target"),
     "ditto": (DittoTarget, "target"),
     "kd3a": (KD3ATarget, "target"),
+    "apfl": (APFLTarget, "target"),
+    "knn-per": (KNNPerTarget, "target"),
 }
 SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=50)
 ASKED: dict[str, dict[str, Any]] = {

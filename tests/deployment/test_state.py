@@ -8,9 +8,8 @@ from fda_flower import RunConfig, run
 from fda_flower.deployment import Federation, run_deployed
 
 SETTINGS: dict[str, Any] = {
-    **{"method": "mixture", "model": "mlp", "sources": 1, "rounds": 2, "device": "cpu"},
+    **{"model": "mlp", "sources": 1, "rounds": 2, "device": "cpu"},
     **{"target_samples": 16, "source_samples": 40, "test_samples": 40},
-    "method_options": {"epochs": "1,3", "every": 1},
 }
 
 
@@ -20,27 +19,38 @@ def untimed(records):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_mixture_stays_at_its_site_and_has_the_bits_of_a_local_run(tmp_path):
-    """Flower starts a new process for each message: the second evaluation finds the first one's models."""
+@pytest.mark.parametrize(
+    ("method", "options", "files"),
+    [
+        ("mixture", {"epochs": "1,3", "every": 1}, ["mixture.safetensors"]),
+        ("apfl", {"adaptive": True}, ["apfl-before.safetensors", "apfl.safetensors"]),
+    ],
+)
+def test_what_a_target_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
+    method, options, files, tmp_path
+):
+    """Flower starts a new process for each message: the second round finds the first one's models."""
+    settings = {**SETTINGS, "method": method, "method_options": options}
     nodes = {
         domain: {"domain": domain, "state-dir": str(tmp_path / "sites" / domain)}
         for domain in ("source-1", "target")
     }
     with Federation(tmp_path / "federation", nodes, secure=False) as federation:
         history, model = run_deployed(
-            RunConfig(**SETTINGS),
+            RunConfig(**settings),
             federation.connection,
             tmp_path / "deployed",
             environment=federation.environment,
         )
-    local = run(**SETTINGS, output=tmp_path / "local")
+    local = run(**settings, output=tmp_path / "local")
     assert untimed(history) == untimed(local.history)
     assert {name: array.tobytes() for name, array in model.items()} == {
         name: array.tobytes() for name, array in local.model.items()
     }
-    (kept,) = (tmp_path / "sites").rglob("*.safetensors")
-    assert kept.parent.parent == tmp_path / "sites" / "target"
-    own = tmp_path / "local" / "clients" / "target" / kept.name
-    assert kept.read_bytes() == own.read_bytes()
+    kept = sorted((tmp_path / "sites").rglob("*.safetensors"))
+    assert [path.name for path in kept] == files
+    for path in kept:
+        assert path.parent.parent == tmp_path / "sites" / "target"
+        assert path.read_bytes() == (tmp_path / "local" / "clients" / "target" / path.name).read_bytes()
     for folder in ("federation", "deployed"):
-        assert not list((tmp_path / folder).rglob("mixture.safetensors"))
+        assert not {path.name for path in (tmp_path / folder).rglob("*.safetensors")} & set(files)

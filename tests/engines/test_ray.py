@@ -17,10 +17,17 @@ def without_seconds(history):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "workers"),
-    [pytest.param("fedgp-auto", 2, marks=pytest.mark.smoke), ("feddaf", 1), ("mixture", 1), ("kd3a", 2)],
+    [
+        pytest.param("fedgp-auto", 2, marks=pytest.mark.smoke),
+        ("feddaf", 1),
+        ("mixture", 1),
+        ("apfl", 1),
+        ("knn-per", 1),
+        ("kd3a", 2),
+    ],
 )
 def test_same_seed_same_bits_whatever_the_number_of_workers(method, workers, tmp_path):
-    """FedDAF's target keeps a model of its own, Mixture's several ones; KD3A asks its target later."""
+    """FedDAF's and APFL's targets keep an own model, Mixture's several; KD3A asks its target later."""
     settings = {**SETTINGS, "method": method}
     settings |= {"model": "mlp", "method_options": {"every": 2}} if method == "mixture" else {}
     local = run(**settings)

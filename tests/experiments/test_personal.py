@@ -1,14 +1,16 @@
 """Personal methods on whole runs: any kind of data, and a resumed run."""
 
 import math
+import shutil
 from typing import Any
 
 import pytest
 from sites import write_images, write_table
 
 from fda_flower import run
+from fda_flower.errors import ConfigError
 
-PERSONAL = ["feddaf", "feddwa", "fedavg-ft", "ditto"]
+PERSONAL = ["feddaf", "feddwa", "fedavg-ft", "ditto", "apfl"]
 SMALL: dict[str, Any] = {"device": "cpu", "target_samples": 10}
 DATA: dict[str, dict[str, Any]] = {
     "noisy digits": {"model": "cnn", "shift": "noise"},
@@ -29,6 +31,14 @@ DATA: dict[str, dict[str, Any]] = {
 }
 
 
+def untimed(history):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
+
+
+def same_bits(one, other):
+    return all(array.tobytes() == other[name].tobytes() for name, array in one.items())
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Tables and folders of images of three domains."""
@@ -39,8 +49,13 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("method", PERSONAL)
-@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        *((method, kind) for kind in DATA for method in PERSONAL),
+        *(("knn-per", kind) for kind in ("noisy digits", "images")),
+    ],
+)
 def test_they_run_on_any_data_and_a_resumed_run_has_the_same_bits(method, kind, folder, tmp_path):
     settings = {**SMALL, **DATA[kind], "method": method}
     if kind in ("tables", "images"):
@@ -70,3 +85,70 @@ def test_feddwas_weights_sum_to_1_and_a_scarce_target_trusts_itself():
         weights = [record["target"]["weight"], *(s["weight"] for s in record["sources"].values())]
         assert sum(weights) == pytest.approx(1)
         assert weights[0] == max(weights)
+
+
+MIXED: list[tuple[str, dict[str, Any]]] = [
+    ("apfl", {"mixing": 0}),
+    ("apfl", {"mixing": 0, "mix": "parameters"}),
+    ("apfl", {"mixing": 1}),
+    ("knn-per", {"mixing": 0}),
+    ("knn-per", {"mixing": "cv"}),
+]
+
+
+@pytest.mark.parametrize(("method", "options"), MIXED)
+def test_the_global_model_of_a_mixed_one_is_fedavgs_and_with_weight_0_so_is_the_headline(method, options):
+    settings = {**SMALL, "shift": "noise", "model": "mlp", "rounds": 3, "outcomes": True}
+    plain, mixed = run(**settings, method="fedavg"), run(**settings, method=method, method_options=options)
+    assert same_bits(plain.model, mixed.model)
+    for one, other in zip(plain.history, mixed.history, strict=True):
+        assert (one["accuracy"], one["loss"]) == (other["accuracy-global"], other["loss-global"])
+        if options["mixing"] == 0:
+            headline = ("accuracy", "loss", "outcomes", "test-examples")
+            assert [one[key] for key in headline] == [other[key] for key in headline]
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["kept", "lost"])
+@pytest.mark.parametrize("mix", ["outputs", "parameters"])
+def test_apfls_own_model_is_in_the_runs_folder_and_its_loss_is_recorded(mix, lost, tmp_path):
+    settings = {**SMALL, "model": "mlp", "method": "apfl", "warmup_rounds": 1}
+    settings["method_options"] = {"mix": mix, "adaptive": True}
+    whole = run(**settings, rounds=3)
+    run(**settings, rounds=2, output=tmp_path / "run")
+    own = tmp_path / "run" / "clients" / "target"
+    assert {path.name for path in own.iterdir()} == {"apfl.safetensors", "apfl-before.safetensors"}
+    if lost:
+        shutil.rmtree(own)
+    resumed = run(**settings, rounds=3, output=tmp_path / "run", resume=True)
+    assert same_bits(resumed.model, whole.model)
+    assert (untimed(resumed.history) == untimed(whole.history)) == (not lost)
+    told = [(record["target"] or {}).get("fallback") for record in resumed.history]
+    assert [bool(text) for text in told] == [False, False, False, lost]
+
+
+def test_apfls_last_round_is_run_again_with_the_same_bits(tmp_path):
+    """The server loses a round that the target has trained: its state is a round ahead."""
+    settings = {**SMALL, "model": "mlp", "method": "apfl"}
+    whole = run(**settings, rounds=3, output=tmp_path / "run")
+    own = tmp_path / "run" / "clients"
+    run(**settings, rounds=2, output=tmp_path / "again")
+    shutil.rmtree(tmp_path / "again" / "clients")
+    shutil.copytree(own, tmp_path / "again" / "clients")
+    resumed = run(**settings, rounds=3, output=tmp_path / "again", resume=True)
+    assert untimed(resumed.history) == untimed(whole.history)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (
+            {"model": "logistic"},
+            "method 'knn-per' needs a network with layers before its head",
+        ),
+        ({"dataset": "rbf", "model": "sigmoid"}, "method 'knn-per' needs classes"),
+        ({"method_options": {"k": 11}}, "the target has 10 labelled samples, but kNN-Per looks at k = 11"),
+    ],
+)
+def test_knn_per_refuses_what_has_no_features_no_classes_or_too_few_samples(settings, says):
+    with pytest.raises(ConfigError, match=says):
+        run(**{**SMALL, "model": "mlp", "method": "knn-per", "rounds": 1, **settings})

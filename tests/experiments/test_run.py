@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import save_file
 
 from fda_flower import ConfigError, RunConfig, RunError, run
-from fda_flower.clients import client, kd3a, mixture, training
+from fda_flower.clients import apfl, client, kd3a, mixture, training
 from fda_flower.experiments import run_config
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
@@ -138,9 +138,16 @@ def test_the_epochs_in_the_summary_are_those_that_the_clients_train(small, metho
         trained[role] += how.epochs * len(samples)
         return training.train(model, samples, how, *others, **more)
 
+    step = apfl.OwnModel._step
+
+    def count_own(self, model, x, y):
+        trained["target"] += len(y)
+        step(self, model, x, y)
+
     monkeypatch.setattr(client, "train", count)
     monkeypatch.setattr(mixture, "train", count)
     monkeypatch.setattr(kd3a, "train", count)
+    monkeypatch.setattr(apfl.OwnModel, "_step", count_own)
     settings = {**small, "method": method, "warmup_rounds": 1, "epochs": 2}
     if METHODS[method].takes("gate_start"):  # else there may be no vote to train on
         settings["method_options"] = {"gate_start": 0, "gate_end": 0}

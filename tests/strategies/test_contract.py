@@ -11,6 +11,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.files import json_safe
 from fda_flower.methods import METHODS
 from fda_flower.strategies import (
+    APFL,
     IRM,
     KD3A,
     Ditto,
@@ -22,6 +23,7 @@ from fda_flower.strategies import (
     FedDWA,
     FedGP,
     GroupDRO,
+    KNNPer,
     RunFolder,
     SourceOnly,
     TargetOnly,
@@ -239,6 +241,16 @@ NORMS = {"beta-rule": "beta_fedda", "batch-update-encoding": "norms"}
             {**KD3A_DEFAULTS, "gate-start": 0.9, "gate-end": 1.0, "gate-rounds": 7}
             | {"mixup": False, "teacher-bn": "eval", "momentum": 0.0},
         ),
+        (
+            APFL(0.75, mix="parameters", adaptive=True, alpha_decay=0.02),
+            {"weights": "examples", "mixing": 0.75, "mix": "parameters"}
+            | {"adaptive": True, "alpha-decay": 0.02},
+        ),
+        (
+            KNNPer(mixing="0.5"),
+            {"weights": "examples", "neighbours": 10, "lambda": 0.5, "kernel-scale": 1.0}
+            | {"mix": "probabilities"},
+        ),
         (FedDA(), FEDDA),
         (FedDA((0.25, 1)), {**FEDDA, "beta": [0.25, 1.0]}),
         (FedDA({"a": 1}, aggregate_on="target"), {**FEDDA, "beta": {"a": 1.0}, "aggregate-on": "target"}),
@@ -324,8 +336,8 @@ def test_integer_and_float_buffers_survive(method):
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        *((name, "weights") for name in ("fedavg", "fedavg-ft", "ditto")),
         *((name, "source_weights") for name in ("source-only", "irm", "feddaf", "fedda", "fedgp")),
+        *((name, "weights") for name in ("fedavg", "fedavg-ft", "ditto", "apfl", "knn-per")),
     ],
 )
 def test_weights_of_another_word_are_refused(name, option):

@@ -1,0 +1,188 @@
+"""APFL's target: its own model, trained batch by batch in a mixture with the global one."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fda_flower import protocol
+from fda_flower.aggregation import Layers, blend
+from fda_flower.clients.target import TargetClient
+from fda_flower.clients.training import OPTIMIZERS, LocalTraining, loss_for, predict
+from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
+
+Settings = Mapping[str, Any]
+
+OWN = "apfl"
+"""The name under which the target keeps its own model and the weight ``a``; see `OwnState`."""
+
+
+class APFLTarget(TargetClient):
+    """A target with a model ``v`` of its own in a mixture ``a v + (1 − a) w``, if the message has ``mixing``.
+
+    It trains ``w``, the received model, as in FedAvg: its reply, with the same bits. Beside it, on the same
+    batches, it trains ``v`` (`OwnModel`). It keeps ``v`` and ``a`` by rounds, in its own state, and never
+    sends them: a round that is run again begins from the state before it. Without any, ``v`` begins as the
+    received model.
+    """
+
+    def local_train(self, request: TrainRequest) -> TrainReply:
+        """Train both models, and keep the own one.
+
+        Returns
+        -------
+        TrainReply
+            That of `DomainClient.train_from` for the global model, with ``alpha``, the weight ``a`` after
+            the round, and ``begins-anew``, 1 if ``v`` began as the received model.
+        """
+        config, model = request.config, self.received(request)
+        if protocol.MIXING not in config:
+            return super().local_train(request)
+        server_round = int(str(config[protocol.SERVER_ROUND]))
+        kept = self.own_state.load_before(OWN, server_round)
+        layers, alpha = (model, config[protocol.MIXING]) if kept is None else (kept[0], kept[1]["alpha"])
+        self.load(layers)
+        own = OwnModel(copy.deepcopy(self.model), self.training_in(config), float(str(alpha)), config)
+        reply = self.train_from(model, config, own.objective, own.on_step)
+        self.model.load_state_dict(own.model.state_dict())
+        self.own_state.save_after(OWN, self.layers(), {"alpha": own.alpha}, server_round)
+        anew = {protocol.BEGINS_ANEW: 1} if kept is None else {}
+        return TrainReply(
+            reply.arrays, reply.examples, {**reply.metrics, protocol.ALPHA: own.alpha, **anew}, reply.records
+        )
+
+    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
+        """Evaluate the mixture of ``v`` and the received model on the test set.
+
+        Returns
+        -------
+        EvaluateReply
+            ``accuracy`` and ``loss`` of the mixture; ``accuracy-global`` and ``loss-global`` of the received
+            model alone, which is also the mixture of a target that has no ``v``.
+        """
+        config, model = request.config, self.received(request)
+        if protocol.MIXING not in config:
+            return super().answer_evaluation(request)
+        outputs = mixed = self._outputs(model, config)
+        kept = self.own_state.load_before(OWN, int(str(config[protocol.SERVER_ROUND])) + 1)
+        if kept is not None:
+            own, alpha = kept[0], kept[1]["alpha"]
+            if config[protocol.MIX] == "outputs":
+                mixed = alpha * self._outputs(own, config) + (1 - alpha) * outputs
+            else:
+                buffers = model.keys() - dict(self.model.named_parameters(remove_duplicate=False)).keys()
+                mixed = self._outputs(blend(own, model, alpha, buffers), config)
+        return self.scored(mixed, config).beside(self.scored(outputs, {}))
+
+    def _outputs(self, model: Layers, config: Settings) -> Tensor:
+        self.load(model)
+        with self.drawing("test", config) as generator:
+            return predict(self.model, self.domain.test, generator)
+
+
+class OwnModel:
+    """The model ``v`` in training, beside the training of ``w`` by `training.train`.
+
+    After each step of ``w``, with `mix` of ``"outputs"``: ``v ← v − η ∇_v F(a z_v + (1 − a) z_w)``, where
+    ``z_w`` are the outputs of ``w`` after its step, as constants. With ``"parameters"``, before the step:
+    ``v ← v − η a ∇F(a v + (1 − a) w)``. The step is the optimizer's, which starts afresh in each round.
+
+    ``v`` has BatchNorm statistics and random numbers of its own, so that neither model's training depends on
+    the other's by them: ``w`` has the bits of FedAvg's, and with ``a = 1`` ``v`` those of training alone. For
+    ``z_w``, ``w`` is in training mode, with the dropout of ``v``; its statistics stay. With ``"parameters"``
+    the statistics of the mixture in training are the own model's.
+
+    Parameters
+    ----------
+    model : Module
+        ``v``.
+    training : LocalTraining
+        How it trains in this round.
+    alpha : float
+        ``a``.
+    config : Mapping
+        ``mix``; ``adaptive``, whether the first batch moves ``a`` by ``−η (∂F/∂a + alpha-decay · a)``, within
+        [0, 1].
+
+    Attributes
+    ----------
+    alpha : float
+        ``a``, as it is now.
+    """
+
+    def __init__(self, model: nn.Module, training: LocalTraining, alpha: float, config: Settings) -> None:
+        self.model = model.train()
+        self.alpha = alpha
+        self._rate = training.learning_rate
+        self._optimizer = OPTIMIZERS[training.optimizer](model.parameters(), lr=self._rate)
+        self._of_outputs = config[protocol.MIX] == "outputs"
+        self._adapts = bool(config[protocol.ADAPTIVE])
+        self._decay = float(config[protocol.ALPHA_DECAY])
+        self._random: RandomNumbers | None = None
+
+    def objective(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """Return the plain loss of ``w``; called before each of its steps."""
+        self._random = self._random or RandomNumbers(x.device)
+        self._batch = model, x, y
+        if not self._of_outputs:
+            self._step(model, x, y)
+        return loss_for(y)(model(x), y)
+
+    def on_step(self) -> None:
+        """Called after each step of ``w``."""
+        if self._of_outputs:
+            self._step(*self._batch)
+
+    def _step(self, model: nn.Module, x: Tensor, y: Tensor) -> None:
+        assert self._random is not None, "the objective comes first"
+        alpha = torch.tensor(self.alpha, device=x.device, requires_grad=self._adapts)
+        with self._random.drawn():
+            outputs = (self._mixed_outputs if self._of_outputs else self._of_mixed)(model, x, alpha)
+            self._optimizer.zero_grad()
+            torch.autograd.backward(loss_for(y)(outputs, y))
+            self._optimizer.step()
+        if alpha.grad is not None:
+            slope = float(alpha.grad) + self._decay * self.alpha
+            self.alpha = min(max(self.alpha - self._rate * slope, 0.0), 1.0)
+            self._adapts = False
+
+    def _mixed_outputs(self, model: nn.Module, x: Tensor, alpha: Tensor) -> Tensor:
+        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        with torch.no_grad(), RandomNumbers(x.device).drawn():
+            shared: Tensor = functional_call(model, buffers, (x,))
+        own: Tensor = self.model(x)
+        return alpha * own + (1 - alpha) * shared
+
+    def _of_mixed(self, model: nn.Module, x: Tensor, alpha: Tensor) -> Tensor:
+        shared = dict(model.named_parameters())
+        mixed = {
+            name: alpha * p + (1 - alpha) * shared[name].detach() for name, p in self.model.named_parameters()
+        }
+        outputs: Tensor = functional_call(self.model, mixed, (x,))
+        return outputs
+
+
+class RandomNumbers:
+    """Random numbers apart from torch's global ones, which begin where those are."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._gpus = [device] if device.type == "cuda" else []
+        self._states = self._now()
+
+    @contextmanager
+    def drawn(self) -> Iterator[None]:
+        """Have torch draw these inside; its global ones are afterwards where they were."""
+        with torch.random.fork_rng(self._gpus):
+            cpu, *others = self._states
+            torch.set_rng_state(cpu)
+            for gpu, state in zip(self._gpus, others, strict=True):
+                torch.cuda.set_rng_state(state, gpu)
+            yield
+            self._states = self._now()
+
+    def _now(self) -> list[Tensor]:
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]
