@@ -115,6 +115,22 @@ METHODS: Registry[Method] = Registry(
         "feddwa": _ours("FedDWA", "a personal model for each client, by distances", "feddwa:FedDWA"),
         "fedavg-ft": _ours("FedAvg FT", "FedAvg, fine-tuned by the target every round", "fedavg_ft:FedAvgFT"),
         "ditto": _ours("Ditto", "FedAvg, and a personal model near it", "ditto:Ditto", "ditto:DittoTarget"),
+        "fedrep": _ours(
+            "FedRep",
+            "a shared body, a head of its own at each client",
+            "fedrep:FedRep",
+            "local_part:LocalPartTarget",
+            source="fda_flower.clients.local_part:LocalPartSource",
+            needs=("body",),
+        ),
+        "fedbn": _ours(
+            "FedBN",
+            "FedAvg; each client keeps its BatchNorm layers",
+            "fedbn:FedBN",
+            "local_part:LocalPartTarget",
+            source="fda_flower.clients.local_part:LocalPartSource",
+            needs=("batch-norm",),
+        ),
         "mixture": _ours(
             "Mixture",
             "the sources' model and the target's own, mixed on the target",

@@ -438,7 +438,7 @@ def test_compare_in_which_every_cell_fails_does_not_say_that_it_wrote_a_table(fd
     assert "is a file: choose another --output" in out + err
 
 
-ALONE = ("feddaf", "feddwa", "fedavg-ft", "ditto", "finetune-offline", "oracle")
+ALONE = ("feddaf", "feddwa", "fedavg-ft", "ditto", "fedrep", "fedbn", "finetune-offline", "oracle")
 """Methods that `fda compare` runs only when it is asked."""
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fda_flower.clients.ditto import DittoTarget
     from fda_flower.clients.feddaf import FedDAFTarget
     from fda_flower.clients.gradients import batch_gradients
+    from fda_flower.clients.local_part import LocalPartSource, LocalPartTarget
     from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.optimizer_hooks import record_updates
     from fda_flower.clients.recorder import Recorder, make_recorder
@@ -27,6 +28,8 @@ else:
             "DittoTarget": "ditto",
             "DomainClient": "client",
             "FedDAFTarget": "feddaf",
+            "LocalPartSource": "local_part",
+            "LocalPartTarget": "local_part",
             "LocalTraining": "training",
             "MixedModel": "torch_mixture",
             "MixtureTarget": "mixture",
@@ -47,6 +50,8 @@ __all__ = [
     "DomainClient",
     "FedDAFTarget",
     "Learner",
+    "LocalPartSource",
+    "LocalPartTarget",
     "LocalTraining",
     "MixedModel",
     "MixturePlan",

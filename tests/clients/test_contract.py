@@ -13,6 +13,8 @@ from fda_flower.clients import (
     DittoTarget,
     DomainClient,
     FedDAFTarget,
+    LocalPartSource,
+    LocalPartTarget,
     LocalTraining,
     SourceClient,
     TargetClient,
@@ -26,6 +28,8 @@ CLIENTS: dict[str, tuple[type[DomainClient], str]] = {
     "target": (TargetClient, "target"),
     "feddaf": (FedDAFTarget, "target"),
     "ditto": (DittoTarget, "target"),
+    "local part": (LocalPartTarget, "target"),
+    "local part, source": (LocalPartSource, "source-1"),
 }
 SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=50)
 ASKED: dict[str, dict[str, Any]] = {
@@ -81,7 +85,7 @@ def equal(first: NDArrays, second: NDArrays) -> bool:
 @every_client
 def test_its_role_and_domain_are_told(role: str) -> None:
     client = make(role)
-    assert client.role == ("source" if role == "source" else "target")
+    assert client.role == ("source" if "source" in role else "target")
     assert client.domain.name == CLIENTS[role][1]
 
 

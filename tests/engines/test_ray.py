@@ -17,11 +17,18 @@ def without_seconds(history):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "workers"),
-    [pytest.param("fedgp-auto", 2, marks=pytest.mark.smoke), ("feddaf", 1), ("mixture", 1)],
+    [
+        pytest.param("fedgp-auto", 2, marks=pytest.mark.smoke),
+        ("feddaf", 1),
+        ("mixture", 1),
+        ("fedrep", 2),
+        ("fedbn", 2),
+    ],
 )
 def test_same_seed_same_bits_whatever_the_number_of_workers(method, workers, tmp_path):
-    """FedDAF's target keeps a model of its own from round to round, Mixture's several ones."""
+    """Clients keep a model, several ones (Mixture's target) or a part of it from round to round."""
     settings = {**SETTINGS, "method": method}
+    settings |= {"model": "resnet9", "model_options": {"width": 2}} if method == "fedbn" else {}
     settings |= {"model": "mlp", "method_options": {"every": 2}} if method == "mixture" else {}
     local = run(**settings)
     result = run(engine="ray", workers=workers, output=tmp_path / "run", **settings)

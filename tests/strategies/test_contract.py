@@ -14,11 +14,13 @@ from fda_flower.strategies import (
     Ditto,
     FedAvg,
     FedAvgFT,
+    FedBN,
     FedDA,
     FedDAF,
     FedDAJoint,
     FedDWA,
     FedGP,
+    FedRep,
     RunFolder,
     SourceOnly,
     TargetOnly,
@@ -219,6 +221,11 @@ NORMS = {"beta-rule": "beta_fedda", "batch-update-encoding": "norms"}
         (FedDWA(evaluate="trained"), {"top": 5, "evaluate": "trained"}),
         (Ditto(lam=2), {"weights": "examples", "lam": 2.0, "global-branch": "fedavg"}),
         (Ditto(global_branch="none"), {"weights": "examples", "lam": 1.0, "global-branch": "none"}),
+        (FedBN(weights="uniform"), {"weights": "uniform"}),
+        (
+            FedRep(head_epochs=5, final_head_epochs=0),
+            {"weights": "examples", "head-epochs": 5, "body-epochs": 1, "final-head-epochs": 0},
+        ),
         (FedDA(), FEDDA),
         (FedDA((0.25, 1)), {**FEDDA, "beta": [0.25, 1.0]}),
         (FedDA({"a": 1}, aggregate_on="target"), {**FEDDA, "beta": {"a": 1.0}, "aggregate-on": "target"}),
@@ -304,7 +311,7 @@ def test_integer_and_float_buffers_survive(method):
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        *((name, "weights") for name in ("fedavg", "fedavg-ft", "ditto")),
+        *((name, "weights") for name in ("fedavg", "fedavg-ft", "ditto", "fedrep", "fedbn")),
         *((name, "source_weights") for name in ("source-only", "feddaf", "fedda", "fedgp")),
     ],
 )
