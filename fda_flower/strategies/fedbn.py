@@ -4,7 +4,7 @@ from fda_flower.strategies.local_part import LocalPart
 
 
 class FedBN(LocalPart):
-    """FedAvg of all arrays but those of BatchNorm layers (Li et al., "FedBN", ICLR 2021, Algorithm 1).
+    """FedAvg of all arrays but those of BatchNorm layers (Li et al., "FedBN", ICLR 2021).
 
     Parameters, running statistics and counters of BatchNorm layers stay at each client, see `LocalPart`. The
     target evaluates the new global model with its own. On a network without BatchNorm this is FedAvg.
