@@ -152,6 +152,22 @@ METHODS: Registry[Method] = Registry(
             "knn_per:KNNPerTarget",
             needs=("body", "classes"),
         ),
+        "fedrep": _ours(
+            "FedRep",
+            "a shared body, a head of its own at each client",
+            "fedrep:FedRep",
+            "local_part:LocalPartTarget",
+            source="fda_flower.clients.local_part:LocalPartSource",
+            needs=("body",),
+        ),
+        "fedbn": _ours(
+            "FedBN",
+            "FedAvg; each client keeps its BatchNorm layers",
+            "fedbn:FedBN",
+            "local_part:LocalPartTarget",
+            source="fda_flower.clients.local_part:LocalPartSource",
+            needs=("batch-norm",),
+        ),
         "mixture": _ours(
             "Mixture",
             "the sources' model and the target's own, mixed on the target",

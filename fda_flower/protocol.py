@@ -35,8 +35,16 @@ AGGREGATE, AGGREGATED_ON = "aggregate", "aggregated-on"
 SERVER_ROUND, LEARNING_RATE_FACTOR = "server-round", "rate-factor"
 SKETCH_SIZE, SKETCH_SEED = "sketch-size", "sketch-seed"
 EVALUATE_TRAINED, TUNE, MU, PROXIMAL = "evaluate-trained", "tune", "mu", "proximal"
-IRM = "irm"
+IRM, EPOCHS, HEAD_EPOCHS = "irm", "epochs", "head-epochs"
 """Settings of a train message."""
+
+LOCAL_PART = "local-part"
+"""The setting of a train or evaluate message that names the part of the model that the client keeps for
+itself, and the metric of the train reply with the round whose part it began with, 0 for none."""
+
+FINAL_HEAD_EPOCHS, FINAL_HEAD = "final-head-epochs", "final-head"
+"""The setting of an evaluate message that asks for a further training of the head, and the end of the names
+of the metrics that the reply then has beside the others."""
 
 MIXTURE, FIRST = "mixture", "first"
 """The setting of an evaluate message that asks for a mixture (a plan as JSON), and the record with the model

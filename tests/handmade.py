@@ -38,6 +38,8 @@ def add_what_is_asked(content, model, config, accuracy, records=()):
             content["metrics"]["distance"] = 0.5
     if "mixing" in config:
         content["metrics"]["alpha"] = config["mixing"]
+    if "local-part" in config:
+        content["metrics"].setdefault("local-part", config["server-round"] - 1)
     if "guidance" in config:
         after = {name: array.numpy() for name, array in content["arrays"].items()}
         guidance = {name: (2 * after[name] - model[name]).astype(model[name].dtype) for name in after}

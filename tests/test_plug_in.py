@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from fda_flower.clients import answer_role_query, batch_gradients, make_recorder
 from fda_flower.engines import LocalGrid
 from fda_flower.flower_internals import task_identity
-from fda_flower.strategies import FedDA, FedDAJoint, FedGP, RunFolder
+from fda_flower.strategies import FedBN, FedDA, FedDAJoint, FedGP, FedRep, RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -138,6 +138,51 @@ def test_without_gradients_the_fixed_beta_serves():
     assert {e["fallback"] for e in strategy.history[0]["sources"].values()} == {
         "the target: it has no ArrayRecord 'gradients'"
     }
+
+
+def project_that_keeps_a_part(names):
+    """A client app that does what the page says of `local-part`, by the page's own code."""
+    page = (ROOT / "docs" / "plug-in.md").read_text(encoding="utf-8")
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", page, re.S) if '"local-part" in' in code)
+    app = ClientApp()
+    answer_role_query(app)
+
+    @app.train()
+    def train(message, context):
+        own = context.node_config["partition-id"]
+        metrics = {"num-examples": 8}
+        found = {
+            **{"message": message, "context": context, "names": names, "metrics": metrics},
+            **{"Array": Array, "ArrayRecord": ArrayRecord, "ConfigRecord": ConfigRecord},
+            "train": lambda model: {n: np.asarray(a + own + 1, a.dtype) for n, a in model.items()},
+        }
+        exec(code, found)
+        arrays = ArrayRecord({name: Array(array) for name, array in found["arrays"].items()})
+        return Message(
+            RecordDict({"arrays": arrays, "metrics": MetricRecord(found["metrics"])}), reply_to=message
+        )
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (FedRep, ["2.weight", "2.bias"]),
+        (FedBN, [f"1.{n}" for n in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")]),
+    ],
+)
+def test_a_part_that_clients_keep_by_the_pages_own_code(make, names):
+    strategy, first = make(target="3"), initial()
+    result = start(strategy, project_that_keeps_a_part(names))
+    for name, array in result.arrays.items():
+        same = array.numpy().tobytes() == first[name].numpy().tobytes()
+        assert same == (name in names), name
+    for record in strategy.history:
+        entries = [record["target"], *record["sources"].values()]
+        assert [entry["local-part"] for entry in entries] == [record["round"] - 1] * 4
+        assert not any("fallback" in entry for entry in entries)
+        assert not record["dropped"]
 
 
 def test_records_and_resume_in_a_users_project(tmp_path):

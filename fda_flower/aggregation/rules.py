@@ -220,13 +220,16 @@ def mean_update(model: Layers, clients: Sequence[Update], weights: Vector) -> di
     """Return ``θ + Σ_i w_i Δ_i``, with weights of shape ``(len(clients),)`` that sum to 1.
 
     Source Only takes this mean over the sources, FedAvg over all clients, Target Only over the target
-    alone. Integer buffers are the first client's.
+    alone. Integer buffers are the first client's. An array that no client has changed keeps its bits.
     """
     new: dict[str, NDArray[Any]] = {}
     for name, array in model.items():
         if name in clients[0].parameters:
-            updates = (client.parameters[name] for client in clients)
-            new[name] = weighted_sum(array, list(zip(weights.tolist(), updates, strict=True)))
+            updates = [client.parameters[name] for client in clients]
+            terms = zip(weights.tolist(), updates, strict=True) if any(u.any() for u in updates) else ()
+            new[name] = weighted_sum(array, list(terms))
         else:
-            new[name] = weighted_mean([c.buffers[name] for c in clients], weights.tolist())
+            values = [client.buffers[name] for client in clients]
+            same = all(np.array_equal(value, array) for value in values)
+            new[name] = array.copy() if same else weighted_mean(values, weights.tolist())
     return new

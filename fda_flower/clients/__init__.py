@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fda_flower.clients.irm import IRMSource
     from fda_flower.clients.kd3a import KD3ATarget
     from fda_flower.clients.knn_per import KNNPerTarget
+    from fda_flower.clients.local_part import LocalPartSource, LocalPartTarget
     from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.optimizer_hooks import record_updates
     from fda_flower.clients.recorder import Recorder, make_recorder
@@ -35,6 +36,8 @@ else:
             "IRMSource": "irm",
             "KD3ATarget": "kd3a",
             "KNNPerTarget": "knn_per",
+            "LocalPartSource": "local_part",
+            "LocalPartTarget": "local_part",
             "LocalTraining": "training",
             "MixedModel": "torch_mixture",
             "MixtureTarget": "mixture",
@@ -59,6 +62,8 @@ __all__ = [
     "KD3ATarget",
     "KNNPerTarget",
     "Learner",
+    "LocalPartSource",
+    "LocalPartTarget",
     "LocalTraining",
     "MixedModel",
     "MixturePlan",

@@ -128,10 +128,11 @@ class DomainClient(NumPyFace):
         model : Layers
             The model to begin with.
         config : Mapping
-            ``server-round``; ``rate-factor``, which multiplies the learning rate; ``tune``, all parameters or
-            only the head; ``proximal``, the μ of a penalty ``μ/2 ‖θ − model‖²``; ``evaluate-trained`` and
-            ``guidance``, which ask for what they say; ``loss-at-start`` and ``gradients``, which ask for
-            those of the received model; and for the target the settings of its recorder.
+            ``server-round``; ``rate-factor``, which multiplies the learning rate; ``epochs``, in place of the
+            client's own number; ``tune``, which trains only the ``head`` or only the ``body``; ``proximal``,
+            the μ of a penalty ``μ/2 ‖θ − model‖²``; ``evaluate-trained`` and ``guidance``, which ask for what
+            they say; ``loss-at-start`` and ``gradients``, which ask for those of the received model; and for
+            the target the settings of its recorder.
         objective : callable, optional
             What to minimise. Default: the plain loss, with the penalty of ``proximal`` if there is one.
         on_step : callable, optional
@@ -152,9 +153,11 @@ class DomainClient(NumPyFace):
         if objective is None and protocol.PROXIMAL in config:
             objective = proximal(self.model, config[protocol.PROXIMAL])
         part = head_of(self.model) if config.get(protocol.TUNE) == "head" else None
+        frozen = head_of(self.model) if config.get(protocol.TUNE) == "body" else None
         with self.drawing("train", config) as generator:
             on_step = on_step if recorder is None else recorder.step
-            steps, loss = train(self.model, self.domain.train, training, generator, objective, part, on_step)
+            samples = self.domain.train
+            steps, loss = train(self.model, samples, training, generator, objective, part, on_step, frozen)
         metrics = {
             protocol.NUM_STEPS: steps,
             protocol.LEARNING_RATE: training.learning_rate,
@@ -194,10 +197,16 @@ class DomainClient(NumPyFace):
             parameters = self.parameters_in_order()
             return batch_gradients(self.model, batches, loss_for(samples.y), config, parameters).arrays
 
-    def train_on(self, phase: str, config: Settings, objective: Objective | None = None) -> None:
-        """Train the model as it is for as many steps as in a round; `phase` names the random numbers."""
+    def train_on(
+        self,
+        phase: str,
+        config: Settings,
+        objective: Objective | None = None,
+        part: nn.Module | None = None,
+    ) -> None:
+        """Train the model as it is, or a part of it, as in a round; `phase` names the random numbers."""
         with self.drawing(phase, config) as generator:
-            train(self.model, self.domain.train, self.training_in(config), generator, objective)
+            train(self.model, self.domain.train, self.training_in(config), generator, objective, part)
 
     def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the model of a request on the domain's test set."""
@@ -229,9 +238,10 @@ class DomainClient(NumPyFace):
         return in_order(self.model)
 
     def training_in(self, config: Settings) -> LocalTraining:
-        """Return how the client trains in a round: its learning rate, times the server's factor."""
-        factor = config.get(protocol.LEARNING_RATE_FACTOR, 1.0)
-        return replace(self.training, learning_rate=self.training.learning_rate * factor)
+        """Return how the client trains: at its rate times the factor, for its own epochs or those given."""
+        rate = self.training.learning_rate * config.get(protocol.LEARNING_RATE_FACTOR, 1.0)
+        epochs = int(config.get(protocol.EPOCHS, self.training.epochs))
+        return replace(self.training, learning_rate=rate, epochs=epochs)
 
     def load(self, model: Layers) -> None:
         """Put arrays into the model."""

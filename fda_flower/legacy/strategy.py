@@ -92,7 +92,8 @@ class LegacyStrategy(Strategy):
         if strategy.ends_with_an_evaluation:
             raise ConfigError(
                 f"{type(strategy).__name__} has its target evaluate in the last round, but Flower's older "
-                "server does not say which round is the last: use the Message API"
+                "server does not say which round is the last: use the Message API, or final_head_epochs=0 "
+                "if it is above 0"
             )
         if (average := strategy.model_average.text) is not None:
             raise ConfigError(

@@ -6,11 +6,13 @@ from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.ditto import Ditto
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.fedavg_ft import FedAvgFT
+from fda_flower.strategies.fedbn import FedBN
 from fda_flower.strategies.fedda import FedDA
 from fda_flower.strategies.fedda_joint import FedDAJoint
 from fda_flower.strategies.feddaf import FedDAF
 from fda_flower.strategies.feddwa import FedDWA
 from fda_flower.strategies.fedgp import FedGP
+from fda_flower.strategies.fedrep import FedRep
 from fda_flower.strategies.groupdro import GroupDRO
 from fda_flower.strategies.hooks import Aggregated
 from fda_flower.strategies.irm import IRM
@@ -35,11 +37,13 @@ __all__ = [
     "DomainAdaptationStrategy",
     "FedAvg",
     "FedAvgFT",
+    "FedBN",
     "FedDA",
     "FedDAF",
     "FedDAJoint",
     "FedDWA",
     "FedGP",
+    "FedRep",
     "GroupDRO",
     "KNNPer",
     "Mixture",

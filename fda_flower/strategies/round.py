@@ -25,7 +25,8 @@ from fda_flower.strategies.validation import (
     read_update,
 )
 
-EVALUATION = ("accuracy", "loss", "accuracy-global", "loss-global")
+FINAL = tuple(f"{metric}-{protocol.FINAL_HEAD}" for metric in ("accuracy", "loss"))
+EVALUATION = ("accuracy", "loss", "accuracy-global", "loss-global", *FINAL)
 """Metrics of the target's evaluation that go into the round's record."""
 
 HEADLINE = ("accuracy", "loss", "outcomes", "test-examples")

@@ -430,6 +430,22 @@ def test_mean_update_by_hand(who, weights, expected, variance, batches):
     assert_layers(new, {"w": expected, "bn.running_var": variance, "bn.num_batches_tracked": batches})
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_what_no_client_has_changed_keeps_its_bits(dtype):
+    rng = np.random.default_rng(0)
+    model = {
+        "w": np.array([-0.0, 0.0, 1e-7, 0.1], dtype),
+        "bn.running_var": rng.random(1000).astype(dtype),
+        "bn.num_batches_tracked": np.array(5),
+    }
+    clients = [Update.between(model, model, n) for n in (3, 5, 7)]
+    new = mean_update(model, clients, source_weights(clients))
+    assert {name: array.tobytes() for name, array in new.items()} == {
+        name: array.tobytes() for name, array in model.items()
+    }
+    assert not any(new[name] is model[name] for name in model)
+
+
 # --- Types, order, precision, memory ----------------------------------------------------------------
 
 

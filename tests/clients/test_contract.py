@@ -17,6 +17,8 @@ from fda_flower.clients import (
     IRMSource,
     KD3ATarget,
     KNNPerTarget,
+    LocalPartSource,
+    LocalPartTarget,
     LocalTraining,
     SourceClient,
     TargetClient,
@@ -34,6 +36,8 @@ CLIENTS: dict[str, tuple[type[DomainClient], str]] = {
     "kd3a": (KD3ATarget, "target"),
     "apfl": (APFLTarget, "target"),
     "knn-per": (KNNPerTarget, "target"),
+    "local part": (LocalPartTarget, "target"),
+    "local part, source": (LocalPartSource, "source-1"),
 }
 SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=50)
 ASKED: dict[str, dict[str, Any]] = {
@@ -89,7 +93,7 @@ def equal(first: NDArrays, second: NDArrays) -> bool:
 @every_client
 def test_its_role_and_domain_are_told(role: str) -> None:
     client = make(role)
-    assert client.role == CLIENTS[role][1].removesuffix("-1")
+    assert client.role == ("source" if "source" in role else "target")
     assert client.domain.name == CLIENTS[role][1]
 
 

@@ -148,6 +148,38 @@ def test_training_is_in_training_mode_and_evaluation_is_not() -> None:
     assert modes == [False, True, False]
 
 
+class Body(nn.Module):
+    """A layer with BatchNorm below a head with BatchNorm, and a count of the gradients of its first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.BatchNorm1d(5))
+        self.head = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
+        self.gradients = 0
+        self.body[1].weight.register_hook(self.count)  # type: ignore[operator]
+
+    def count(self, gradient: torch.Tensor) -> None:
+        self.gradients += 1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.head(self.body(x))
+        return outputs
+
+
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+@pytest.mark.parametrize("trained", ["body", "head"])
+def test_what_is_frozen_keeps_its_bits_buffers_included(optimizer: str, trained: str) -> None:
+    model = Body()
+    parts = {"frozen": model.head} if trained == "body" else {"part": model.head}
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for _ in range(2):
+        train(model, samples(), LocalTraining(0.1, 4, 2, optimizer), generator(), **parts)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]) == (not name.startswith(trained)), name
+    assert all(p.requires_grad for p in model.parameters())
+    assert model.gradients == (12 if trained == "body" else 0), "only gradients that are used"
+
+
 def test_a_gradient_left_from_before_is_not_used() -> None:
     fresh, stale = linear(), linear()
     for parameter in stale.parameters():

@@ -24,11 +24,14 @@ def without_seconds(history):
         ("apfl", 1),
         ("knn-per", 1),
         ("kd3a", 2),
+        ("fedrep", 2),
+        ("fedbn", 2),
     ],
 )
 def test_same_seed_same_bits_whatever_the_number_of_workers(method, workers, tmp_path):
-    """FedDAF's and APFL's targets keep an own model, Mixture's several; KD3A asks its target later."""
+    """Clients keep a model, several ones (Mixture's target) or a part of it from round to round."""
     settings = {**SETTINGS, "method": method}
+    settings |= {"model": "resnet9", "model_options": {"width": 2}} if method == "fedbn" else {}
     settings |= {"model": "mlp", "method_options": {"every": 2}} if method == "mixture" else {}
     local = run(**settings)
     result = run(engine="ray", workers=workers, output=tmp_path / "run", **settings)

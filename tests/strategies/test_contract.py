@@ -17,11 +17,13 @@ from fda_flower.strategies import (
     Ditto,
     FedAvg,
     FedAvgFT,
+    FedBN,
     FedDA,
     FedDAF,
     FedDAJoint,
     FedDWA,
     FedGP,
+    FedRep,
     GroupDRO,
     KNNPer,
     RunFolder,
@@ -251,6 +253,11 @@ NORMS = {"beta-rule": "beta_fedda", "batch-update-encoding": "norms"}
             {"weights": "examples", "neighbours": 10, "lambda": 0.5, "kernel-scale": 1.0}
             | {"mix": "probabilities"},
         ),
+        (FedBN(weights="uniform"), {"weights": "uniform"}),
+        (
+            FedRep(head_epochs=5, final_head_epochs=0),
+            {"weights": "examples", "head-epochs": 5, "body-epochs": 1, "final-head-epochs": 0},
+        ),
         (FedDA(), FEDDA),
         (FedDA((0.25, 1)), {**FEDDA, "beta": [0.25, 1.0]}),
         (FedDA({"a": 1}, aggregate_on="target"), {**FEDDA, "beta": {"a": 1.0}, "aggregate-on": "target"}),
@@ -338,6 +345,10 @@ def test_integer_and_float_buffers_survive(method):
     [
         *((name, "source_weights") for name in ("source-only", "irm", "feddaf", "fedda", "fedgp")),
         *((name, "weights") for name in ("fedavg", "fedavg-ft", "ditto", "apfl", "knn-per")),
+        *((name, "weights") for name in ("fedrep", "fedbn")),
+            (name, "weights")
+            for name in ("fedavg", "fedavg-ft", "ditto", "apfl", "knn-per", "fedrep", "fedbn")
+        ),
     ],
 )
 def test_weights_of_another_word_are_refused(name, option):

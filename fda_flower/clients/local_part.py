@@ -1,0 +1,108 @@
+"""Clients that keep a part of the model for themselves, between rounds and apart from the server."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+from torch import nn
+
+from fda_flower import protocol
+from fda_flower.aggregation import Layers
+from fda_flower.clients.client import DomainClient
+from fda_flower.clients.source import SourceClient
+from fda_flower.clients.target import TargetClient
+from fda_flower.errors import unknown
+from fda_flower.models.parts import batch_norm_names, head_names, head_of
+from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
+
+Settings = Mapping[str, Any]
+
+PARTS: dict[str, Callable[[nn.Module], tuple[str, ...]]] = {
+    "head": head_names,
+    "batch-norm": batch_norm_names,
+}
+"""The names of a part's arrays, by the name of the part in messages."""
+
+
+class LocalPart(DomainClient):
+    """A client with a part of the model of its own, where the message has ``local-part``.
+
+    ``head`` is the part of FedRep (Collins et al., ICML 2021), ``batch-norm`` that of FedBN (Li et al., ICLR
+    2021). The client puts its own part into each model that it receives. Its reply has this part as it was
+    received: its own is kept in its own state, and never sent. Without one, as in the first round, it begins
+    with what it receives.
+    """
+
+    def local_train(self, request: TrainRequest) -> TrainReply:
+        """Train from the model received with the client's own part, and keep this part.
+
+        Returns
+        -------
+        TrainReply
+            That of `train_from`, but with the part as received; ``local-part`` is the round whose part the
+            client began with, 0 for none.
+        """
+        config = request.config
+        if protocol.LOCAL_PART not in config:
+            return super().local_train(request)
+        received, now = self.received(request), _round(config)
+        own, kept_in = self._own_part(now)
+        model: Layers = {**received, **own}
+        if protocol.HEAD_EPOCHS in config:
+            self.load(model)
+            self._train_head("head", config, config[protocol.HEAD_EPOCHS])
+            model = self.layers()
+        reply = self.train_from(model, config)
+        names = self._names(config)
+        self.own_state.save_after(protocol.LOCAL_PART, {name: reply.arrays[name] for name in names}, {}, now)
+        arrays = {**reply.arrays, **{name: received[name] for name in names}}
+        return replace(reply, arrays=arrays, metrics={**reply.metrics, protocol.LOCAL_PART: kept_in})
+
+    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
+        """Evaluate the model of a request with the client's own part.
+
+        Returns
+        -------
+        EvaluateReply
+            With ``final-head-epochs`` it also has ``accuracy-final-head`` and ``loss-final-head``, of the
+            model whose head has been trained for so many epochs more. This head is not kept.
+        """
+        config = request.config
+        if protocol.LOCAL_PART not in config:
+            return super().answer_evaluation(request)
+        own, _ = self._own_part(_round(config) + 1)
+        self.load({**self.received(request), **own})
+        reply = self.evaluation(config)
+        if protocol.FINAL_HEAD_EPOCHS not in config:
+            return reply
+        self._train_head("final-head", config, config[protocol.FINAL_HEAD_EPOCHS])
+        final = self.evaluation(config).metrics
+        beside = {f"{name}-{protocol.FINAL_HEAD}": value for name, value in final.items()}
+        return replace(reply, metrics={**reply.metrics, **beside})
+
+    def _train_head(self, phase: str, config: Settings, epochs: Any) -> None:
+        self.train_on(phase, {**config, protocol.EPOCHS: epochs}, part=head_of(self.model))
+
+    def _names(self, config: Settings) -> tuple[str, ...]:
+        part = str(config[protocol.LOCAL_PART])
+        if part not in PARTS:
+            raise unknown("part of the model", part, PARTS)
+        return PARTS[part](self.model)
+
+    def _own_part(self, round: int) -> tuple[dict[str, NDArray[Any]], int]:
+        """Return the part kept last before a round, and the round that it is of; nothing and 0 if none is."""
+        kept = self.own_state.load_before(protocol.LOCAL_PART, round)
+        return ({}, 0) if kept is None else (kept[0], int(kept[1]["round"]))
+
+
+class LocalPartSource(LocalPart, SourceClient):
+    """A source with a part of the model of its own; see `LocalPart`."""
+
+
+class LocalPartTarget(LocalPart, TargetClient):
+    """A target with a part of the model of its own; see `LocalPart`."""
+
+
+def _round(config: Settings) -> int:
+    return int(config[protocol.SERVER_ROUND])

@@ -1,0 +1,107 @@
+"""FedRep: all clients train a body together, and each has a head of its own."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Unpack
+
+from fda_flower.aggregation import SourceWeights
+from fda_flower.errors import ConfigError
+from fda_flower.protocol import (
+    EPOCHS,
+    FINAL_HEAD_EPOCHS,
+    HEAD_EPOCHS,
+    LEARNING_RATE_FACTOR,
+    TUNE,
+    EvaluateRequest,
+)
+from fda_flower.strategies.base import CommonOptions, Node, Record, Round, TrainRequest
+from fda_flower.strategies.local_part import LocalPart
+
+
+class FedRep(LocalPart):
+    """``φ ← Σ_i w_i φ_i``, and a head ``h_i`` of its own at each client (Collins et al., ICML 2021).
+
+    In each round a client trains its head on the body ``φ`` that it receives, and then the body under this
+    head. During the head's epochs the body is in evaluation mode, so that BatchNorm's statistics do not move
+    either. The headline is the accuracy of the averaged body with the target's head. The head never leaves
+    the client, see `LocalPart`: the server's is the initial one, and its model is not evaluated.
+
+    Parameters
+    ----------
+    head_epochs, body_epochs : int
+        Epochs of head and body in a round, in place of the clients' own number of epochs. The defaults are
+        those of omarfoq/knn-per and the common setting of Jiang et al. (ICLR 2024).
+    final_head_epochs : int
+        In the last round the target trains its head for so many epochs more, on the averaged body. The record
+        has this model's ``accuracy-final-head`` beside the headline. 0: it does not.
+    weights : {"examples", "uniform"}
+        Weights of the mean of all clients, the target included.
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If a number of epochs cannot work.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import FedRep
+    >>> strategy = FedRep(head_epochs=5)
+    """
+
+    part = "head"
+
+    def __init__(
+        self,
+        *,
+        head_epochs: int = 10,
+        body_epochs: int = 1,
+        final_head_epochs: int = 10,
+        weights: SourceWeights = "examples",
+        **common: Unpack[CommonOptions],
+    ) -> None:
+        super().__init__(weights=weights, **common)
+        for name, value in (("head_epochs", head_epochs), ("body_epochs", body_epochs)):
+            if value < 1:
+                raise ConfigError(f"{name} is {value}, it must be at least 1")
+        if final_head_epochs < 0:
+            raise ConfigError(f"final_head_epochs is {final_head_epochs}, it must not be negative")
+        self._head_epochs, self._body_epochs = head_epochs, body_epochs
+        self._final_head_epochs = final_head_epochs
+        self.ends_with_an_evaluation = final_head_epochs > 0
+
+    def settings(self) -> Record:
+        """Return what defines the strategy."""
+        return {
+            **super().settings(),
+            "head-epochs": self._head_epochs,
+            "body-epochs": self._body_epochs,
+            "final-head-epochs": self._final_head_epochs,
+        }
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Tell every client how long to train its head and the body."""
+        request = super().train_request(node, round)
+        if request is None:
+            return None
+        return request.adding(
+            config={HEAD_EPOCHS: self._head_epochs, TUNE: "body", EPOCHS: self._body_epochs}
+        )
+
+    def evaluate_request(self, round: Round) -> EvaluateRequest | None:
+        """Have the target evaluate the model, in the last round also with a head trained for longer."""
+        request = super().evaluate_request(round)
+        if request is None or not self._final_head_epochs or round.number != self.num_rounds:
+            return request
+        asked: Record = {FINAL_HEAD_EPOCHS: self._final_head_epochs}
+        if self.learning_rate_factor != 1:
+            asked[LEARNING_RATE_FACTOR] = self.learning_rate_factor
+        return replace(request, config={**request.config, **asked})
+
+    def training_epochs(
+        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
+    ) -> dict[str, int]:
+        """Return the epochs by role: of head and body in each round, and those of the final head."""
+        each = rounds * (self._head_epochs + self._body_epochs)
+        return {"source": each + warmup * epochs["source"], "target": each + self._final_head_epochs}
