@@ -8,7 +8,6 @@ from flwr.app import Context, RecordDict
 
 from fda_flower import RunConfig
 from fda_flower.client_app import at_node, make_client, own_folder
-from fda_flower.clients import SourceClient
 from fda_flower.errors import ConfigError
 from fda_flower.methods import METHODS
 
@@ -66,7 +65,7 @@ def test_domains_and_classes_with_spaces_reach_a_node() -> None:
 def test_a_run_has_the_target_that_its_method_needs(method: str) -> None:
     config = RunConfig(method=method, model="mlp", device="cpu")
     assert type(make_client(config, "target")) is METHODS[method].client_class("target")
-    assert type(make_client(config, "source-1")) is SourceClient
+    assert type(make_client(config, "source-1")) is METHODS[method].client_class("source")
 
 
 SIMULATED = {"partition-id": 3, "num-partitions": 4}
