@@ -26,8 +26,8 @@ class VREx(PenalisedSources):
     model. The target does not train.
 
     With one local step in a round, of all samples, this is V-REx. With several, the weights stay as they are
-    within the round: a surrogate. Negative weights then go back along whole updates, and a large λ
-    lengthens the step: `clip` prevents both.
+    within the round: a surrogate. Negative weights then go back along whole updates, and with a large λ
+    the model may diverge; `clip` prevents both.
 
     A round's record has ``lam`` and each source's ``loss-at-start``, ``L_i``, and ``weight``, ``ω_i``.
 
