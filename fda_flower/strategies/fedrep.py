@@ -83,11 +83,8 @@ class FedRep(LocalPart):
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Tell every client how long to train its head and the body."""
         request = super().train_request(node, round)
-        if request is None:
-            return None
-        return request.adding(
-            config={HEAD_EPOCHS: self._head_epochs, TUNE: "body", EPOCHS: self._body_epochs}
-        )
+        phases: Record = {HEAD_EPOCHS: self._head_epochs, TUNE: "body", EPOCHS: self._body_epochs}
+        return request and request.adding(config=phases)
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Have the target evaluate the model, in the last round also with a head trained for longer."""

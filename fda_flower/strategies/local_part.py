@@ -37,13 +37,11 @@ class LocalPart(FedAvg):
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Tell every client to keep its part."""
         request = super().train_request(node, round)
-        if request is None:
-            return None
         remedy = (
             f"{type(self).__name__}'s clients have to be served by fda_flower.clients.LocalPartSource and "
             "LocalPartTarget"
         )
-        return request.adding(
+        return request and request.adding(
             config={LOCAL_PART: self.part}, requires={LOCAL_PART: remedy}, measures={LOCAL_PART: LOCAL_PART}
         )
 

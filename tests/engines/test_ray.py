@@ -3,11 +3,23 @@
 from typing import Any
 
 import pytest
+from sites import write_images
 
 from fda_flower import run
 from fda_flower.errors import RunError
 
 SETTINGS: dict[str, Any] = {"rounds": 3, "seed": 3, "device": "cpu"}
+
+
+def with_batch_norm(folder):
+    """The settings of a network with BatchNorm, and of images that are large enough for it."""
+    for seed, domain in enumerate("abc"):
+        write_images(folder / "images" / domain, seed)
+    return {
+        **{"dataset": "images", "dataset_options": {"domains": "a,b,c", "image_size": 16}, "target": "c"},
+        **{"data_dir": str(folder / "images"), "model": "resnet9", "model_options": {"width": 2}},
+        "target_samples": 10,
+    }
 
 
 def without_seconds(history):
@@ -31,7 +43,7 @@ def without_seconds(history):
 def test_same_seed_same_bits_whatever_the_number_of_workers(method, workers, tmp_path):
     """Clients keep a model, several ones (Mixture's target) or a part of it from round to round."""
     settings = {**SETTINGS, "method": method}
-    settings |= {"model": "resnet9", "model_options": {"width": 2}} if method == "fedbn" else {}
+    settings |= with_batch_norm(tmp_path / "data") if method == "fedbn" else {}
     settings |= {"model": "mlp", "method_options": {"every": 2}} if method == "mixture" else {}
     local = run(**settings)
     result = run(engine="ray", workers=workers, output=tmp_path / "run", **settings)
