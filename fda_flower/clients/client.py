@@ -23,7 +23,6 @@ from fda_flower.clients.training import (
     Objective,
     loss_for,
     predict,
-    proximal,
     repeatable,
     score,
     train,
@@ -122,9 +121,10 @@ class DomainClient(NumPyFace):
             The model to begin with.
         config : Mapping
             ``server-round``; ``rate-factor``, which multiplies the learning rate; ``tune``, all parameters or
-            only the head; ``proximal``, the μ of a penalty ``μ/2 ‖θ − model‖²``; ``evaluate-trained`` and
-            ``guidance``, which ask for what they say; ``gradients``, which asks for those of the received
-            model; and for the target the settings of its recorder.
+            only the head; ``proximal``, the μ of a penalty ``μ/2 ‖v − model‖²``, which replaces that of the
+            client's `LocalTraining`; ``evaluate-trained`` and ``guidance``, which ask for what they say;
+            ``gradients``, which asks for those of the received model; and for the target the settings of its
+            recorder.
 
         Returns
         -------
@@ -137,11 +137,10 @@ class DomainClient(NumPyFace):
         self.load(model)
         gradients = self.gradients(config)
         training, recorder = self.training_in(config), self.recorder(config)
-        objective = proximal(self.model, config[protocol.PROXIMAL]) if protocol.PROXIMAL in config else None
         part = head_of(self.model) if config.get(protocol.TUNE) == "head" else None
         with self.drawing("train", config) as generator:
             on_step = None if recorder is None else recorder.step
-            steps, loss = train(self.model, self.domain.train, training, generator, objective, part, on_step)
+            steps, loss = train(self.model, self.domain.train, training, generator, None, part, on_step)
         metrics = {
             protocol.NUM_STEPS: steps,
             protocol.LEARNING_RATE: training.learning_rate,
@@ -207,9 +206,11 @@ class DomainClient(NumPyFace):
         return in_order(self.model)
 
     def training_in(self, config: Settings) -> LocalTraining:
-        """Return how the client trains in a round: its learning rate, times the server's factor."""
+        """Return how the client trains in a round: with the server's rate factor and the server's penalty."""
         factor = config.get(protocol.LEARNING_RATE_FACTOR, 1.0)
-        return replace(self.training, learning_rate=self.training.learning_rate * factor)
+        penalty = config.get(protocol.PROXIMAL, self.training.proximal)
+        rate = self.training.learning_rate * factor
+        return replace(self.training, learning_rate=rate, proximal=penalty)
 
     def load(self, model: Layers) -> None:
         """Put arrays into the model."""

@@ -2,12 +2,9 @@
 
 import math
 from dataclasses import replace
-from logging import WARNING
-
-from flwr.common.logger import log
 
 from fda_flower.clients.target import TargetClient
-from fda_flower.clients.training import proximal
+from fda_flower.clients.training import penalised
 from fda_flower.protocol import EVALUATE_TRAINED, PERSONAL, TrainReply, TrainRequest
 
 
@@ -35,11 +32,10 @@ class DittoTarget(TargetClient):
         if PERSONAL not in config:
             return super().local_train(request)
         strength = float(str(config[PERSONAL]))
-        if self.training.optimizer == "sgd" and (product := self.training.learning_rate * strength) >= 1:
-            log(WARNING, "The learning rate times λ is %g: above 2 the personal model diverges", product)
         reply = self.train_from(model, {k: v for k, v in config.items() if k != EVALUATE_TRAINED})
         self.load(model)
-        objective, metrics = proximal(self.model, strength), dict(reply.metrics)
+        personally = replace(self.training_in(config), proximal=strength)
+        objective, metrics = penalised(self.model, personally, "λ"), dict(reply.metrics)
         if (own := self.kept(PERSONAL)) is not None:
             anchor = [p.detach().clone() for p in self.model.parameters()]
             self.load(own)

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from logging import WARNING
 
 import numpy as np
 import torch
+from flwr.common.logger import log
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
@@ -43,7 +45,7 @@ def train(
     generator : torch.Generator
         Decides the order of samples and their noise.
     objective : callable, optional
-        What to minimise. Default: `loss_for` the labels.
+        What to minimise. Default: `loss_for` the labels, with the penalty of `training`, if it has one.
     part : Module, optional
         The part of the model to train. The rest stays as it is, and in evaluation mode: neither its
         parameters nor BatchNorm's running statistics move, and its dropout is off. Default: all.
@@ -57,7 +59,8 @@ def train(
     """
     part = model if part is None else part
     optimizer = OPTIMIZERS[training.optimizer](part.parameters(), lr=training.learning_rate)
-    objective = plain_objective(samples.y) if objective is None else objective
+    if objective is None:
+        objective = penalised(model, training) if training.proximal else plain_objective(samples.y)
     model.train(part is model)
     part.train()
     steps, seen, total = 0, 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
@@ -104,6 +107,17 @@ def proximal(model: nn.Module, strength: float, anchor: Sequence[Tensor] | None 
         return loss + strength / 2 * sum((p - point).square().sum() for p, point in pairs)
 
     return objective
+
+
+def penalised(model: nn.Module, training: LocalTraining, symbol: str = "μ") -> Objective:
+    """Return `proximal` of a training, around the model as it is; warn if the training will diverge.
+
+    A step of SGD multiplies the distance from the anchor by 1 − ημ, without the loss's own gradient.
+    """
+    product = training.learning_rate * training.proximal
+    if training.optimizer == "sgd" and product >= 1:
+        log(WARNING, "The learning rate times %s is %g: above 2 the training diverges", symbol, product)
+    return proximal(model, training.proximal)
 
 
 def mean_gradient(

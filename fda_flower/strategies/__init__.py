@@ -10,6 +10,7 @@ from fda_flower.strategies.fedda_joint import FedDAJoint
 from fda_flower.strategies.feddaf import FedDAF
 from fda_flower.strategies.feddwa import FedDWA
 from fda_flower.strategies.fedgp import FedGP
+from fda_flower.strategies.fedprox import FedProx
 from fda_flower.strategies.hooks import Aggregated
 from fda_flower.strategies.mixture import Mixture
 from fda_flower.strategies.nodes import Node
@@ -31,6 +32,7 @@ __all__ = [
     "FedDAJoint",
     "FedDWA",
     "FedGP",
+    "FedProx",
     "Mixture",
     "Node",
     "Round",

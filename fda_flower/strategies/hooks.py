@@ -50,6 +50,8 @@ class MethodHooks(ABC):
     """Whether the headline is the target's model after its local training, which the train reply tells.
 
     ``accuracy-global`` and ``loss-global`` of a round's record are then the global model's."""
+    sets_penalty: bool = False
+    """Whether its train messages may hold a penalty (`protocol.PROXIMAL`), for which a run has a setting."""
     asks_again: bool = False
     """Whether `aggregate` asks nodes again within a round."""
     ends_with_an_evaluation: bool = False

@@ -19,6 +19,7 @@ from fda_flower.strategies import (
     FedDAJoint,
     FedDWA,
     FedGP,
+    FedProx,
     RunFolder,
     SourceOnly,
     TargetOnly,
@@ -213,6 +214,7 @@ NORMS = {"beta-rule": "beta_fedda", "batch-update-encoding": "norms"}
         (TargetOnly(), {}),
         (SourceOnly(source_weights="uniform"), {"weights": "uniform"}),
         (FedAvg(), {"weights": "examples"}),
+        (FedProx(mu=2), {"weights": "examples", "mu": 2.0}),
         (FedAvgFT(tune="head"), {"weights": "uniform", "tune": "head"}),
         (FedDAF(mu=2.0), {"mu": 2.0, "source-weights": "uniform"}),
         (FedDWA(top=3), {"top": 3, "evaluate": "aggregated"}),
@@ -304,7 +306,7 @@ def test_integer_and_float_buffers_survive(method):
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        *((name, "weights") for name in ("fedavg", "fedavg-ft", "ditto")),
+        *((name, "weights") for name in ("fedavg", "fedprox", "fedavg-ft", "ditto")),
         *((name, "source_weights") for name in ("source-only", "feddaf", "fedda", "fedgp")),
     ],
 )
