@@ -89,6 +89,9 @@ class RunConfig:
         shown="none",
         strategy=True,
     )
+    buffers: str = _method(
+        "mean", "BatchNorm's running statistics of the global model: mean, target or adabn.", strategy=True
+    )
     model: str = _training("cnn", "Network; `fda list` shows them.")
     model_options: Options = _training((), "Option of the network, such as weights=imagenet.")
     optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")

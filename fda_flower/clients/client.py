@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers
+from fda_flower.clients.adabn import own_statistics
 from fda_flower.clients.gradients import batch_gradients, in_order
 from fda_flower.clients.numpy_client import NumPyFace
 from fda_flower.clients.own_state import OwnState
@@ -40,6 +41,9 @@ from fda_flower.protocol import (
 from fda_flower.seeds import derive_seed
 
 Settings = Mapping[str, Any]
+
+ESTIMATION_BATCH = 256
+"""Samples in a batch from which running statistics are estimated."""
 
 
 class DomainClient(NumPyFace):
@@ -183,7 +187,7 @@ class DomainClient(NumPyFace):
 
     def evaluation(self, config: Settings) -> EvaluateReply:
         """Evaluate the model as it is on the domain's test set."""
-        with self.drawing("test", config) as generator:
+        with self.adapting(config), self.drawing("test", config) as generator:
             outputs = predict(self.model, self.domain.test, generator)
         return self.scored(outputs, config)
 
@@ -230,6 +234,24 @@ class DomainClient(NumPyFace):
         seed = derive_seed(self._seed, phase, config.get(protocol.SERVER_ROUND, 0), self.domain.name)
         with repeatable(seed, self._threads, self.domain.train.y.device):
             yield torch.Generator().manual_seed(seed)
+
+    @contextmanager
+    def adapting(self, config: Settings) -> Iterator[None]:
+        """Inside, have the model BatchNorm's statistics of the domain's training samples, if a message asks.
+
+        They are estimated without labels, from all training samples, labelled or not; see `own_statistics`.
+        """
+        if not config.get(protocol.ADABN):
+            yield
+            return
+        with self.drawing("adabn", config) as generator, own_statistics(self.model, self._inputs(generator)):
+            yield
+
+    def _inputs(self, generator: torch.Generator) -> Iterator[Tensor]:
+        """Yield all training samples of the domain in batches, without their labels."""
+        for samples in (self.domain.train, self.domain.unlabelled):
+            if samples is not None:
+                yield from (x for x, _ in samples.batches(ESTIMATION_BATCH, generator))
 
     def _named(self, arrays: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
         return dict(zip(self.model.state_dict(), arrays, strict=True))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from sites import write_images
 
 from fda_flower import run
 from fda_flower.errors import RunError
@@ -29,6 +30,20 @@ def test_same_seed_same_bits_whatever_the_number_of_workers(method, workers, tmp
     for name, array in local.model.items():
         assert result.model[name].tobytes() == array.tobytes()
     assert (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_running_statistics_have_the_same_bits(tmp_path):
+    for seed, domain in enumerate(("north", "south", "west")):
+        write_images(tmp_path / "data" / domain, seed, count=12)
+    settings = {**SETTINGS, "dataset": "images", "data_dir": str(tmp_path / "data"), "target": "west"}
+    settings |= {"dataset_options": {"domains": "north,south,west", "image_size": 16}, "target_samples": 8}
+    settings |= {"model": "resnet9", "model_options": {"width": 2}, "method": "fedavg", "buffers": "adabn"}
+    local = run(**settings)
+    result = run(engine="ray", workers=2, **settings)
+    assert without_seconds(result.history) == without_seconds(local.history)
+    for name, array in local.model.items():
+        assert result.model[name].tobytes() == array.tobytes()
 
 
 @pytest.mark.slow
