@@ -36,7 +36,8 @@ def with_buffers(buffers: str, aggregated: Aggregated, target: ClientUpdate | No
     target : ClientUpdate or None
         The target's update; not None with ``"target"``.
     """
-    if buffers != "target" or target is None:
+    if buffers != "target":
         return aggregated
+    assert target is not None, "a method whose target does not train refuses the word"
     model = {name: target.buffers.get(name, array) for name, array in aggregated.model.items()}
     return replace(aggregated, model=model)
