@@ -89,6 +89,9 @@ class RunConfig:
         shown="none",
         strategy=True,
     )
+    buffers: str = _method(
+        "mean", "BatchNorm's running statistics of the global model: mean, target or adabn.", strategy=True
+    )
     model: str = _training("cnn", "Network; `fda list` shows them.")
     model_options: Options = _training((), "Option of the network, such as weights=imagenet.")
     optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")
@@ -103,6 +106,9 @@ class RunConfig:
     epochs: int = _training(1, "Passes over a client's samples in a round.")
     target_epochs: int | None = _training(
         None, "Passes of the target over its samples in a round.", shown="the sources'"
+    )
+    proximal: float = _training(
+        0.0, "Factor μ of the penalty μ/2 ‖v − θ‖² that draws clients to the model that they begin with."
     )
     min_sources: int = _limit(1, "With fewer usable replies of sources the model stays as it is.")
     max_held_rounds: int = _limit(
@@ -194,6 +200,11 @@ class RunConfig:
             raise unknown("variant", self.variant, method.variants)
         strategy = method.build(**self.strategy_options())
         strategy.model_average.check(self.rounds)
+        if self.proximal and strategy.sets_penalty:
+            raise ConfigError(
+                f"proximal is {self.proximal}, but {what} sets the penalty itself: leave it out, and give "
+                "the method's own option, such as mu of fedprox"
+            )
         if isinstance(self.data.target_samples, int):
             self.check_samples("target", "the target", self.data.target_samples)
         if isinstance(self.source_samples, int):
@@ -246,7 +257,8 @@ class RunConfig:
     def source_training(self) -> LocalTraining:
         """How the sources train."""
         cut, _ = BATCHES[self.batches]
-        return LocalTraining(self.learning_rate, self.batch_size, self.epochs, self.optimizer, cut)
+        rate, size = self.learning_rate, self.batch_size
+        return LocalTraining(rate, size, self.epochs, self.optimizer, cut, self.proximal)
 
     @property
     def target_training(self) -> LocalTraining:
@@ -254,7 +266,8 @@ class RunConfig:
         rate = self.learning_rate if self.target_learning_rate is None else self.target_learning_rate
         epochs = self.epochs if self.target_epochs is None else self.target_epochs
         _, cut = BATCHES[self.batches]
-        return LocalTraining(rate, self.target_batch_size, epochs, self.optimizer, cut)
+        size = self.target_batch_size
+        return LocalTraining(rate, size, epochs, self.optimizer, cut, self.proximal)
 
     def training_epochs(self, labels: int) -> dict[str, int]:
         """Return the epochs that a source and a target with so many labels train in the whole run."""

@@ -46,6 +46,8 @@ class LocalTraining:
         A name of `OPTIMIZERS`.
     batches : {"even", "keep-last", "drop-last"}
         How samples are cut into batches; see `fda_flower.datasets.Samples.batches`.
+    proximal : float
+        ``μ`` of the penalty ``μ/2 ‖v − θ‖²``, where ``θ`` is the model that a training begins with.
 
     Raises
     ------
@@ -58,6 +60,7 @@ class LocalTraining:
     epochs: int = 1
     optimizer: str = "adam"
     batches: str = "even"
+    proximal: float = 0.0
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
@@ -65,6 +68,8 @@ class LocalTraining:
         check_choice("batches", self.batches, CUTS)
         if not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"the learning rate is {self.learning_rate}, it must be a number above 0")
+        if not 0 <= self.proximal < math.inf:
+            raise ConfigError(f"proximal is {self.proximal}, it must be a number of at least 0")
         for name, value in (("batch size", self.batch_size), ("number of epochs", self.epochs)):
             if value < 1:
                 raise ConfigError(f"the {name} is {value}, it must be at least 1")

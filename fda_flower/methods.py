@@ -105,6 +105,7 @@ METHODS: Registry[Method] = Registry(
             "Source Only", "the sources' mean; the target does not train", "source_only:SourceOnly"
         ),
         "fedavg": _ours("FedAvg", "the mean of all clients, target included", "fedavg:FedAvg"),
+        "fedprox": _ours("FedProx", "FedAvg, each client drawn to the global model", "fedprox:FedProx"),
         "target-only": _ours("Target Only", "the target alone", "target_only:TargetOnly"),
         "fedda": _ours("FedDA", "target and sources combined with a fixed β", "fedda:FedDA"),
         "fedgp": _ours("FedGP", "the target projected on each source, with a fixed β", "fedgp:FedGP"),

@@ -32,6 +32,9 @@ PERSONAL, GLOBAL = "personal", "global"
 AGGREGATE, AGGREGATED_ON = "aggregate", "aggregated-on"
 """The record that asks a target to aggregate, and the entry of ``info`` that says it has."""
 
+ADABN = "adabn"
+"""The setting that asks for BatchNorm's running statistics of the target's own samples in an evaluation."""
+
 SERVER_ROUND, LEARNING_RATE_FACTOR = "server-round", "rate-factor"
 SKETCH_SIZE, SKETCH_SEED = "sketch-size", "sketch-seed"
 EVALUATE_TRAINED, TUNE, MU, PROXIMAL = "evaluate-trained", "tune", "mu", "proximal"

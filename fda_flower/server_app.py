@@ -62,9 +62,10 @@ def run_server(
     unlabelled = target.info.get("unlabelled") if target else None
     _check_needs(config, model, unlabelled if isinstance(unlabelled, int) else None)
     state = model.state_dict()
-    strategy.buffers = frozenset(state) - dict(model.named_parameters(remove_duplicate=False)).keys()
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    strategy.buffer_names = frozenset(state) - parameters.keys()
     initial = [ArrayRecord(state)]
-    del model, state  # `start` frees the arrays that it is given after the first round
+    del model, parameters, state  # `start` frees the arrays that it is given after the first round
     result = strategy.start(grid, initial.pop(), config.all_rounds, config.round_timeout)
     return result, strategy.history
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers
+from fda_flower.clients.adabn import own_statistics
 from fda_flower.clients.gradients import batch_gradients, in_order
 from fda_flower.clients.numpy_client import NumPyFace
 from fda_flower.clients.own_state import OwnState
@@ -24,7 +25,6 @@ from fda_flower.clients.training import (
     evaluate,
     loss_for,
     predict,
-    proximal,
     repeatable,
     score,
     train,
@@ -42,6 +42,9 @@ from fda_flower.protocol import (
 from fda_flower.seeds import derive_seed
 
 Settings = Mapping[str, Any]
+
+ESTIMATION_BATCH = 256
+"""Samples in a batch from which running statistics are estimated."""
 
 
 class DomainClient(NumPyFace):
@@ -130,11 +133,12 @@ class DomainClient(NumPyFace):
         config : Mapping
             ``server-round``; ``rate-factor``, which multiplies the learning rate; ``epochs``, in place of the
             client's own number; ``tune``, which trains only the ``head`` or only the ``body``; ``proximal``,
-            the μ of a penalty ``μ/2 ‖θ − model‖²``; ``evaluate-trained`` and ``guidance``, which ask for what
-            they say; ``loss-at-start`` and ``gradients``, which ask for those of the received model; and for
-            the target the settings of its recorder.
+            the μ of a penalty ``μ/2 ‖v − model‖²``, which replaces that of the client's `LocalTraining`;
+            ``evaluate-trained`` and ``guidance``, which ask for what they say; ``loss-at-start`` and
+            ``gradients``, which ask for those of the received model; and for the target the settings of its
+            recorder.
         objective : callable, optional
-            What to minimise. Default: the plain loss, with the penalty of ``proximal`` if there is one.
+            What to minimise; see `train`.
         on_step : callable, optional
             Called after each step, unless the recorder is; see `train`.
 
@@ -150,8 +154,6 @@ class DomainClient(NumPyFace):
         self.load(model)
         loss_at_start, gradients = self.loss_at_start(config), self.gradients(config)
         training, recorder = self.training_in(config), self.recorder(config)
-        if objective is None and protocol.PROXIMAL in config:
-            objective = proximal(self.model, config[protocol.PROXIMAL])
         part = head_of(self.model) if config.get(protocol.TUNE) == "head" else None
         frozen = head_of(self.model) if config.get(protocol.TUNE) == "body" else None
         with self.drawing("train", config) as generator:
@@ -215,7 +217,7 @@ class DomainClient(NumPyFace):
 
     def evaluation(self, config: Settings) -> EvaluateReply:
         """Evaluate the model as it is on the domain's test set."""
-        with self.drawing("test", config) as generator:
+        with self.adapting(config), self.drawing("test", config) as generator:
             outputs = predict(self.model, self.domain.test, generator)
         return self.scored(outputs, config)
 
@@ -238,10 +240,11 @@ class DomainClient(NumPyFace):
         return in_order(self.model)
 
     def training_in(self, config: Settings) -> LocalTraining:
-        """Return how the client trains: at its rate times the factor, for its own epochs or those given."""
+        """Return how the client trains in a round; what the message sets replaces its own settings."""
         rate = self.training.learning_rate * config.get(protocol.LEARNING_RATE_FACTOR, 1.0)
         epochs = int(config.get(protocol.EPOCHS, self.training.epochs))
-        return replace(self.training, learning_rate=rate, epochs=epochs)
+        penalty = config.get(protocol.PROXIMAL, self.training.proximal)
+        return replace(self.training, learning_rate=rate, epochs=epochs, proximal=penalty)
 
     def load(self, model: Layers) -> None:
         """Put arrays into the model."""
@@ -261,6 +264,24 @@ class DomainClient(NumPyFace):
         seed = derive_seed(self._seed, phase, config.get(protocol.SERVER_ROUND, 0), self.domain.name)
         with repeatable(seed, self._threads, self.domain.train.y.device):
             yield torch.Generator().manual_seed(seed)
+
+    @contextmanager
+    def adapting(self, config: Settings) -> Iterator[None]:
+        """Inside, have the model BatchNorm's statistics of the domain's training samples, if a message asks.
+
+        They are estimated without labels, from all training samples, labelled or not; see `own_statistics`.
+        """
+        if not config.get(protocol.ADABN):
+            yield
+            return
+        with self.drawing("adabn", config) as generator, own_statistics(self.model, self._inputs(generator)):
+            yield
+
+    def _inputs(self, generator: torch.Generator) -> Iterator[Tensor]:
+        """Yield all training samples of the domain in batches, without their labels."""
+        for samples in (self.domain.train, self.domain.unlabelled):
+            if samples is not None:
+                yield from (x for x, _ in samples.batches(ESTIMATION_BATCH, generator))
 
     def _named(self, arrays: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
         return dict(zip(self.model.state_dict(), arrays, strict=True))

@@ -2,13 +2,10 @@
 
 import math
 from dataclasses import replace
-from logging import WARNING
-
-from flwr.common.logger import log
 
 from fda_flower.clients.target import TargetClient
-from fda_flower.clients.training import proximal
-from fda_flower.protocol import EVALUATE_TRAINED, PERSONAL, TrainReply, TrainRequest
+from fda_flower.clients.training import penalised, plain_objective
+from fda_flower.protocol import EVALUATE_TRAINED, PERSONAL, PROXIMAL, TrainReply, TrainRequest
 
 
 class DittoTarget(TargetClient):
@@ -35,18 +32,18 @@ class DittoTarget(TargetClient):
         if PERSONAL not in config:
             return super().local_train(request)
         strength = float(str(config[PERSONAL]))
-        if self.training.optimizer == "sgd" and (product := self.training.learning_rate * strength) >= 1:
-            log(WARNING, "The learning rate times λ is %g: above 2 the personal model diverges", product)
         reply = self.train_from(model, {k: v for k, v in config.items() if k != EVALUATE_TRAINED})
         self.load(model)
-        objective, metrics = proximal(self.model, strength), dict(reply.metrics)
+        personally = replace(self.training_in(config), proximal=strength)
+        plain, metrics = plain_objective(self.domain.train.y), dict(reply.metrics)
+        objective = penalised(plain, self.model, personally, "λ")
         if (own := self.kept(PERSONAL)) is not None:
             anchor = [p.detach().clone() for p in self.model.parameters()]
             self.load(own)
             pairs = zip(self.model.parameters(), anchor, strict=True)
             squares = ((p.detach().double() - a.double()).square().sum() for p, a in pairs)
             metrics["distance"] = math.sqrt(sum(map(float, squares)))
-        self.train_on("train", config, objective)
+        self.train_on("train", {**config, PROXIMAL: 0.0}, objective)
         personal = self.layers()
         records = {**reply.records, PERSONAL: personal}
         if config.get(EVALUATE_TRAINED):

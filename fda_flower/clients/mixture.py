@@ -135,7 +135,7 @@ class MixtureTarget(TargetClient):
 
     def _predict(self, model: Layers, samples: Samples, phase: str, config: Settings) -> NDArray[Any]:
         self.load(model)
-        with self.drawing(phase, config) as generator:
+        with self.adapting(config), self.drawing(phase, config) as generator:
             return predict(self.model, samples, generator).cpu().numpy()
 
     def _blend(self, sources: Layers, own: Layers, positions: Positions) -> Layers:

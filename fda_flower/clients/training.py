@@ -1,10 +1,12 @@
 """The one local training loop."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from logging import WARNING
 
 import numpy as np
 import torch
+from flwr.common.logger import log
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
@@ -44,7 +46,7 @@ def train(
     generator : torch.Generator
         Decides the order of samples and their noise.
     objective : callable, optional
-        What to minimise. Default: `loss_for` the labels.
+        What to minimise, beside the penalty of `training`, if it has one. Default: `loss_for` the labels.
     part : Module, optional
         The part of the model to train. The rest stays as it is, and in evaluation mode: neither its
         parameters nor BatchNorm's running statistics move, and its dropout is off. Default: all.
@@ -63,6 +65,8 @@ def train(
     parameters = [p for p in part.parameters() if p not in left_out]
     optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
     objective = plain_objective(samples.y) if objective is None else objective
+    if training.proximal:
+        objective = penalised(objective, model, training)
     model.train(part is model)
     part.train()
     if frozen is not None:
@@ -103,29 +107,42 @@ def plain_objective(y: Tensor) -> Objective:
     return lambda model, x, y: loss_of(model(x), y)
 
 
-def proximal(model: nn.Module, strength: float, anchor: Sequence[Tensor] | None = None) -> Objective:
-    """Return the plain objective plus ``strength/2 ‖v − anchor‖²`` over the model's parameters.
+def proximal(objective: Objective, model: nn.Module, strength: float) -> Objective:
+    """Return an objective plus ``strength/2 ‖v − w‖²`` over the parameters, ``w`` the model as it is now.
 
     Parameters
     ----------
+    objective : callable
+        What to minimise beside the penalty.
     model : Module
         The network that will be trained.
     strength : float
-        ``μ`` of FedProx, ``λ`` of Ditto. At 0 there is no penalty, and training has the bits of plain
-        training.
-    anchor : sequence of Tensor, optional
-        One tensor for each parameter. Default: the parameters as they are now.
+        ``μ`` of FedProx, ``λ`` of Ditto. At 0 there is no penalty, and training has the bits of training
+        without one.
     """
-    points = [p.detach().clone() for p in model.parameters()] if anchor is None else list(anchor)
+    anchor = [p.detach().clone() for p in model.parameters()]
 
-    def objective(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        loss = loss_for(y)(model(x), y)
+    def with_penalty(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        loss = objective(model, x, y)
         if strength == 0:
             return loss
-        pairs = zip(model.parameters(), points, strict=True)
+        pairs = zip(model.parameters(), anchor, strict=True)
         return loss + strength / 2 * sum((p - point).square().sum() for p, point in pairs)
 
-    return objective
+    return with_penalty
+
+
+def penalised(
+    objective: Objective, model: nn.Module, training: LocalTraining, symbol: str = "μ"
+) -> Objective:
+    """Return `proximal` of a training, around the model as it is; warn if the training will diverge.
+
+    A step of SGD multiplies the distance from the anchor by 1 − ημ, without the loss's own gradient.
+    """
+    product = training.learning_rate * training.proximal
+    if training.optimizer == "sgd" and product >= 1:
+        log(WARNING, "The learning rate times %s is %g: above 2 the training diverges", symbol, product)
+    return proximal(objective, model, training.proximal)
 
 
 def mean_gradient(

@@ -53,7 +53,7 @@ class LegacyStrategy(Strategy):
     names : Sequence[str], optional
         Names of the arrays, such as ``list(model.state_dict())``, by which buffers are recognised and
         checkpoints are written; `FedDWA` needs them. Default: ``"0"``, ``"1"``, ...; then any buffers must
-        be given by the strategy's ``buffers``, such as ``buffers=["3", "4"]``.
+        be given by the strategy's ``buffer_names``, such as ``["3", "4"]``.
     on_fit_config_fn, on_evaluate_config_fn : callable, optional
         Returns the settings that clients receive in a round, besides the strategy's.
     evaluate_fn : callable, optional
@@ -237,11 +237,11 @@ class LegacyStrategy(Strategy):
         if len(names) != len(arrays):
             raise ConfigError(f"there are {len(names)} names for {len(arrays)} arrays: give one for each")
         for name, array in zip(names, arrays, strict=True):
-            known = self._names is not None or self.strategy.buffers is not None
+            known = self._names is not None or self.strategy.buffer_names is not None
             if not known and not np.issubdtype(array.dtype, np.floating):
                 raise ConfigError(
                     f"array '{name}' holds no floats, so it is a buffer, but arrays have no names here: give "
-                    "names=list(model.state_dict()), or list all buffers in buffers=[...]"
+                    "names=list(model.state_dict()), or list all buffers in buffer_names=[...]"
                 )
         return ArrayRecord({name: Array(array) for name, array in zip(names, arrays, strict=True)})
 

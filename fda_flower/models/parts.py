@@ -47,6 +47,12 @@ def batch_norm_names(model: nn.Module) -> tuple[str, ...]:
     return _names(model, [module for module in model.modules() if isinstance(module, _BatchNorm)])
 
 
+def with_statistics(model: nn.Module) -> list[_BatchNorm]:
+    """Return the BatchNorm layers of a network that have running statistics."""
+    layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    return [layer for layer in layers if layer.running_mean is not None]
+
+
 @contextmanager
 def features_of(model: nn.Module) -> Iterator[list[Tensor]]:
     """Collect the features of each batch that the model is called with inside: the inputs of its head.

@@ -98,6 +98,9 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         aggregate_on: AggregateOn,
         **common: Unpack[CommonOptions],
     ) -> None:
+        self.asks_again = aggregate_on == "target"
+        if self.asks_again:
+            self.trains = frozenset({"source"})
         super().__init__(**common)
         if batch_update_encoding not in self.encodings:
             raise ConfigError(
@@ -121,9 +124,6 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
                 "choose definition, or estimate_at=training"
             )
         self._betas: dict[str, float] = {}
-        self.asks_again = aggregate_on == "target"
-        if self.asks_again:
-            self.trains = frozenset({"source"})
 
     def settings(self) -> Record:
         """Return what defines the strategy."""

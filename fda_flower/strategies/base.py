@@ -27,10 +27,12 @@ from fda_flower.protocol import (
 from fda_flower.records import Record, RoundRecord, headline
 from fda_flower.run_folder import Checkpoint, RunFolder, check_same_model
 from fda_flower.strategies.averaging import ModelAverage
+from fda_flower.strategies.buffers import Buffers, check_buffers, with_buffers
+from fda_flower.strategies.client_states import ClientStates
 from fda_flower.strategies.common_options import CommonOptions, check_numbers, check_rounds
-from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources, client_state
+from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Roster
-from fda_flower.strategies.round import Channel, Round, Updates
+from fda_flower.strategies.round import Channel, Round, Updates, require_replies
 from fda_flower.strategies.validation import (
     BadReplyError,
     ClientUpdate,
@@ -77,7 +79,10 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     average : str, optional
         ``ema:C`` or ``tail:N``: the target also evaluates an average of the models after the warm-up
         rounds, see `ModelAverage`. Default: none.
-    buffers : Collection[str], optional
+    buffers : {"mean", "target", "adabn"}
+        What BatchNorm's running statistics are in the global model: the clients' mean, or after the warm-up
+        the target's own; with ``"adabn"`` the mean, and the target estimates them anew before it evaluates.
+    buffer_names : Collection[str], optional
         Names of the arrays that are not parameters; may be set later. Default: `aggregation.find_buffers`.
     arrayrecord_key, configrecord_key : str
         Names of the records with the model and the settings, as of Flower's ``FedAvg``.
@@ -112,7 +117,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         warmup_rounds: int = 0,
         learning_rate_factor: float = 1.0,
         average: str | None = None,
-        buffers: Collection[str] | None = None,
+        buffers: Buffers = "mean",
+        buffer_names: Collection[str] | None = None,
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
         output: RunFolder | None = None,
@@ -121,12 +127,14 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     ) -> None:
         counts = {"min_sources": min_sources, "max_held_rounds": max_held_rounds, "wait_for": wait_for}
         check_numbers(counts, warmup_rounds, learning_rate_factor, query_timeout)
+        check_buffers(self, buffers)
         self.min_sources = min_sources
         self.warmup_rounds = warmup_rounds
         self.learning_rate_factor = learning_rate_factor
         self.max_held_rounds = max_held_rounds
         self.model_average = ModelAverage(average)
         self.buffers = buffers
+        self.buffer_names = buffer_names
         self.output = output
         self.history: list[Record] = []
         self.roster = Roster(target, query_timeout)
@@ -140,7 +148,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self.num_rounds = 0
         self._timeout = 3600.0
         self._held_rounds = 0
-        self._to_give_back: set[str] = set()
+        self._client_states = ClientStates()
 
     def settings(self) -> Record:
         """Return what defines the strategy, for the run's configuration and the log."""
@@ -148,6 +156,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             "min-sources": self.min_sources,
             "warmup-rounds": self.warmup_rounds,
             "learning-rate-factor": self.learning_rate_factor,
+            **({} if self.buffers == "mean" else {"buffers": self.buffers}),
             **({} if self._limit.max_norm is None else {"limit": str(self._limit)}),
             **self.model_average.settings(),
         }
@@ -269,7 +278,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         except BadReplyError as error:
             record["held"] = str(error)
             log(WARNING, "Round %d: the model stays as it is: %s", server_round, error)
-        self._mirror_clients(round, updates)
+        self._client_states.mirror(round, updates, self.state)
         self._held_rounds = 0 if new is not None else self._held_rounds + 1
         return new, round.train_metrics()
 
@@ -278,7 +287,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     ) -> Iterable[Message]:
         """Return an evaluate message for the target."""
         round = self.round
-        round.arrays, round.config = arrays, {**config, **self._always, SERVER_ROUND: server_round}
+        own = {**self._always, **self.evaluate_config, SERVER_ROUND: server_round}
+        round.arrays, round.config = arrays, {**config, **own}
         round.sent = {}
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
         if round.target is None or request is None:
@@ -307,7 +317,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         if checkpoint is None:
             return 0
         self.load_state_dict(self.model_average.take_from(checkpoint.state))
-        self._to_give_back = set(self.state)
+        self._client_states.to_give_back = set(self.state)
         self._held_rounds = checkpoint.held_rounds
         self.history = folder.read_rounds()[: checkpoint.round]
         result.arrays = to_record(checkpoint.model)
@@ -344,7 +354,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         sent = {**config, **self._always, SERVER_ROUND: server_round}
         if self.learning_rate_factor != 1 and not warmup:
             sent[LEARNING_RATE_FACTOR] = self.learning_rate_factor
-        channel = Channel(grid, self._timeout, self._keys, self._limit, self.buffers)
+        channel = Channel(grid, self._timeout, self._keys, self._limit, self.buffer_names)
         record = RoundRecord(round=server_round, warmup=warmup)
         return Round(server_round, warmup, self.roster.nodes, arrays, sent, channel, record)
 
@@ -352,42 +362,18 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         if round.warmup:
             return None if node.is_target else TrainRequest(round.arrays, round.config)
         request = self.train_request(node, round)
-        if request is None:
-            return None
-        kept = {name: client_state(node.domain, name) for name in request.keeps}
-        replied, remedy = request.keeps.values(), "the client has to reply with what it keeps"
-        return request.adding(
-            expects={record: request.expects.get(record, "model") for record in replied},
-            requires={record: request.requires.get(record, remedy) for record in replied},
-            records={name: self.state[key] for name, key in kept.items() if key in self._to_give_back},
-        )
+        return None if request is None else self._client_states.ask(request, node, self.state)
 
     def _aggregate(self, round: Round, updates: Updates) -> Aggregated:
         target, sources = updates
-        training = {"source"} if round.warmup else self.trains
-        if "target" in training and target is None:
-            raise BadReplyError("no usable reply of the target")
-        if "source" in training and len(sources) < self.min_sources:
-            raise BadReplyError(
-                f"{len(sources)} usable replies of sources, at least {self.min_sources} needed"
-            )
+        require_replies(updates, {"source"} if round.warmup else self.trains, self.min_sources)
         # A hostile update may overflow; the new models are checked before they are used.
         with np.errstate(all="ignore"):
             if round.warmup:
                 clients = list(sources.values())
                 return Aggregated(mean_update(round.model, clients, source_weights(clients)))
-            return self.aggregate(round, target, sources)
-
-    def _mirror_clients(self, round: Round, updates: Updates) -> None:
-        """Keep what the clients keep, also if the round is held: they have trained all the same."""
-        target, sources = updates
-        replied = dict(sources) | ({round.target.domain: target} if round.target and target else {})
-        for node, request in round.requests.items():
-            if node.domain in replied:
-                for name, record in request.keeps.items():
-                    key = client_state(node.domain, name)
-                    self.state[key] = to_record(replied[node.domain].extra[record])
-                    self._to_give_back.discard(key)
+            aggregated = self.aggregate(round, target, sources)
+        return with_buffers(self.buffers, aggregated, target)
 
     def _commit(self, round: Round, aggregated: Aggregated) -> ArrayRecord:
         for layers in (aggregated.model, *aggregated.state.values()):

@@ -7,6 +7,7 @@ from typing import TypedDict
 from fda_flower.errors import ConfigError
 from fda_flower.records import Record
 from fda_flower.run_folder import RunFolder
+from fda_flower.strategies.buffers import Buffers
 from fda_flower.strategies.validation import OnLargeUpdate
 
 
@@ -24,7 +25,8 @@ class CommonOptions(TypedDict, total=False):
     warmup_rounds: int
     learning_rate_factor: float
     average: str | None
-    buffers: Collection[str] | None
+    buffers: Buffers
+    buffer_names: Collection[str] | None
     arrayrecord_key: str
     configrecord_key: str
     output: RunFolder | None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -54,6 +54,10 @@ class FedDWA(DomainAdaptationStrategy):
     ConfigError
         If `top` is below 1, or `evaluate` is another word.
     """
+
+    refused_buffers: ClassVar[Mapping[str, str]] = {
+        "target": "the run's model is the target's own, with its own running statistics"
+    }
 
     def __init__(
         self,

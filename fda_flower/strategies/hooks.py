@@ -50,6 +50,13 @@ class MethodHooks(ABC):
     """Whether the headline is the target's model after its local training, which the train reply tells.
 
     ``accuracy-global`` and ``loss-global`` of a round's record are then the global model's."""
+    sets_penalty: bool = False
+    """Whether its train messages may hold a penalty (`protocol.PROXIMAL`), for which a run has a setting."""
+    buffers: str = "mean"
+    """What becomes of the buffers, an option of every strategy."""
+    refused_buffers: ClassVar[Mapping[str, str]] = {}
+    """Why the method refuses words of that option. Without a target that trains, ``"target"`` is refused
+    anyway."""
     asks_again: bool = False
     """Whether `aggregate` asks nodes again within a round."""
     ends_with_an_evaluation: bool = False
@@ -91,11 +98,16 @@ class MethodHooks(ABC):
             f"'{protocol.EVALUATE_TRAINED}'"
         )
         return request.adding(
-            config={protocol.EVALUATE_TRAINED: True},
+            config={protocol.EVALUATE_TRAINED: True, **self.evaluate_config},
             expects={protocol.OUTCOMES: "any"} if protocol.OUTCOMES in round.config else {},
             requires={protocol.EVAL_ACCURACY: remedy},
             measures={protocol.EVAL_ACCURACY: "accuracy", protocol.EVAL_LOSS: "loss"},
         )
+
+    @property
+    def evaluate_config(self) -> protocol.Config:
+        """What every message that asks for an evaluation says of the buffers."""
+        return {protocol.ADABN: True} if self.buffers == "adabn" else {}
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Return what the target is asked to evaluate, by default the new global model; None for nothing."""
@@ -136,8 +148,3 @@ class MethodHooks(ABC):
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if the method cannot work with these nodes; called before training."""
         return None
-
-
-def client_state(domain: str, name: str) -> str:
-    """Return the name under which the strategy keeps a record of a client's own state."""
-    return f"client/{domain}/{name}"

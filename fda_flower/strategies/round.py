@@ -50,7 +50,7 @@ class Channel:
         Names of the records of model and settings.
     limit : NormLimit
         Limits each update.
-    buffers : Collection[str], optional
+    buffer_names : Collection[str], optional
         Names of the arrays that are not parameters. Default: `find_buffers` decides.
     """
 
@@ -58,7 +58,7 @@ class Channel:
     timeout: float
     keys: Keys
     limit: NormLimit
-    buffers: Collection[str] | None
+    buffer_names: Collection[str] | None
 
 
 @dataclass
@@ -197,14 +197,24 @@ class Round:
             self.record["bytes-received"] += sum(record.count_bytes() for record in records)
         request = self.requests[node]
         model = self.model if request.arrays is self.arrays else to_layers(request.arrays)
-        buffers = find_buffers(self.model) if self.channel.buffers is None else self.channel.buffers
-        update, entry = read_update(reply, node, request, model, buffers, self.channel.limit)
+        given = self.channel.buffer_names
+        names = find_buffers(self.model) if given is None else given
+        update, entry = read_update(reply, node, request, model, names, self.channel.limit)
         cast(Record, entry).update(read_outcomes(update.extra.get(protocol.OUTCOMES, {})))
         if node.is_target:
             self.record["target"] = entry
         else:
             self.record["sources"][node.domain] = entry
         return update
+
+
+def require_replies(updates: Updates, roles: Collection[str], min_sources: int) -> None:
+    """Raise a `BadReplyError` if replies are missing of the roles that train."""
+    target, sources = updates
+    if "target" in roles and target is None:
+        raise BadReplyError("no usable reply of the target")
+    if "source" in roles and len(sources) < min_sources:
+        raise BadReplyError(f"{len(sources)} usable replies of sources, at least {min_sources} needed")
 
 
 def read_outcomes(arrays: Layers) -> Record:

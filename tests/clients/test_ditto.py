@@ -8,7 +8,7 @@ import torch
 from flwr.app import RecordDict
 
 from fda_flower.clients import DittoTarget, LocalTraining, TargetClient
-from fda_flower.clients.training import proximal
+from fda_flower.clients.training import plain_objective, proximal
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.models import build_model
 from fda_flower.protocol import TrainRequest, to_layers, to_record
@@ -136,9 +136,9 @@ def test_a_rate_that_will_diverge_is_warned_of(caplog, monkeypatch):
 
 def test_the_penalty_acts_on_parameters_by_the_definition():
     model = torch.nn.Linear(2, 1, bias=False)
-    anchor = [torch.tensor([[1.0, -1.0]])]
     x, y = torch.ones(1, 2), torch.zeros(1, 1)
     with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, -1.0]]))
+        plain, objective = plain_objective(y), proximal(plain_objective(y), model, 0.5)
         model.weight.copy_(torch.tensor([[3.0, 1.0]]))
-    plain = float(proximal(model, 0.0, anchor)(model, x, y).detach())
-    assert float(proximal(model, 0.5, anchor)(model, x, y).detach()) == pytest.approx(plain + 0.25 * 8)
+        assert float(objective(model, x, y)) == pytest.approx(float(plain(model, x, y)) + 0.25 * 8)

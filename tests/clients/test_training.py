@@ -45,6 +45,9 @@ def generator(seed: int = 0) -> torch.Generator:
         ({"batch_size": 0}, ["batch size", "0", "at least 1"]),
         ({"batch_size": -4}, ["batch size", "-4", "at least 1"]),
         ({"epochs": 0}, ["number of epochs", "0", "at least 1"]),
+        ({"proximal": -0.5}, ["proximal", "-0.5", "at least 0"]),
+        ({"proximal": float("nan")}, ["proximal", "nan"]),
+        ({"proximal": float("inf")}, ["proximal", "inf"]),
         ({"batches": "odd"}, ["batches", "'odd'", "even or keep-last or drop-last"]),
     ],
 )

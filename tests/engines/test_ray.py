@@ -54,6 +54,20 @@ def test_same_seed_same_bits_whatever_the_number_of_workers(method, workers, tmp
 
 
 @pytest.mark.slow
+def test_running_statistics_have_the_same_bits(tmp_path):
+    for seed, domain in enumerate(("north", "south", "west")):
+        write_images(tmp_path / "data" / domain, seed, count=12)
+    settings = {**SETTINGS, "dataset": "images", "data_dir": str(tmp_path / "data"), "target": "west"}
+    settings |= {"dataset_options": {"domains": "north,south,west", "image_size": 16}, "target_samples": 8}
+    settings |= {"model": "resnet9", "model_options": {"width": 2}, "method": "fedavg", "buffers": "adabn"}
+    local = run(**settings)
+    result = run(engine="ray", workers=2, **settings)
+    assert without_seconds(result.history) == without_seconds(local.history)
+    for name, array in local.model.items():
+        assert result.model[name].tobytes() == array.tobytes()
+
+
+@pytest.mark.slow
 def test_a_run_that_fails_on_ray_raises(tmp_path, monkeypatch):
     from fda_flower.strategies import base
 

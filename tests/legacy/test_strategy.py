@@ -420,7 +420,7 @@ class Counting(NumPyClient):
 
 
 def counted(**options):
-    strategy = FedGP(0.5, target="t", buffers=options.pop("buffers", None))
+    strategy = FedGP(0.5, target="t", buffer_names=options.pop("buffer_names", None))
     arrays = [np.ones(2, np.float32), np.ones(2, np.float32), np.array(3)]
     clients = [Counting("t", np.float32(1)), Counting("a", np.float32(-1))]
     model, _ = run_legacy(
@@ -430,7 +430,7 @@ def counted(**options):
 
 
 @pytest.mark.parametrize(
-    "options", [{"names": ["w", "bn.running_mean", "bn.num_batches_tracked"]}, {"buffers": ["1", "2"]}]
+    "options", [{"names": ["w", "bn.running_mean", "bn.num_batches_tracked"]}, {"buffer_names": ["1", "2"]}]
 )
 def test_buffers_are_given_by_names_or_by_numbers(options):
     weights, mean, count = counted(**options)

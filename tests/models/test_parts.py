@@ -6,7 +6,14 @@ from torch import nn
 
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model
-from fda_flower.models.parts import batch_norm_names, features_of, has_body, head_names, head_of
+from fda_flower.models.parts import (
+    batch_norm_names,
+    features_of,
+    has_body,
+    head_names,
+    head_of,
+    with_statistics,
+)
 
 NETWORKS = [
     ("cnn", (1, 8, 8)),
@@ -90,3 +97,9 @@ def test_arrays_of_batch_norm_are_found_in_order():
         *(f"2.0.{name}" for name in statistics),
     )
     assert batch_norm_names(build_model("conv4", (1, 8, 8), 2, seed=0)) == (), "GroupNorm is not BatchNorm"
+
+
+def test_layers_with_running_statistics_are_found():
+    layers = [nn.BatchNorm1d(3), nn.BatchNorm1d(3, track_running_stats=False), nn.GroupNorm(1, 3)]
+    inner = nn.BatchNorm2d(3)
+    assert with_statistics(nn.Sequential(*layers, nn.Sequential(inner))) == [layers[0], inner]

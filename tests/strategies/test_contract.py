@@ -23,6 +23,7 @@ from fda_flower.strategies import (
     FedDAJoint,
     FedDWA,
     FedGP,
+    FedProx,
     FedRep,
     GroupDRO,
     KNNPer,
@@ -228,6 +229,7 @@ NORMS = {"beta-rule": "beta_fedda", "batch-update-encoding": "norms"}
         (TargetOnly(), {}),
         (SourceOnly(source_weights="uniform"), {"weights": "uniform"}),
         (FedAvg(), {"weights": "examples"}),
+        (FedProx(mu=2), {"weights": "examples", "mu": 2.0}),
         (FedAvgFT(tune="head"), {"weights": "uniform", "tune": "head"}),
         (FedDAF(mu=2.0), {"mu": 2.0, "source-weights": "uniform"}),
         (FedDWA(top=3), {"top": 3, "evaluate": "aggregated"}),
@@ -345,7 +347,7 @@ def test_integer_and_float_buffers_survive(method):
     [
         *((name, "source_weights") for name in ("source-only", "irm", "feddaf", "fedda", "fedgp")),
         *((name, "weights") for name in ("fedavg", "fedavg-ft", "ditto", "apfl", "knn-per")),
-        *((name, "weights") for name in ("fedrep", "fedbn")),
+        *((name, "weights") for name in ("fedrep", "fedbn", "fedprox")),
     ],
 )
 def test_weights_of_another_word_are_refused(name, option):
