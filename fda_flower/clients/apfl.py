@@ -80,7 +80,7 @@ class APFLTarget(TargetClient):
 
     def _outputs(self, model: Layers, config: Settings) -> Tensor:
         self.load(model)
-        with self.drawing("test", config) as generator:
+        with self.adapting(config), self.drawing("test", config) as generator:
             return predict(self.model, self.domain.test, generator)
 
 

@@ -14,9 +14,8 @@ WORDS: tuple[str, ...] = get_args(Buffers)
 def check_buffers(strategy: MethodHooks, buffers: str) -> None:
     """Raise a `ConfigError` unless a strategy can do what a word of the option says."""
     check_choice("buffers", buffers, WORDS)
-    refused = dict(strategy.refused_buffers)
-    if "target" not in strategy.trains:
-        refused["target"] = "the server gets no model that the target has trained"
+    silent = {"target": "the server gets no model that the target has trained"}
+    refused = {**({} if "target" in strategy.trains else silent), **strategy.refused_buffers}
     if buffers in refused:
         remedy = " or ".join(word for word in WORDS if word not in refused)
         raise ConfigError(

@@ -1,5 +1,8 @@
 """FedBN: FedAvg, in which every client keeps its BatchNorm layers for itself."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from fda_flower.strategies.local_part import LocalPart
 
 
@@ -23,3 +26,6 @@ class FedBN(LocalPart):
     """
 
     part = "batch-norm"
+    refused_buffers: ClassVar[Mapping[str, str]] = {
+        "target": "every client keeps its running statistics, which the server never sees"
+    }

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -85,6 +85,9 @@ class KD3A(DomainAdaptationStrategy):
 
     trains: frozenset[str] = frozenset({"source"})
     asks_again: bool = True
+    refused_buffers: ClassVar[Mapping[str, str]] = {
+        "target": "the new statistics are the weighted mean of all clients'"
+    }
 
     def __init__(
         self,

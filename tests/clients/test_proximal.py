@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from fda_flower.clients import DittoTarget, LocalTraining, SourceClient, TargetClient
-from fda_flower.clients.training import train
+from fda_flower.clients.training import plain_objective, train
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.models import build_model
 from fda_flower.protocol import TrainRequest, to_record
@@ -44,6 +44,17 @@ def test_steps_by_hand_and_the_fixed_point() -> None:
     assert trained(3.0, 2) == pytest.approx(0.2 + 0.1 * (1.8 - 3 * 0.2), rel=1e-6)
     assert trained(3.0, 200) == pytest.approx(2 / 4, rel=1e-6)  # (2 + μ·0)/(1 + μ)
     assert trained(3.0, 200, begin=1.0) == pytest.approx((2 + 3) / 4, rel=1e-6)
+
+
+def test_an_objective_of_a_clients_own_has_the_penalty_too() -> None:
+    """With the plain loss as its objective, a client trains as without one."""
+    samples, ends = Samples(torch.tensor([[0.5**0.5]]), torch.tensor([[2.0**0.5]])), []
+    for objective in (None, plain_objective(samples.y)):
+        model = Scalar()
+        how = LocalTraining(0.1, 1, 5, "sgd", proximal=3.0)
+        train(model, samples, how, torch.Generator(), objective)
+        ends.append(float(model.v.detach()))
+    assert ends[0] == ends[1] != trained(0.0, 5)
 
 
 def client(mu: float, kind: Any = TargetClient, **training: Any) -> Any:

@@ -9,7 +9,18 @@ from handmade import HandMade, initial, moves, reply_of, steps_extra, weights
 
 from fda_flower import ConfigError, RunConfig, run
 from fda_flower.methods import METHODS
-from fda_flower.strategies import FedAvg, FedAvgFT, FedDA, FedDWA, FedGP, Mixture, RunFolder, SourceOnly
+from fda_flower.strategies import (
+    KD3A,
+    FedAvg,
+    FedAvgFT,
+    FedBN,
+    FedDA,
+    FedDWA,
+    FedGP,
+    Mixture,
+    RunFolder,
+    SourceOnly,
+)
 
 WORDS = ("mean", "target", "adabn")
 STEPS = [[0.2, 0.0], [0.3, 0.4]]
@@ -187,6 +198,8 @@ def test_a_network_without_running_statistics_gives_the_same_bits() -> None:
             "FedGP the server gets no model that the target has trained",
         ),
         (FedDWA, {}, "FedDWA the run's model is the target's own, with its own running statistics"),
+        (FedBN, {}, "FedBN every client keeps its running statistics, which the server never sees"),
+        (KD3A, {}, "KD3A the new statistics are the weighted mean of all clients'"),
     ],
 )
 def test_methods_that_have_no_statistics_of_the_target_refuse_the_word(
