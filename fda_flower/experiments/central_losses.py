@@ -230,7 +230,7 @@ class Mixup(ERM):
 class SourceTarget(Reference):
     """S+T: cross entropy on the sources' and the target's labelled samples together.
 
-    The network's head is replaced by a `CosineHead`, as for `MinimaxEntropy`, with which it is compared
+    The network's head is replaced by a `PrototypeHead`, as for `MinimaxEntropy`, with which it is compared
     (Saito et al., ICCV 2019). The model of the last round is reported: the few labels select nothing.
 
     Parameters
@@ -260,7 +260,7 @@ class SourceTarget(Reference):
             classes = model(x).shape[1]
         old = head_of(model)
         (name,) = [name for name, module in model.named_modules() if module is old]
-        head = CosineHead(features[0].shape[1], classes, self._temperature).to(features[0])
+        head = PrototypeHead(features[0].shape[1], classes, self._temperature).to(features[0])
         model.set_submodule(name, head)
 
     def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
@@ -316,7 +316,7 @@ class MinimaxEntropy(Entropy):
             return -entropy(model(x))
 
 
-class CosineHead(nn.Linear):
+class PrototypeHead(nn.Linear):
     """``W · f/‖f‖ / T``, without bias: the classes' prototypes.
 
     Parameters

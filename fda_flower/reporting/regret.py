@@ -136,9 +136,8 @@ class Board:
     @property
     def rivals(self) -> Sequence[str]:
         """The rows that a regret is measured against; by default all but centralised references."""
-        return self.results.rivals or [
-            row for row in self.results.rows if row not in self.results.centralised
-        ]
+        results = self.results
+        return results.rivals or [row for row in results.rows if row not in results.centralised]
 
     def best_single(self, task: str) -> RowRegret | None:
         """Return the row with the best mean regret of those with most cells, without marked rows."""
