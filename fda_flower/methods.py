@@ -44,7 +44,7 @@ class Method:
         What it needs of the data and the network; see `fda_flower.needs.NEEDS`.
     centralised : bool
         Whether it needs the data of all domains in one place. `strategy` is then a
-        `fda_flower.experiments.central_losses.Reference`, and there are no clients; reports mark it.
+        `fda_flower.experiments.central_reference.Reference`, and there are no clients; reports mark it.
     """
 
     label: str
@@ -155,21 +155,30 @@ PREFIX = "central:"
 
 
 def _central(label: str, summary: str, reference: str, *needs: str) -> Method:
-    losses = f"fda_flower.experiments.central_losses:{reference}"
-    return Method(label, summary, losses, needs=needs, centralised=True)
+    return Method(
+        label, summary, f"fda_flower.experiments.central_{reference}", needs=needs, centralised=True
+    )
 
 
 CENTRAL: Registry[Method] = Registry(
     "references",
     Method,
     {
-        "erm": _central("ERM", "the sources' pooled samples; never sees the target", "ERM"),
-        "coral": _central("CORAL", "ERM, features aligned by mean and covariance", "CORAL", *ALIGNED),
-        "mmd": _central("MMD", "ERM, features aligned by Gaussian kernels", "MMD", *ALIGNED),
-        "mixup": _central("Mixup", "ERM on mixed pairs of the sources' samples", "Mixup", "two sources"),
-        "s+t": _central("S+T", "the samples of sources and target, pooled", "SourceTarget", *COSINE),
-        "ent": _central("ENT", "S+T, certain of unlabelled samples", "Entropy", *COSINE, "unlabelled"),
-        "mme": _central("MME", "S+T, minimax entropy", "MinimaxEntropy", *COSINE, "unlabelled"),
+        "erm": _central("ERM", "the sources' pooled samples; never sees the target", "generalisation:ERM"),
+        "coral": _central(
+            "CORAL", "ERM, features aligned by mean and covariance", "generalisation:CORAL", *ALIGNED
+        ),
+        "mmd": _central("MMD", "ERM, features aligned by Gaussian kernels", "generalisation:MMD", *ALIGNED),
+        "mixup": _central(
+            "Mixup", "ERM on mixed pairs of the sources' samples", "generalisation:Mixup", "two sources"
+        ),
+        "s+t": _central(
+            "S+T", "the samples of sources and target, pooled", "adaptation:SourceTarget", *COSINE
+        ),
+        "ent": _central(
+            "ENT", "S+T, certain of unlabelled samples", "adaptation:Entropy", *COSINE, "unlabelled"
+        ),
+        "mme": _central("MME", "S+T, minimax entropy", "adaptation:MinimaxEntropy", *COSINE, "unlabelled"),
     },
 )
 """The centralised references by their names without `PREFIX`. A new one is a class and one line here."""

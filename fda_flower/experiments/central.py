@@ -16,7 +16,7 @@ from fda_flower.config import RunConfig
 from fda_flower.datasets import Domain, Samples, load_federation
 from fda_flower.devices import find_device
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.experiments.central_losses import Batch, Reference, Step
+from fda_flower.experiments.central_reference import Batch, Reference, Step
 from fda_flower.files import json_safe
 from fda_flower.local_training import OPTIMIZERS
 from fda_flower.protocol import OUTCOMES, SERVER_ROUND

@@ -11,22 +11,24 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from fda_flower import ConfigError
-from fda_flower.experiments.central_losses import (
+from fda_flower.experiments.central_adaptation import (
+    Entropy,
+    MinimaxEntropy,
+    PrototypeHead,
+    SourceTarget,
+    entropy,
+    reversed_gradient,
+)
+from fda_flower.experiments.central_generalisation import (
     CORAL,
     ERM,
     GAMMAS,
     MMD,
-    Entropy,
-    MinimaxEntropy,
     Mixup,
-    PrototypeHead,
-    SourceTarget,
-    Step,
-    entropy,
     kernel_gap,
     moment_gap,
-    reversed_gradient,
 )
+from fda_flower.experiments.central_reference import Step
 from fda_flower.models.parts import features_of, head_of
 
 SIZES = (5, 4, 6)
