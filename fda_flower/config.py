@@ -11,7 +11,7 @@ from fda_flower.datasets.spec import DataSpec
 from fda_flower.devices import check_device
 from fda_flower.errors import ConfigError, check_choice, unknown
 from fda_flower.local_training import LocalTraining
-from fda_flower.methods import METHODS
+from fda_flower.methods import Method, find_method
 from fda_flower.models import MODELS
 from fda_flower.options import read_options, split_options
 from fda_flower.settings import Options, as_flower, setting, settings_of
@@ -139,8 +139,7 @@ class RunConfig:
             self._set(name, value)
         for each in SETTINGS:
             each.check(getattr(self, each.name))
-        if self.method not in METHODS:
-            raise unknown("method", self.method, METHODS)
+        _ = self.entry
         if self.model not in MODELS:
             raise unknown("model", self.model, MODELS)
         check_device(self.device)
@@ -187,7 +186,7 @@ class RunConfig:
         from fda_flower.strategies.adaptive import betas_of, check_beta
         from fda_flower.strategies.common_options import CommonOptions
 
-        method, what = METHODS[self.method], f"method '{self.method}'"
+        method, what = self.entry, f"method '{self.method}'"
         hidden = {*CommonOptions.__annotations__, "beta", "auto"}
         options = read_options(what, method.strategy_class, dict(self.method_options), hidden)
         self._set("method_options", tuple(sorted(options.items())))
@@ -213,12 +212,12 @@ class RunConfig:
     def check_samples(self, role: str, who: str, samples: int) -> None:
         """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
         training = self.target_training if role == "target" else self.source_training
-        strategy = METHODS[self.method].build(**self.strategy_options())
+        strategy = self.entry.build(**self.strategy_options())
         strategy.check_samples(role, who, samples, training.batch_size)
 
     def strategy_options(self) -> dict[str, Any]:
         """Keyword arguments of the method's strategy."""
-        method = METHODS[self.method]
+        method = self.entry
         options = dict(method.variants[self.variant]) if self.variant else {}
         options |= dict(self.method_options)
         if isinstance(self.beta, tuple):
@@ -229,9 +228,14 @@ class RunConfig:
         return options | {name: value for name, value in own.items() if value is not None}
 
     @property
+    def entry(self) -> Method:
+        """The method, from its table."""
+        return find_method(self.method)
+
+    @property
     def all_rounds(self) -> int:
         """The rounds of a run, the warm-up rounds among them."""
-        return self.rounds + METHODS[self.method].build(**self.strategy_options()).warmup_rounds
+        return self.rounds + self.entry.build(**self.strategy_options()).warmup_rounds
 
     @property
     def data(self) -> DataSpec:
@@ -246,7 +250,7 @@ class RunConfig:
             num_sources=self.sources,
             target=self.target,
             only_sources=None if self.only_sources is None else tuple(self.only_sources),
-            target_samples=None if METHODS[self.method].all_target_labels else self.target_samples,
+            target_samples=None if self.entry.all_target_labels else self.target_samples,
             source_samples=self.source_samples,
             test_samples=self.test_samples,
             seed=self.seed,
@@ -271,7 +275,7 @@ class RunConfig:
 
     def training_epochs(self, labels: int) -> dict[str, int]:
         """Return the epochs that a source and a target with so many labels train in the whole run."""
-        strategy = METHODS[self.method].build(**self.strategy_options())
+        strategy = self.entry.build(**self.strategy_options())
         epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
         return strategy.training_epochs(self.rounds, strategy.warmup_rounds, epochs, labels)
 

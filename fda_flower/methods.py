@@ -1,6 +1,7 @@
 """The one table of methods: a strategy, the client of each role, and how the method is called.
 
-Strategies and clients are named, not imported: only the method that runs is loaded.
+Strategies and clients are named, not imported: only the method that runs is loaded. A second table has the
+centralised references, which are no federated methods: they need the data in one place.
 """
 
 import inspect
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from fda_flower.errors import ConfigError, unknown
 from fda_flower.registry import Registry, resolve
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ class Method:
         Whether its predictions are made by several models; reports mark it.
     needs : tuple of str
         What it needs of the data and the network; see `fda_flower.needs.NEEDS`.
+    centralised : bool
+        Whether it needs the data of all domains in one place. `strategy` is then a
+        `fda_flower.experiments.central_reference.Reference`, and there are no clients; reports mark it.
     """
 
     label: str
@@ -51,6 +56,12 @@ class Method:
     all_target_labels: bool = False
     ensemble: bool = False
     needs: tuple[str, ...] = ()
+    centralised: bool = False
+
+    @property
+    def title(self) -> str:
+        """Its label; that of a centralised reference says what it is."""
+        return f"{self.label} (centralised)" if self.centralised else self.label
 
     @cached_property
     def strategy_class(self) -> "type[DomainAdaptationStrategy]":
@@ -191,3 +202,62 @@ METHODS: Registry[Method] = Registry(
     },
 )
 """The methods by name. A new one is a strategy in a file of its own, and one line here."""
+
+ALIGNED, COSINE = ("two sources", "body"), ("classes", "body")
+PREFIX = "central:"
+"""Begins the name of a centralised reference where a method is chosen."""
+
+
+def _central(label: str, summary: str, reference: str, *needs: str) -> Method:
+    return Method(
+        label, summary, f"fda_flower.experiments.central_{reference}", needs=needs, centralised=True
+    )
+
+
+CENTRAL: Registry[Method] = Registry(
+    "references",
+    Method,
+    {
+        "erm": _central("ERM", "the sources' pooled samples; never sees the target", "generalisation:ERM"),
+        "coral": _central(
+            "CORAL", "ERM, features aligned by mean and covariance", "generalisation:CORAL", *ALIGNED
+        ),
+        "mmd": _central("MMD", "ERM, features aligned by Gaussian kernels", "generalisation:MMD", *ALIGNED),
+        "mixup": _central(
+            "Mixup", "ERM on mixed pairs of the sources' samples", "generalisation:Mixup", "two sources"
+        ),
+        "s+t": _central(
+            "S+T", "the samples of sources and target, pooled", "adaptation:SourceTarget", *COSINE
+        ),
+        "ent": _central(
+            "ENT", "S+T, certain of unlabelled samples", "adaptation:Entropy", *COSINE, "unlabelled"
+        ),
+        "mme": _central("MME", "S+T, minimax entropy", "adaptation:MinimaxEntropy", *COSINE, "unlabelled"),
+    },
+)
+"""The centralised references by their names without `PREFIX`. A new one is a class and one line here."""
+
+
+def find_method(name: str) -> Method:
+    """Return the method or centralised reference of a name; raise a `ConfigError` if there is none.
+
+    Examples
+    --------
+    >>> find_method("ditto").title, find_method("central:coral").title
+    ('Ditto', 'CORAL (centralised)')
+    """
+    own = name.removeprefix(PREFIX)
+    if own != name and own in CENTRAL:
+        return CENTRAL[own]
+    if name in METHODS:
+        return METHODS[name]
+    raise unknown("method", name, [*METHODS, *(f"{PREFIX}{reference}" for reference in CENTRAL)])
+
+
+def check_federated(name: str) -> None:
+    """Raise a `ConfigError` if a name is a centralised reference's, where clients have to train."""
+    if find_method(name).centralised:
+        raise ConfigError(
+            f"method '{name}' needs all data in one place: run it with --engine local, or choose "
+            "another method"
+        )

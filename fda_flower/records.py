@@ -39,6 +39,7 @@ ClientRecord = TypedDict(
         "loss": float,
         "outcomes": str,
         "test-examples": int,
+        "validation": float,
     },
     total=False,
 )
@@ -77,6 +78,9 @@ RoundRecord = TypedDict(
         "metrics-average": dict[str, Any],
         "evaluation-failed-average": str,
         "server": dict[str, Any],
+        "train-loss": float,
+        "validation": float,
+        "selected": int,
         "seconds": dict[str, float],
     },
     total=False,

@@ -16,7 +16,7 @@ from fda_flower.config import RunConfig
 from fda_flower.datasets import DATASETS, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.errors import RunError
-from fda_flower.methods import METHODS
+from fda_flower.methods import METHODS, check_federated
 from fda_flower.models import build_model
 from fda_flower.needs import Facts, check_needs
 from fda_flower.records import Record
@@ -46,6 +46,7 @@ def run_server(
     ConfigError, RunError
         If a setting cannot work with the nodes' data, or nodes are missing or do not fit each other.
     """
+    check_federated(config.method)
     strategy = METHODS[config.method].build(
         **config.strategy_options(),
         wait_for=len(config.data.domain_names),
@@ -90,7 +91,7 @@ def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Mo
 def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None) -> None:
     sources, regression = len(config.data.source_names), DATASETS[config.dataset].regression
     facts = Facts(model, config.model, sources, unlabelled, regression)
-    check_needs(config.method, METHODS[config.method].needs, facts)
+    check_needs(config.method, config.entry.needs, facts)
 
 
 def _form_of_data(nodes: Iterable[Node]) -> tuple[tuple[int, ...], int]:

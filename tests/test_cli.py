@@ -508,9 +508,9 @@ def test_compare_resumes_what_is_done(fda, in_process, tmp_path):
 # Mistakes
 
 MISTAKES = [
-    (["--method", "nope"], "'nope'", "choose one of apfl, ditto, fedavg"),
-    (["--method", "[bold]"], "'[bold]'", "choose one of apfl, ditto, fedavg"),
-    (["--method", "[/bold]"], "'[/bold]'", "choose one of apfl, ditto, fedavg"),
+    (["--method", "nope"], "'nope'", "choose one of apfl, central:coral"),
+    (["--method", "[bold]"], "'[bold]'", "choose one of apfl, central:coral"),
+    (["--method", "[/bold]"], "'[/bold]'", "choose one of apfl, central:coral"),
     (["--dataset", "nope"], "'nope'", "choose one of"),
     (["--shift", "nope"], "'nope'", "choose one of color, label, noise, rotate"),
     (["--shift-option", "size=1"], "'size'", "choose one of angle, invert"),
@@ -584,8 +584,8 @@ def test_a_mistake_is_one_line_that_names_the_value_and_the_remedy(
     ("arguments", "value", "remedy"),
     [
         (["--seeds", "0"], "seeds is '0'", "give their number"),
-        (["--methods", "fedavg,nope"], "'nope'", "choose one of apfl, ditto, fedavg"),
-        (["--methods", ""], "''", "choose one of apfl, ditto, fedavg"),
+        (["--methods", "fedavg,nope"], "'nope'", "choose one of apfl, central:coral"),
+        (["--methods", ""], "''", "choose one of apfl, central:coral"),
         (["--methods", "fedavg,fedavg"], "fedavg", ""),
         (["--jobs", "-1"], "-1", ""),
         (["--dataset", "nope"], "'nope'", "choose one of"),

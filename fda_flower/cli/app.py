@@ -54,11 +54,14 @@ def list_names() -> None:
     from fda_flower.datasets.registry import DATASETS
     from fda_flower.datasets.shifts import SHIFTS, summary
     from fda_flower.engines import ENGINES
-    from fda_flower.methods import METHODS
+    from fda_flower.methods import CENTRAL, METHODS, PREFIX
     from fda_flower.models import MODELS
 
     kinds = {
         "Methods": {name: f"{method.label}: {method.summary}" for name, method in METHODS.items()},
+        "Centralised references (--engine local only)": {
+            f"{PREFIX}{name}": f"{method.label}: {method.summary}" for name, method in CENTRAL.items()
+        },
         "Data sets": {name: dataset.summary for name, dataset in DATASETS.items()},
         "Shifts": {name: summary(shift) for name, shift in SHIFTS.items()},
         "Partitions": {name: summary(partition) for name, partition in PARTITIONS.items()},

@@ -13,7 +13,6 @@ from rich.markup import escape
 from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, read_seeds
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.config import SETTINGS, RunConfig
-from fda_flower.methods import METHODS
 from fda_flower.records import COSTS, Record
 
 COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture"
@@ -59,7 +58,7 @@ def run(
 
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
     COSTS.setLevel(logging.INFO)
-    label = METHODS[wanted.method].label
+    label = wanted.entry.title
     with progress_bar() as progress:
         task = progress.add_task(label, total=wanted.all_rounds, shown="")
 
@@ -140,7 +139,8 @@ def compare(
 
 def _free_folder(config: RunConfig, repeats: bool) -> Path:
     """The folder named after a run; a run that repeats another gets one of its own, with a number."""
-    parts = (config.dataset, config.shift, config.method, f"seed{config.seed}")
+    method = config.method.replace(":", "-")
+    parts = (config.dataset, config.shift, method, f"seed{config.seed}")
     folder = Path("runs") / "-".join(filter(None, parts))
     if not repeats or not folder.exists():
         return folder

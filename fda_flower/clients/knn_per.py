@@ -73,7 +73,10 @@ class KNNPerTarget(TargetClient):
 
     def _seen(self, samples: Samples, phase: str, config: Settings) -> tuple[Tensor, Vector]:
         """Return the model's outputs for samples, and their features, shape ``(n, features)``."""
-        with self.adapting(config), self.drawing(phase, config) as generator:
-            with features_of(self.model) as features:
-                outputs = predict(self.model, samples, generator)
+        with (
+            self.adapting(config),
+            self.drawing(phase, config) as generator,
+            features_of(self.model) as features,
+        ):
+            outputs = predict(self.model, samples, generator)
         return outputs, torch.cat(features).double().cpu().numpy()

@@ -10,6 +10,7 @@ from fda_flower.config import RunConfig
 from fda_flower.deployment.federation import Federation, NodeConfig
 from fda_flower.deployment.submission import run_deployed
 from fda_flower.errors import ConfigError
+from fda_flower.methods import check_federated
 from fda_flower.records import Record
 from fda_flower.reporting import write_summary
 
@@ -49,6 +50,7 @@ def rehearse(
     RunError
         If a process does not start, or the run could not go on.
     """
+    check_federated(config.method)
     output = output.absolute()
     if output.is_file() or (output.is_dir() and any(output.iterdir())):
         raise ConfigError(f"'{output}' is there already: choose another --output")

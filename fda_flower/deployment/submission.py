@@ -20,7 +20,7 @@ from fda_flower.deployment.connection import Connection
 from fda_flower.deployment.results import Receiver
 from fda_flower.errors import RunError
 from fda_flower.files import write_atomically
-from fda_flower.methods import METHODS
+from fda_flower.methods import METHODS, check_federated
 from fda_flower.records import Record
 from fda_flower.strategies import RunFolder
 
@@ -72,6 +72,7 @@ def run_deployed(
     RunError
         If the SuperLink cannot be reached, or the run could not go on; what came back stays valid.
     """
+    check_federated(config.method)
     flower = Connection(connection, environment)
     folder = RunFolder(
         output,

@@ -10,7 +10,7 @@ from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.cell import Cell, Progress, run_cells
 from fda_flower.files import write_atomically
-from fda_flower.methods import METHODS
+from fda_flower.methods import find_method
 from fda_flower.reporting import CellResult, Row, make_rows, plot_runs, save_figure, to_csv, to_markdown
 from fda_flower.run_folder import RunFolder
 from fda_flower.server_app import check_data
@@ -130,7 +130,7 @@ def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[st
     """Return one cell's configuration: the shared settings without those that only other methods take."""
 
     def kept(option: str) -> bool:
-        takers = [name for name in methods if name in METHODS and METHODS[name].takes(option)]
+        takers = [name for name in methods if find_method(name).takes(option)]
         return method in takers or not takers
 
     options = dict(settings.get("method_options", ()))
@@ -144,7 +144,7 @@ def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
     runs: dict[str, list[CellResult]] = {}
     for cell in cells:
         result = CellResult(cell.place, cell.config.seed, RunFolder(cell.run_folder).read_rounds())
-        runs.setdefault(METHODS[cell.config.method].label, []).append(result)
+        runs.setdefault(cell.config.entry.title, []).append(result)
     rows = make_rows(runs)
     write_atomically(folder / "table.md", to_markdown(rows).encode())
     write_atomically(folder / "table.csv", to_csv(rows).encode())

@@ -10,7 +10,6 @@ from fda_flower.errors import ConfigError
 from fda_flower.experiments.cell_files import read_cell
 from fda_flower.experiments.definition import Experiment, read_experiment
 from fda_flower.files import write_atomically
-from fda_flower.methods import METHODS
 from fda_flower.reporting.results import CellResult, Place, Results
 from fda_flower.reporting.summary import ACCURACY, AVERAGE
 
@@ -104,7 +103,8 @@ def load_results(folder: str | Path) -> Results:
         ],
         report=experiment.report,
         rivals=experiment.rivals,
-        ensembles={place[1] for place, config in configs.items() if METHODS[config.method].ensemble},
+        ensembles={place[1] for place, config in configs.items() if config.entry.ensemble},
+        centralised={place[1] for place, config in configs.items() if config.entry.centralised},
         regressions={
             (group, column)
             for (group, _, column), config in configs.items()

@@ -13,6 +13,8 @@ from fda_flower.config import RunConfig
 from fda_flower.devices import find_device
 from fda_flower.engines import ENGINES, Engine, Resources
 from fda_flower.errors import ConfigError
+from fda_flower.experiments.central import run_central
+from fda_flower.methods import check_federated
 from fda_flower.records import Record
 from fda_flower.server_app import check_data, make_folder, run_server
 
@@ -49,12 +51,16 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
                 request,
                 f"engine {name} runs one client after the other: leave it out, or choose --engine ray",
             )
+        if engine.parallel:
+            check_federated(config.method)
         resources = Resources(config.threads, request.gpus_per_client, request.workers)
         check_data(config)
         folder = None
         if request.output is not None:
             device = find_device(config.device).type
             folder = make_folder(str(request.output), config, request.resume, device)
+        if config.entry.centralised:
+            return run_central(config, folder, request.on_round)
         results: list[tuple[Result, list[Record]]] = []
 
         def server(grid: Grid) -> None:

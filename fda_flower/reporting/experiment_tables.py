@@ -43,6 +43,7 @@ def to_markdown(results: Results) -> str:
         f"# {results.title}",
         f"{results.source}. {measured}" if results.source else measured,
         results.note.strip(),
+        results.marks,
         *(f"**Cut down:** {cut}" for cut in results.cuts),
     ]
     for group in results.groups:
@@ -60,10 +61,12 @@ def to_markdown(results: Results) -> str:
 def to_csv(results: Results) -> str:
     """Return one line for each place, with unrounded numbers; unknown ones are empty.
 
-    The columns of the averaged model are there if any run has one.
+    The columns of the averaged model are there if any run has one, and the column ``centralised`` if any
+    row is a centralised reference.
     """
     averaged = {place: results.scores(place, "last5", AVERAGED) for place in results.places}
     more = ("last5_average", "last5_average_std") if any(averaged.values()) else ()
+    central = ("centralised",) if results.centralised else ()
     lines = []
     for place in results.places:
         last5, best = (results.scores(place, key) for key in ("last5", "best"))
@@ -74,8 +77,9 @@ def to_csv(results: Results) -> str:
         inside = None if interval is None or difference is None else bool(abs(difference) <= interval)
         numbers = (*mean_and_std(last5), *mean_and_std(best), paper, difference, interval, inside)
         beside = mean_and_std(averaged[place]) if more else ()
-        lines.append([*place, len(last5), rounds, *numbers, *beside])
-    return csv_table((*HEADER, *more), lines)
+        mark = [place[1] in results.centralised] if central else []
+        lines.append([*place, len(last5), rounds, *numbers, *beside, *mark])
+    return csv_table((*HEADER, *more, *central), lines)
 
 
 def half_width(values: Sequence[float]) -> float | None:
@@ -126,7 +130,7 @@ def _table(results: Results, scores: Scores, paper: Mapping[tuple[str, str], flo
     columns = [*results.columns, *([AVERAGE] if results.average else [])]
     tops = {column: top([scores[row, column] for row in results.rows]) for column in columns}
     rows = [
-        [row, *(_cell(scores[row, c], tops[c], paper.get((row, c)), usual) for c in columns)]
+        [results.label(row), *(_cell(scores[row, c], tops[c], paper.get((row, c)), usual) for c in columns)]
         for row in results.rows
     ]
     return markdown_table([results.axis, *columns], rows).rstrip()

@@ -135,12 +135,14 @@ class Board:
 
     @property
     def rivals(self) -> Sequence[str]:
-        """The rows that a regret is measured against."""
-        return self.results.rivals or self.results.rows
+        """The rows that a regret is measured against; by default all but centralised references."""
+        results = self.results
+        return results.rivals or [row for row in results.rows if row not in results.centralised]
 
     def best_single(self, task: str) -> RowRegret | None:
-        """Return the row with the best mean regret of those that are no ensemble and have most cells."""
-        single = [row for row in self.rows[task] if row.cells and row.row not in self.results.ensembles]
+        """Return the row with the best mean regret of those with most cells, without marked rows."""
+        marked = {*self.results.ensembles, *self.results.centralised}
+        single = [row for row in self.rows[task] if row.cells and row.row not in marked]
         most = max((len(row.cells) for row in single), default=0)
         whole = [row for row in single if len(row.cells) == most]
         return max(whole, key=lambda row: sum(cell.regret for cell in row.cells), default=None)

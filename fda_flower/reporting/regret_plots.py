@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from fda_flower.reporting.panels import PAGE, PRINT, SIZE, add_legend, blank
 from fda_flower.reporting.regret import NEAR, Board, RowRegret
-from fda_flower.reporting.regret_tables import ENSEMBLE, cell_label, row_label
-from fda_flower.reporting.results import Results
+from fda_flower.reporting.regret_tables import cell_label
+from fda_flower.reporting.results import CENTRALISED, ENSEMBLE, Results
 
 LINEAR = 2 * NEAR
 """Regrets up to this size are drawn linearly, larger ones logarithmically, in points."""
@@ -42,6 +42,7 @@ def plot_regret(results: Results) -> Figure:
         _draw(axis, results, rows, len(board.tasks[task]))
         axis.set_title(task, loc="left")
     marked = f"; {ENSEMBLE} an ensemble" if results.ensembles else ""
+    marked += f"; {CENTRALISED} centralised" if results.centralised else ""
     axis_label = f"Regret to the best other method (points, logarithmic beyond {LINEAR:g}{marked})"
     figure.supxlabel(axis_label, fontsize=SIZE)
     add_legend(figure, axes, ["a cell", "mean", "worst"])
@@ -59,7 +60,7 @@ def _draw(axis: Axes, results: Results, rows: Sequence[RowRegret], cells: int) -
     axis.plot(together, every, "o", color=CELL, markeredgecolor="white", mew=0.4, label="a cell")
     axis.plot([values.min() for values in regrets], heights, "o", color=WORST, label="worst")
     axis.plot([values.mean() for values in regrets], heights, "D", color=MEAN, label="mean")
-    axis.set_yticks(heights, [row_label(results, row.row) for row in rows])
+    axis.set_yticks(heights, [results.label(row.row) for row in rows])
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.set_xscale("symlog", linthresh=LINEAR, linscale=0.7)
     ticks = TICKS if np.abs(together).max() < WIDE else FEW_TICKS

@@ -13,13 +13,12 @@ from fda_flower.reporting.regret import (
 from fda_flower.reporting.results import Results
 from fda_flower.reporting.tables import bold_if_top, csv_table, markdown_table, mean_and_std, top
 
-ENSEMBLE = "†"
 CELLS = (
     *("group", "row", "column", "measure", "rival", "regret", "score", "std", "n", "se", "se_paired"),
     *(f"{role}_epochs" for role in ROLES),
 )
 ROWS = (
-    *("row", "ensemble", "measure", "cells", "of", "mean", "se", "se_paired"),
+    *("row", "ensemble", "centralised", "measure", "cells", "of", "mean", "se", "se_paired"),
     *("worst", "worst_group", "worst_column", "within_1_point"),
     *(f"{role}_epochs_{end}" for role in ROLES for end in ("min", "max")),
 )
@@ -67,14 +66,9 @@ def rows_to_csv(results: Results) -> str:
             ends = [end for role in ROLES for end in row.epochs.get(role, (None, None))]
             means = row.mean, row.standard_error, row.paired_error
             counts = len(row.cells), len(board.tasks[task])
-            ensemble = row.row in results.ensembles
-            lines.append([row.row, ensemble, task, *counts, *means, *worst, row.near, *ends])
+            marks = row.row in results.ensembles, row.row in results.centralised
+            lines.append([row.row, *marks, task, *counts, *means, *worst, row.near, *ends])
     return csv_table(ROWS, lines)
-
-
-def row_label(results: Results, row: str) -> str:
-    """Return a row's label, marked if its method is an ensemble."""
-    return f"{row} {ENSEMBLE}" if row in results.ensembles else row
 
 
 def cell_label(cell: BoardCell) -> str:
@@ -91,16 +85,14 @@ def _explain(board: Board) -> str:
         "Standard errors are over seeds and, paired, over test samples.",
         "Epochs are those of a whole run, in all cells.",
     ]
-    if board.results.ensembles:
-        sentences.append(f"{ENSEMBLE} marks an ensemble of several models.")
-    return " ".join(sentences)
+    return " ".join(filter(None, (*sentences, board.results.marks)))
 
 
 def _summary(board: Board, rows: Sequence[RowRegret], cells: Sequence[BoardCell]) -> str:
     best = top([row.mean] for row in rows if row.mean is not None)
     lines = [
         [
-            row_label(board.results, row.row),
+            board.results.label(row.row),
             "-" if row.mean is None else bold_if_top(f"{row.mean:+z.1f}", [row.mean], best),
             *map(_error, (row.standard_error, row.paired_error)),
             "-" if row.worst is None else f"{row.worst.regret:+z.1f} ({cell_label(row.worst.cell)})",
@@ -118,7 +110,7 @@ def _by_cell(board: Board, rows: Sequence[RowRegret], cells: Sequence[BoardCell]
     found = {(row.row, cell.cell): cell for row in rows for cell in row.cells}
     tops = {cell: top([at.regret] for (_, where), at in found.items() if where == cell) for cell in cells}
     lines = [
-        [row_label(board.results, row.row), *(_text(found.get((row.row, c)), tops[c]) for c in cells)]
+        [board.results.label(row.row), *(_text(found.get((row.row, c)), tops[c]) for c in cells)]
         for row in rows
     ]
     return markdown_table(["Method", *map(cell_label, cells)], lines).rstrip()

@@ -13,6 +13,9 @@ from fda_flower.reporting.summary import ACCURACY, scores
 Place = tuple[str, str, str]
 """The place of a cell: group (empty if there are none), row, column."""
 
+ENSEMBLE, CENTRALISED = "†", "‡"
+"""Marks of rows in tables and figures."""
+
 
 @dataclass(frozen=True)
 class CellResult:
@@ -91,6 +94,8 @@ class Results:
         Labels of the rows that a regret is measured against; empty for all rows.
     ensembles : collection of str
         Labels of the rows whose method is an ensemble.
+    centralised : collection of str
+        Labels of the rows of centralised references.
     regressions : collection of (str, str)
         Groups and columns whose labels are numbers, so that their scores are R².
     """
@@ -115,12 +120,30 @@ class Results:
     report: str = "table"
     rivals: Sequence[str] = ()
     ensembles: Collection[str] = ()
+    centralised: Collection[str] = ()
     regressions: Collection[tuple[str, str]] = ()
 
     @property
     def places(self) -> list[Place]:
         """The places of the cells, row by row."""
         return list(product(self.groups, self.rows, self.columns))
+
+    def label(self, row: str) -> str:
+        """Return a row's label, marked if its method is an ensemble or a centralised reference."""
+        marked = {ENSEMBLE: self.ensembles, CENTRALISED: self.centralised}
+        return " ".join([row, *(mark for mark, rows in marked.items() if row in rows)])
+
+    @property
+    def marks(self) -> str:
+        """What the marks mean that occur, a sentence each."""
+        sentences = []
+        if self.ensembles:
+            sentences.append(f"{ENSEMBLE} marks an ensemble of several models.")
+        if self.centralised:
+            sentences.append(
+                f"{CENTRALISED} marks a reference that is no federated method: centralised, pooled sources."
+            )
+        return " ".join(sentences)
 
     def at(self, place: Place) -> list[CellResult]:
         """Return the cells of a place, by seed."""

@@ -10,7 +10,6 @@ import numpy as np
 from fda_flower.config import RunConfig
 from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
-from fda_flower.methods import METHODS
 from fda_flower.records import Record
 from fda_flower.reporting.plots import plot_runs, save_figure
 
@@ -79,7 +78,7 @@ def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) ->
     """Write ``summary.json`` and ``accuracy.png`` into a run's folder; return the summary."""
     numbers = {
         "method": config.method,
-        "label": METHODS[config.method].label,
+        "label": config.entry.title,
         "dataset": config.dataset,
         "shift": config.shift,
         "seed": config.seed,

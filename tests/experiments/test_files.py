@@ -15,7 +15,7 @@ import fda_flower
 from fda_flower.datasets import DATASETS
 from fda_flower.experiments.definition import read_experiment
 from fda_flower.experiments.run import run_config
-from fda_flower.methods import METHODS
+from fda_flower.methods import find_method
 
 FILES = sorted((Path(fda_flower.__file__).parents[1] / "experiments").glob("*.toml"))
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -124,7 +124,9 @@ def test_all_cells_have_a_valid_configuration(path):
 def test_each_file_runs_on_a_made_sample_of_its_data(path, made_data):
     experiment = read(path)
     # The first row, which most often is Source Only, and the last one that estimates β.
-    methods = {row.label: METHODS[{**experiment.run, **row.settings}["method"]] for row in experiment.rows}
+    methods = {
+        row.label: find_method({**experiment.run, **row.settings}["method"]) for row in experiment.rows
+    }
     auto = [row for row in experiment.rows if getattr(methods[row.label].build(), "auto", False)]
     for row in dict.fromkeys(r.label for r in (experiment.rows[0], (auto or experiment.rows)[-1])):
         place = experiment.groups[0].label, row, experiment.columns[0].label
@@ -180,7 +182,12 @@ PRINTED = {
         ("", "FedAvg", "hungary"): 76.40,
         ("", "Source Only", "switzerland"): 62.50,
     },
-    "single_colored_mnist": {("", "FedGP_Auto", "1->0"): 71.59, ("", "FedDA_Auto", "2->0"): 56.07},
+    "single_colored_mnist_small": {("", "MME", "2->1"): 24.43, ("", "FedGP", "2->0"): 64.47},
+    "single_colored_mnist": {
+        ("", "MME", "0->2"): 25.98,
+        ("", "FedGP_Auto", "1->0"): 71.59,
+        ("", "FedDA_Auto", "2->0"): 56.07,
+    },
     "single_vlcs": {("", "FedGP", "1->2"): 75.30},
     "single_terra_incognita": {("", "FedGP_Auto", "2->3"): 61.90},
 }

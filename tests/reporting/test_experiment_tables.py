@@ -237,3 +237,24 @@ def test_the_average_is_inside_or_outside_too(results):
     paper = {("", "FedGP", "Avg"): 72.5}
     last5, _ = tables_of(experiment_markdown(results(draws, paper=paper, average=True)))
     assert last5["FedGP"][2] == "**62.0 (2.0)**<br>paper 72.5, -10.5, outside"
+
+
+def test_marked_rows_have_their_marks_and_the_text_says_what_they_mean(results):
+    made = results(ACCURACIES, ensembles={"FedAvg"}, centralised={"FedAvg", "FedGP"}, note="A note.")
+    text = experiment_markdown(made)
+    for table in tables_of(text):
+        assert {"FedAvg † ‡", "FedGP ‡"} < table.keys()
+    assert (
+        "A note.\n\n† marks an ensemble of several models. "
+        "‡ marks a reference that is no federated method: centralised, pooled sources.\n\n"
+    ) in text
+    assert "†" not in experiment_markdown(results(ACCURACIES, centralised={"FedGP"}))
+    assert "‡" not in experiment_markdown(results(ACCURACIES))
+
+
+def test_the_csv_has_a_column_for_centralised_references_if_there_are_any(results):
+    lines = lines_of(experiment_csv(results(ACCURACIES, centralised={"FedGP"})))
+    assert {key[1]: line["centralised"] for key, line in lines.items()} == {
+        **{"FedAvg": "False", "FedGP": "True"}
+    }
+    assert "centralised" not in experiment_csv(results(ACCURACIES))

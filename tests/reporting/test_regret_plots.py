@@ -59,6 +59,14 @@ def test_ensembles_and_missing_cells_are_marked(results):
     assert "† an ensemble" in figure.get_supxlabel()
 
 
+def test_centralised_references_are_marked(results):
+    made = results({**SCORES}, rivals=("FedAvg", "FedGP"), centralised={"FedAvg"})
+    figure = plot_regret(made)
+    assert "FedAvg ‡" in rows_of(figure.axes[0])
+    assert "‡ centralised" in figure.get_supxlabel()
+    assert "†" not in figure.get_supxlabel()
+
+
 def test_r2_has_a_panel_of_its_own(results):
     figure = plot_regret(results(SCORES, regressions={("", "0.4")}))
     assert [axis.get_title("left") for axis in figure.axes] == ["Accuracy", "R²"]

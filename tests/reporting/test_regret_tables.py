@@ -18,6 +18,7 @@ SCORES = {
     ("", "FedGP", "0.4"): (60.0, 62.0),
 }
 ROWS = ("FedAvg", "FedGP", "Mix")
+ALL = {("", row, column): SCORES["", "FedAvg", "0.2"] for row in ROWS for column in ("0.2", "0.4")}
 
 
 @pytest.fixture
@@ -137,6 +138,19 @@ def test_the_csv_of_methods_has_every_row_and_measure_with_the_same_numbers(boar
         assert number(line["worst"]) == (None if row.worst is None else row.worst.regret)
         assert line["worst_column"] == ("" if row.worst is None else row.worst.cell[1])
         assert line["ensemble"] == str(label == "Mix")
+        assert line["centralised"] == "False"
+    (line,) = [line for line in lines_of(rows_to_csv(board(centralised={"FedGP"}))) if line["row"] == "FedGP"]
+    assert line["centralised"] == "True"
+
+
+def test_centralised_references_are_marked_and_neither_rivals_nor_the_best(board):
+    text = to_markdown(board(rivals=(), ensembles=(), centralised={"FedGP"}, scores=ALL))
+    for table in tables_of(text):
+        assert "FedGP ‡" in table
+    assert "Rivals: FedAvg, Mix." in text
+    assert "‡ marks a reference that is no federated method: centralised, pooled sources." in text
+    assert "Best single-model row: **FedGP**" not in text
+    assert "Rivals: FedGP, Mix." in to_markdown(board(rivals=("FedGP", "Mix"), centralised={"FedGP"}))
 
 
 def test_groups_are_part_of_a_cells_name(board):

@@ -1,0 +1,250 @@
+"""The training of centralised references: all domains in one process, without clients or messages."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from fda_flower.aggregation import Layers
+from fda_flower.clients import DomainClient, SourceClient, TargetClient
+from fda_flower.clients.training import repeatable
+from fda_flower.config import RunConfig
+from fda_flower.datasets import Domain, Samples, load_federation
+from fda_flower.devices import find_device
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.experiments.central_reference import Batch, Reference, Step
+from fda_flower.files import json_safe
+from fda_flower.local_training import OPTIMIZERS
+from fda_flower.protocol import OUTCOMES, SERVER_ROUND
+from fda_flower.records import Record
+from fda_flower.run_folder import Checkpoint, RunFolder
+from fda_flower.seeds import derive_seed
+from fda_flower.server_app import make_model
+from fda_flower.strategies.round import read_outcomes
+
+TRAINED, OPTIMIZER = "trained", "optimizer"
+"""What a checkpoint holds beside the reported model: the model that is being trained, and its optimizer."""
+
+
+def run_central(
+    config: RunConfig,
+    folder: RunFolder | None = None,
+    on_round: Callable[[Record], None] | None = None,
+) -> tuple[list[Record], dict[str, Any]]:
+    """Train a centralised reference.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run; the sources' settings of training hold for all.
+    folder : RunFolder, optional
+        Where to write the records and a checkpoint, and to resume from.
+    on_round : callable, optional
+        Called with each round's record.
+
+    Returns
+    -------
+    tuple
+        The record of each round, and the reported model's arrays.
+
+    Raises
+    ------
+    ConfigError
+        If a source is too small, or the folder holds more rounds.
+    RunError
+        If the model is not finite after a round.
+    """
+    reference = cast(Reference, config.entry.build(**config.strategy_options()))
+    trainer = Trainer(config, reference)
+    history: list[Record] = []
+    if folder is not None:
+        checkpoint = folder.open({"name": type(reference).__name__, **reference.settings()})
+        if checkpoint is not None:
+            history = folder.read_rounds()[: checkpoint.round]
+            trainer.resume(checkpoint)
+        if len(history) > config.all_rounds:
+            raise ConfigError(
+                f"the run has done {len(history)} rounds, only {config.all_rounds} were asked for"
+            )
+        folder.begin(len(history), trainer.reported)
+    for number in range(len(history) + 1, config.all_rounds + 1):
+        record = json_safe(trainer.round(number, history))
+        history.append(record)
+        if folder is not None:
+            folder.save_round(record, trainer.checkpoint(number))
+        if on_round is not None:
+            on_round(record)
+    return history, dict(trainer.reported)
+
+
+@dataclass
+class Trainer:
+    """The model, its optimizer, and the data of all domains.
+
+    A round is a pass over the largest source, `epochs` of them if the run says so. Each step takes one batch
+    of every source; a smaller source begins again in a new order. The optimizer is kept over the rounds.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run.
+    reference : Reference
+        What it minimises.
+
+    Attributes
+    ----------
+    reported : Layers
+        The model of the headline: that of the round with the best mean accuracy on the sources' held-out
+        samples, the earlier of equal ones; without held-out samples, that of the last round.
+    """
+
+    config: RunConfig
+    reference: Reference
+
+    def __post_init__(self) -> None:
+        config, data = self.config, load_federation(self.config.data)
+        device = find_device(config.device)
+        domains = {name: _on(device, domain) for name, domain in data.domains.items()}
+        self.model = make_model(config, data.shape, data.classes).to(device)
+        first = domains[config.data.source_names[0]].train
+        x, _ = next(first.batches(1, torch.Generator().manual_seed(0)))
+        with repeatable(derive_seed(config.seed, "model", "central"), config.threads, device):
+            self.reference.prepare(self.model, x)
+        self.sources = {name: self._client(self._divide(domains[name])) for name in config.data.source_names}
+        self.target = self._client(domains[config.data.target_name], TargetClient)
+        make = OPTIMIZERS[config.optimizer]
+        self.optimizer = make(self.model.parameters(), lr=config.learning_rate)
+        self.reported: Layers = self.target.layers()
+
+    def round(self, number: int, history: list[Record]) -> Record:
+        """Train for a round, and return its record."""
+        begun, warmup = time.perf_counter(), number <= self.reference.warmup_rounds
+        steps, loss = self._train(number, warmup)
+        trained = time.perf_counter()
+        if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
+            raise RunError(f"the model is not finite after round {number}: lower the learning rate")
+        uses_target = self.reference.uses_target and not warmup
+        record: Record = {"round": number, "warmup": warmup, "held": None}
+        record["target"] = _entry(self.target, steps) if uses_target else None
+        record["sources"] = {name: _entry(client, steps) for name, client in self.sources.items()}
+        record |= {"dropped": [], "missing": [], "bytes-received": 0, "train-loss": loss}
+        record |= self._evaluate(record, history)
+        record["seconds"] = {"train": trained - begun, "evaluate": time.perf_counter() - trained}
+        return record
+
+    def checkpoint(self, number: int) -> Checkpoint:
+        """Return what the run needs to go on after a round."""
+        states = self.optimizer.state_dict()["state"]
+        tensors = {
+            f"{i}.{name}": value.cpu().numpy()
+            for i, state in states.items()
+            for name, value in state.items()
+            if isinstance(value, torch.Tensor)
+        }
+        return Checkpoint(number, self.reported, {TRAINED: self.target.layers(), OPTIMIZER: tensors})
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint; that of a run that has not begun holds only the first model."""
+        self.reported = checkpoint.model
+        self.target.load(checkpoint.state.get(TRAINED, checkpoint.model))
+        states: dict[int, dict[str, torch.Tensor]] = {}
+        for key, array in checkpoint.state.get(OPTIMIZER, {}).items():
+            i, _, name = key.partition(".")
+            states.setdefault(int(i), {})[name] = torch.from_numpy(np.array(array))
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": states, "param_groups": groups})
+
+    def _train(self, number: int, warmup: bool) -> tuple[int, float]:
+        """Return the number of steps, and the mean of their first losses."""
+        config, reference = self.config, self.reference
+        losses = reference.warmup_losses if warmup else reference.losses
+        factor = 1.0 if warmup else reference.learning_rate_factor
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.learning_rate * factor
+        steps = config.source_training.steps(max(len(c.domain.train) for c in self.sources.values()))
+        total, seed = 0.0, derive_seed(config.seed, "train", number, "central")
+        with repeatable(seed, config.threads, find_device(config.device)):
+            self.model.train()
+            for step in islice(self._steps(number, np.random.default_rng(seed), warmup), steps):
+                for i, loss in enumerate(losses(self.model, step)):
+                    self.model.zero_grad()
+                    torch.autograd.backward(loss)
+                    self.optimizer.step()
+                    total += loss.item() if i == 0 else 0.0
+        return steps, total / steps
+
+    def _steps(self, number: int, rng: np.random.Generator, warmup: bool) -> Iterator[Step]:
+        size, domain = self.config.batch_size, self.target.domain
+        streams = [
+            self._endless(client.domain.train, size, number, name) for name, client in self.sources.items()
+        ]
+        labelled = unlabelled = None
+        if self.reference.uses_target and not warmup:
+            labelled = self._endless(domain.train, size, number, domain.name)
+            if domain.unlabelled is not None:
+                unlabelled = self._endless(domain.unlabelled, 2 * size, number, domain.name, "unlabelled")
+        while True:
+            yield Step(
+                [next(stream) for stream in streams],
+                None if labelled is None else next(labelled),
+                None if unlabelled is None else next(unlabelled)[0],
+                rng,
+            )
+
+    def _endless(self, samples: Samples, size: int, number: int, *purpose: str) -> Iterator[Batch]:
+        """Yield batches for ever, in a new order after each pass."""
+        generator = torch.Generator().manual_seed(derive_seed(self.config.seed, "train", number, *purpose))
+        while True:
+            yield from samples.batches(size, generator, shuffle=True, cut=self.config.source_training.batches)
+
+    def _evaluate(self, record: Record, history: list[Record]) -> Record:
+        """Select the reported model by the sources' held-out samples, then evaluate it on the target."""
+        number, found = record["round"], {}
+        if self.reference.share is not None:
+            for name, client in self.sources.items():
+                metrics = client.evaluation({SERVER_ROUND: number}).metrics
+                record["sources"][name]["validation"] = metrics["accuracy"]
+            values = [entry["validation"] for entry in record["sources"].values()]
+            found["validation"] = float(np.mean(values))
+            last = history[-1] if history else None
+            if last is not None and not last["warmup"]:
+                best = history[last["selected"] - 1]["validation"]
+                if found["validation"] <= best:
+                    kept = ("selected", "accuracy", "loss", "outcomes", "test-examples")
+                    return found | {name: last[name] for name in kept if name in last}
+            found["selected"] = number
+        self.reported = self.target.layers()
+        reply = self.target.evaluation({SERVER_ROUND: number, OUTCOMES: self.reference.outcomes})
+        return found | dict(reply.metrics) | read_outcomes(reply.records.get(OUTCOMES, {}))
+
+    def _divide(self, domain: Domain) -> Domain:
+        """Hold out the samples that select the model: as the test set of a source, whose own is unused."""
+        if self.reference.share is None:
+            return domain
+        count = len(domain.train)
+        held = max(1, round(self.reference.share * count))
+        if held >= count:
+            raise ConfigError(
+                f"source '{domain.name}' has {count} samples, of which validation_share="
+                f"{self.reference.share:g} leaves none to train on: give it more, or lower the share"
+            )
+        seed = derive_seed(self.config.seed, "validation", domain.name)
+        order = domain.train.order(torch.Generator().manual_seed(seed))
+        return replace(domain, train=domain.train.take(order[held:]), test=domain.train.take(order[:held]))
+
+    def _client(self, domain: Domain, kind: type[DomainClient] = SourceClient) -> DomainClient:
+        """Return a client, which only evaluates: training has a loop of its own here."""
+        return kind(domain, self.model, self.config.source_training, self.config.seed, self.config.threads)
+
+
+def _entry(client: DomainClient, steps: int) -> Record:
+    return {"domain": client.domain.name, "examples": len(client.domain.train), "steps": steps}
+
+
+def _on(device: torch.device, domain: Domain) -> Domain:
+    rest = None if domain.unlabelled is None else domain.unlabelled.to(device)
+    return Domain(domain.name, domain.train.to(device), domain.test.to(device), rest)

@@ -1,0 +1,156 @@
+"""Centralised references of semi-supervised domain adaptation, with the target's samples: S+T, ENT, MME."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Unpack
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, normalize
+
+from fda_flower.clients.training import loss_for
+from fda_flower.errors import ConfigError
+from fda_flower.experiments.central_reference import Reference, Step, not_negative, outputs_of
+from fda_flower.models.parts import features_of, head_of
+from fda_flower.records import Record
+from fda_flower.strategies.common_options import CommonOptions
+
+TINY = 1e-5
+"""Added to probabilities before their logarithm, as MME's authors do."""
+
+
+class SourceTarget(Reference):
+    """S+T: cross entropy on the sources' and the target's labelled samples together.
+
+    The network's head is replaced by a `PrototypeHead`, as for `MinimaxEntropy`, with which it is compared
+    (Saito et al., ICCV 2019). The model of the last round is reported: the few labels select nothing.
+
+    Parameters
+    ----------
+    temperature : float
+        T of the head, above 0.
+    **common
+        See `Reference`.
+    """
+
+    uses_target = True
+
+    def __init__(self, *, temperature: float = 0.05, **common: Unpack[CommonOptions]) -> None:
+        super().__init__(**common)
+        if not temperature > 0:
+            raise ConfigError(f"temperature is {temperature}, it must be above 0")
+        self._temperature = temperature
+
+    def settings(self) -> Record:
+        """Return what defines the reference, as JSON."""
+        return {**super().settings(), "temperature": self._temperature}
+
+    def prepare(self, model: nn.Module, x: Tensor) -> None:
+        """Replace the head; its weights are drawn anew."""
+        model.eval()
+        with torch.no_grad(), features_of(model) as features:
+            classes = model(x).shape[1]
+        old = head_of(model)
+        (name,) = [name for name, module in model.named_modules() if module is old]
+        head = PrototypeHead(features[0].shape[1], classes, self._temperature).to(features[0])
+        model.set_submodule(name, head)
+
+    def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
+        """Yield the mean loss of all labelled samples of the step, whosever they are."""
+        batches = [*step.sources, *([] if step.labelled is None else [step.labelled])]
+        y = torch.cat([y for _, y in batches])
+        yield loss_for(y)(torch.cat(outputs_of(model, batches)), y)
+
+
+class Entropy(SourceTarget):
+    """ENT: S+T, and a step in which head and body lower ``λ H`` of unlabelled target samples.
+
+    Parameters
+    ----------
+    lam : float
+        λ, not negative; 0 is S+T.
+    temperature : float
+        T of the head.
+    **common
+        See `Reference`.
+    """
+
+    def __init__(
+        self, *, lam: float = 0.1, temperature: float = 0.05, **common: Unpack[CommonOptions]
+    ) -> None:
+        super().__init__(temperature=temperature, **common)
+        self._lam = not_negative("lam", lam)
+
+    def settings(self) -> Record:
+        """Return what defines the reference, as JSON."""
+        return {**super().settings(), "lam": self._lam}
+
+    def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
+        """Yield S+T's loss, then the entropy's."""
+        yield from super().losses(model, step)
+        if step.unlabelled is not None and self._lam > 0:
+            yield self._lam * self.entropy_loss(model, step.unlabelled)
+
+    def entropy_loss(self, model: nn.Module, x: Tensor) -> Tensor:
+        """Return what is minimised on unlabelled samples."""
+        return entropy(model(x))
+
+
+class MinimaxEntropy(Entropy):
+    """MME (Saito et al., ICCV 2019): the head raises ``λ H`` of unlabelled samples, the body lowers it.
+
+    The loss is ``−λ H``; its gradient is reversed between the body and the head.
+    """
+
+    def entropy_loss(self, model: nn.Module, x: Tensor) -> Tensor:
+        """Return what is minimised on unlabelled samples."""
+        with reversed_gradient(model):
+            return -entropy(model(x))
+
+
+class PrototypeHead(nn.Linear):
+    """``W · f/‖f‖ / T``, without bias: the classes' prototypes.
+
+    Parameters
+    ----------
+    features, classes : int
+        Numbers of inputs and outputs.
+    temperature : float
+        T.
+    """
+
+    def __init__(self, features: int, classes: int, temperature: float) -> None:
+        super().__init__(features, classes, bias=False)
+        self._temperature = temperature
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the outputs for features of shape ``(n, ...)``, flattened."""
+        return linear(normalize(input.flatten(1)), self.weight) / self._temperature
+
+
+@contextmanager
+def reversed_gradient(model: nn.Module) -> Iterator[None]:
+    """Reverse the gradient that arrives at the body from outputs computed inside."""
+
+    def reverse(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+        features = inputs[0].view_as(inputs[0])
+        features.register_hook(torch.neg)  # type: ignore[no-untyped-call]
+        return features
+
+    handle = head_of(model).register_forward_pre_hook(reverse)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def entropy(outputs: Tensor) -> Tensor:
+    """Return the mean entropy of the softmax of outputs, ``−mean Σ_c p_c log(p_c + 1e-5)``, in nats.
+
+    Examples
+    --------
+    >>> round(float(entropy(torch.tensor([[0.9, 0.1]]).log())), 4)
+    0.3251
+    """
+    p = outputs.softmax(dim=1)
+    return -(p * (p + TINY).log()).sum(dim=1).mean()

@@ -1,0 +1,131 @@
+"""What a centralised reference is: the losses of a step with samples of all domains.
+
+It needs them in one place, so that it is no federated method. `fda_flower.experiments.central` trains it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fda_flower.clients.training import loss_for
+from fda_flower.errors import ConfigError
+from fda_flower.records import Record
+from fda_flower.strategies.averaging import ModelAverage
+from fda_flower.strategies.common_options import CommonOptions, check_numbers
+
+Batch = tuple[Tensor, Tensor]
+"""Samples and labels."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The samples of one step.
+
+    Attributes
+    ----------
+    sources : sequence of Batch
+        A batch of each source, in the order of domains.
+    labelled : Batch, optional
+        Of the target's labelled samples.
+    unlabelled : Tensor, optional
+        Samples of the target whose labels nobody knows; twice as many as a batch.
+    rng : Generator
+        For what else is drawn.
+    """
+
+    sources: Sequence[Batch]
+    labelled: Batch | None
+    unlabelled: Tensor | None
+    rng: np.random.Generator
+
+
+class Reference(ABC):
+    """What one reference minimises; the settings of a run see it as a strategy.
+
+    Parameters
+    ----------
+    **common
+        The options that every strategy takes. `warmup_rounds`, `learning_rate_factor` and `outcomes` have
+        their meanings; in warm-up rounds, the sources' pooled samples are trained on without more. The limits
+        for clients have none.
+
+    Raises
+    ------
+    ConfigError
+        If a number cannot work; for `average` and `max_update_norm`, since there are no models of clients.
+    """
+
+    uses_target: ClassVar[bool] = False
+    """Whether it trains on the target's samples."""
+    share: float | None = None
+    """The share of each source that selects the round's model; None to report the last one."""
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
+
+    def __init__(self, **common: Unpack[CommonOptions]) -> None:
+        for name in ("average", "max_update_norm"):
+            if common.get(name) is not None:
+                raise ConfigError(
+                    f"{name} is {common.get(name)!r}, but a centralised reference has no models of clients: "
+                    "leave it out"
+                )
+        self.warmup_rounds = common.get("warmup_rounds", 0)
+        self.learning_rate_factor = common.get("learning_rate_factor", 1.0)
+        self.outcomes = common.get("outcomes", False)
+        self.model_average = ModelAverage(None)
+        check_numbers({}, self.warmup_rounds, self.learning_rate_factor, 1.0)
+
+    def settings(self) -> Record:
+        """Return what defines the reference, as JSON."""
+        return {"warmup-rounds": self.warmup_rounds, "learning-rate-factor": self.learning_rate_factor}
+
+    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
+        """Accept any number of samples."""
+        return None
+
+    def training_epochs(
+        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
+    ) -> dict[str, int]:
+        """Return the epochs of the largest source; the target's only if there are none."""
+        known = {"source": (rounds + warmup) * epochs["source"]}
+        return known if self.uses_target else {**known, "target": 0}
+
+    def prepare(self, model: nn.Module, x: Tensor) -> None:
+        """Change the network before the first round, where the reference has one of its own."""
+        return None
+
+    def warmup_losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
+        """Yield the sources' mean loss alone, in the rounds before the reference begins."""
+        yield source_loss(model, step)
+
+    @abstractmethod
+    def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
+        """Yield the losses of a step; the optimizer takes a step after each, before the next is computed."""
+
+
+def outputs_of(model: nn.Module, batches: Sequence[Batch]) -> list[Tensor]:
+    """Return the model's outputs for each batch; they go through it together, so BatchNorm sees them all."""
+    outputs: Tensor = model(torch.cat([x for x, _ in batches]))
+    return list(torch.split(outputs, [len(y) for _, y in batches]))
+
+
+def source_loss(model: nn.Module, step: Step) -> Tensor:
+    """Return the mean over sources of the mean loss of their batches."""
+    return mean_loss(outputs_of(model, step.sources), step.sources)
+
+
+def mean_loss(outputs: Sequence[Tensor], batches: Sequence[Batch]) -> Tensor:
+    """Return the mean over batches of their mean losses."""
+    losses = [loss_for(y)(out, y) for out, (_, y) in zip(outputs, batches, strict=True)]
+    return torch.stack(losses).mean()
+
+
+def not_negative(name: str, value: float) -> float:
+    """Return a number, or raise a `ConfigError` if it is negative or none."""
+    if not value >= 0:
+        raise ConfigError(f"{name} is {value}, it must not be negative")
+    return value

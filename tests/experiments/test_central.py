@@ -1,0 +1,533 @@
+"""The training of centralised references: what it sees, selects, keeps and reports."""
+
+import json
+import re
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+
+from fda_flower import ConfigError, RunConfig, RunError, compare, run
+from fda_flower.clients import LocalTraining
+from fda_flower.clients.training import train
+from fda_flower.datasets import load_federation
+from fda_flower.deployment import rehearse, run_deployed
+from fda_flower.experiments import central, load_results, read_experiment, run_experiment, write_report
+from fda_flower.experiments.central import OPTIMIZER, TRAINED, Trainer, run_central
+from fda_flower.experiments.central_reference import Reference
+from fda_flower.methods import CENTRAL, METHODS, PREFIX, check_federated, find_method
+from fda_flower.needs import NEEDS
+from fda_flower.run_folder import RunFolder
+from fda_flower.seeds import derive_seed
+from fda_flower.server_app import make_model, run_server
+
+
+def reference_class(name) -> type[Reference]:
+    return cast(type[Reference], find_method(name).strategy_class)
+
+
+NAMES = [f"{PREFIX}{name}" for name in CENTRAL]
+BLIND = [name for name in NAMES if not reference_class(name).uses_target]
+SEEING = [name for name in NAMES if name not in BLIND]
+NEEDING = [name for name in SEEING if "unlabelled" in find_method(name).needs]
+
+each_one = pytest.mark.parametrize("method", NAMES)
+each_blind = pytest.mark.parametrize("method", BLIND)
+
+
+def same_bits(a, b):
+    return list(a) == list(b) and all(np.asarray(a[n]).tobytes() == np.asarray(b[n]).tobytes() for n in a)
+
+
+def untimed(history):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
+
+
+def trainer_of(method, **settings):
+    config = RunConfig(method=method, **settings)
+    return Trainer(config, cast(Reference, config.entry.build(**config.strategy_options())))
+
+
+@pytest.fixture
+def steps_of(monkeypatch):
+    """Collect the steps that a trainer takes from now on."""
+
+    def collect(trainer):
+        seen, losses = [], trainer.reference.losses
+
+        def spy(model, step):
+            seen.append(step)
+            return losses(model, step)
+
+        monkeypatch.setattr(trainer.reference, "losses", spy)
+        return seen
+
+    return collect
+
+
+@pytest.fixture
+def changed(monkeypatch):
+    """Replace domains of the federation that the trainer loads; the settings stay as they are."""
+
+    def change(change_domain, *names):
+        def load(spec):
+            data = load_federation(spec)
+            domains = {
+                name: change_domain(domain) if name in names else domain
+                for name, domain in data.domains.items()
+            }
+            return replace(data, domains=domains)
+
+        monkeypatch.setattr(central, "load_federation", load)
+
+    return change
+
+
+def shuffled(samples, seed=0):
+    order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))
+    return replace(samples, y=samples.y[order])
+
+
+# Names
+
+
+def test_the_references_are_those_of_the_two_papers():
+    assert [f"{PREFIX}{name}" for name in ("erm", "coral", "mmd", "mixup")] == BLIND
+    assert [f"{PREFIX}{name}" for name in ("s+t", "ent", "mme")] == SEEING
+    assert SEEING[1:] == NEEDING
+    assert {need for method in CENTRAL.values() for need in method.needs} <= NEEDS.keys()
+
+
+@each_one
+def test_a_reference_is_found_by_its_whole_name_only(method):
+    assert find_method(method).title == f"{find_method(method).label} (centralised)"
+    name = method.removeprefix(PREFIX)
+    with pytest.raises(ConfigError, match=f"unknown method '{re.escape(name)}'.*{PREFIX}erm"):
+        find_method(name)
+    for name in METHODS:
+        assert not find_method(name).centralised
+        with pytest.raises(ConfigError, match="unknown method"):
+            find_method(f"{PREFIX}{name}")
+
+
+# Runs
+
+
+@each_one
+def test_every_reference_runs_and_writes_what_other_runs_write(method, small, tmp_path):
+    seen = []
+    result = run(
+        **small,
+        method=method,
+        rounds=2,
+        warmup_rounds=1,
+        outcomes=True,
+        output=tmp_path,
+        on_round=seen.append,
+    )
+    lines = [json.loads(line) for line in (tmp_path / "rounds.jsonl").read_text("utf-8").splitlines()]
+    assert result.history == lines == seen
+    assert [record["warmup"] for record in lines] == [True, False, False]
+    assert all(record["held"] is None and record["dropped"] == [] for record in lines)
+    assert all(0 <= accuracy <= 100 for accuracy in result.accuracies)
+    assert all(record["train-loss"] > 0 for record in lines)
+    summary = json.loads((tmp_path / "summary.json").read_text("utf-8"))
+    assert (summary["method"], summary["label"]) == (method, find_method(method).title)
+    assert summary["epochs"]["source"] == 3
+    for record in lines:
+        bits = np.unpackbits(np.frombuffer(bytes.fromhex(record["outcomes"]), np.uint8))
+        assert bits.sum() / record["test-examples"] == pytest.approx(record["accuracy"])
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("accuracy.png", "checkpoint", "config.json", "rounds.jsonl", "summary.json")
+    }
+
+
+@each_one
+def test_the_same_run_has_the_same_bits_and_another_seed_has_others(method, small):
+    first, second = (run(**small, method=method, rounds=2) for _ in range(2))
+    assert same_bits(first.model, second.model)
+    assert untimed(first.history) == untimed(second.history)
+    assert not same_bits(first.model, run(**small, method=method, rounds=2, seed=1).model)
+
+
+@pytest.mark.parametrize("method", ["central:erm", "central:mme"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_resumed_run_has_the_same_bits(method, optimizer, small, tmp_path):
+    settings = {**small, "method": method, "optimizer": optimizer, "warmup_rounds": 1}
+    whole = run(**settings, rounds=5, output=tmp_path / "whole")
+    parts = tmp_path / "parts"
+
+    def crash(record):
+        if record["round"] == 3:
+            raise RuntimeError("crash")
+
+    with pytest.raises(RuntimeError, match="crash"):
+        run(**settings, rounds=5, output=parts, on_round=crash)
+    resumed = run(**settings, rounds=5, output=parts, resume=True)
+    assert same_bits(whole.model, resumed.model)
+    assert untimed(whole.history) == untimed(resumed.history)
+    ends = [RunFolder(folder).load_checkpoint() for folder in (tmp_path / "whole", parts)]
+    assert ends[0].state.keys() == {TRAINED, OPTIMIZER}
+    assert bool(ends[0].state[OPTIMIZER]) is (optimizer == "adam")
+    assert all(same_bits(ends[0].state[name], ends[1].state[name]) for name in (TRAINED, OPTIMIZER))
+
+
+def test_a_run_that_broke_off_in_its_first_round_starts_again(small, tmp_path, monkeypatch):
+    settings = {**small, "method": "central:mme", "rounds": 2}
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "round", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(**settings, output=tmp_path)
+    assert same_bits(run(**settings, output=tmp_path, resume=True).model, run(**settings).model)
+
+
+def test_a_folder_of_another_reference_or_of_more_rounds_is_refused(small, tmp_path):
+    run(**small, method="central:erm", rounds=2, output=tmp_path)
+    with pytest.raises(ConfigError, match="is of another run"):
+        run(**small, method="central:mixup", rounds=2, output=tmp_path, resume=True)
+    with pytest.raises(ConfigError, match="has done 2 rounds, only 1 were asked for"):
+        run(**small, method="central:erm", rounds=1, output=tmp_path, resume=True)
+
+
+# What is trained on
+
+
+def test_erm_with_one_source_is_plain_local_training_with_the_same_batches(small):
+    trainer = trainer_of("central:erm", **small, sources=1, rounds=1)
+    model, (source,) = make_model(trainer.config, (1, 8, 8), 10), trainer.sources.values()
+    name, training = source.domain.name, LocalTraining(0.003, 32)
+    generator = torch.Generator().manual_seed(derive_seed(0, "train", 1, name))
+    steps, loss = train(model, source.domain.train, training, generator)
+    record = trainer.round(1, [])
+    assert record["sources"][name]["steps"] == steps
+    assert record["train-loss"] == pytest.approx(loss, rel=0.01)
+    trained = {key: tensor.numpy() for key, tensor in model.state_dict().items()}
+    assert same_bits(trained, trainer.reported)
+
+
+def test_the_optimizer_is_kept_over_the_rounds(small):
+    trainer = trainer_of("central:erm", **small)
+    steps = [trainer.round(number, [{"warmup": True}])["sources"]["source-1"]["steps"] for number in (1, 2)]
+    state = trainer.checkpoint(2).state[OPTIMIZER]
+    assert state["0.step"] == sum(steps)
+
+
+def test_each_step_has_a_batch_of_every_source_and_a_round_one_pass_over_the_largest(
+    small, changed, steps_of
+):
+    changed(lambda domain: replace(domain, train=domain.train.take(torch.arange(40))), "source-2")
+    trainer = trainer_of("central:mme", **small)
+    seen = steps_of(trainer)
+    trainer.round(1, [])
+    assert len(seen) == 11
+    sizes = [[len(y) for _, y in step.sources] for step in seen]
+    assert np.sum(sizes, axis=0).tolist() == [337, 220, 337]
+    assert {size for _, size, _ in sizes} == {20}
+    whole = torch.cat([step.sources[0][0] for step in seen])
+    assert len(whole.flatten(1).unique(dim=0)) == len(
+        trainer.sources["source-1"].domain.train.x.flatten(1).unique(dim=0)
+    )
+    assert all(len(step.labelled[1]) == 16 for step in seen)
+    assert all(60 <= len(step.unlabelled) <= 64 for step in seen)
+
+
+def test_epochs_are_passes_in_a_round(small):
+    records = [trainer_of("central:erm", **small, epochs=epochs).round(1, []) for epochs in (1, 3)]
+    first, third = (record["sources"]["source-1"]["steps"] for record in records)
+    assert third == 3 * first
+
+
+@each_blind
+def test_domain_generalisation_never_sees_the_target_but_to_test(method, small, changed):
+    settings = {**small, "method": method, "rounds": 3}
+    plain = run(**settings)
+    changed(lambda d: replace(d, train=shuffled(d.train).take(torch.arange(3)), unlabelled=None), "target")
+    assert same_bits(plain.model, run(**settings).model)
+    changed(lambda d: replace(d, test=shuffled(d.test)), "target")
+    blind = run(**settings)
+    assert same_bits(plain.model, blind.model)
+    kept = ("validation", "selected", "train-loss", "sources")
+    assert [[r[key] for key in kept] for r in plain.history] == [
+        [r[key] for key in kept] for r in blind.history
+    ]
+    assert plain.accuracies != blind.accuracies
+
+
+@pytest.mark.parametrize("method", SEEING)
+def test_adaptation_trains_on_the_targets_labels_and_never_on_its_test_set(method, small, changed):
+    settings = {**small, "method": method, "rounds": 2}
+    plain = run(**settings)
+    changed(lambda d: replace(d, test=shuffled(d.test)), "target")
+    assert same_bits(plain.model, run(**settings).model)
+    changed(lambda d: replace(d, train=shuffled(d.train)), "target")
+    assert not same_bits(plain.model, run(**settings).model)
+
+
+@pytest.mark.parametrize("method", SEEING)
+def test_unlabelled_samples_count_where_the_reference_needs_them(method, small, changed):
+    settings = {**small, "method": method, "rounds": 1}
+    plain = run(**settings)
+
+    def dark(domain):
+        return replace(domain, unlabelled=replace(domain.unlabelled, x=1 - domain.unlabelled.x))
+
+    changed(dark, "target")
+    assert same_bits(plain.model, run(**settings).model) is (method not in NEEDING)
+
+
+def test_ent_without_lambda_is_st(small):
+    plain = run(**small, method="central:s+t", rounds=2)
+    for method in NEEDING:
+        other = run(**small, method=method, rounds=2, method_options={"lam": 0})
+        assert same_bits(plain.model, other.model)
+
+
+@pytest.mark.parametrize(("method", "option"), [("central:coral", "gamma"), ("central:mmd", "gamma")])
+def test_alignment_without_gamma_is_erm(method, option, small):
+    plain = run(**small, method="central:erm", rounds=2)
+    other = run(**small, method=method, rounds=2, method_options={option: 0})
+    for name, array in plain.model.items():
+        assert np.allclose(array, other.model[name], atol=1e-6)
+
+
+@each_one
+def test_in_warm_up_rounds_the_sources_alone_are_trained_on(method, small):
+    head = method in SEEING
+    settings = {**small, "warmup_rounds": 2}
+    result = run(**settings, method=method, rounds=1)
+    assert [record["target"] is None for record in result.history[:2]] == [True, True]
+    plain = run(**settings, method="central:s+t" if head else "central:erm", rounds=1)
+    assert [r["train-loss"] for r in result.history[:2]] == [r["train-loss"] for r in plain.history[:2]]
+    assert (result.history[2]["target"] is not None) is head
+
+
+def test_the_learning_rate_factor_holds_after_the_warm_up(small):
+    settings = {**small, "method": "central:erm", "warmup_rounds": 1, "rounds": 1}
+    trainers = [trainer_of(**settings, learning_rate_factor=factor) for factor in (1.0, 0.1)]
+    rates = []
+    for trainer in trainers:
+        for number in (1, 2):
+            trainer.round(number, [{"warmup": True}])
+            rates.append(trainer.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.003, 0.003, 0.003, 0.0003])
+
+
+# What is selected
+
+
+def test_a_fifth_of_each_source_is_held_out_and_never_trained_on(small, steps_of):
+    trainer = trainer_of("central:erm", **small)
+    seen = steps_of(trainer)
+    record = trainer.round(1, [])
+    whole = load_federation(trainer.config.data)
+    for i, (name, client) in enumerate(trainer.sources.items()):
+        parts = client.domain.train, client.domain.test
+        count = len(whole.domains[name].train)
+        assert [len(part) for part in parts] == [count - round(count / 5), round(count / 5)]
+        together = torch.cat([part.x for part in parts]).flatten(1)
+        assert sorted(together.tolist()) == sorted(whole.domains[name].train.x.flatten(1).tolist())
+        trained = torch.cat([step.sources[i][0] for step in seen]).flatten(1).tolist()
+        assert sorted(trained) == sorted(parts[0].x.flatten(1).tolist())
+        assert record["sources"][name]["examples"] == len(parts[0])
+
+
+@pytest.mark.parametrize("method", ["central:erm", "central:mixup"])
+def test_the_reported_model_is_that_of_the_best_round_on_the_held_out_samples(method, small, tmp_path):
+    settings = {**small, "learning_rate": 0.03, "warmup_rounds": 1}
+    result = run(**settings, method=method, rounds=7, output=tmp_path / "run")
+    for number, record in enumerate(result.history, 1):
+        each = [entry["validation"] for entry in record["sources"].values()]
+        assert record["validation"] == pytest.approx(np.mean(each))
+        first = 1 if record["warmup"] else 2
+        values = [result.history[i - 1]["validation"] for i in range(first, number + 1)]
+        assert record["selected"] == first + values.index(max(values))
+    last = result.history[-1]
+    assert last["accuracy"] == result.history[last["selected"] - 1]["accuracy"]
+    short = tmp_path / "short"
+    run(**settings, method=method, rounds=last["selected"] - 1, output=short)
+    assert same_bits(result.model, RunFolder(short).load_checkpoint().state[TRAINED])
+
+
+def test_the_selected_round_is_not_the_last_one_always(small):
+    result = run(**{**small, "learning_rate": 0.03}, method="central:erm", rounds=8)
+    chosen = [record["selected"] for record in result.history]
+    assert chosen != list(range(1, 9))
+    kept = [i for i in range(1, 8) if chosen[i] == chosen[i - 1]]
+    assert kept
+    assert all(result.accuracies[i] == result.accuracies[i - 1] for i in kept)
+
+
+def test_adaptation_reports_the_last_round_and_holds_nothing_out(small):
+    trainer = trainer_of("central:mme", **small)
+    assert len(trainer.sources["source-1"].domain.train) == 337
+    record = trainer.round(1, [])
+    assert not {"validation", "selected"} & record.keys()
+    assert same_bits(trainer.reported, trainer.checkpoint(1).state[TRAINED])
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"method": "central:nope"}, ["'central:nope'", "central:erm", "fedgp"]),
+        ({"method": "central:erm", "beta": 0.5}, ["'central:erm' has no beta"]),
+        ({"method": "central:erm", "average": "ema:0.9"}, ["average is 'ema:0.9'", "leave it out"]),
+        ({"method": "central:mme", "max_update_norm": 1.0}, ["max_update_norm is 1.0", "leave it out"]),
+        ({"method": "central:erm", "method_options": {"gamma": 1}}, ["'gamma'", "validation_share"]),
+        ({"method": "central:mme", "method_options": {"lam": "big"}}, ["'lam'", "'big'"]),
+        ({"method": "central:mixup", "method_options": {"min_sources": 1}}, ["'min_sources'", "alpha"]),
+        ({"method": "central:erm", "variant": "mine"}, ["'mine'", "paper"]),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(settings, words):
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(**settings)
+    assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize("name", ["reference-code", "paper"])
+def test_variants_are_those_of_other_methods_and_change_nothing(name):
+    assert "variant" not in RunConfig(method="central:coral", variant=name).strategy_options()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"method": "central:coral", "model": "logistic"}, "needs a network with layers before its head"),
+        ({"method": "central:mme", "model": "logistic"}, "needs a network with layers before its head"),
+        ({"method": "central:mmd", "sources": 1}, "needs at least two sources"),
+        ({"method": "central:mixup", "sources": 1}, "needs at least two sources"),
+        ({"method": "central:ent", "target_samples": None}, "needs unlabelled training samples"),
+        ({"method": "central:s+t", "dataset": "rbf", "model": "sigmoid"}, "needs classes"),
+        ({"method": "central:erm", "source_samples": 1}, "source 'source-1' has 1 samples.*validation_share"),
+    ],
+)
+def test_data_or_a_network_that_cannot_work_are_refused_before_anything_is_written(
+    settings, words, small, tmp_path
+):
+    with pytest.raises(ConfigError, match=words):
+        run(**{**small, **settings}, rounds=1, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists() or not list((tmp_path / "run").iterdir())
+
+
+def test_a_model_that_is_not_finite_ends_the_run(small):
+    with pytest.raises(RunError, match="not finite after round 1: lower the learning rate"):
+        run(**{**small, "optimizer": "sgd", "learning_rate": 1e30}, method="central:erm", rounds=1)
+
+
+def test_a_regression_is_selected_by_r2(small):
+    settings = {**small, "dataset": "rbf", "dataset_options": {"samples": 300}, "model": "sigmoid"}
+    result = run(**settings, method="central:erm", rounds=2, learning_rate_factor=1)
+    assert result.history[0]["validation"] <= 1
+    assert "outcomes" not in result.history[0]
+
+
+@each_one
+def test_where_clients_have_to_train_a_reference_is_refused(method, small, tmp_path):
+    config = RunConfig(**small, method=method)
+    needs = re.escape(f"'{method}' needs all data in one place: run it with --engine local")
+    with pytest.raises(ConfigError, match=needs):
+        check_federated(method)
+    with pytest.raises(ConfigError, match=needs):
+        run(**small, method=method, engine="ray")
+    with pytest.raises(ConfigError, match=needs):
+        run(**small, method=method, engine="deploy", connection="nowhere", output=tmp_path)
+    with pytest.raises(ConfigError, match=needs):
+        run_deployed(config, "nowhere", tmp_path)
+    with pytest.raises(ConfigError, match=needs):
+        rehearse(config, tmp_path / "new")
+    with pytest.raises(ConfigError, match=needs):
+        run_server(None, config)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+# Comparisons and tables
+
+
+def test_a_comparison_says_which_rows_are_centralised(small, tmp_path, in_process):
+    settings = {**small, "rounds": 1, "method_options": {"lam": 0.5}, "beta": 0.5}
+    methods = ["fedda", "central:erm", "central:mme"]
+    done = compare(methods, [0], tmp_path / "out", **settings)
+    assert done.failures == {}
+    assert [row.label for row in done.rows] == ["FedDA", "ERM (centralised)", "MME (centralised)"]
+    assert "| MME (centralised) |" in (tmp_path / "out" / "table.md").read_text("utf-8")
+    configs = [
+        json.loads(path.read_text("utf-8")) for path in sorted((tmp_path / "out").glob("*/config.json"))
+    ]
+    assert {c["run"]["method"]: c["run"]["method_options"] for c in configs} == {
+        **{"fedda": {}, "central:erm": {}, "central:mme": {"lam": 0.5}}
+    }
+
+
+TEXT = """
+title = "Two"
+report = "regret"
+figures = ["regret"]
+seeds = [0]
+
+[run]
+model = "mlp"
+target-samples = 16
+rounds = 1
+variant = "reference-code"
+
+[[columns]]
+label = "digits"
+
+[[rows]]
+label = "FedAvg"
+method = "fedavg"
+
+[[rows]]
+label = "Target Only"
+method = "target-only"
+
+[[rows]]
+label = "CORAL"
+method = "central:coral"
+"""
+
+
+def test_every_table_of_an_experiment_marks_references(tmp_path, in_process):
+    (tmp_path / "two.toml").write_text(TEXT)
+    experiment = read_experiment(tmp_path / "two.toml")
+    assert run_experiment(experiment, tmp_path / "out") == {}
+    results = load_results(tmp_path / "out")
+    assert results.centralised == {"CORAL"}
+    write_report([results], tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text("utf-8")
+    tables = [line for line in text.splitlines() if line.startswith("| CORAL")]
+    assert len(tables) == 4
+    assert all(line.startswith("| CORAL ‡ |") for line in tables)
+    assert "‡ marks a reference that is no federated method: centralised, pooled sources." in text
+    assert "Rivals: FedAvg, Target Only." in text
+
+
+def test_the_command_runs_a_reference_in_a_folder_without_a_colon(fda, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = fda(
+        "run", "--method", "central:mixup", "--model", "mlp", "--rounds", 1, "--method-option", "alpha=0.3"
+    )
+    assert (code, err) == (0, "")
+    assert "Mixup (centralised)" in out
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["digits-rotate-central-mixup-seed0"]
+
+
+def test_fda_list_names_every_reference(fda):
+    _, out, _ = fda("list")
+    for name in NAMES:
+        (line,) = [line for line in out.splitlines() if line.split()[:1] == [name]]
+        assert find_method(name).label in line
+    assert "Centralised references" in out
+
+
+def test_without_a_folder_nothing_is_written(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    history, model = run_central(RunConfig(**small, method="central:s+t", rounds=1))
+    assert len(history) == 1
+    assert all(array.shape for array in model.values())
+    assert list(tmp_path.iterdir()) == []
