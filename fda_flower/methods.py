@@ -238,6 +238,11 @@ CENTRAL: Registry[Method] = Registry(
 """The centralised references by their names without `PREFIX`. A new one is a class and one line here."""
 
 
+def method_names() -> list[str]:
+    """Return the names of all methods, and of all centralised references."""
+    return [*METHODS, *(f"{PREFIX}{reference}" for reference in CENTRAL)]
+
+
 def find_method(name: str) -> Method:
     """Return the method or centralised reference of a name; raise a `ConfigError` if there is none.
 
@@ -251,7 +256,7 @@ def find_method(name: str) -> Method:
         return CENTRAL[own]
     if name in METHODS:
         return METHODS[name]
-    raise unknown("method", name, [*METHODS, *(f"{PREFIX}{reference}" for reference in CENTRAL)])
+    raise unknown("method", name, method_names())
 
 
 def check_federated(name: str) -> None:

@@ -10,7 +10,7 @@ from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.cell import Cell, Progress, run_cells
 from fda_flower.files import write_atomically
-from fda_flower.methods import find_method
+from fda_flower.methods import check_federated, find_method, method_names
 from fda_flower.reporting import CellResult, Row, make_rows, plot_runs, save_figure, to_csv, to_markdown
 from fda_flower.run_folder import RunFolder
 from fda_flower.server_app import check_data
@@ -79,7 +79,7 @@ def compare(
         If a setting is invalid, or a method cannot work with the data or the network, before anything is
         trained.
     """
-    chosen = list(METHODS) if methods == "all" else methods
+    chosen = method_names() if methods == "all" else methods
     for name, values in (("method", chosen), ("seed", seeds)):
         if not values:
             raise ConfigError(f"a comparison needs at least one {name}")
@@ -102,6 +102,8 @@ def compare(
     left_out = {}
     for method in chosen:
         try:
+            if ENGINES[engine].parallel:
+                check_federated(method)
             check_data(_config(method, seeds[0], chosen, settings))
         except ConfigError as error:
             if methods != "all":

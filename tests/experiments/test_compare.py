@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 from fda_flower import Comparison, ConfigError, RunError, compare, run
-from fda_flower.methods import METHODS as METHODS_TABLE
+from fda_flower.methods import CENTRAL, method_names
 
 METHODS = ["fedavg", "fedgp"]
 SEEDS = [0, 1]
@@ -253,9 +253,15 @@ def test_all_methods_are_those_that_can_work_and_the_others_are_named(
 
     monkeypatch.setattr(in_process, "run_all", run_all)
     result = compare("all", [3], tmp_path / "runs", **{**small, "target_samples": 7})
-    assert result.left_out.keys() == METHODS_TABLE.keys() - {name.removesuffix("-seed3") for name in asked}
+    assert result.left_out.keys() == set(method_names()) - {name.removesuffix("-seed3") for name in asked}
     assert {"fedavg-seed3", "fedda-seed3", "ditto-seed3"} <= asked
+    assert "central:erm-seed3" in asked
     assert "a mixture with 4 folds needs 8" in result.left_out["mixture"]
+    on_ray = compare("all", [3], tmp_path / "ray", engine="ray", **small)
+    assert "needs all data in one place" in on_ray.left_out["central:erm"]
+    assert {name for name in on_ray.left_out if name.startswith("central:")} == {
+        f"central:{reference}" for reference in CENTRAL
+    }
 
 
 def test_a_setting_with_which_no_method_works_is_refused_for_all_of_them_too(small, tmp_path, no_cell_runs):
