@@ -26,8 +26,8 @@ def _array(value):
     return Array(np.asarray(value))
 
 
-def add_what_is_asked(content, model, config, accuracy, records=()):
-    """What personal methods, and KD3A with the sources' models in `records`, ask beside the training."""
+def add_what_is_asked(content, model, config, accuracy):
+    """What personal methods ask of a client beside the training."""
     if "mu" in config:
         content["adapted"] = ArrayRecord(dict(content["arrays"]))
         if config["server-round"] > 1:
@@ -48,12 +48,16 @@ def add_what_is_asked(content, model, config, accuracy, records=()):
         content["metrics"].setdefault("loss-at-start", 1.0)
     if "irm" in config:
         content["metrics"].setdefault("penalty", 0.0)
-    if "gate" in config:
-        told = sorted(name.removeprefix("source-") for name in records if name.startswith("source-"))
-        contributions = {f"contribution-{domain}": 1.0 + i for i, domain in enumerate(told)}
-        content["metrics"].update({"mask-share": 0.5, **contributions})
     if config.get("evaluate-trained"):
         content["metrics"]["eval-accuracy"] = accuracy
+
+
+def add_votes(content, request):
+    """What KD3A asks of the target, of each source's model in the request."""
+    if "gate" in request["config"]:
+        told = sorted(name.removeprefix("source-") for name in request if name.startswith("source-"))
+        contributions = {f"contribution-{domain}": 1.0 + i for i, domain in enumerate(told)}
+        content["metrics"].update({"mask-share": 0.5, **contributions})
 
 
 class HandMade:
@@ -81,7 +85,8 @@ class HandMade:
             self.configs.append((domain, dict(message.content["config"])))
             model = {name: array.numpy() for name, array in message.content["arrays"].items()}
             content = answer(model, message)
-            add_what_is_asked(content, model, message.content["config"], accuracy, message.content)
+            add_what_is_asked(content, model, message.content["config"], accuracy)
+            add_votes(content, message.content)
             return Message(content, reply_to=message)
 
         @self.app.evaluate()

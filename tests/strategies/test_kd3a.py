@@ -64,7 +64,7 @@ class Site:
 @pytest.fixture(autouse=True)
 def replies_as_they_are(monkeypatch):
     """Nothing is added to the replies of these tests' clients."""
-    monkeypatch.setattr(handmade, "add_what_is_asked", lambda *_: None)
+    monkeypatch.setattr(handmade, "add_votes", lambda *_: None)
 
 
 def sites(**changes):

@@ -153,7 +153,8 @@ def test_while_waiting_the_nodes_are_listed_ten_times_a_second(monkeypatch):
 def test_a_node_keeps_what_it_tells():
     roster = Roster()
     roster.refresh(federation(("target", "t"), t={"shape": [1, 8, 8], "examples": 50}).grid())
-    assert roster.target.info == {"domain": "t", "role": "target", "shape": [1, 8, 8], "examples": 50}
+    told = {"domain": "t", "role": "target", "head": [], "shape": [1, 8, 8], "examples": 50}
+    assert roster.target.info == told
 
 
 @pytest.mark.parametrize(
