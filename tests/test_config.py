@@ -358,6 +358,7 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     config = RunConfig(method="fedgp", variant="reference-code", method_options={"granularity": "model"})
     limits = {
         "outcomes": False,
+        "buffers": "mean",
         "min_sources": 1,
         "max_held_rounds": 3,
         "on_large_update": "clip",

@@ -93,7 +93,7 @@ def equal(first: NDArrays, second: NDArrays) -> bool:
 @every_client
 def test_its_role_and_domain_are_told(role: str) -> None:
     client = make(role)
-    assert client.role == ("source" if "source" in role else "target")
+    assert client.role == ("target" if CLIENTS[role][1] == "target" else "source")
     assert client.domain.name == CLIENTS[role][1]
 
 

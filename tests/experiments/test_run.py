@@ -151,7 +151,8 @@ def test_the_epochs_in_the_summary_are_those_that_the_clients_train(small, metho
     settings = {**small, "method": method, "warmup_rounds": 1, "epochs": 2}
     if METHODS[method].takes("gate_start"):  # else there may be no vote to train on
         settings["method_options"] = {"gate_start": 0, "gate_end": 0}
-    result = run(**settings, rounds=2, sources=1, source_samples=40)
+    result = run(**settings, rounds=2, sources=2, source_samples=40)
+    trained["source"] //= 2
     assert result.summary["epochs"] == {role: trained[role] / labels[role] for role in trained}
 
 

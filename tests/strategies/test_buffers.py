@@ -24,7 +24,7 @@ from fda_flower.strategies import (
 
 WORDS = ("mean", "target", "adabn")
 STEPS = [[0.2, 0.0], [0.3, 0.4]]
-REFUSING = ("source-only", "mixture", "feddwa")
+REFUSING = ("source-only", "irm", "vrex", "groupdro", "kd3a", "fedbn", "mixture", "feddwa")
 """The methods that cannot do as ``"target"`` says."""
 
 
