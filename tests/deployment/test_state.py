@@ -1,4 +1,6 @@
-"""What a site keeps for itself: over real processes, in its own folder, with the bits of a local run."""
+"""What a site keeps for itself: over real processes, in its own folder, with the bits of a local run.
+
+KD3A's sites keep nothing: it is here because it asks the target within a round."""
 
 from typing import Any
 
@@ -7,6 +9,7 @@ import pytest
 from fda_flower import RunConfig, run
 from fda_flower.deployment import Federation, run_deployed
 
+LOCAL_PART = ["local-part-before.safetensors", "local-part.safetensors"]
 SETTINGS: dict[str, Any] = {
     **{"model": "mlp", "sources": 1, "rounds": 2, "device": "cpu"},
     **{"target_samples": 16, "source_samples": 40, "test_samples": 40},
@@ -20,14 +23,16 @@ def untimed(records):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("method", "options", "files"),
+    ("method", "options", "domains", "files"),
     [
-        ("mixture", {"epochs": "1,3", "every": 1}, ["mixture.safetensors"]),
-        ("apfl", {"adaptive": True}, ["apfl-before.safetensors", "apfl.safetensors"]),
+        ("mixture", {"epochs": "1,3", "every": 1}, ["target"], ["mixture.safetensors"]),
+        ("apfl", {"adaptive": True}, ["target"], ["apfl-before.safetensors", "apfl.safetensors"]),
+        ("fedrep", {"head_epochs": 2}, ["source-1", "target"], LOCAL_PART),
+        ("kd3a", {"gate_start": 0.0, "gate_end": 0.5}, [], []),
     ],
 )
-def test_what_a_target_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
-    method, options, files, tmp_path
+def test_what_a_client_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
+    method, options, domains, files, tmp_path
 ):
     """Flower starts a new process for each message: the second round finds the first one's models."""
     settings = {**SETTINGS, "method": method, "method_options": options}
@@ -47,10 +52,11 @@ def test_what_a_target_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
     assert {name: array.tobytes() for name, array in model.items()} == {
         name: array.tobytes() for name, array in local.model.items()
     }
-    kept = sorted((tmp_path / "sites").rglob("*.safetensors"))
-    assert [path.name for path in kept] == files
-    for path in kept:
-        assert path.parent.parent == tmp_path / "sites" / "target"
-        assert path.read_bytes() == (tmp_path / "local" / "clients" / "target" / path.name).read_bytes()
+    assert len(list((tmp_path / "sites").rglob("*.safetensors"))) == len(domains) * len(files)
+    for domain in domains:
+        kept = sorted((tmp_path / "sites" / domain).rglob("*.safetensors"))
+        assert [path.name for path in kept] == files
+        for path in kept:
+            assert path.read_bytes() == (tmp_path / "local" / "clients" / domain / path.name).read_bytes()
     for folder in ("federation", "deployed"):
         assert not {path.name for path in (tmp_path / folder).rglob("*.safetensors")} & set(files)
