@@ -129,7 +129,7 @@ METHODS: Registry[Method] = Registry(
         "ditto": _ours("Ditto", "FedAvg, and a personal model near it", "ditto:Ditto", "ditto:DittoTarget"),
         "irm": _ours(
             "IRM",
-            "the sources' mean, each trained with a penalty for features that do not last",
+            "the sources' mean, trained towards features that predict alike in all sources",
             "irm:IRM",
             source="fda_flower.clients.irm:IRMSource",
             needs=("classes", "two sources"),
@@ -139,7 +139,7 @@ METHODS: Registry[Method] = Registry(
         ),
         "groupdro": _ours(
             "GroupDRO",
-            "the sources' mean, the worst source weighs ever more",
+            "the sources' mean, in which the worst one weighs more and more",
             "groupdro:GroupDRO",
             needs=("two sources",),
         ),
