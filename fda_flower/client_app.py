@@ -142,9 +142,7 @@ def make_client(
 
 @lru_cache(maxsize=64)
 def _domain(config: RunConfig, name: str, device: torch.device) -> Domain:
-    domain = load_domain(config.data, name).domains[name]
-    rest = None if domain.unlabelled is None else domain.unlabelled.to(device)
-    return Domain(name, domain.train.to(device), domain.test.to(device), rest)
+    return load_domain(config.data, name).domains[name].to(device)
 
 
 @lru_cache(maxsize=2)

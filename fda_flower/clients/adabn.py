@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fda_flower.models.parts import with_statistics
+from fda_flower.models.parts import batch_norms
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def own_statistics(model: nn.Module, batches: Iterable[Tensor]) -> Iterator[None
     >>> layer.running_mean.item(), layer.running_var.item()
     (0.0, 1.0)
     """
-    layers = with_statistics(model)
+    layers = [layer for layer in batch_norms(model) if layer.running_mean is not None]
     if not layers:
         yield
         return

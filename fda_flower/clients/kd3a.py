@@ -8,7 +8,6 @@ import torch
 from flwr.app import ArrayRecord
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers, Votes
@@ -16,7 +15,7 @@ from fda_flower.clients.client import Settings
 from fda_flower.clients.target import TargetClient
 from fda_flower.clients.training import Objective, train
 from fda_flower.datasets import Samples
-from fda_flower.models.parts import head_names
+from fda_flower.models.parts import batch_norms, head_names
 from fda_flower.protocol import TrainReply, TrainRequest, to_layers
 from fda_flower.seeds import derive_seed
 
@@ -84,8 +83,7 @@ class KD3ATarget(TargetClient):
 
     def _samples(self) -> Samples:
         """Return all training samples; their ``y`` is their position."""
-        own, rest = self.domain.train, self.domain.unlabelled
-        whole = own if rest is None else own.joined(rest)
+        whole = self.domain.inputs
         return replace(whole, y=torch.arange(len(whole), device=whole.y.device))
 
     @torch.no_grad()
@@ -96,8 +94,8 @@ class KD3ATarget(TargetClient):
         for k, model in enumerate(models):
             self.load(model)
             self.model.eval()
-            for module in self.model.modules():
-                module.training = isinstance(module, _BatchNorm) and config[protocol.TEACHER_BN] == "batch"
+            for layer in batch_norms(self.model):
+                layer.train(config[protocol.TEACHER_BN] == "batch")
             with self.drawing("vote", config) as generator:
                 for x, positions in samples.batches(self.training.batch_size, generator, shuffle=True):
                     largest, found = self.model(x).softmax(dim=1).max(dim=1)

@@ -1,7 +1,8 @@
 """What a client keeps for itself between rounds and never sends: files, or records of Flower's context."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import WARNING
 from pathlib import Path
@@ -73,15 +74,10 @@ class OwnState:
             return
         path = self._path(self.folder, name)
         text = json.dumps({**notes, "sha256": checksum(notes, layers)})
-        try:
+        whole = {key: np.asarray(array, order="C") for key, array in layers.items()}
+        with _writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            whole = {key: np.asarray(array, order="C") for key, array in layers.items()}
             write_atomically(path, save(whole, {"notes": text}))
-        except OSError as error:
-            raise RunError(
-                f"the client's state '{path}' cannot be written ({error}): make room, or make the "
-                "folder writable"
-            ) from error
 
     def load_before(self, name: str, round: int) -> Kept | None:
         """Return what a client kept under a name, last before a round; None if there is nothing.
@@ -99,14 +95,32 @@ class OwnState:
         RunError
             If a file cannot be written.
         """
-        before = self.load_before(name, round)
-        if before is not None:
-            self.save(_before(name), *before)
+        last = self.load(name)
+        if last is not None and last[1]["round"] < round:
+            self._move(name, _before(name))
         self.save(name, layers, {**notes, "round": round})
+
+    def _move(self, name: str, other: str) -> None:
+        if self.folder is not None:
+            with _writing(self._path(self.folder, other)) as path:
+                self._path(self.folder, name).replace(path)
+            return
+        for own, to in ((name, other), (_notes(name), _notes(other))):
+            self.records[to] = self.records.pop(own)
 
     @staticmethod
     def _path(folder: Path, name: str) -> Path:
         return folder / f"{name}.safetensors"
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[Path]:
+    try:
+        yield path
+    except OSError as error:
+        raise RunError(
+            f"the client's state '{path}' cannot be written ({error}): make room, or make the folder writable"
+        ) from error
 
 
 def _before(name: str) -> str:

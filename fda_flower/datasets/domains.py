@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import torch
+
     from fda_flower.datasets.samples import Samples
 
 
@@ -75,3 +77,14 @@ class Domain:
     train: "Samples"
     test: "Samples"
     unlabelled: "Samples | None" = None
+
+    @cached_property
+    def inputs(self) -> "Samples":
+        """All training samples, the labelled ones first, without labels."""
+        known = self.train.without_labels()
+        return known if self.unlabelled is None else known.joined(self.unlabelled)
+
+    def to(self, device: "torch.device") -> "Domain":
+        """Return the same data on a device."""
+        rest = None if self.unlabelled is None else self.unlabelled.to(device)
+        return Domain(self.name, self.train.to(device), self.test.to(device), rest)

@@ -11,6 +11,7 @@ from fda_flower.datasets.amounts import Amount, count
 from fda_flower.datasets.domains import Domain, Split
 from fda_flower.datasets.partitions import PARTITIONS
 from fda_flower.datasets.registry import DATASETS
+from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.spec import DataSpec, Pairs
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.seeds import derive_seed
@@ -115,24 +116,29 @@ def _load(name: str, data_dir: str | None, seed: int, options: Pairs) -> Split |
 def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
     """Cut a domain to the training samples that the spec asks for; `generator` draws the target's."""
     if domain.name == spec.target_name:
-        domain = _keep(domain, "target-samples", spec.target_samples, generator)
+        kept, rest = _dealt(domain.train, "target-samples", spec.target_samples, generator)
+        unlabelled = domain.train.take(rest).without_labels() if len(rest) else None
+        domain = replace(domain, train=kept, unlabelled=unlabelled)
         if spec.test_samples is not None:
             wanted = count("test-samples", spec.test_samples, len(domain.test))
             own = torch.Generator().manual_seed(derive_seed(spec.seed, "test-samples", domain.name))
             domain = replace(domain, test=domain.test.take(domain.test.order(own)[:wanted]))
     else:
         own = torch.Generator().manual_seed(derive_seed(spec.seed, "source-samples", domain.name))
-        domain = replace(_keep(domain, "source-samples", spec.source_samples, own), unlabelled=None)
+        kept, _ = _dealt(domain.train, "source-samples", spec.source_samples, own)
+        domain = replace(domain, train=kept)
     for samples, what in ((domain.train, "train"), (domain.test, "test")):
         if not len(samples):
             raise ConfigError(f"domain '{domain.name}' has no sample to {what} on: give it more")
     return domain
 
 
-def _keep(domain: Domain, name: str, amount: Amount | None, generator: torch.Generator) -> Domain:
+def _dealt(
+    samples: Samples, name: str, amount: Amount | None, generator: torch.Generator
+) -> tuple[Samples, torch.Tensor]:
+    """Return as many samples as asked for, at random, and the positions of the others."""
     if amount is None:
-        return domain
-    wanted = count(name, amount, len(domain.train))
-    order = domain.train.order(generator)
-    rest = domain.train.take(order[wanted:]).without_labels() if wanted < len(order) else None
-    return replace(domain, train=domain.train.take(order[:wanted]), unlabelled=rest)
+        return samples, torch.empty(0, dtype=torch.int64)
+    wanted = count(name, amount, len(samples))
+    order = samples.order(generator)
+    return samples.take(order[:wanted]), order[wanted:]

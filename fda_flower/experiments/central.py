@@ -108,7 +108,7 @@ class Trainer:
     def __post_init__(self) -> None:
         config, data = self.config, load_federation(self.config.data)
         device = find_device(config.device)
-        domains = {name: _on(device, domain) for name, domain in data.domains.items()}
+        domains = {name: domain.to(device) for name, domain in data.domains.items()}
         self.model = make_model(config, data.shape, data.classes).to(device)
         first = domains[config.data.source_names[0]].train
         x, _ = next(first.batches(1, torch.Generator().manual_seed(0)))
@@ -243,8 +243,3 @@ class Trainer:
 
 def _entry(client: DomainClient, steps: int) -> Record:
     return {"domain": client.domain.name, "examples": len(client.domain.train), "steps": steps}
-
-
-def _on(device: torch.device, domain: Domain) -> Domain:
-    rest = None if domain.unlabelled is None else domain.unlabelled.to(device)
-    return Domain(domain.name, domain.train.to(device), domain.test.to(device), rest)

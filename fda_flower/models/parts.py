@@ -1,6 +1,6 @@
 """The parts of a network that methods tell apart: its head and its body, and its BatchNorm layers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor, nn
@@ -44,13 +44,12 @@ def has_body(model: nn.Module) -> bool:
 
 def batch_norm_names(model: nn.Module) -> tuple[str, ...]:
     """Return the names of all arrays of BatchNorm layers: parameters, running statistics, counters."""
-    return _names(model, [module for module in model.modules() if isinstance(module, _BatchNorm)])
+    return _names(model, batch_norms(model))
 
 
-def with_statistics(model: nn.Module) -> list[_BatchNorm]:
-    """Return the BatchNorm layers of a network that have running statistics."""
-    layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-    return [layer for layer in layers if layer.running_mean is not None]
+def batch_norms(model: nn.Module) -> list[_BatchNorm]:
+    """Return the BatchNorm layers of a network."""
+    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
 @contextmanager
@@ -79,7 +78,7 @@ def features_of(model: nn.Module) -> Iterator[list[Tensor]]:
         handle.remove()
 
 
-def _names(model: nn.Module, parts: list[nn.Module]) -> tuple[str, ...]:
+def _names(model: nn.Module, parts: Sequence[nn.Module]) -> tuple[str, ...]:
     inside = {
         f"{prefix}.{name}" if prefix else name
         for prefix, module in model.named_modules(remove_duplicate=False)

@@ -65,11 +65,11 @@ class LocalPart(FedAvg):
         """Return the last round in which a client is known to have trained its part; 0 for none."""
         replied = (
             record["round"]
-            for record in self.history
+            for record in reversed(self.history)
             if not record["warmup"]
             and (domain in record["sources"] or (record["target"] or {}).get("domain") == domain)
         )
-        return max(replied, default=0)
+        return next(replied, 0)
 
 
 def _loss(round: int) -> str:

@@ -23,7 +23,7 @@ from fda_flower.clients import (
 from fda_flower.clients.adabn import own_statistics
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.models import build_model
-from fda_flower.models.parts import with_statistics
+from fda_flower.models.parts import batch_norms
 from fda_flower.protocol import EvaluateRequest, TrainRequest, to_record
 
 SPEC = DataSpec("digits", "rotate", target_samples=40)
@@ -89,7 +89,7 @@ def test_one_batch_of_all_samples_is_the_direct_computation() -> None:
 def test_batches_of_one_size_give_what_momentum_none_gives() -> None:
     x = torch.randn(60, 64, generator=torch.Generator().manual_seed(1)) * 3 + 1
     model, reference = network(), network()
-    for layer in with_statistics(reference):
+    for layer in batch_norms(reference):
         layer.momentum = None
         layer.reset_running_stats()
         layer.train()
@@ -98,7 +98,7 @@ def test_batches_of_one_size_give_what_momentum_none_gives() -> None:
         for part in x.split(20):
             reference(part)
     with own_statistics(model, x.split(20)):
-        for layer, expected in zip(with_statistics(model), with_statistics(reference), strict=True):
+        for layer, expected in zip(batch_norms(model), batch_norms(reference), strict=True):
             torch.testing.assert_close(layer.running_mean, expected.running_mean)
             torch.testing.assert_close(layer.running_var, expected.running_var)
 
@@ -106,17 +106,17 @@ def test_batches_of_one_size_give_what_momentum_none_gives() -> None:
 def test_the_statistics_before_do_not_count() -> None:
     model = network()
     with own_statistics(model, [torch.ones(4, 64) * torch.arange(4.0)[:, None]]):
-        first = [layer.running_mean.clone() for layer in with_statistics(model)]
-    for layer in with_statistics(model):
+        first = [layer.running_mean.clone() for layer in batch_norms(model)]
+    for layer in batch_norms(model):
         layer.running_mean.fill_(7.0)
     with own_statistics(model, [torch.ones(4, 64) * torch.arange(4.0)[:, None]]):
-        for layer, expected in zip(with_statistics(model), first, strict=True):
+        for layer, expected in zip(batch_norms(model), first, strict=True):
             torch.testing.assert_close(layer.running_mean, expected)
 
 
 def test_all_is_as_it_was_at_the_end_and_after_an_error() -> None:
     model = network()
-    before, momenta = copy.deepcopy(model.state_dict()), [m.momentum for m in with_statistics(model)]
+    before, momenta = copy.deepcopy(model.state_dict()), [m.momentum for m in batch_norms(model)]
     with own_statistics(model, [torch.randn(8, 64)]):
         assert not torch.equal(model.state_dict()["1.running_mean"], before["1.running_mean"])
         assert not any(module.training for module in model.modules())
@@ -125,7 +125,7 @@ def test_all_is_as_it_was_at_the_end_and_after_an_error() -> None:
         raise KeyError
     with pytest.raises(RuntimeError), own_statistics(model, [torch.randn(8, 63)]):
         pass
-    assert [m.momentum for m in with_statistics(model)] == momenta
+    assert [m.momentum for m in batch_norms(model)] == momenta
     assert all(torch.equal(array, before[name]) for name, array in model.state_dict().items())
 
 
@@ -153,7 +153,7 @@ def test_an_evaluation_is_with_the_statistics_of_all_training_samples(unlabelled
     parts = [data.train.x, *([data.unlabelled.x] if data.unlabelled is not None else [])]
     inputs = [x.float() / 255 if x.dtype == torch.uint8 else x for x in parts]
     model = network()
-    for layer in with_statistics(model):
+    for layer in batch_norms(model):
         layer.momentum = None
     with torch.no_grad():
         model.train()
@@ -189,7 +189,7 @@ def test_without_running_statistics_nothing_changes(noise: float) -> None:
     unnormalised = nn.Sequential(
         nn.Flatten(), nn.BatchNorm1d(64, track_running_stats=False), nn.Linear(64, 10)
     )
-    assert with_statistics(unnormalised) == []
+    assert batch_norms(unnormalised) == []
     assert evaluated(make(data, unnormalised)) == evaluated(make(data, unnormalised), adabn=False)
 
 

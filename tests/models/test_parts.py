@@ -8,11 +8,11 @@ from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model
 from fda_flower.models.parts import (
     batch_norm_names,
+    batch_norms,
     features_of,
     has_body,
     head_names,
     head_of,
-    with_statistics,
 )
 
 NETWORKS = [
@@ -99,7 +99,7 @@ def test_arrays_of_batch_norm_are_found_in_order():
     assert batch_norm_names(build_model("conv4", (1, 8, 8), 2, seed=0)) == (), "GroupNorm is not BatchNorm"
 
 
-def test_layers_with_running_statistics_are_found():
+def test_batch_norm_layers_are_found():
     layers = [nn.BatchNorm1d(3), nn.BatchNorm1d(3, track_running_stats=False), nn.GroupNorm(1, 3)]
     inner = nn.BatchNorm2d(3)
-    assert with_statistics(nn.Sequential(*layers, nn.Sequential(inner))) == [layers[0], inner]
+    assert batch_norms(nn.Sequential(*layers, nn.Sequential(inner))) == [*layers[:2], inner]
