@@ -189,7 +189,6 @@ def test_without_running_statistics_nothing_changes(noise: float) -> None:
     unnormalised = nn.Sequential(
         nn.Flatten(), nn.BatchNorm1d(64, track_running_stats=False), nn.Linear(64, 10)
     )
-    assert batch_norms(unnormalised) == []
     assert evaluated(make(data, unnormalised)) == evaluated(make(data, unnormalised), adabn=False)
 
 
