@@ -96,7 +96,11 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
         *((leaf, {leaf, "errors", "aggregation"}) for leaf in LEAVES),
         ("run_folder", {"run_folder", "aggregation", *LEAVES, "errors"}),
         ("strategies", {"strategies", "run_folder", "aggregation", *LEAVES, "errors", "options"}),
-        ("clients", {"clients", "aggregation", "datasets", "models", "seeds", *LEAVES, "errors"}),
+        (
+            "clients",
+            {"clients", "prediction", "aggregation", "datasets", "models", "seeds", *LEAVES, "errors"},
+        ),
+        ("prediction", {"prediction", "aggregation", "datasets", "models", *LEAVES, "errors"}),
         ("engines", {"engines", *LEAVES, "errors"}),
         ("legacy", {"legacy", "strategies", "run_folder", *LEAVES, "errors"}),
         ("models", {"models", *LEAVES, "errors"}),
