@@ -19,6 +19,10 @@ def load_layers(network: nn.Module, layers: Layers) -> None:
     network.load_state_dict({name: torch.from_numpy(array) for name, array in layers.items()})
 
 
+Drawing = Callable[[], AbstractContextManager[Generator]]
+"""Gives the random numbers of a pass."""
+
+
 @torch.no_grad()
 def predict(model: nn.Module, samples: Samples, generator: Generator, batch_size: int = BATCH) -> Tensor:
     """Return a model's outputs for samples, shape ``(n, classes or outputs)``."""
@@ -49,7 +53,7 @@ class Passes:
         self,
         network: nn.Module,
         samples: Samples,
-        drawing: Callable[[], AbstractContextManager[Generator]] = seeded,
+        drawing: Drawing = seeded,
     ) -> None:
         self._network, self._samples, self._drawing = network, samples, drawing
         self._done: list[tuple[Layers, Tensor]] = []

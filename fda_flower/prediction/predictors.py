@@ -4,14 +4,14 @@ A client evaluates a predictor, and the same predictor is what its run's model f
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fda_flower.aggregation import (
     PRIOR,
@@ -21,12 +21,15 @@ from fda_flower.aggregation import (
     neighbour_probabilities,
 )
 from fda_flower.errors import unknown
+from fda_flower.prediction.modules import MixedModule, NeighboursModule, WeightedModule
 from fda_flower.prediction.passes import Passes
 
 Mix = Literal["probabilities", "logits"]
 
 Groups = Mapping[str, Layers]
 """Arrays by group: those of a network, or others that a predictor needs."""
+
+Build = Callable[[Layers], nn.Module]
 
 
 class Predictor(ABC):
@@ -52,6 +55,16 @@ class Predictor(ABC):
         -------
         Tensor
             Shape ``(n, C)``, on the device of the samples.
+        """
+
+    @abstractmethod
+    def module(self, build: Build) -> nn.Module:
+        """Return the same as a module, which maps inputs to what `outputs` returns, up to rounding.
+
+        Parameters
+        ----------
+        build : callable
+            Returns a new network with arrays of its own.
         """
 
     @property
@@ -105,6 +118,10 @@ class Single(Predictor):
         """Return the network's outputs."""
         return passes.outputs(self.layers)
 
+    def module(self, build: Build) -> nn.Module:
+        """Return the network."""
+        return build(self.layers)
+
     @classmethod
     def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Single":
         """Return the predictor of a network."""
@@ -142,6 +159,10 @@ class Weighted(Predictor):
         """Return the weighted outputs."""
         shared = passes.outputs(self.shared)
         return self.alpha * passes.outputs(self.own) + (1 - self.alpha) * shared
+
+    def module(self, build: Build) -> nn.Module:
+        """Return both networks in one."""
+        return WeightedModule(build(self.own), build(self.shared), self.alpha)
 
     @classmethod
     def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Weighted":
@@ -207,6 +228,11 @@ class Mixed(Predictor):
         if self.mixture.regression:
             return mixed.float().to(passes.device)
         return mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log().to(passes.device)
+
+    def module(self, build: Build) -> nn.Module:
+        """Return all networks in one."""
+        models = {member: [build(layers) for layers in views] for member, views in self.models.items()}
+        return MixedModule(self.mixture, models, self.prior)
 
     @classmethod
     def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Mixed":
@@ -280,6 +306,15 @@ class Neighbours(Predictor):
         """Return the network's outputs, and the neighbours' probabilities, both ``(n, C)``."""
         outputs, features = passes.outputs_and_features(self.layers)
         return outputs, self.near(outputs.shape[1], features.double().cpu().numpy())
+
+    def module(self, build: Build) -> nn.Module:
+        """Return the network with the known samples."""
+        network, count = build(self.layers), min(self.k, len(self.keys))
+        if not self.weight:
+            return network
+        return NeighboursModule(
+            network, self.keys, self.labels, count, self.scale, self.weight, self.mix == "logits"
+        )
 
     def near(self, classes: int, queries: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return the probabilities of the queries' neighbours; by default of each key's among the others."""
