@@ -53,10 +53,7 @@ def predict(
     from fda_flower.prediction.tables import write_predictions
 
     model = _load(run, device)
-    kept = tuple(name.strip() for name in keep.split(",")) if keep else ()
-    if kept and csv is None:
-        raise ConfigError(f"keep is '{keep}', but only --csv has columns: leave it out")
-    new = _samples(model, run, csv, images, data_dir, kept)
+    new = _samples(model, run, csv, images, data_dir, keep)
     write_predictions(model, new, output)
     say(f"{len(new.samples)} predictions. Written to {output}")
 
@@ -66,19 +63,30 @@ def evaluate(
     csv: Csv = None,
     images: Images = None,
     data_dir: DataDir = None,
+    keep: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMNS",
+            help="Columns of --csv that are neither features nor the label.",
+            show_default="none",
+        ),
+    ] = "",
     device: Device = "cpu",
 ) -> None:
-    """Compare a run's model with known labels: --csv, --images in a folder for each class, or the test set."""
+    """Compare a run's model with known labels: --csv with the label, --images by class, or its test set."""
     from fda_flower.metrics import METRICS, interval, measure
 
     model = _load(run, device)
-    new = _samples(model, run, csv, images, data_dir, labelled=True)
+    new = _samples(model, run, csv, images, data_dir, keep, labelled=True)
     outputs, y = model.outputs(new.samples, new.drawing), new.samples.y.numpy()
     figures = measure(outputs, y, regression=model.about.regression)
     for name, value in figures.items():
         limits = interval(name, value, len(y))
-        low, high = map(METRICS[name].show, limits or (0, 0))
-        say(f"{METRICS[name].title}: {METRICS[name].show(value)}{f' ({low} to {high})' if limits else ''}")
+        text = f"{METRICS[name].title}: {METRICS[name].show(value)}"
+        if limits:
+            low, high = map(METRICS[name].show, limits)
+            text += f" (95% interval: {low} to {high})"
+        say(text)
     say(f"{len(y)} samples")
 
 
@@ -124,7 +132,7 @@ def _samples(
     csv: Path | None,
     images: Path | None,
     data_dir: str | None,
-    keep: tuple[str, ...] = (),
+    keep: str,
     labelled: bool = False,
 ) -> "NewSamples":
     from fda_flower.prediction.inputs import from_csv, from_images
@@ -132,8 +140,11 @@ def _samples(
     given = [name for name, value in (("csv", csv), ("images", images), ("data-dir", data_dir)) if value]
     if len(given) > 1:
         raise ConfigError(f"--{' and --'.join(given)} are given: give one of them")
+    kept = tuple(name.strip() for name in keep.split(",")) if keep else ()
+    if kept and csv is None:
+        raise ConfigError(f"keep is '{keep}', but only --csv has columns: leave it out")
     if csv is not None:
-        return from_csv(model, csv, keep, labelled)
+        return from_csv(model, csv, kept, labelled)
     if images is not None:
         new = from_images(model, images, labelled)
         if new.left_out:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from fda_flower.errors import ConfigError, unknown
@@ -86,7 +86,7 @@ def _onnx(model: LoadedModel, path: Path) -> None:
 def _torchscript(model: LoadedModel, path: Path) -> None:
     with warnings.catch_warnings():
         # torch.export replaces TorchScript, but programs that load it are still many.
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", r"`torch\.jit\.trace", Warning)
         traced = torch.jit.trace(  # type: ignore[no-untyped-call]
             Probabilities(model).eval(), (_example(model),), check_trace=False
         )
@@ -96,7 +96,7 @@ def _torchscript(model: LoadedModel, path: Path) -> None:
 def _state_dict(model: LoadedModel, path: Path) -> None:
     state = {name: tensor.contiguous() for name, tensor in model.module.state_dict().items()}
     if path.name.removesuffix(".part").endswith(".safetensors"):
-        save_file({name: tensor.clone() for name, tensor in state.items()}, path)
+        path.write_bytes(save({name: tensor.clone() for name, tensor in state.items()}))
     else:
         torch.save(state, path)
 

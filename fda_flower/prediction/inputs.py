@@ -67,7 +67,7 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     who, label = f"the file '{path}' has", model.about.label
     if len({*header}) < len(header):
         raise ConfigError(f"{who} a column twice ({', '.join(header)}): leave one of them out")
-    check_columns(who, header, preparation, (*keep, label))
+    check_columns(who, header, preparation, (*keep, label), "leave them out, or name them with --keep")
     if missing := [name for name in (*keep, *([label] if labelled else [])) if name not in header]:
         raise ConfigError(f"{who} no column {', '.join(missing)}: it has {', '.join(header)}")
     at = {name: header.index(name) for name in header}

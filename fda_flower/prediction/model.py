@@ -205,7 +205,11 @@ def build(about: About) -> nn.Module:
 
 
 def check_columns(
-    who: str, names: Sequence[str], preparation: TablePreparation, allowed: Sequence[str] = ()
+    who: str,
+    names: Sequence[str],
+    preparation: TablePreparation,
+    allowed: Sequence[str] = (),
+    remedy: str = "leave them out",
 ) -> None:
     """Raise a `ConfigError` unless names are those of a table's columns, and no others but the allowed."""
     wanted = preparation.columns
@@ -213,8 +217,8 @@ def check_columns(
         raise ConfigError(f"{who} no column {', '.join(missing)}: the model needs {', '.join(wanted)}")
     if others := sorted({*map(str, names)} - {*wanted, *allowed}):
         raise ConfigError(
-            f"{who} the columns {', '.join(others)}, which the model does not know: leave them out (it needs "
-            f"{', '.join(wanted)})"
+            f"{who} the columns {', '.join(others)}, which the model does not know: {remedy} (it "
+            f"needs {', '.join(wanted)})"
         )
 
 

@@ -57,7 +57,7 @@ class MixedModule(nn.Module):
     def _views(self, member: str, x: Tensor) -> list[Tensor]:
         if member == PRIOR:
             assert isinstance(self.prior, Tensor)
-            return [outputs.expand(len(x), -1) for outputs in self.prior]
+            return [outputs.expand(x.shape[0], -1) for outputs in self.prior.unbind()]
         views = self.members[member]
         assert isinstance(views, nn.ModuleList)
         return [network(x) for network in views]
