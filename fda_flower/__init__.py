@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fda_flower.config import RunConfig
     from fda_flower.experiments.compare import Comparison, compare
     from fda_flower.experiments.run import RunResult, run
+    from fda_flower.prediction.model import load
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -17,6 +18,7 @@ else:
             "RunConfig": "config",
             **dict.fromkeys(("Comparison", "compare"), "experiments.compare"),
             **dict.fromkeys(("RunResult", "run"), "experiments.run"),
+            "load": "prediction.model",
         },
     )
 
@@ -30,5 +32,6 @@ __all__ = [
     "RunError",
     "RunResult",
     "compare",
+    "load",
     "run",
 ]

@@ -22,6 +22,7 @@ from fda_flower.devices import find_device
 from fda_flower.errors import ConfigError
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
+from fda_flower.run_model import publisher
 
 
 def make_client_app(
@@ -44,7 +45,9 @@ def make_client_app(
     def client_fn(context: Context) -> DomainClient:
         run = RunConfig.from_flower(context.run_config) if config is None else config
         run, name = at_node(run, context.node_config)
-        return make_client(run, name, context.state, own_folder(run, name, context, folder))
+        simulated = simulation_folder(context, folder)
+        own = own_folder(run, name, context, simulated)
+        return make_client(run, name, context.state, own, simulated or own)
 
     return serve(client_fn, mods)
 
@@ -86,22 +89,34 @@ def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]
     return config, name
 
 
+def simulation_folder(context: Context, given: Path | None) -> Path | None:
+    """Return the folder of a simulated run; None if it has none, and in a deployment."""
+    if "state-dir" in context.node_config:
+        return None
+    if given is None and "partition-id" in context.node_config and context.run_config.get("output"):
+        return Path(str(context.run_config["output"])).absolute()
+    return given
+
+
 def own_folder(config: RunConfig, name: str, context: Context, run: Path | None) -> Path | None:
     """Return the folder in which the client of a domain keeps what it never sends; None if it has none.
 
-    In a deployment it is below the node's ``state-dir``, and bears a digest of the run's settings.
+    In a deployment it is below the node's ``state-dir``, and bears a digest of the run's settings; in a
+    simulation it is below the run's folder.
     """
     given = context.node_config.get("state-dir")
     if given is not None:
         settings = json.dumps(config.fingerprint(), sort_keys=True)
         return Path(str(given)).expanduser() / f"{name}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
-    if run is None and "partition-id" in context.node_config and context.run_config.get("output"):
-        run = Path(str(context.run_config["output"])).absolute()
     return None if run is None else run / "clients" / name
 
 
 def make_client(
-    config: RunConfig, name: str, state: RecordDict | None = None, folder: Path | None = None
+    config: RunConfig,
+    name: str,
+    state: RecordDict | None = None,
+    folder: Path | None = None,
+    model_folder: Path | None = None,
 ) -> DomainClient:
     """Return the client of one domain; its data and its model are cached per process.
 
@@ -115,6 +130,8 @@ def make_client(
         The state that the client keeps between rounds.
     folder : Path, optional
         Where the client keeps what it never sends.
+    model_folder : Path, optional
+        Where the target's client writes the run's model.
     """
     site = load_domain(config.data, name)
     device = find_device(config.device)
@@ -137,6 +154,7 @@ def make_client(
         about,
         state,
         folder,
+        publisher(config, site, model_folder) if is_target and model_folder else None,
     )
 
 

@@ -6,6 +6,7 @@ EXTRAS = {
     "simulation": ("ray",),
     "deploy": ("cryptography", "psutil", "tomli_w"),
     "tensorboard": ("tensorboard",),
+    "export": ("onnx", "onnxscript"),
 }
 """By extra of this package, the packages that it installs, by the names that import them."""
 

@@ -35,6 +35,9 @@ AGGREGATE, AGGREGATED_ON = "aggregate", "aggregated-on"
 ADABN = "adabn"
 """The setting that asks for BatchNorm's running statistics of the target's own samples in an evaluation."""
 
+BESIDE = "beside"
+"""The setting of an evaluate message whose model is evaluated beside the one that the target uses."""
+
 SERVER_ROUND, LEARNING_RATE_FACTOR = "server-round", "rate-factor"
 SKETCH_SIZE, SKETCH_SEED = "sketch-size", "sketch-seed"
 EVALUATE_TRAINED, TUNE, MU, PROXIMAL = "evaluate-trained", "tune", "mu", "proximal"

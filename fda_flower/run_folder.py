@@ -79,6 +79,10 @@ class RunFolder:
         self._resume = resume
         self._mirror = mirror
 
+    def note(self, name: str, value: Any) -> None:
+        """Add to what `begin` writes into ``config.json`` beside the run's configuration."""
+        self._notes[name] = value
+
     def open(self, strategy: Mapping[str, Any]) -> Checkpoint | None:
         """Check that the folder is free for this run, or holds it; nothing is written yet.
 

@@ -1,9 +1,7 @@
 """The Flower server app: what ``flwr run`` starts, simulated or deployed."""
 
-import platform
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +19,14 @@ from fda_flower.models import build_model
 from fda_flower.needs import Facts, check_needs
 from fda_flower.records import Record
 from fda_flower.reporting.summary import write_summary
+from fda_flower.run_model import DATA, write_global_model
 from fda_flower.seeds import derive_seed
 from fda_flower.strategies import RunFolder
 from fda_flower.strategies.nodes import Node
+from fda_flower.versions import versions
 
-PACKAGES = ("fda-flower", "flwr", "torch", "numpy")
+FORM = ("shape", "classes", "class-names", "features")
+"""What nodes report of the form of their data."""
 
 
 def run_server(
@@ -58,7 +59,10 @@ def run_server(
         examples = node.info.get("examples")
         if isinstance(examples, int):
             config.check_samples(node.role, f"'{node.domain}'", examples)
-    model = make_model(config, *_form_of_data(strategy.roster.nodes))
+    form = _form_of_data(strategy.roster.nodes)
+    if output is not None:
+        output.note(DATA, form)
+    model = make_model(config, tuple(form["shape"]), form["classes"])
     target = strategy.roster.target
     unlabelled = target.info.get("unlabelled") if target else None
     _check_needs(config, model, unlabelled if isinstance(unlabelled, int) else None)
@@ -94,21 +98,19 @@ def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None) ->
     check_needs(config.method, config.entry.needs, facts)
 
 
-def _form_of_data(nodes: Iterable[Node]) -> tuple[tuple[int, ...], int]:
-    """Return the shape of a sample and the number of classes, as the first node reports them: all agree."""
+def _form_of_data(nodes: Iterable[Node]) -> dict[str, Any]:
+    """Return the shape of a sample and the number of classes, as the first node reports them: all agree.
+
+    With them are the names of the classes and of the features, if the node reports any.
+    """
     for node in nodes:
         shape, classes = node.info.get("shape"), node.info.get("classes")
         if isinstance(classes, int) and isinstance(shape, list) and all(isinstance(n, int) for n in shape):
-            return tuple(shape), classes
+            return {name: node.info[name] for name in FORM if name in node.info}
     raise RunError(
         "no node reports the shape of its samples and the number of classes, so no model can be built: run "
         "this package's client app, or a client with the properties 'shape' and 'classes'"
     )
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a run was made with."""
-    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
 
 
 def make_folder(path: str, config: RunConfig, resume: bool = False, device: str | None = None) -> RunFolder:
@@ -148,4 +150,5 @@ def main(grid: Grid, context: Context) -> None:
         folder = make_folder(path, config, bool(settings.get("resume", False))) if path else None
         _, history = run_server(grid, config, folder, on_round)
     if folder is not None:
+        write_global_model(folder.path, config)
         write_summary(folder.path, config, history)

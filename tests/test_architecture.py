@@ -82,7 +82,7 @@ def reached_from(part):
 
 LEAVES = (
     *("devices", "extras", "files", "flower_internals", "lazy", "local_training", "mixture_plan", "protocol"),
-    *("records", "registry", "settings"),
+    *("metrics", "records", "registry", "settings"),
 )
 """Modules that import only errors and the maths."""
 
@@ -96,7 +96,11 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
         *((leaf, {leaf, "errors", "aggregation"}) for leaf in LEAVES),
         ("run_folder", {"run_folder", "aggregation", *LEAVES, "errors"}),
         ("strategies", {"strategies", "run_folder", "aggregation", *LEAVES, "errors", "options"}),
-        ("clients", {"clients", "aggregation", "datasets", "models", "seeds", *LEAVES, "errors"}),
+        (
+            "clients",
+            {"clients", "prediction", "aggregation", "datasets", "models", "seeds", *LEAVES, "errors"},
+        ),
+        ("prediction", {"prediction", "aggregation", "datasets", "models", *LEAVES, "errors"}),
         ("engines", {"engines", *LEAVES, "errors"}),
         ("legacy", {"legacy", "strategies", "run_folder", *LEAVES, "errors"}),
         ("models", {"models", *LEAVES, "errors"}),

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import fda_flower.cli.deploy
+import fda_flower.cli.models
 import fda_flower.cli.runs
 import fda_flower.cli.tables
 from fda_flower.cli.console import console, say
@@ -27,6 +28,13 @@ app.command(epilog="Example: `fda experiment experiments/fashion_mnist_noise.tom
     fda_flower.cli.tables.experiment
 )
 app.command(epilog="Example: `fda report runs/fashion_mnist_noise`")(fda_flower.cli.tables.report)
+app.command(epilog="Example: `fda predict runs/mine --csv patients.csv --output predictions.csv`")(
+    fda_flower.cli.models.predict
+)
+app.command(epilog="Example: `fda evaluate runs/mine --csv patients.csv`")(fda_flower.cli.models.evaluate)
+app.command(epilog="Example: `fda export runs/mine --format onnx --output model.onnx`")(
+    fda_flower.cli.models.export
+)
 app.add_typer(fda_flower.cli.deploy.app, name="deploy")
 
 

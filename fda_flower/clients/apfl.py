@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fda_flower import protocol
-from fda_flower.aggregation import Layers, blend
+from fda_flower.aggregation import blend
 from fda_flower.clients.target import TargetClient
-from fda_flower.clients.training import OPTIMIZERS, LocalTraining, loss_for, predict
+from fda_flower.clients.training import OPTIMIZERS, LocalTraining, loss_for
+from fda_flower.prediction.predictors import Predictor, Single, Weighted
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
 Settings = Mapping[str, Any]
@@ -64,24 +65,29 @@ class APFLTarget(TargetClient):
             ``accuracy`` and ``loss`` of the mixture; ``accuracy-global`` and ``loss-global`` of the received
             model alone, which is also the mixture of a target that has no ``v``.
         """
-        config, model = request.config, self.received(request)
+        config = request.config
         if protocol.MIXING not in config:
             return super().answer_evaluation(request)
-        outputs = mixed = self._outputs(model, config)
-        kept = self.own_state.load_before(OWN, int(str(config[protocol.SERVER_ROUND])) + 1)
-        if kept is not None:
-            own, alpha = kept[0], kept[1]["alpha"]
-            if config[protocol.MIX] == "outputs":
-                mixed = alpha * self._outputs(own, config) + (1 - alpha) * outputs
-            else:
-                buffers = model.keys() - dict(self.model.named_parameters(remove_duplicate=False)).keys()
-                mixed = self._outputs(blend(own, model, alpha, buffers), config)
-        return self.scored(mixed, config).beside(self.scored(outputs, {}))
+        passes, alone = self.passes(config), self.single(self.received(request), config)
+        reply = self.evaluated(self._mixed(alone, request), config, passes)
+        return reply.beside(self.scored(alone.outputs(passes), {}))
 
-    def _outputs(self, model: Layers, config: Settings) -> Tensor:
-        self.load(model)
-        with self.adapting(config), self.drawing("test", config) as generator:
-            return predict(self.model, self.domain.test, generator)
+    def predictor(self, request: EvaluateRequest) -> Predictor:
+        """Return the mixture, if the message has ``mixing``."""
+        alone = self.single(self.received(request), request.config)
+        return self._mixed(alone, request) if protocol.MIXING in request.config else alone
+
+    def _mixed(self, alone: Single, request: EvaluateRequest) -> Predictor:
+        config = request.config
+        kept = self.own_state.load_before(OWN, int(str(config[protocol.SERVER_ROUND])) + 1)
+        if kept is None:
+            return alone
+        own, alpha = kept[0], kept[1]["alpha"]
+        if config[protocol.MIX] == "outputs":
+            return Weighted(self.adapted(own, config), alone.layers, alpha)
+        model = self.received(request)
+        buffers = model.keys() - dict(self.model.named_parameters(remove_duplicate=False)).keys()
+        return self.single(blend(own, model, alpha, buffers), config)
 
 
 class OwnModel:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,13 +25,14 @@ from fda_flower.clients.training import (
     Objective,
     evaluate,
     loss_for,
-    predict,
     repeatable,
     score,
     train,
 )
-from fda_flower.datasets import Domain
+from fda_flower.datasets import Domain, Samples
 from fda_flower.models.parts import head_of
+from fda_flower.prediction.passes import Passes, load_layers
+from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.protocol import (
     EvaluateReply,
     EvaluateRequest,
@@ -68,6 +70,9 @@ class DomainClient(NumPyFace):
         What the client keeps between rounds: the context's ``state``.
     own_folder : Path, optional
         Where the client keeps what it never sends; see `OwnState`.
+    publish : callable, optional
+        Takes what the client predicts with, and the round, after each evaluation that counts; it writes the
+        run's model.
     """
 
     role: ClassVar[str]
@@ -84,6 +89,7 @@ class DomainClient(NumPyFace):
         about: Settings | None = None,
         state: RecordDict | None = None,
         own_folder: Path | None = None,
+        publish: Callable[[Predictor, int], None] | None = None,
     ) -> None:
         self.domain = domain
         self.model = model
@@ -93,6 +99,7 @@ class DomainClient(NumPyFace):
         self._about = dict(about or {})
         self._state = RecordDict() if state is None else state
         self.own_state = OwnState(self._state, own_folder)
+        self._publish = publish
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return ``examples``, the number of labelled samples to train on, and the client's `about`."""
@@ -211,15 +218,48 @@ class DomainClient(NumPyFace):
             train(self.model, self.domain.train, self.training_in(config), generator, objective, part)
 
     def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
-        """Evaluate the model of a request on the domain's test set."""
-        self.load(self.received(request))
-        return self.evaluation(request.config)
+        """Evaluate what a request asks for on the domain's test set; a client may report more beside it."""
+        return self.evaluated(self.predictor(request), request.config)
+
+    def predictor(self, request: EvaluateRequest) -> Predictor:
+        """Return what the client predicts with: by default the network that a request holds.
+
+        A client whose prediction takes more than that overrides this; both the evaluation and the run's model
+        file follow from it.
+        """
+        return self.single(self.received(request), request.config)
+
+    def single(self, layers: Layers, config: Settings) -> Single:
+        """Return the predictor of a network with these arrays."""
+        return Single(self.adapted(layers, config))
 
     def evaluation(self, config: Settings) -> EvaluateReply:
         """Evaluate the model as it is on the domain's test set."""
-        with self.adapting(config), self.drawing("test", config) as generator:
-            outputs = predict(self.model, self.domain.test, generator)
-        return self.scored(outputs, config)
+        return self.evaluated(self.single(self.layers(), config), config)
+
+    def evaluated(
+        self, predictor: Predictor, config: Settings, passes: Passes | None = None
+    ) -> EvaluateReply:
+        """Evaluate a predictor on the test set, and publish it if the evaluation is the run's headline.
+
+        The model is left as it was if it is only adapted.
+        """
+        before = self.layers() if config.get(protocol.ADABN) else None
+        reply = self.scored(predictor.outputs(passes or self.passes(config)), config)
+        if before is not None:
+            self.load(before)
+        self.published(predictor, config)
+        return reply
+
+    def published(self, predictor: Predictor, config: Settings) -> None:
+        """Publish a predictor, unless a message asks for an evaluation beside the headline's."""
+        if self._publish is not None and not config.get(protocol.BESIDE):
+            self._publish(predictor, int(config.get(protocol.SERVER_ROUND, 0)))
+
+    def passes(self, config: Settings, phase: str = "test", samples: Samples | None = None) -> Passes:
+        """Return the passes of samples through the network, by default of the test set."""
+        samples = self.domain.test if samples is None else samples
+        return Passes(self.model, samples, partial(self.drawing, phase, config))
 
     def scored(self, outputs: Tensor, config: Settings) -> EvaluateReply:
         """Return the evaluation of outputs for the test set; if asked, with the samples that are right."""
@@ -248,7 +288,7 @@ class DomainClient(NumPyFace):
 
     def load(self, model: Layers) -> None:
         """Put arrays into the model."""
-        self.model.load_state_dict({name: torch.from_numpy(array) for name, array in model.items()})
+        load_layers(self.model, model)
 
     def kept(self, name: str) -> dict[str, NDArray[Any]] | None:
         """Return the arrays that the client has kept under a name, if there are any."""
@@ -276,6 +316,14 @@ class DomainClient(NumPyFace):
             return
         with self.drawing("adabn", config) as generator, own_statistics(self.model, self._inputs(generator)):
             yield
+
+    def adapted(self, layers: Layers, config: Settings) -> Layers:
+        """Return arrays of the model, with the statistics of `adapting` if a message asks for them."""
+        if not config.get(protocol.ADABN):
+            return layers
+        self.load(layers)
+        with self.adapting(config):
+            return self.layers()
 
     def _inputs(self, generator: torch.Generator) -> Iterator[Tensor]:
         """Yield all training samples of the domain in batches, without their labels."""

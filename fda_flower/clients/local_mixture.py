@@ -67,18 +67,29 @@ class TrainedMixture(Generic[Model]):
     folds: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     views: Literal["all", "full"] = "all"
 
-    def outputs(self, predict: Callable[[Model], NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
-        """Return the outputs of each member's models; `predict` returns a model's."""
-        used = slice(None) if self.views == "all" else slice(1)
-        outputs = {
-            name: [np.asarray(predict(model)) for model in models[used]]
+    @property
+    def views_used(self) -> slice:
+        """The views whose models a prediction takes."""
+        return slice(None) if self.views == "all" else slice(1)
+
+    @property
+    def used(self) -> dict[str, list[Model]]:
+        """The models that a prediction takes, by member."""
+        return {
+            name: models[self.views_used]
             for name, models in self.models.items()
             if name in self.mixture.weights
+        }
+
+    def outputs(self, predict: Callable[[Model], NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
+        """Return the outputs of each member's models; `predict` returns a model's."""
+        outputs = {
+            name: [np.asarray(predict(model)) for model in models] for name, models in self.used.items()
         }
         if PRIOR in self.mixture.weights:
             some = next(iter(outputs.values()), None) or [predict(next(iter(self.models.values()))[0])]
             rows = len(some[0])
-            outputs[PRIOR] = [np.repeat(prior, rows, axis=0) for prior in self.prior[used]]
+            outputs[PRIOR] = [np.repeat(prior, rows, axis=0) for prior in self.prior[self.views_used]]
         return outputs
 
     def predict(self, predict: Callable[[Model], NDArray[Any]]) -> NDArray[np.float64]:

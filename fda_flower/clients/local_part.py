@@ -14,6 +14,7 @@ from fda_flower.clients.source import SourceClient
 from fda_flower.clients.target import TargetClient
 from fda_flower.errors import unknown
 from fda_flower.models.parts import batch_norm_names, head_names, head_of
+from fda_flower.prediction.predictors import Predictor
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
 Settings = Mapping[str, Any]
@@ -68,18 +69,24 @@ class LocalPart(DomainClient):
             With ``final-head-epochs`` it also has ``accuracy-final-head`` and ``loss-final-head``, of the
             model whose head has been trained for so many epochs more. This head is not kept.
         """
-        config = request.config
-        if protocol.LOCAL_PART not in config:
-            return super().answer_evaluation(request)
-        own, _ = self._own_part(_round(config) + 1)
-        self.load({**self.received(request), **own})
-        reply = self.evaluation(config)
-        if protocol.FINAL_HEAD_EPOCHS not in config:
+        config, reply = request.config, super().answer_evaluation(request)
+        if protocol.LOCAL_PART not in config or protocol.FINAL_HEAD_EPOCHS not in config:
             return reply
+        self.load(self._whole(request))
         self._train_head("final-head", config, config[protocol.FINAL_HEAD_EPOCHS])
-        final = self.evaluation(config).metrics
+        final = self.evaluation({**config, protocol.BESIDE: True}).metrics
         beside = {f"{name}-{protocol.FINAL_HEAD}": value for name, value in final.items()}
         return replace(reply, metrics={**reply.metrics, **beside})
+
+    def predictor(self, request: EvaluateRequest) -> Predictor:
+        """Return the model of a request with the client's own part, if the message has ``local-part``."""
+        if protocol.LOCAL_PART not in request.config:
+            return super().predictor(request)
+        return self.single(self._whole(request), request.config)
+
+    def _whole(self, request: EvaluateRequest) -> Layers:
+        own, _ = self._own_part(_round(request.config) + 1)
+        return {**self.received(request), **own}
 
     def _train_head(self, phase: str, config: Settings, epochs: Any) -> None:
         self.train_on(phase, {**config, protocol.EPOCHS: epochs}, part=head_of(self.model))

@@ -17,10 +17,11 @@ from fda_flower import protocol
 from fda_flower.aggregation import Layers, blend, functional_distance, gradient_similarity
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
 from fda_flower.clients.target import TargetClient
-from fda_flower.clients.training import mean_gradient, predict, score, train
+from fda_flower.clients.training import mean_gradient, score, train
 from fda_flower.datasets import Samples
 from fda_flower.mixture_plan import MixturePlan
 from fda_flower.models.parts import head_of
+from fda_flower.prediction.predictors import Mixed, Predictor
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, to_layers
 
 Settings = Mapping[str, Any]
@@ -49,19 +50,31 @@ class MixtureTarget(TargetClient):
         config = request.config
         if protocol.MIXTURE not in config:
             return super().answer_evaluation(request)
-        trained = self._train(request, MixturePlan.from_text(str(config[protocol.MIXTURE])))
+        trained = self._train(request)
+        predictor = self._mixed(trained, config)
         if config.get(protocol.REPORT) == "none":
+            self.published(predictor, config)
             return EvaluateReply(len(self.domain.test))
-        outputs = trained.outputs(lambda model: self._predict(model, self.domain.test, "test", config))
-        mixed = torch.from_numpy(trained.mixture.predict(outputs))
-        if not trained.mixture.regression:
-            mixed = mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log()
-        y = self.domain.test.y
-        reply = self.scored(mixed.to(y.device, y.dtype if trained.mixture.regression else None), config)
-        return replace(reply, metrics={**reply.metrics, **self._numbers(trained, outputs)})
+        passes = self.passes(config)
+        reply = self.evaluated(predictor, config, passes)
+        return replace(reply, metrics={**reply.metrics, **self._numbers(trained, predictor.views(passes))})
 
-    def _train(self, request: EvaluateRequest, plan: MixturePlan) -> TrainedMixture[Layers]:
+    def predictor(self, request: EvaluateRequest) -> Predictor:
+        """Return the mixture, if the message has ``mixture``."""
+        if protocol.MIXTURE not in request.config:
+            return super().predictor(request)
+        return self._mixed(self._train(request), request.config)
+
+    def _mixed(self, trained: TrainedMixture[Layers], config: Settings) -> Mixed:
+        models = {
+            member: [self.adapted(model, config) for model in models]
+            for member, models in trained.used.items()
+        }
+        return Mixed(trained.mixture, models, trained.prior[trained.views_used])
+
+    def _train(self, request: EvaluateRequest) -> TrainedMixture[Layers]:
         config = request.config
+        plan = MixturePlan.from_text(str(config[protocol.MIXTURE]))
         first = self._named(to_layers(request.records[protocol.FIRST]).values())  # type: ignore[arg-type]
         begun, now = (int(str(config[name])) for name in (protocol.FIRST_ROUND, protocol.SERVER_ROUND))
         key = _digest(first, self.domain.train, self.training_in(config), plan.folds, self._seed, begun)
@@ -134,9 +147,7 @@ class MixtureTarget(TargetClient):
         return self.layers()
 
     def _predict(self, model: Layers, samples: Samples, phase: str, config: Settings) -> NDArray[Any]:
-        self.load(model)
-        with self.adapting(config), self.drawing(phase, config) as generator:
-            return predict(self.model, samples, generator).cpu().numpy()
+        return self.single(model, config).outputs(self.passes(config, phase, samples)).cpu().numpy()
 
     def _blend(self, sources: Layers, own: Layers, positions: Positions) -> Layers:
         samples, gradients = self._part(positions), []

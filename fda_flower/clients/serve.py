@@ -58,7 +58,8 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
         reply = _evaluation(client, request)
         if protocol.GLOBAL in request.records:
             model = message.content.array_records[protocol.GLOBAL]
-            reply = reply.beside(_evaluation(client, replace(request, arrays=model)))
+            second = replace(request, arrays=model, config={**request.config, protocol.BESIDE: True})
+            reply = reply.beside(_evaluation(client, second))
         return Message(reply.content(), reply_to=message)
 
     answer_role_query(app, make)

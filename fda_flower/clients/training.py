@@ -15,6 +15,7 @@ from fda_flower.clients.gradients import each_gradient
 from fda_flower.datasets import Samples
 from fda_flower.local_training import OPTIMIZERS as OPTIMIZERS
 from fda_flower.local_training import LocalTraining as LocalTraining
+from fda_flower.prediction.passes import predict
 
 CPU = torch.device("cpu")
 
@@ -165,13 +166,6 @@ def mean_gradient(
             if parameter.grad is not None:
                 sums[name] += parameter.grad
     return {name: (total / count).cpu().numpy() for name, total in sums.items()}
-
-
-@torch.no_grad()
-def predict(model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 256) -> Tensor:
-    """Return a model's outputs for samples, shape ``(n, classes or outputs)``."""
-    model.eval()
-    return torch.cat([model(x) for x, _ in samples.batches(batch_size, generator)])
 
 
 def evaluate(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+    from fda_flower.datasets.preparation import Preparation
     from fda_flower.datasets.samples import Samples
 
 
@@ -23,6 +24,8 @@ class Split:
         Number of classes, or of outputs if the task is a regression.
     class_names, features : tuple of str
         Names of the classes and of the features, in order; empty where there are none.
+    preparation : Preparation, optional
+        How the inputs were made of raw samples. Default: the inputs are the raw samples.
     """
 
     train: "Samples"
@@ -30,6 +33,7 @@ class Split:
     classes: int
     class_names: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
+    preparation: "Preparation | None" = None
 
 
 class Splits(Mapping[str, Split]):
@@ -71,12 +75,15 @@ class Domain:
         Labelled samples to train on, and to test on.
     unlabelled : Samples, optional
         The target's further training samples, without their labels: ``y`` is -1, or NaN for a regression.
+    preparation : Preparation, optional
+        How the inputs were made of raw samples; each domain has its own, and keeps it.
     """
 
     name: str
     train: "Samples"
     test: "Samples"
     unlabelled: "Samples | None" = None
+    preparation: "Preparation | None" = None
 
     @cached_property
     def inputs(self) -> "Samples":
@@ -87,4 +94,4 @@ class Domain:
     def to(self, device: "torch.device") -> "Domain":
         """Return the same data on a device."""
         rest = None if self.unlabelled is None else self.unlabelled.to(device)
-        return Domain(self.name, self.train.to(device), self.test.to(device), rest)
+        return Domain(self.name, self.train.to(device), self.test.to(device), rest, self.preparation)

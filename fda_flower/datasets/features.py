@@ -11,10 +11,3 @@ def balanced(labels: Tensor, count: int, generator: torch.Generator) -> tuple[Te
     due = (torch.arange(len(labels) + 1) * count + len(labels) - 1) // len(labels)
     chosen = due.diff() > 0
     return order[chosen], order[~chosen]
-
-
-def standardised(x: Tensor, train: Tensor) -> Tensor:
-    """Standardise features by the mean and deviation of the rows `train`; constant ones are only centred."""
-    deviation, mean = torch.std_mean(x[train], dim=0, correction=0)
-    constant = x[train].amax(dim=0) == x[train].amin(dim=0)
-    return ((x - mean) / deviation.where(~constant, 1.0)).float()

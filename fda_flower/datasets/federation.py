@@ -93,7 +93,9 @@ def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
         # After an error, the next call reads the files again: they may have been corrected.
         _load.cache_clear()
         raise
-    domain = _cut(Domain(name, split.train, split.test), spec, _generator(spec))
+    domain = _cut(
+        Domain(name, split.train, split.test, preparation=split.preparation), spec, _generator(spec)
+    )
     shape = tuple(split.train.x.shape[1:])
     return FederatedDataset(
         {name: domain}, spec.target_name, split.classes, shape, split.class_names, split.features

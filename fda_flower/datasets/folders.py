@@ -3,14 +3,13 @@
 import logging
 from functools import cache
 from pathlib import Path
-from typing import cast
 
 import torch
-from torch import Tensor
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.image_files import CHANNELS, ImageFiles
+from fda_flower.datasets.image_files import CHANNELS
 from fda_flower.datasets.own_data import own_folder, warn_of_one
+from fda_flower.datasets.preparation import ImagePreparation
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_names
@@ -117,15 +116,16 @@ def _splits(
         if not named and len(there) == 1 < len(domains):
             warn_of_one(name, domain, len(labels))
         total = sum(len(paths) for files in there.values() for paths in files.values())
+        preparation = ImagePreparation(image_size)
         in_memory = total * CHANNELS * image_size**2 <= MEMORY_LIMIT
 
         def samples(pairs: Labelled) -> Samples:
-            images = ImageFiles(tuple(path for path, _ in pairs), image_size)
-            x = images[torch.arange(len(pairs))] if in_memory else cast(Tensor, images)
+            images = preparation.apply([path for path, _ in pairs])
+            x = images[torch.arange(len(pairs))] if in_memory else images
             return Samples(x, torch.tensor([label for _, label in pairs], dtype=torch.int64))
 
         train, test = _divide(there[domain], labels, derive_seed(seed, domain))
-        return Split(samples(train), samples(test), len(labels), tuple(labels))
+        return Split(samples(train), samples(test), len(labels), tuple(labels), preparation=preparation)
 
     return Splits(domains, read)
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.features import balanced, standardised
+from fda_flower.datasets.features import balanced
+from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 
@@ -15,11 +16,21 @@ FILES = {"cleveland": "cleveland", "hungary": "hungarian", "switzerland": "switz
 """Each domain's name in ``processed.NAME.data``."""
 
 COLUMNS = 14
-NUMBERS = (0, 1, 3, 4, 5, 7, 8, 9)
-"""Positions of age, sex, trestbps, chol, fbs, thalach, exang and oldpeak."""
+NUMBERS = {
+    "age": 0,
+    "sex": 1,
+    "trestbps": 3,
+    "chol": 4,
+    "fbs": 5,
+    "thalach": 7,
+    "exang": 8,
+    "oldpeak": 9,
+}
+"""Positions of the columns that are numbers."""
 
+CATEGORIES = {"cp": 2, "restecg": 6}
 LEVELS = {2: (1, 2, 3, 4), 6: (0, 1, 2)}
-"""Positions of cp and restecg, and their levels."""
+"""Positions of the columns that are categories, and their levels."""
 
 LABEL = 13
 TRAIN_SHARE = 0.66
@@ -79,8 +90,10 @@ def _split(path: Path, seed: int) -> Split:
         )
     labels = (rows[:, LABEL] > 0).long()
     train, test = balanced(labels, int(TRAIN_SHARE * len(rows)), torch.Generator().manual_seed(seed))
-    samples = Samples(standardised(_features(rows), train), labels)
-    return Split(samples.take(train), samples.take(test), 2)
+    features = _features(rows)
+    preparation = TablePreparation.fit(features, train)
+    samples = Samples(preparation.apply(features), labels)
+    return Split(samples.take(train), samples.take(test), 2, preparation=preparation)
 
 
 def _read(path: Path) -> list[list[float]]:
@@ -102,7 +115,7 @@ def _row(path: Path, number: int, line: str) -> list[float]:
     if len(cells) != COLUMNS:
         raise ConfigError(f"{where} has {len(cells)} columns, not {COLUMNS}: get it again")
     row = [0.0] * COLUMNS
-    for column in (*NUMBERS, *LEVELS, LABEL):
+    for column in (*NUMBERS.values(), *LEVELS, LABEL):
         cell = cells[column]
         try:
             row[column] = math.nan if cell == "?" else float(cell)
@@ -114,6 +127,12 @@ def _row(path: Path, number: int, line: str) -> list[float]:
     return row
 
 
-def _features(rows: Tensor) -> Tensor:
-    indicators = [rows[:, column] == level for column, levels in LEVELS.items() for level in levels[1:]]
-    return torch.cat([rows[:, NUMBERS], torch.stack(indicators, dim=1)], dim=1)
+def _features(rows: Tensor) -> dict[str, Tensor]:
+    """Return the features by name: the numbers, then ``NAME=LEVEL`` for each level but the first."""
+    numbers = {name: rows[:, column] for name, column in NUMBERS.items()}
+    indicators = {
+        f"{name}={level}": rows[:, column] == level
+        for name, column in CATEGORIES.items()
+        for level in LEVELS[column][1:]
+    }
+    return numbers | indicators

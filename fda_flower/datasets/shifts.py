@@ -174,7 +174,11 @@ class Color(Shift):
         """Colour an even part of the samples for each domain."""
         names, half = self.names(num_sources), data.classes // 2
         return [
-            Domain(name, *(self._colored(part, half, name, generator) for part in (train, test)))
+            Domain(
+                name,
+                self._colored(train, half, name, generator),
+                self._colored(test, half, name, generator),
+            )
             for name, train, test in zip(
                 names,
                 EVEN.deal(data.train, len(names), generator),

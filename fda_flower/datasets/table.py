@@ -10,8 +10,9 @@ from pathlib import Path
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.features import balanced, standardised
+from fda_flower.datasets.features import balanced
 from fda_flower.datasets.own_data import own_folder, warn_of_one
+from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_names
@@ -165,5 +166,9 @@ def _split(table: Table, numbers: list[int], classes: tuple[str, ...], seed: int
     y = torch.tensor(numbers, dtype=torch.int64)
     tested = max(1, round(TEST_SHARE * len(y)))
     train, test = balanced(y, len(y) - tested, torch.Generator().manual_seed(seed))
-    samples = Samples(standardised(torch.tensor(table.rows, dtype=torch.float64), train), y)
-    return Split(samples.take(train), samples.take(test), len(classes), classes, tuple(table.features))
+    rows = torch.tensor(table.rows, dtype=torch.float64)
+    columns = dict(zip(table.features, rows.unbind(dim=1), strict=True))
+    preparation = TablePreparation.fit(columns, train)
+    samples = Samples(preparation.apply(columns), y)
+    features = tuple(table.features)
+    return Split(samples.take(train), samples.take(test), len(classes), classes, features, preparation)

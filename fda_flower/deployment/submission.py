@@ -22,6 +22,7 @@ from fda_flower.errors import RunError
 from fda_flower.files import write_atomically
 from fda_flower.methods import METHODS, check_federated
 from fda_flower.records import Record
+from fda_flower.run_model import write_global_model
 from fda_flower.strategies import RunFolder
 
 SUBMITTED = "submitted.json"
@@ -123,6 +124,7 @@ def run_deployed(
         )
     if files is None:
         raise RunError(f"the results of run {run_id} did not arrive whole: fetch them again with --resume")
+    write_global_model(output, config)
     for name, path in receiver.kept.items():
         log(WARNING, "The %s is too large to be sent: it stays on the server in '%s'", name, path)
     return folder.read_rounds(), {} if receiver.kept else dict(folder.load_checkpoint().model)

@@ -12,7 +12,7 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments.run import RunResult
 from fda_flower.files import write_atomically
 from fda_flower.reporting.results import Place
-from fda_flower.server_app import versions
+from fda_flower.versions import versions
 
 NEEDED = {"config", "history", "group", "row", "column", "seed", "rounds", "parameters"}
 """Keys that a cell's result must have."""

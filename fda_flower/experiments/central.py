@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -19,9 +20,11 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments.central_reference import Batch, Reference, Step
 from fda_flower.files import json_safe
 from fda_flower.local_training import OPTIMIZERS
+from fda_flower.prediction.predictors import Single
 from fda_flower.protocol import OUTCOMES, SERVER_ROUND
 from fda_flower.records import Record
 from fda_flower.run_folder import Checkpoint, RunFolder
+from fda_flower.run_model import publisher
 from fda_flower.seeds import derive_seed
 from fda_flower.server_app import make_model
 from fda_flower.strategies.round import read_outcomes
@@ -59,7 +62,7 @@ def run_central(
         If the model is not finite after a round.
     """
     reference = cast(Reference, config.entry.build(**config.strategy_options()))
-    trainer = Trainer(config, reference)
+    trainer = Trainer(config, reference, None if folder is None else folder.path)
     history: list[Record] = []
     if folder is not None:
         checkpoint = folder.open({"name": type(reference).__name__, **reference.settings()})
@@ -94,6 +97,8 @@ class Trainer:
         The run.
     reference : Reference
         What it minimises.
+    folder : Path, optional
+        Where the reported model is written after each round.
 
     Attributes
     ----------
@@ -104,9 +109,11 @@ class Trainer:
 
     config: RunConfig
     reference: Reference
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         config, data = self.config, load_federation(self.config.data)
+        self.data = data
         device = find_device(config.device)
         domains = {name: domain.to(device) for name, domain in data.domains.items()}
         self.model = make_model(config, data.shape, data.classes).to(device)
@@ -133,6 +140,9 @@ class Trainer:
         record["sources"] = {name: _entry(client, steps) for name, client in self.sources.items()}
         record |= {"dropped": [], "missing": [], "bytes-received": 0, "train-loss": loss}
         record |= self._evaluate(record, history)
+        if self.folder is not None:
+            publish = publisher(self.config, self.data, self.folder, self.reference.prototypes)
+            publish(Single(self.reported), number)
         record["seconds"] = {"train": trained - begun, "evaluate": time.perf_counter() - trained}
         return record
 

@@ -6,12 +6,12 @@ from typing import Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, normalize
 
 from fda_flower.clients.training import loss_for
 from fda_flower.errors import ConfigError
 from fda_flower.experiments.central_reference import Reference, Step, not_negative, outputs_of
-from fda_flower.models.parts import features_of, head_of
+from fda_flower.models.parts import head_of
+from fda_flower.models.prototypes import replace_head
 from fda_flower.records import Record
 from fda_flower.strategies.common_options import CommonOptions
 
@@ -22,8 +22,9 @@ TINY = 1e-5
 class SourceTarget(Reference):
     """S+T: cross entropy on the sources' and the target's labelled samples together.
 
-    The network's head is replaced by a `PrototypeHead`, as for `MinimaxEntropy`, with which it is compared
-    (Saito et al., ICCV 2019). The model of the last round is reported: the few labels select nothing.
+    The network's head is replaced by a `fda_flower.models.prototypes.PrototypeHead`, as for
+    `MinimaxEntropy`, with which it is compared (Saito et al., ICCV 2019). The model of the last round is
+    reported: the few labels select nothing.
 
     Parameters
     ----------
@@ -39,21 +40,15 @@ class SourceTarget(Reference):
         super().__init__(**common)
         if not temperature > 0:
             raise ConfigError(f"temperature is {temperature}, it must be above 0")
-        self._temperature = temperature
+        self.prototypes: float = temperature
 
     def settings(self) -> Record:
         """Return what defines the reference, as JSON."""
-        return {**super().settings(), "temperature": self._temperature}
+        return {**super().settings(), "temperature": self.prototypes}
 
     def prepare(self, model: nn.Module, x: Tensor) -> None:
         """Replace the head; its weights are drawn anew."""
-        model.eval()
-        with torch.no_grad(), features_of(model) as features:
-            classes = model(x).shape[1]
-        old = head_of(model)
-        (name,) = [name for name, module in model.named_modules() if module is old]
-        head = PrototypeHead(features[0].shape[1], classes, self._temperature).to(features[0])
-        model.set_submodule(name, head)
+        replace_head(model, x, self.prototypes)
 
     def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
         """Yield the mean loss of all labelled samples of the step, whosever they are."""
@@ -106,26 +101,6 @@ class MinimaxEntropy(Entropy):
         """Return what is minimised on unlabelled samples."""
         with reversed_gradient(model):
             return -entropy(model(x))
-
-
-class PrototypeHead(nn.Linear):
-    """``W · f/‖f‖ / T``, without bias: the classes' prototypes.
-
-    Parameters
-    ----------
-    features, classes : int
-        Numbers of inputs and outputs.
-    temperature : float
-        T.
-    """
-
-    def __init__(self, features: int, classes: int, temperature: float) -> None:
-        super().__init__(features, classes, bias=False)
-        self._temperature = temperature
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Return the outputs for features of shape ``(n, ...)``, flattened."""
-        return linear(normalize(input.flatten(1)), self.weight) / self._temperature
 
 
 @contextmanager

@@ -64,6 +64,8 @@ class Reference(ABC):
     """Whether it trains on the target's samples."""
     share: float | None = None
     """The share of each source that selects the round's model; None to report the last one."""
+    prototypes: float | None = None
+    """The temperature of the head of prototypes that replaces the network's; None if none does."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
 
     def __init__(self, **common: Unpack[CommonOptions]) -> None:

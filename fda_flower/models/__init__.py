@@ -84,4 +84,14 @@ def build_model(
         return MODELS[name].builder(shape, classes, **(options or {}))
 
 
-__all__ = ["MODELS", "Model", "build_model"]
+def build_architecture(
+    name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any] | None = None
+) -> "nn.Module":
+    """Return a network whose weights are to be replaced: none are downloaded or read from a file."""
+    from fda_flower.models.weights import replaced
+
+    with replaced():
+        return build_model(name, shape, classes, 0, options)
+
+
+__all__ = ["MODELS", "Model", "build_architecture", "build_model"]

@@ -1,7 +1,9 @@
 """Weights for a network: downloaded, or read from a file."""
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,19 @@ COUNTER = "num_batches_tracked"
 UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError)
 
 
+_REPLACED = ContextVar("replaced", default=False)
+
+
+@contextmanager
+def replaced() -> Iterator[None]:
+    """Inside, load no weights into new networks: others will replace them."""
+    token = _REPLACED.set(True)
+    try:
+        yield
+    finally:
+        _REPLACED.reset(token)
+
+
 def load_weights(network: nn.Module, name: str, weights: str) -> None:
     """Load weights into a network of torchvision; a last layer that they do not fit stays as it is.
 
@@ -38,6 +53,8 @@ def load_weights(network: nn.Module, name: str, weights: str) -> None:
     ConfigError
         If the weights cannot be loaded or do not fit.
     """
+    if _REPLACED.get():
+        return
     if weights == "imagenet":
         state, where = _download(name), "ImageNet's weights"
     else:

@@ -15,6 +15,7 @@ from fda_flower.aggregation import Layers, mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
 from fda_flower.protocol import (
+    BESIDE,
     LEARNING_RATE_FACTOR,
     OUTCOMES,
     SERVER_ROUND,
@@ -288,6 +289,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         """Return an evaluate message for the target."""
         round = self.round
         own = {**self._always, **self.evaluate_config, SERVER_ROUND: server_round}
+        if self.evaluates_trained and not round.warmup:
+            own[BESIDE] = True
         round.arrays, round.config = arrays, {**config, **own}
         round.sent = {}
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)

@@ -14,7 +14,6 @@ from fda_flower import ConfigError
 from fda_flower.experiments.central_adaptation import (
     Entropy,
     MinimaxEntropy,
-    PrototypeHead,
     SourceTarget,
     entropy,
     reversed_gradient,
@@ -30,6 +29,7 @@ from fda_flower.experiments.central_generalisation import (
 )
 from fda_flower.experiments.central_reference import Step
 from fda_flower.models.parts import features_of, head_of
+from fda_flower.models.prototypes import PrototypeHead
 
 SIZES = (5, 4, 6)
 

@@ -1,0 +1,155 @@
+"""The commands that use a run's model: predict, evaluate, export."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fda_flower.cli.console import say
+from fda_flower.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fda_flower.prediction.inputs import NewSamples
+    from fda_flower.prediction.model import LoadedModel
+
+Run = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run's folder or, at a deployed target, its node's.")
+]
+Csv = Annotated[
+    Path | None, typer.Option("--csv", metavar="FILE", help="A table of samples.", show_default="none")
+]
+Images = Annotated[
+    Path | None,
+    typer.Option("--images", metavar="FOLDER", help="A folder of images.", show_default="none"),
+]
+DataDir = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Where the run's own data are, for its test set, which is taken without --csv and --images.",
+        show_default="as in the run",
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+def predict(
+    run: Run,
+    csv: Csv = None,
+    images: Images = None,
+    data_dir: DataDir = None,
+    keep: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMNS",
+            help="Columns of --csv to keep beside the predictions, such as a patient's number.",
+            show_default="none",
+        ),
+    ] = "",
+    output: Annotated[Path, typer.Option(help="File to write to.")] = Path("predictions.csv"),
+    device: Device = "cpu",
+) -> None:
+    """Predict new samples with a run's model, and write a CSV file."""
+    from fda_flower.prediction.tables import write_predictions
+
+    model = _load(run, device)
+    new = _samples(model, run, csv, images, data_dir, keep)
+    write_predictions(model, new, output)
+    say(f"{len(new.samples)} predictions. Written to {output}")
+
+
+def evaluate(
+    run: Run,
+    csv: Csv = None,
+    images: Images = None,
+    data_dir: DataDir = None,
+    keep: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMNS",
+            help="Columns of --csv that are neither features nor the label.",
+            show_default="none",
+        ),
+    ] = "",
+    device: Device = "cpu",
+) -> None:
+    """Compare a run's model with known labels: --csv with the label, --images by class, or its test set."""
+    from fda_flower.metrics import METRICS, interval, measure
+
+    model = _load(run, device)
+    new = _samples(model, run, csv, images, data_dir, keep, labelled=True)
+    outputs, y = model.outputs(new.samples, new.drawing), new.samples.y.numpy()
+    figures = measure(outputs, y, regression=model.about.regression)
+    for name, value in figures.items():
+        limits = interval(name, value, len(y))
+        text = f"{METRICS[name].title}: {METRICS[name].show(value)}"
+        if limits:
+            low, high = map(METRICS[name].show, limits)
+            text += f" (95% interval: {low} to {high})"
+        say(text)
+    say(f"{len(y)} samples")
+
+
+def export(
+    run: Run,
+    format: Annotated[str, typer.Option("--format", help="onnx, torchscript or state-dict.")] = "onnx",
+    output: Annotated[
+        Path | None, typer.Option(help="File to write to.", show_default="model.onnx, .ts or .pt")
+    ] = None,
+) -> None:
+    """Write a run's model for other programs."""
+    from fda_flower.prediction.export import SUFFIXES
+    from fda_flower.prediction.export import export as write
+
+    model = _load(run, "cpu")
+    path = output or Path(f"model{SUFFIXES.get(format, '')}")
+    write(model, path, format)
+    if model.about.preparation is not None and model.about.features:
+        say("It takes rows that are prepared: standardised as 'preparation' in model.json says.")
+    say(f"Written to {path}")
+
+
+def _load(run: Path, device: str) -> "LoadedModel":
+    from fda_flower.devices import check_device
+    from fda_flower.prediction.model import load
+
+    check_device(device)
+    model = load(run, device)
+    about = model.about
+    if not about.finished:
+        say(f"The run is not finished: the model is of round {about.round} of {about.rounds}.")
+    if about.holder == "server":
+        say(
+            "The model is the global one, as the server has it; what is the target's own is in the folder of "
+            "its node."
+        )
+    return model
+
+
+def _samples(
+    model: "LoadedModel",
+    run: Path,
+    csv: Path | None,
+    images: Path | None,
+    data_dir: str | None,
+    keep: str,
+    labelled: bool = False,
+) -> "NewSamples":
+    from fda_flower.prediction.inputs import from_csv, from_images
+
+    given = [name for name, value in (("csv", csv), ("images", images), ("data-dir", data_dir)) if value]
+    if len(given) > 1:
+        raise ConfigError(f"--{' and --'.join(given)} are given: give one of them")
+    kept = tuple(name.strip() for name in keep.split(",")) if keep else ()
+    if kept and csv is None:
+        raise ConfigError(f"keep is '{keep}', but only --csv has columns: leave it out")
+    if csv is not None:
+        return from_csv(model, csv, kept, labelled)
+    if images is not None:
+        new = from_images(model, images, labelled)
+        if new.left_out:
+            say(f"Left out, since they are no images: {', '.join(new.left_out)}")
+        return new
+    from fda_flower.run_model import own_test_set
+
+    return own_test_set(model, run, data_dir)

@@ -1,0 +1,310 @@
+"""What is measured of a model on a test set: names, definitions, and how each figure is written.
+
+It knows neither Flower nor torch, and loads NumPy, SciPy and scikit-learn only where a figure is computed.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fda_flower.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+ECE_BINS = 15
+"""Bins of the expected calibration error, as in Guo et al. (2017)."""
+
+CONFIDENCE = 0.95
+"""Confidence of an `interval`."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure that can be the headline of a run.
+
+    Attributes
+    ----------
+    title : str
+        Its name in tables and pictures.
+    regression : bool, optional
+        Whether it measures numbers (true) or classes (false); None for both.
+    percent : bool
+        Whether it is shown in percent; a record holds it as a share.
+    higher_is_better : bool
+        Whether more is better.
+    share : bool
+        Whether it is the share of samples for which something holds, so that it has an `interval`.
+    """
+
+    title: str
+    regression: bool | None = False
+    percent: bool = True
+    higher_is_better: bool = True
+    share: bool = False
+
+    @property
+    def label(self) -> str:
+        """The title with its unit, as in ``accuracy (%)``."""
+        return f"{self.title} (%)" if self.percent else self.title
+
+    @property
+    def decimals(self) -> int:
+        """The decimals of a figure in a table."""
+        return 1 if self.percent else 3
+
+    def scaled(self, value: float) -> float:
+        """Return a recorded value in the unit of tables and pictures."""
+        return 100 * value if self.percent else value
+
+    def show(self, value: float) -> str:
+        """Return a recorded value as text.
+
+        Examples
+        --------
+        >>> METRICS["accuracy"].show(0.734), METRICS["r2"].show(0.734)
+        ('73.4%', '0.734')
+        """
+        return f"{self.scaled(value):.{self.decimals}f}{'%' if self.percent else ''}"
+
+    def best(self, values: Iterable[float]) -> float:
+        """Return the best of some values; NaN if none is a number.
+
+        Examples
+        --------
+        >>> METRICS["accuracy"].best([0.2, 0.5]), METRICS["rmse"].best([0.2, float("nan"), 0.5])
+        (0.5, 0.2)
+        """
+        numbers = [value for value in values if value == value]
+        choose = max if self.higher_is_better else min
+        return choose(numbers, default=float("nan"))
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric("accuracy", share=True),
+    "balanced-accuracy": Metric("balanced accuracy"),
+    "macro-f1": Metric("macro-F1"),
+    "auroc": Metric("AUROC"),
+    "ece": Metric("calibration error", higher_is_better=False),
+    "r2": Metric("R²", regression=True, percent=False),
+    "rmse": Metric("RMSE", regression=True, percent=False, higher_is_better=False),
+    "mae": Metric("MAE", regression=True, percent=False, higher_is_better=False),
+    "loss": Metric("loss", regression=None, percent=False, higher_is_better=False),
+}
+"""The figures by their names in a reply, a record and ``--metric``; the first of a task is its default."""
+
+
+def metric_names(regression: bool) -> list[str]:
+    """Return the names of a task's figures, the default headline first.
+
+    Examples
+    --------
+    >>> metric_names(regression=True)
+    ['r2', 'rmse', 'mae', 'loss']
+    """
+    return [name for name, metric in METRICS.items() if metric.regression in (None, regression)]
+
+
+def headline_metric(name: str | None, *, regression: bool) -> str:
+    """Return the name of a run's headline, after a check: the task's default unless one is named.
+
+    Raises
+    ------
+    ConfigError
+        If no figure of the task has this name.
+    """
+    names = metric_names(regression)
+    if name is not None and name not in names:
+        task = "a regression" if regression else "classes"
+        raise ConfigError(f"unknown metric '{name}' for {task}: choose one of {', '.join(names)}")
+    return name or names[0]
+
+
+def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> dict[str, float]:
+    """Return the figures of a model on samples, by their names in `METRICS`, without the loss.
+
+    Parameters
+    ----------
+    outputs : NDArray
+        Of the model: logits or log-probabilities, shape ``(n, classes)``; for a regression the predicted
+        numbers, shape ``(n, outputs)``.
+    y : NDArray
+        The true classes, integers, shape ``(n,)``; or numbers, shape ``(n, outputs)`` or ``(n,)``.
+    regression : bool
+        Which of the two.
+
+    Returns
+    -------
+    dict[str, float]
+        For classes ``accuracy``, the share of samples whose largest output is that of their class;
+        ``balanced-accuracy``, the mean of the classes' recalls; ``macro-f1``, the mean of their F1;
+        ``auroc``, the mean of their areas under the ROC curve, one class against the rest; and ``ece``, see
+        `calibration_error`. A mean is over the classes that have samples here. With fewer than two such
+        classes there is no ``auroc``. For a regression ``r2``, see `sklearn.metrics.r2_score` with
+        ``multioutput="variance_weighted"``; ``rmse`` and ``mae``, over all outputs alike. A figure that is
+        not defined is left out: ``r2`` of a single sample, and whatever needs more than the largest output of
+        outputs that are not all finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> figures = measure(np.array([[2.0, 1], [3, 0], [1, 2]]), np.array([0, 1, 1]), regression=False)
+    >>> round(figures["accuracy"], 3), figures["balanced-accuracy"]
+    (0.667, 0.75)
+    """
+    import numpy as np
+
+    if regression:
+        return _measure_numbers(outputs.astype(np.float64), y.reshape(outputs.shape).astype(np.float64))
+    from scipy.special import softmax
+    from sklearn.metrics import precision_recall_fscore_support, roc_auc_score
+
+    predicted, classes = outputs.argmax(axis=1), np.unique(y)
+    _, recall, f1, _ = precision_recall_fscore_support(y, predicted, labels=classes, zero_division=0)
+    figures = {
+        "accuracy": int((predicted == y).sum()) / len(y),
+        "balanced-accuracy": float(np.mean(recall)),
+        "macro-f1": float(np.mean(f1)),
+    }
+    if np.isfinite(outputs).all():
+        probabilities = softmax(outputs.astype(np.float64), axis=1)
+        if len(classes) > 1:
+            one_of_each = (y[:, None] == classes).astype(int)
+            figures["auroc"] = float(roc_auc_score(one_of_each, probabilities[:, classes], average="macro"))
+        figures["ece"] = calibration_error(probabilities, y)
+    return figures
+
+
+def _measure_numbers(outputs: "NDArray[np.float64]", y: "NDArray[np.float64]") -> dict[str, float]:
+    import numpy as np
+    from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
+
+    if not np.isfinite(outputs).all():
+        return {}
+    figures = {
+        "rmse": float(np.sqrt(mean_squared_error(y, outputs))),
+        "mae": float(mean_absolute_error(y, outputs)),
+    }
+    r2 = {"r2": float(r2_score(y, outputs, multioutput="variance_weighted"))} if len(y) > 1 else {}
+    return r2 | figures
+
+
+def calibration_error(probabilities: "NDArray[Any]", y: "NDArray[Any]") -> float:
+    """Return the expected calibration error of the predicted classes.
+
+    ``ECE = Σ_b |B_b|/n |acc(B_b) − conf(B_b)|`` over 15 bins of equal width; ``B_b`` are the samples whose
+    largest probability is in ``((b−1)/15, b/15]``, ``acc`` their accuracy and ``conf`` the mean of these
+    probabilities (Guo, Pleiss, Sun and Weinberger, On Calibration of Modern Neural Networks, ICML 2017,
+    equation 3).
+
+    Parameters
+    ----------
+    probabilities : NDArray
+        Of each class, shape ``(n, classes)``.
+    y : NDArray
+        The true classes, shape ``(n,)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(calibration_error(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([0, 1])), 3)
+    0.45
+    """
+    import numpy as np
+
+    confidence = probabilities.max(axis=1)
+    gap = (probabilities.argmax(axis=1) == y) - confidence
+    bins = np.digitize(confidence, np.arange(1, ECE_BINS) / ECE_BINS, right=True)
+    return float(np.abs(np.bincount(bins, weights=gap)).sum() / len(y))
+
+
+def confusion(outputs: "NDArray[Any]", y: "NDArray[Any]") -> "NDArray[np.int64]":
+    """Return how many samples of each class (rows) a model takes for each class (columns).
+
+    Parameters
+    ----------
+    outputs : NDArray
+        Logits or probabilities, shape ``(n, classes)``.
+    y : NDArray
+        The true classes, shape ``(n,)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> confusion(np.array([[2.0, 1], [3, 0], [1, 2]]), np.array([0, 1, 1])).tolist()
+    [[1, 0], [1, 1]]
+    """
+    import numpy as np
+    from sklearn.metrics import confusion_matrix
+
+    counts = confusion_matrix(y, outputs.argmax(axis=1), labels=np.arange(outputs.shape[1]))
+    return np.asarray(counts, dtype=np.int64)
+
+
+def by_class(
+    counts: "NDArray[np.int64]", names: Sequence[str] | None = None
+) -> dict[str, dict[str, float | int]]:
+    """Return the figures of each class from a confusion matrix.
+
+    Parameters
+    ----------
+    counts : NDArray
+        True classes in the rows, predicted ones in the columns; see `confusion`.
+    names : sequence of str, optional
+        The classes' names. Default: their numbers.
+
+    Returns
+    -------
+    dict
+        ``precision``, ``recall``, ``f1`` and ``support``, the number of samples, by class. A figure without
+        any sample to compute it from is 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> by_class(np.array([[1, 0], [1, 1]]))["1"]
+    {'precision': 1.0, 'recall': 0.5, 'f1': 0.6666666666666666, 'support': 2}
+    """
+    import numpy as np
+    from sklearn.metrics import precision_recall_fscore_support
+
+    true, predicted = np.indices(counts.shape).reshape(2, -1)
+    labels = np.arange(len(counts))
+    columns = precision_recall_fscore_support(
+        true, predicted, labels=labels, sample_weight=counts.ravel(), zero_division=0
+    )
+    names = [str(label) for label in labels] if names is None else names
+    return {
+        name: {"precision": float(p), "recall": float(r), "f1": float(f), "support": int(n)}
+        for name, p, r, f, n in zip(names, *columns, strict=True)
+    }
+
+
+def interval(name: str, value: float, samples: int) -> tuple[float, float] | None:
+    """Return the 95% interval of a figure that follows from the number of test samples.
+
+    For shares, such as the accuracy, it is Wilson's interval. Other figures have none: theirs depends on more
+    than their value and the number of samples.
+
+    Parameters
+    ----------
+    name : str
+        Of the figure, a key of `METRICS`.
+    value : float
+        As in a record, in [0, 1] for a share; it may be a mean over rounds.
+    samples : int
+        Test samples.
+
+    Examples
+    --------
+    >>> low, high = interval("accuracy", 0.9, 100)
+    >>> round(low, 3), round(high, 3)
+    (0.826, 0.945)
+    """
+    if not METRICS[name].share or samples < 1 or not 0 <= value <= 1:
+        return None
+    from scipy.stats import binomtest
+
+    found = binomtest(round(value * samples), samples).proportion_ci(CONFIDENCE, method="wilson")
+    return float(found.low), float(found.high)

@@ -1,0 +1,34 @@
+"""What a target predicts with, from the evaluation to a file, and from the file to predictions."""
+
+from typing import TYPE_CHECKING
+
+from fda_flower.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from fda_flower.prediction.files import About, read_model, write_model
+    from fda_flower.prediction.passes import Passes
+    from fda_flower.prediction.predictors import PREDICTORS, Mixed, Neighbours, Predictor, Single, Weighted
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            **dict.fromkeys(("About", "read_model", "write_model"), "files"),
+            "Passes": "passes",
+            **dict.fromkeys(
+                ("PREDICTORS", "Mixed", "Neighbours", "Predictor", "Single", "Weighted"), "predictors"
+            ),
+        },
+    )
+
+__all__ = [
+    "PREDICTORS",
+    "About",
+    "Mixed",
+    "Neighbours",
+    "Passes",
+    "Predictor",
+    "Single",
+    "Weighted",
+    "read_model",
+    "write_model",
+]

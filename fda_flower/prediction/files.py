@@ -1,0 +1,180 @@
+"""The files of a model: one that holds all of it, and a description for people and other tools."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from fda_flower.aggregation import Layers
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.files import checksum, write_atomically
+from fda_flower.prediction.predictors import Predictor
+
+MODEL, DESCRIPTION = "model.safetensors", "model.json"
+FORMAT = 1
+KEY = "fda-flower"
+"""The key of the description in the metadata of the safetensors file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What a model is, as JSON can hold it.
+
+    Attributes
+    ----------
+    method : str
+        The run's method.
+    domain : str
+        The target's domain.
+    holder : {"target", "server"}
+        Whose model it is: that of the target, or all that the server has of it.
+    network : str
+        Name of the architecture.
+    network_options : Mapping
+        Its options.
+    prototypes : float, optional
+        Temperature of the head of prototypes that replaces the architecture's, if one does.
+    shape : tuple of int
+        Of one sample.
+    classes : int
+        Number of classes, or of outputs of a regression.
+    class_names, features : tuple of str
+        In order; empty where there are none.
+    regression : bool
+        Whether it predicts numbers.
+    label : str
+        The column of a table that holds the label.
+    preparation : Mapping, optional
+        How raw samples become inputs; see `fda_flower.datasets.preparation.Preparation`.
+    round, rounds : int
+        The round of the model, and the rounds asked for.
+    versions : Mapping[str, str]
+        Of the packages that made it.
+    """
+
+    method: str
+    domain: str
+    network: str
+    shape: tuple[int, ...]
+    classes: int
+    holder: Literal["target", "server"] = "target"
+    network_options: Mapping[str, Any] = field(default_factory=dict)
+    prototypes: float | None = None
+    class_names: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    regression: bool = False
+    label: str = ""
+    preparation: Mapping[str, Any] | None = None
+    round: int = 0
+    rounds: int = 0
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model is of the last round."""
+        return self.round >= self.rounds
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> "About":
+        """Return the description that a file holds."""
+        fields: dict[str, Any] = {name: found[name.replace("_", "-")] for name in cls.__dataclass_fields__}
+        lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+        return cls(**{**fields, **lists})
+
+
+def write_model(folder: Path, about: About, predictor: Predictor) -> None:
+    """Write ``model.safetensors``, which holds the predictor and its description, and ``model.json``.
+
+    Each is written whole or not at all; the same model has the same bytes.
+
+    Raises
+    ------
+    RunError
+        If they cannot be written.
+    """
+    groups = {**predictor.networks, **predictor.others}
+    arrays = {
+        _place(group, name): np.asarray(array, order="C")
+        for group, layers in groups.items()
+        for name, array in layers.items()
+    }
+    description = {
+        "format": FORMAT,
+        **{name.replace("_", "-"): value for name, value in asdict(about).items()},
+        "predictor": {
+            "kind": predictor.kind,
+            **predictor.settings,
+            # A safetensors file sorts its arrays.
+            "groups": {group: list(layers) for group, layers in groups.items()},
+        },
+    }
+    description = json.loads(json.dumps(description))
+    description["sha256"] = checksum(description, arrays)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / MODEL, save(arrays, {KEY: json.dumps(description)}))
+        write_atomically(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
+    except OSError as error:
+        raise RunError(
+            f"the model cannot be written to '{folder}' ({error}): make room, or make the folder writable"
+        ) from error
+
+
+def read_model(folder: Path) -> tuple[About, Predictor]:
+    """Return the model that a folder holds.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds none, or one of a newer version.
+    RunError
+        If it is damaged.
+    """
+    path = folder / MODEL
+    if not path.exists():
+        raise ConfigError(_why_none(folder))
+    try:
+        with safe_open(path, framework="numpy") as file:
+            description = json.loads((file.metadata() or {})[KEY])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if int(description["format"]) > FORMAT:
+            made = description["versions"]["fda-flower"]
+            raise ConfigError(
+                f"the model '{path}' has the format {description['format']}, which is newer than this "
+                f"version knows ({FORMAT}): install fda-flower {made} or later"
+            )
+        if checksum(description, arrays) != description["sha256"]:
+            raise ValueError("its checksum does not match")
+        settings = dict(description["predictor"])
+        kind, named = settings.pop("kind"), settings.pop("groups")
+        groups: dict[str, Layers] = {
+            group: {name: arrays[_place(group, name)] for name in names} for group, names in named.items()
+        }
+        return About.from_json(description), Predictor.of_kind(kind, groups, settings)
+    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise RunError(
+            f"the model '{path}' is damaged ({error}): restore it from a copy, or run again"
+        ) from error
+
+
+def _why_none(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"there is no folder '{folder}': give the folder of a run"
+    if any((folder / name).exists() for name in ("checkpoint", "rounds.jsonl")):
+        return (
+            f"the run in '{folder}' has no model ({MODEL}): either no round has ended with an evaluation of "
+            "what the target uses, which Mixture's target makes in the last round, or an older version made "
+            "the run; go on with --resume and more rounds, or run again"
+        )
+    return f"'{folder}' holds no model ({MODEL}): give the folder of a run, or at a site the node's own"
+
+
+def _place(group: str, name: str) -> str:
+    return f"{group}|{name}"

@@ -1,0 +1,242 @@
+"""A run's model in use: `load` it, and predict as with a scikit-learn estimator."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fda_flower.aggregation import Layers
+from fda_flower.datasets import Samples
+from fda_flower.datasets.preparation import ImagePreparation, Preparation, TablePreparation
+from fda_flower.devices import find_device
+from fda_flower.errors import ConfigError
+from fda_flower.models import build_architecture
+from fda_flower.models.prototypes import replace_head
+from fda_flower.prediction.files import About, read_model
+from fda_flower.prediction.passes import Drawing, Passes, load_layers, seeded
+from fda_flower.prediction.predictors import Predictor
+
+Array = NDArray[Any]
+
+
+def load(run: str | Path, device: str = "cpu") -> "LoadedModel":
+    """Load the model that a run's target uses.
+
+    Parameters
+    ----------
+    run : str or Path
+        The run's folder or, at a deployed target, the folder of its node.
+    device : {"cpu", "cuda", "auto"}
+        Where it predicts.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds no model, or one of a newer version.
+    RunError
+        If the model is damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fda_flower import run
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = run(method="target-only", model="mlp", rounds=1, output=folder)
+    >>> model = load(folder)
+    >>> model.predict(np.zeros((2, 1, 8, 8))).shape, model.predict_proba(np.zeros((2, 1, 8, 8))).shape
+    ((2,), (2, 10))
+    """
+    about, predictor = read_model(Path(run).expanduser())
+    return LoadedModel(about, predictor, device)
+
+
+class LoadedModel:
+    """A model that predicts raw samples.
+
+    Parameters
+    ----------
+    about : About
+        What it is.
+    predictor : Predictor
+        What predicts.
+    device : {"cpu", "cuda", "auto"}
+        Where.
+
+    Attributes
+    ----------
+    about : About
+        Among others the ``round`` of the model, and the ``rounds`` that its run was asked for.
+    preparation : Preparation or None
+        How raw samples become inputs; None if they are the inputs.
+    """
+
+    def __init__(self, about: About, predictor: Predictor, device: str = "cpu") -> None:
+        self.about, self.predictor = about, predictor
+        found = about.preparation
+        self.preparation = None if found is None else Preparation.from_json(found)
+        self._device = find_device(device)
+
+    @property
+    def classes_(self) -> Array:
+        """The classes by number: names or, if they have none, numbers; a regression has none."""
+        if self.about.regression:
+            raise AttributeError("the model predicts numbers, so that it has no classes_")
+        return np.array(self.about.class_names) if self.about.class_names else np.arange(self.about.classes)
+
+    @property
+    def feature_names_in_(self) -> Array:
+        """The columns of a table that a prediction needs, in order; other models have none."""
+        if not isinstance(self.preparation, TablePreparation):
+            raise AttributeError("the model takes no columns with names, so that it has no feature_names_in_")
+        return np.array(self.preparation.columns)
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The network or, where several predict, one module of all; it maps inputs to outputs."""
+        return self.predictor.module(self._build).to(self._device).eval()
+
+    def predict(self, samples: Any) -> Array:
+        """Return the class of each sample, of `classes_`; for a regression the numbers.
+
+        Parameters
+        ----------
+        samples : array, mapping or sequence
+            An array or tensor of raw samples, ``(n, *shape)``: of a table the numbers of the columns in the
+            order of `feature_names_in_`, images in [0, 1] or, as uint8, in [0, 255]. Of a table also a
+            mapping of columns by name, such as a data frame; of images also their files.
+
+        Returns
+        -------
+        NDArray
+            Shape ``(n,)``; ``(n, C)`` for a regression of several numbers.
+
+        Raises
+        ------
+        ConfigError
+            If the samples do not fit the model.
+        """
+        return self.predictions(self.outputs(self.samples(samples)))
+
+    def predict_proba(self, samples: Any) -> Array:
+        """Return the probability of each class, float64, shape ``(n, classes)``; see `predict`."""
+        if self.about.regression:
+            raise ConfigError("the model predicts numbers, which have no probabilities: call predict")
+        return probabilities(self.outputs(self.samples(samples)))
+
+    def predictions(self, outputs: Array) -> Array:
+        """Return the predictions that `outputs` are; see `predict`."""
+        if self.about.regression:
+            return outputs[:, 0] if outputs.shape[1] == 1 else outputs
+        return np.asarray(self.classes_[outputs.argmax(axis=1)])
+
+    def outputs(self, samples: Samples, drawing: Drawing = seeded) -> Array:
+        """Return what the target's evaluation has of samples: scores of classes, or numbers.
+
+        The softmax of scores is the probabilities; `drawing` gives the random numbers of samples with noise.
+        """
+        network = build(self.about).to(self._device)
+        passes = Passes(network, samples.to(self._device), drawing)
+        return np.asarray(self.predictor.outputs(passes).cpu().numpy())
+
+    def samples(self, raw: Any) -> Samples:
+        """Return raw samples as inputs, checked; see `predict`. Their labels tell nothing."""
+        if isinstance(raw, Samples):
+            return raw
+        x = self._inputs(raw)
+        return Samples(x, torch.full((len(x),), -1))
+
+    def _inputs(self, raw: Any) -> Tensor:
+        preparation = self.preparation
+        if hasattr(raw, "keys"):
+            return self._from_columns(raw)
+        if isinstance(raw, Sequence) and raw and all(isinstance(item, str | Path) for item in raw):
+            if not isinstance(preparation, ImagePreparation):
+                raise ConfigError(f"the model takes no image files: give {self._wanted}")
+            return preparation.apply([Path(item) for item in raw])
+        x = _tensor(raw)
+        if isinstance(preparation, TablePreparation):
+            columns = preparation.columns
+            if x.ndim != 2 or x.shape[1] != len(columns):
+                raise ConfigError(f"the samples have shape {tuple(x.shape)}: give {self._wanted}")
+            return self._from_columns(dict(zip(columns, x.unbind(dim=1), strict=True)))
+        if x.shape[1:] != self.about.shape:
+            raise ConfigError(f"the samples have shape {tuple(x.shape)}: give {self._wanted}")
+        return x if x.dtype == torch.uint8 else x.float()
+
+    def _from_columns(self, raw: Mapping[str, Any]) -> Tensor:
+        if not isinstance(self.preparation, TablePreparation):
+            raise ConfigError(f"the model takes no columns with names: give {self._wanted}")
+        check_columns("the samples have", list(raw.keys()), self.preparation)
+        return self.preparation.apply({n: _numbers(n, raw[n]) for n in self.preparation.columns})
+
+    def _build(self, layers: Layers) -> nn.Module:
+        network = build(self.about)
+        load_layers(network, layers)
+        return network.eval()
+
+    @property
+    def _wanted(self) -> str:
+        if isinstance(self.preparation, TablePreparation):
+            columns = self.preparation.columns
+            return f"an array of shape (samples, {len(columns)}) or the columns {', '.join(columns)}"
+        shape = ", ".join(map(str, self.about.shape))
+        return f"an array of shape (samples, {shape})" + (
+            " or image files" if isinstance(self.preparation, ImagePreparation) else ""
+        )
+
+
+def probabilities(outputs: Array) -> Array:
+    """Return the probabilities of classes from `LoadedModel.outputs`, float64."""
+    return np.asarray(torch.from_numpy(outputs).double().softmax(dim=1).numpy())
+
+
+def build(about: About) -> nn.Module:
+    """Return a network of a model's architecture, whose arrays are to be replaced."""
+    network = build_architecture(about.network, about.shape, about.classes, about.network_options)
+    if about.prototypes is not None:
+        with torch.random.fork_rng([]):
+            replace_head(network, torch.zeros(1, *about.shape), about.prototypes)
+    return network
+
+
+def check_columns(
+    who: str,
+    names: Sequence[str],
+    preparation: TablePreparation,
+    allowed: Sequence[str] = (),
+    remedy: str = "leave them out",
+) -> None:
+    """Raise a `ConfigError` unless names are those of a table's columns, and no others but the allowed."""
+    wanted = preparation.columns
+    if missing := [name for name in wanted if name not in names]:
+        raise ConfigError(f"{who} no column {', '.join(missing)}: the model needs {', '.join(wanted)}")
+    if others := sorted({*map(str, names)} - {*wanted, *allowed}):
+        raise ConfigError(
+            f"{who} the columns {', '.join(others)}, which the model does not know: {remedy} (it "
+            f"needs {', '.join(wanted)})"
+        )
+
+
+def _numbers(name: str, column: Any) -> Tensor:
+    try:
+        numbers = np.array(column, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"column '{name}' of the samples holds no numbers ({error}): fix it") from error
+    if not np.isfinite(numbers).all():
+        raise ConfigError(f"column '{name}' of the samples lacks numbers: fill them in")
+    return torch.from_numpy(numbers)
+
+
+def _tensor(raw: Any) -> Tensor:
+    try:
+        array = raw if isinstance(raw, Tensor) else torch.from_numpy(np.array(raw))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the samples are no array of numbers ({error}): give one") from error
+    if not array.ndim or not len(array):
+        raise ConfigError("there are no samples: give at least one")
+    return array

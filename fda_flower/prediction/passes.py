@@ -1,0 +1,85 @@
+"""Passes of samples through a network, with whatever arrays a predictor puts into it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from torch import Generator, Tensor, nn
+
+from fda_flower.aggregation import Layers
+from fda_flower.datasets import Samples
+from fda_flower.models.parts import features_of
+
+BATCH = 256
+"""Samples in a batch of a pass that trains nothing."""
+
+
+def load_layers(network: nn.Module, layers: Layers) -> None:
+    """Put arrays into a network."""
+    network.load_state_dict({name: torch.from_numpy(array) for name, array in layers.items()})
+
+
+Drawing = Callable[[], AbstractContextManager[Generator]]
+"""Gives the random numbers of a pass."""
+
+
+@torch.no_grad()
+def predict(model: nn.Module, samples: Samples, generator: Generator, batch_size: int = BATCH) -> Tensor:
+    """Return a model's outputs for samples, shape ``(n, classes or outputs)``."""
+    model.eval()
+    return torch.cat([model(x) for x, _ in samples.batches(batch_size, generator)])
+
+
+@contextmanager
+def seeded() -> Iterator[Generator]:
+    """Give a generator for samples without noise, which draw nothing."""
+    yield Generator().manual_seed(0)
+
+
+class Passes:
+    """Passes of the same samples through a network.
+
+    Parameters
+    ----------
+    network : Module
+        Its arrays are overwritten.
+    samples : Samples
+        On the device of the network; their labels are not read.
+    drawing : callable
+        Gives the random numbers of a pass; each pass has the same.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        samples: Samples,
+        drawing: Drawing = seeded,
+    ) -> None:
+        self._network, self._samples, self._drawing = network, samples, drawing
+        self._done: list[tuple[Layers, Tensor]] = []
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the samples."""
+        return self._samples.y.device
+
+    def outputs(self, layers: Layers) -> Tensor:
+        """Return the network's outputs with these arrays, shape ``(n, C)``; the same arrays pass once."""
+        for known, outputs in self._done:
+            if known is layers:
+                return outputs
+        load_layers(self._network, layers)
+        with self._drawing() as generator:
+            outputs = predict(self._network, self._samples, generator)
+        self._done.append((layers, outputs))
+        return outputs
+
+    def outputs_and_features(self, layers: Layers) -> tuple[Tensor, Tensor]:
+        """Return outputs, and the inputs of the network's head, shape ``(n, features)``."""
+        self._done = [(known, outputs) for known, outputs in self._done if known is not layers]
+        with features_of(self._network) as features:
+            outputs = self.outputs(layers)
+        return outputs, torch.cat(features)

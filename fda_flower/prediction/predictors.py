@@ -1,0 +1,337 @@
+"""What a target predicts with: a network or several, and how their outputs become one prediction.
+
+A client evaluates a predictor, and the same predictor is what its run's model file holds.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fda_flower.aggregation import (
+    PRIOR,
+    Layers,
+    Mixture,
+    mixed_scores,
+    neighbour_probabilities,
+)
+from fda_flower.errors import unknown
+from fda_flower.prediction.modules import MixedModule, NeighboursModule, WeightedModule
+from fda_flower.prediction.passes import Passes
+
+Mix = Literal["probabilities", "logits"]
+
+Groups = Mapping[str, Layers]
+"""Arrays by group: those of a network, or others that a predictor needs."""
+
+Build = Callable[[Layers], nn.Module]
+
+
+class Predictor(ABC):
+    """A way to predict; the first line of a subclass's docstring describes it."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def networks(self) -> Groups:
+        """The arrays of each network, all of the run's architecture, by name."""
+
+    @abstractmethod
+    def outputs(self, passes: Passes) -> Tensor:
+        """Return the prediction: scores whose softmax is the probabilities, or a regression's numbers.
+
+        Parameters
+        ----------
+        passes : Passes
+            The samples.
+
+        Returns
+        -------
+        Tensor
+            Shape ``(n, C)``, on the device of the samples.
+        """
+
+    @abstractmethod
+    def module(self, build: Build) -> nn.Module:
+        """Return the same as a module, which maps inputs to what `outputs` returns, up to rounding.
+
+        Parameters
+        ----------
+        build : callable
+            Returns a new network with arrays of its own.
+        """
+
+    @property
+    def others(self) -> Groups:
+        """Arrays that belong to no network."""
+        return {}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What else it needs, as JSON can hold it."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Predictor":
+        """Return the predictor with these `networks` and `others`, and these `settings`."""
+
+    @staticmethod
+    def of_kind(kind: str, groups: Groups, settings: Mapping[str, Any]) -> "Predictor":
+        """Return the predictor of a kind; see `from_parts`.
+
+        Raises
+        ------
+        ConfigError
+            If the kind is unknown.
+        """
+        if kind not in PREDICTORS:
+            raise unknown("kind of predictor", kind, PREDICTORS)
+        return PREDICTORS[kind].from_parts(groups, settings)
+
+
+@dataclass(frozen=True)
+class Single(Predictor):
+    """One network.
+
+    Attributes
+    ----------
+    layers : Layers
+        Its arrays.
+    """
+
+    layers: Layers
+    kind: ClassVar[str] = "network"
+
+    @property
+    def networks(self) -> Groups:
+        """The network."""
+        return {"network": self.layers}
+
+    def outputs(self, passes: Passes) -> Tensor:
+        """Return the network's outputs."""
+        return passes.outputs(self.layers)
+
+    def module(self, build: Build) -> nn.Module:
+        """Return the network."""
+        return build(self.layers)
+
+    @classmethod
+    def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Single":
+        """Return the predictor of a network."""
+        return cls(groups["network"])
+
+
+@dataclass(frozen=True)
+class Weighted(Predictor):
+    """The outputs of two networks, ``a z_v + (1 − a) z_w`` (APFL).
+
+    Attributes
+    ----------
+    own, shared : Layers
+        The arrays of ``v`` and of ``w``.
+    alpha : float
+        ``a``.
+    """
+
+    own: Layers
+    shared: Layers
+    alpha: float
+    kind: ClassVar[str] = "weighted"
+
+    @property
+    def networks(self) -> Groups:
+        """Both networks."""
+        return {"own": self.own, "global": self.shared}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The weight."""
+        return {"alpha": self.alpha}
+
+    def outputs(self, passes: Passes) -> Tensor:
+        """Return the weighted outputs."""
+        shared = passes.outputs(self.shared)
+        return self.alpha * passes.outputs(self.own) + (1 - self.alpha) * shared
+
+    def module(self, build: Build) -> nn.Module:
+        """Return both networks in one."""
+        return WeightedModule(build(self.own), build(self.shared), self.alpha)
+
+    @classmethod
+    def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Weighted":
+        """Return the predictor of two networks."""
+        return cls(groups["own"], groups["global"], settings["alpha"])
+
+
+@dataclass(frozen=True)
+class Mixed(Predictor):
+    """A mixture of members, each of one network or of several views; see `fda_flower.aggregation.Mixture`.
+
+    Attributes
+    ----------
+    mixture : Mixture
+        Weights and temperatures.
+    models : Mapping[str, Sequence of Layers]
+        By member with a weight: the network of all labels, then those of the views without a fold.
+    prior : Sequence of NDArray
+        Outputs of the member `PRIOR` by view, each of shape ``(1, C)``; used if it has a weight.
+    """
+
+    mixture: Mixture
+    models: Mapping[str, Sequence[Layers]]
+    prior: Sequence[NDArray[Any]] = ()
+    kind: ClassVar[str] = "mixture"
+
+    @property
+    def networks(self) -> Groups:
+        """The networks, ``MEMBER/VIEW``."""
+        return {
+            f"{member}/{view}": layers
+            for member, views in self.models.items()
+            for view, layers in enumerate(views)
+        }
+
+    @property
+    def others(self) -> Groups:
+        """The prior's outputs by view."""
+        return {PRIOR: {str(view): outputs for view, outputs in enumerate(self.prior)}}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Weights and temperatures, and the number of views of each member."""
+        return {
+            "mixture": asdict(self.mixture),
+            "views": {member: len(views) for member, views in self.models.items()},
+        }
+
+    def views(self, passes: Passes) -> dict[str, list[NDArray[Any]]]:
+        """Return the outputs of each member's views."""
+        found = {
+            member: [passes.outputs(layers).cpu().numpy() for layers in views]
+            for member, views in self.models.items()
+        }
+        if PRIOR in self.mixture.weights:
+            found[PRIOR] = [np.repeat(outputs, len(passes), axis=0) for outputs in self.prior]
+        return found
+
+    def outputs(self, passes: Passes) -> Tensor:
+        """Return the logarithms of the mixture's probabilities, or its numbers."""
+        views = self.views(passes)
+        mixed = torch.from_numpy(self.mixture.predict(views))
+        if self.mixture.regression:
+            return mixed.float().to(passes.device)
+        return mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log().to(passes.device)
+
+    def module(self, build: Build) -> nn.Module:
+        """Return all networks in one."""
+        models = {member: [build(layers) for layers in views] for member, views in self.models.items()}
+        return MixedModule(self.mixture, models, self.prior)
+
+    @classmethod
+    def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Mixed":
+        """Return the predictor of a mixture."""
+        fields = dict(settings["mixture"])
+        mixture = Mixture(**{**fields, "left_out": tuple(fields["left_out"])})
+        models = {
+            member: [groups[f"{member}/{view}"] for view in range(count)]
+            for member, count in settings["views"].items()
+        }
+        prior = groups.get(PRIOR, {})
+        return cls(mixture, models, [prior[str(view)] for view in range(len(prior))])
+
+
+@dataclass(frozen=True)
+class Neighbours(Predictor):
+    """A network, mixed with the labels of the nearest known samples (kNN-Per).
+
+    Attributes
+    ----------
+    layers : Layers
+        The network's arrays.
+    keys : NDArray
+        Features of the known samples, float64, shape ``(n, features)``.
+    labels : NDArray
+        Their classes.
+    k : int
+        Neighbours to ask.
+    scale : float
+        Scale of the kernel.
+    weight : float
+        ``λ``; at 0 the network predicts alone.
+    mix : {"probabilities", "logits"}
+        What is mixed; see `fda_flower.aggregation.mixed_scores`.
+    """
+
+    layers: Layers
+    keys: NDArray[Any]
+    labels: NDArray[Any]
+    k: int
+    scale: float
+    weight: float
+    mix: Mix
+    kind: ClassVar[str] = "neighbours"
+
+    @property
+    def networks(self) -> Groups:
+        """The network."""
+        return {"network": self.layers}
+
+    @property
+    def others(self) -> Groups:
+        """The known samples."""
+        return {"known": {"keys": self.keys, "labels": self.labels}}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How many neighbours count how much."""
+        return {"k": self.k, "scale": self.scale, "weight": self.weight, "mix": self.mix}
+
+    def outputs(self, passes: Passes) -> Tensor:
+        """Return the mixed scores."""
+        outputs, near = self.seen(passes)
+        if not self.weight:
+            # The float64 scores of the network alone have other bits than its outputs.
+            return outputs
+        mixed = mixed_scores(outputs.cpu().numpy(), near, self.weight, self.mix)
+        return torch.from_numpy(mixed).to(outputs.device)
+
+    def seen(self, passes: Passes) -> tuple[Tensor, NDArray[Any]]:
+        """Return the network's outputs, and the neighbours' probabilities, both ``(n, C)``."""
+        outputs, features = passes.outputs_and_features(self.layers)
+        return outputs, self.near(outputs.shape[1], features.double().cpu().numpy())
+
+    def module(self, build: Build) -> nn.Module:
+        """Return the network with the known samples."""
+        network, count = build(self.layers), min(self.k, len(self.keys))
+        if not self.weight:
+            return network
+        return NeighboursModule(
+            network, self.keys, self.labels, count, self.scale, self.weight, self.mix == "logits"
+        )
+
+    def near(self, classes: int, queries: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return the probabilities of the queries' neighbours; by default of each key's among the others."""
+        from sklearn.neighbors import NearestNeighbors
+
+        search = NearestNeighbors(algorithm="brute").fit(self.keys)
+        count = min(self.k, len(self.keys) - (queries is None))
+        distances, found = search.kneighbors(queries, count)
+        features = self.keys.shape[1]
+        return neighbour_probabilities(distances, self.labels[found], classes, features, self.scale)
+
+    @classmethod
+    def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Neighbours":
+        """Return the predictor of a network and known samples."""
+        known = groups["known"]
+        return cls(groups["network"], known["keys"], known["labels"], **settings)
+
+
+PREDICTORS: dict[str, type[Predictor]] = {kind.kind: kind for kind in (Single, Weighted, Mixed, Neighbours)}
+"""The predictors by kind. A new one is a class and its name here."""

@@ -1,0 +1,44 @@
+"""Predictions as a table."""
+
+import csv
+import io
+from pathlib import Path
+
+from fda_flower.errors import ConfigError
+from fda_flower.files import write_atomically
+from fda_flower.prediction.inputs import NewSamples
+from fda_flower.prediction.model import LoadedModel, probabilities
+
+
+def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
+    """Write a CSV file with a row for each sample: what names it, the prediction, and the probabilities.
+
+    The columns are those of `NewSamples.names`; ``prediction``; and for each class ``p(CLASS)``. A regression
+    of several numbers has ``prediction-1`` and so on.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be written.
+    """
+    outputs = model.outputs(new.samples, new.drawing)
+    predicted = model.predictions(outputs)
+    columns = dict(new.names)
+    if predicted.ndim > 1:
+        columns |= {f"prediction-{i}": column.tolist() for i, column in enumerate(predicted.T, 1)}
+    else:
+        columns["prediction"] = predicted.tolist()
+    if not model.about.regression:
+        columns |= {
+            f"p({name})": [f"{p:.6g}" for p in column]
+            for name, column in zip(model.classes_.tolist(), probabilities(outputs).T, strict=True)
+        }
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.getvalue().encode())
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be written ({error}): choose another --output") from error

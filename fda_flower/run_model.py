@@ -1,0 +1,142 @@
+"""The model in a run's folder: what the target uses or, where the target keeps that, what the server has."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fda_flower.config import RunConfig
+from fda_flower.datasets import DATASETS, FederatedDataset, load_domain
+from fda_flower.errors import ConfigError
+from fda_flower.prediction.files import MODEL, About, read_model, write_model
+from fda_flower.prediction.inputs import NewSamples
+from fda_flower.prediction.model import LoadedModel
+from fda_flower.prediction.predictors import Predictor, Single
+from fda_flower.run_folder import CHECKPOINT, CONFIG, RunFolder
+from fda_flower.seeds import derive_seed
+from fda_flower.versions import versions
+
+DATA = "data"
+"""The entry of ``config.json`` with the form of the data, as the nodes report it."""
+
+
+def publisher(
+    config: RunConfig, site: FederatedDataset, folder: Path, prototypes: float | None = None
+) -> Callable[[Predictor, int], None]:
+    """Return a function that writes what a run's target predicts with, after a round, to a folder.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run.
+    site : FederatedDataset
+        The data, with the target's domain.
+    folder : Path
+        Of the run or, in a deployment, of the target's node.
+    prototypes : float, optional
+        Temperature of the head of prototypes that replaces the network's, if one does.
+    """
+
+    def publish(predictor: Predictor, round: int) -> None:
+        about = replace(about_target(config, site), round=round, prototypes=prototypes)
+        write_model(folder, about, predictor)
+
+    return publish
+
+
+def about_target(config: RunConfig, site: FederatedDataset) -> About:
+    """Return what the target's model is, before the first round."""
+    domain = site.domains[site.target]
+    about = _about(config, site.shape, site.classes)
+    return replace(
+        about,
+        class_names=site.class_names,
+        features=site.features,
+        regression=domain.test.y.is_floating_point(),
+        label=str(dict(config.dataset_options).get("label", "label")) if site.features else "",
+        preparation=None if domain.preparation is None else domain.preparation.to_json(),
+    )
+
+
+def write_global_model(path: Path, config: RunConfig) -> None:
+    """Write the global model of a checkpoint to its run's folder, unless the target has written its own.
+
+    It has no `preparation`: how a site's samples become inputs never leaves the site.
+    """
+    if not (path / CHECKPOINT).exists():
+        return
+    if (path / MODEL).exists() and read_model(path)[0].holder == "target":
+        return
+    data: Mapping[str, Any] = json.loads((path / CONFIG).read_text(encoding="utf-8")).get(DATA) or {}
+    if not data:
+        return
+    checkpoint = RunFolder(path).load_checkpoint()
+    about = replace(
+        _about(config, tuple(data["shape"]), data["classes"]),
+        holder="server",
+        class_names=tuple(data.get("class-names", ())),
+        features=tuple(data.get("features", ())),
+        regression=DATASETS[config.dataset].regression,
+        round=checkpoint.round,
+    )
+    write_model(path, about, Single(checkpoint.model))
+
+
+def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> NewSamples:
+    """Return the test set on which a run's target has evaluated its model.
+
+    Parameters
+    ----------
+    model : LoadedModel
+        The run's model.
+    run : Path
+        The run's folder.
+    data_dir : str, optional
+        Where the data are. Default: where they were.
+
+    Raises
+    ------
+    ConfigError
+        If the folder does not say what the data are, or they are missing or of another form.
+    """
+    try:
+        settings = json.loads((run / CONFIG).read_text(encoding="utf-8"))["settings"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"'{run}' does not say what the run's data are ({CONFIG}: {error}): give --csv or --images"
+        ) from error
+    config = RunConfig(**{**settings, **({} if data_dir is None else {"data_dir": data_dir})})
+    site = load_domain(config.data, config.data.target_name)
+    test = site.domains[site.target].test
+    if (site.shape, site.classes) != (model.about.shape, model.about.classes):
+        raise ConfigError(
+            f"the run's data have {site.classes} classes and samples of shape {site.shape}, its model has "
+            f"{model.about.classes} and {model.about.shape}: give the data that it was trained on"
+        )
+
+    @contextmanager
+    def drawing() -> Iterator[torch.Generator]:
+        # As the target's client draws the noise of its test set.
+        yield torch.Generator().manual_seed(
+            derive_seed(config.seed, "test", model.about.round, config.data.target_name)
+        )
+
+    names = {"sample": list(map(str, range(len(test))))}
+    return NewSamples(test, names, labelled=True, drawing=drawing)
+
+
+def _about(config: RunConfig, shape: tuple[int, ...], classes: int) -> About:
+    return About(
+        method=config.method,
+        domain=config.data.target_name,
+        network=config.model,
+        network_options=dict(config.model_options),
+        shape=shape,
+        classes=classes,
+        rounds=config.all_rounds,
+        versions=versions(),
+    )

@@ -1,0 +1,77 @@
+"""The model file of every method: it predicts what the record says, and its modules the same."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fda_flower import RunConfig, run
+from fda_flower.datasets import load_domain
+from fda_flower.methods import CENTRAL, METHODS, PREFIX
+from fda_flower.models import MODELS, Model
+from fda_flower.prediction.model import LoadedModel, load
+
+SETTINGS: dict[str, Any] = {
+    **{"shift": "rotate", "sources": 2, "device": "cpu", "seed": 1, "rounds": 2, "model": "normed"},
+    **{"target_samples": 16, "source_samples": 40, "test_samples": 60, "epochs": 2},
+}
+OF_METHODS: dict[str, dict[str, Any]] = {
+    "mixture": {"method_options": {"every": 1}},
+    "fedrep": {"method_options": {"head_epochs": 2, "final_head_epochs": 2}},
+    "knn-per": {"method_options": {"mixing": 0.6}},
+    "finetune-offline": {"warmup_rounds": 1},
+}
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((name, OF_METHODS.get(name, {})) for name in METHODS),
+    *((f"{PREFIX}{name}", {}) for name in CENTRAL),
+    *(
+        (name, {"buffers": "adabn", **OF_METHODS.get(name, {})})
+        for name in ("fedavg", "apfl", "ditto", "fedrep", "knn-per", "mixture")
+    ),
+    ("fedavg", {"average": "tail:2"}),
+    ("ditto", {"average": "tail:2", "warmup_rounds": 1}),
+    ("ditto", {"method_options": {"global_branch": "none"}}),
+    ("apfl", {"method_options": {"mix": "parameters"}}),
+    ("knn-per", {"method_options": {"mixing": "oracle-test", "mix": "logits"}}),
+    ("knn-per", {"method_options": {"mixing": 0}}),
+    ("feddwa", {"method_options": {"evaluate": "trained"}}),
+    ("mixture", {"method_options": {"members": "tuned,prior,head,blend", "views": "full"}}),
+    ("mixture", {"method_options": {"report": "none"}}),
+]
+
+
+def normed(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A small network with BatchNorm."""
+    layers = [nn.Flatten(), nn.Linear(int(np.prod(shape)), 12), nn.BatchNorm1d(12), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(12, classes))
+
+
+@pytest.fixture(autouse=True)
+def network_with_batch_norm(monkeypatch):
+    monkeypatch.setitem(MODELS, "normed", Model("a small one with BatchNorm", normed))
+
+
+def of_module(model: LoadedModel, x: torch.Tensor) -> np.ndarray:
+    with torch.no_grad():
+        return model.module(x).double().numpy()
+
+
+@pytest.mark.parametrize(("method", "more"), VARIANTS, ids=lambda value: str(value))
+def test_the_model_predicts_what_the_record_says(method, more, tmp_path):
+    settings = {**SETTINGS, "method": method, **more}
+    result = run(**settings, output=tmp_path / "run")
+    model = load(tmp_path / "run")
+    test = load_domain(RunConfig(**settings).data, "target").domains["target"].test
+    assert (model.about.round, model.about.rounds) == (len(result.history),) * 2
+    record = result.history[-1]
+    if record.get("accuracy") is not None:
+        predicted = model.predict(test.x.numpy())
+        assert (predicted == test.y.numpy()).mean() == record["accuracy"]
+    outputs = model.outputs(replace(test, y=test.y * 0)).astype(np.float64)
+    np.testing.assert_allclose(of_module(model, test.x), outputs, rtol=1e-4, atol=1e-5)
+    probabilities = model.predict_proba(test.x)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    assert (probabilities.argmax(axis=1) == outputs.argmax(axis=1)).all()

@@ -1,0 +1,151 @@
+"""The figures of a model on a test set, by hand and beside scikit-learn's."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn import metrics as sklearn_metrics
+
+from fda_flower.errors import ConfigError
+from fda_flower.metrics import (
+    METRICS,
+    by_class,
+    calibration_error,
+    confusion,
+    headline_metric,
+    interval,
+    measure,
+    metric_names,
+)
+
+LOGITS = np.log([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.2, 0.6, 0.2], [0.3, 0.3, 0.4]])
+CLASSES = np.array([0, 1, 1, 2])
+
+
+def test_classes_by_hand():
+    figures = measure(LOGITS, CLASSES, regression=False)
+    assert list(figures) == [name for name in metric_names(regression=False) if name != "loss"]
+    assert figures["accuracy"] == 0.75
+    assert figures["balanced-accuracy"] == pytest.approx((1 + 0.5 + 1) / 3)
+    assert figures["macro-f1"] == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
+    # Class 0: 0.7 is above all of 0.5, 0.2 and 0.3. Class 1: 0.4 and 0.6 are above 0.2 and 0.3.
+    assert figures["auroc"] == 1
+    # Each probability has a bin of its own.
+    assert figures["ece"] == pytest.approx((0.3 + 0.5 + 0.4 + 0.6) / 4)
+
+
+def test_classes_beside_scikit_learn():
+    generator = np.random.default_rng(0)
+    y, logits = generator.integers(0, 4, 200), generator.normal(size=(200, 4)).astype(np.float32)
+    logits[np.arange(200), y] += 1
+    figures, predicted = measure(logits, y, regression=False), logits.argmax(axis=1)
+    exponentials = np.exp(logits.astype(np.float64))
+    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    assert figures["accuracy"] == sklearn_metrics.accuracy_score(y, predicted)
+    assert figures["balanced-accuracy"] == sklearn_metrics.balanced_accuracy_score(y, predicted)
+    assert figures["macro-f1"] == sklearn_metrics.f1_score(y, predicted, average="macro")
+    assert figures["auroc"] == pytest.approx(
+        sklearn_metrics.roc_auc_score(y, probabilities, multi_class="ovr")
+    )
+
+
+def test_logits_and_log_probabilities_have_the_same_figures():
+    shifted = measure(LOGITS + np.arange(4)[:, None], CLASSES, regression=False)
+    assert shifted == pytest.approx(measure(LOGITS, CLASSES, regression=False))
+
+
+def test_a_class_without_a_test_sample_counts_in_no_mean():
+    present = measure(LOGITS[:3], CLASSES[:3], regression=False)
+    assert present["balanced-accuracy"] == 0.75
+    assert present["macro-f1"] == pytest.approx(2 / 3)
+    assert present["auroc"] == 1
+    single = measure(LOGITS[:1], CLASSES[:1], regression=False)
+    assert "auroc" not in single
+    assert single["accuracy"] == single["balanced-accuracy"] == single["macro-f1"] == 1
+
+
+def test_outputs_that_are_not_finite_have_the_figures_of_the_predicted_class_alone():
+    logits = LOGITS.copy()
+    logits[0, 0] = np.nan
+    assert set(measure(logits, CLASSES, regression=False)) == {"accuracy", "balanced-accuracy", "macro-f1"}
+    assert measure(np.array([[np.inf], [1.0]]), np.zeros((2, 1)), regression=True) == {}
+
+
+def test_numbers_by_hand():
+    y, outputs = np.array([[0.0], [2.0], [4.0]]), np.array([[1.0], [2.0], [2.0]])
+    figures = measure(outputs, y, regression=True)
+    assert figures == pytest.approx({"r2": 1 - 5 / 8, "rmse": np.sqrt(5 / 3), "mae": 1.0})
+    assert measure(outputs, y[:, 0], regression=True) == figures
+    assert set(measure(outputs[:1], y[:1], regression=True)) == {"rmse", "mae"}
+
+
+def test_r2_of_several_outputs_is_that_of_all_squares_together():
+    y = np.array([[0.0, 0.0], [2.0, 20.0]])
+    outputs = np.array([[1.0, 0.0], [2.0, 20.0]])
+    figures = measure(outputs, y, regression=True)
+    assert figures["r2"] == pytest.approx(1 - 1 / (2 + 200))
+    assert figures["rmse"] == 0.5
+
+
+def test_calibration_error_joins_the_samples_of_a_bin():
+    probabilities = np.array([[0.9, 0.1], [0.92, 0.08], [0.55, 0.45]])
+    assert calibration_error(probabilities, np.array([0, 1, 0])) == pytest.approx((0.82 + 0.45) / 3)
+    # 1 belongs to the last bin.
+    assert calibration_error(np.array([[1.0, 0.0]]), np.array([0])) == 0
+
+
+def test_confusion_and_the_figures_of_each_class():
+    counts = confusion(LOGITS, CLASSES)
+    assert counts.tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
+    assert counts.dtype == np.int64
+    figures = by_class(counts, ["a", "b", "c"])
+    assert figures["a"] == {"precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3), "support": 1}
+    assert figures["b"] == {"precision": 1.0, "recall": 0.5, "f1": pytest.approx(2 / 3), "support": 2}
+    absent = by_class(np.array([[2, 0], [0, 0]]))["1"]
+    assert absent == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
+
+
+def test_interval_of_a_share_by_wilsons_formula():
+    z, n, p = 1.959963984540054, 450, round(0.73 * 450) / 450
+    middle, width = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    expected = [(middle - width) / (1 + z * z / n), (middle + width) / (1 + z * z / n)]
+    assert interval("accuracy", 0.73, 450) == pytest.approx(tuple(expected))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "samples"),
+    [
+        ("r2", 0.5, 100),
+        ("balanced-accuracy", 0.5, 100),
+        ("accuracy", 0.5, 0),
+        ("accuracy", float("nan"), 9),
+        ("accuracy", -0.5, 9),
+    ],
+)
+def test_no_interval_where_the_number_of_samples_gives_none(name, value, samples):
+    assert interval(name, value, samples) is None
+
+
+def test_the_headline_is_the_default_of_the_task_or_a_name_of_it():
+    assert headline_metric(None, regression=False) == "accuracy"
+    assert headline_metric(None, regression=True) == "r2"
+    assert headline_metric("loss", regression=True) == headline_metric("loss", regression=False) == "loss"
+    with pytest.raises(
+        ConfigError, match="unknown metric 'auroc' for a regression: choose one of r2, rmse, mae, loss"
+    ):
+        headline_metric("auroc", regression=True)
+
+
+def test_how_a_figure_is_written_and_which_is_best():
+    assert METRICS["ece"].label == "calibration error (%)"
+    assert METRICS["r2"].label == "R²"
+    assert METRICS["loss"].show(1.23456) == "1.235"
+    assert METRICS["ece"].best([0.3, 0.1]) == 0.1
+    assert np.isnan(METRICS["accuracy"].best([float("nan")]))
+
+
+def test_the_names_load_no_library():
+    code = "import sys, fda_flower.metrics; print({'numpy', 'scipy', 'sklearn', 'flwr'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
