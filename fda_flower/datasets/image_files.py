@@ -25,14 +25,14 @@ class ImageFiles:
     ----------
     paths : tuple of Path
         The files.
-    size : int
+    size : int or (int, int)
         Height and width, in pixels, of the resized images.
     device : torch.device
         The device of decoded images.
     """
 
     paths: tuple[Path, ...]
-    size: int
+    size: int | tuple[int, int]
     device: torch.device = CPU
     dtype: ClassVar[torch.dtype] = torch.uint8
 
@@ -41,8 +41,9 @@ class ImageFiles:
 
     @property
     def shape(self) -> torch.Size:
-        """``(n, 3, size, size)``."""
-        return torch.Size([len(self), CHANNELS, self.size, self.size])
+        """``(n, 3, height, width)``."""
+        height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
+        return torch.Size([len(self), CHANNELS, height, width])
 
     def to(self, device: torch.device) -> "ImageFiles":
         """Return the same files, to be decoded to another device."""
@@ -57,7 +58,7 @@ class ImageFiles:
         return replace(self, paths=self.paths + others.paths)
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        """Return the images at these positions, uint8, shape ``(len(indices), 3, size, size)``.
+        """Return the images at these positions, uint8, shape ``(len(indices), 3, height, width)``.
 
         Raises
         ------
@@ -76,7 +77,8 @@ class ImageFiles:
             with Image.open(path) as image:
                 # 16 bits of grey are scaled to 8: Pillow's conversion would clip them to white.
                 eight_bits = image.point(lambda grey: grey / 256) if image.mode[0] == "I" else image
-                rgb = eight_bits.convert("RGB").resize((self.size, self.size), Image.Resampling.BILINEAR)
+                height, width = self.shape[2:]
+                rgb = eight_bits.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
         except Exception as error:  # Pillow's decoders raise errors of many kinds.
             raise ConfigError(f"the image '{path}' is damaged ({error}): get it again") from error
         return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
