@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import Result
 from torch import nn
 
 from fda_flower.config import RunConfig
-from fda_flower.datasets import load_federation
+from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.errors import RunError
 from fda_flower.methods import METHODS, check_federated
@@ -71,8 +71,14 @@ def run_server(
     return result, strategy.history
 
 
-def check_data(config: RunConfig) -> None:
-    """Load all data on this machine; raise a `ConfigError`, before anything runs, if they are unusable."""
+def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
+    """Load all data on this machine, and return them with the initial network.
+
+    Raises
+    ------
+    ConfigError
+        If they are unusable; nothing has been trained.
+    """
     federation = load_federation(config.data)
     for name, domain in federation.domains.items():
         role = "target" if name == federation.target else "source"
@@ -80,6 +86,7 @@ def check_data(config: RunConfig) -> None:
     model = make_model(config, federation.shape, federation.classes)
     unlabelled = federation.domains[federation.target].unlabelled
     _check_needs(config, model, 0 if unlabelled is None else len(unlabelled))
+    return federation, model
 
 
 def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+import fda_flower.cli.data
 import fda_flower.cli.deploy
 import fda_flower.cli.runs
 import fda_flower.cli.tables
@@ -27,6 +28,7 @@ app.command(epilog="Example: `fda experiment experiments/fashion_mnist_noise.tom
     fda_flower.cli.tables.experiment
 )
 app.command(epilog="Example: `fda report runs/fashion_mnist_noise`")(fda_flower.cli.tables.report)
+app.add_typer(fda_flower.cli.data.app, name="data")
 app.add_typer(fda_flower.cli.deploy.app, name="deploy")
 
 

@@ -23,9 +23,11 @@ Files = dict[str, list[Path]]
 """The images of one domain, by class."""
 
 
-def complete(folder: Path, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
+def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
     """Return the options that are not given, but follow from a folder: the domains, and the images' size."""
     found: dict[str, Any] = {}
+    if folder is None or not folder.is_dir():
+        return found
     if "domains" not in options:
         found["domains"] = ",".join(find_domains(folder))
     if "image_size" not in options:

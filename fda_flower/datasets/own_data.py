@@ -105,5 +105,10 @@ def network_for_images(options: Mapping[str, Any]) -> str:
     return "cnn" if small else "resnet18"
 
 
+def network_for_inputs(options: Mapping[str, Any]) -> str:
+    """Return the name of a network that fits images, if the options give their size, or rows."""
+    return network_for_images(options) if "image_size" in options else "mlp"
+
+
 LARGE = 64
 """Height and width, in pixels, from which two convolutions do not see enough of an image."""

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.datasets.own_data import network_for_images
+from fda_flower.datasets.own_data import network_for_images, network_for_inputs
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_names
 from fda_flower.registry import Registry, resolve
@@ -45,7 +45,8 @@ class Dataset:
         an option ``task=regression`` makes it one.
     complete : str or callable, optional
         A function, or ``"module:function"``, that returns the options that follow from what a folder holds:
-        ``complete(folder, options, target)``, with those that are given and the target's domain, if any.
+        ``complete(folder, options, target)``, with the folder, those that are given, and the target's domain,
+        where there are any.
     model : str or callable
         The network that fits its samples, or a function of its options that returns its name.
     """
@@ -56,7 +57,7 @@ class Dataset:
     shift: str = "rotate"
     arguments: tuple[Any, ...] = ()
     regression: bool = False
-    complete: "str | Callable[[Path, Options, str | None], Options] | None" = None
+    complete: "str | Callable[[Path | None, Options, str | None], Options] | None" = None
     model: str | Callable[[Options], str] = "cnn"
 
     @cached_property
@@ -66,11 +67,10 @@ class Dataset:
 
     def completed(self, options: Options, data_dir: str | None, target: str | None) -> Options:
         """Return the options with those that follow from the data, where the data are here."""
-        folder = None if data_dir is None else Path(data_dir).expanduser()
-        if self.complete is None or folder is None or not folder.is_dir():
+        if self.complete is None:
             return options
-        complete = resolve(self.complete)
-        return {**options, **complete(folder, options, target)}
+        folder = None if data_dir is None else Path(data_dir).expanduser()
+        return {**options, **resolve(self.complete)(folder, options, target)}
 
     def fitting_model(self, options: Options) -> str:
         """Return the name of a network that fits the samples."""
@@ -153,6 +153,13 @@ DATASETS: Registry[Dataset] = Registry(
             domains=None,
             complete="fda_flower.datasets.table_files:complete",
             model="mlp",
+        ),
+        "hf": _ours(
+            "a Hugging Face data set, from the hub or a folder",
+            "hugging_face:load",
+            domains=None,
+            complete="fda_flower.datasets.hugging_face:complete",
+            model=network_for_inputs,
         ),
         "rbf": _ours(
             "a synthetic regression with a shift to choose",

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.own_data import PARTS, own_folder, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
+from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.table_columns import (
     SPLIT,
@@ -22,11 +23,10 @@ from fda_flower.datasets.table_columns import (
     clean,
     features_of,
     has_split,
-    is_missing,
     read_categories,
     read_names,
 )
-from fda_flower.datasets.table_files import SUFFIXES, Problems, RawTable, files_of, read_table
+from fda_flower.datasets.table_files import SUFFIXES, RawTable, files_of, read_table
 from fda_flower.datasets.table_labels import (
     Label,
     class_names,
@@ -45,7 +45,7 @@ Tables = Mapping[str, Mapping[str, RawTable]]
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be predicted; the fields are options of the data set `table`.
+    """What is to be predicted.
 
     Attributes
     ----------
@@ -127,12 +127,12 @@ def load(
     encoding: str = "",
     label_mean: float = 0.0,
     label_deviation: float = 1.0,
-) -> Splits:
+) -> "OwnTables":
     """Return the rows of each domain's file, a fifth of them for testing, balanced by class.
 
     Each domain's features are standardised by the mean and deviation of its own training samples, so that
-    no site has to share them; a feature that is constant in them is only centred. Folders ``train`` and ``test``,
-    or a column ``split`` with these words, say which rows are for testing, where there are any.
+    no site has to share them; a feature that is constant in them is only centred. Folders ``train`` and
+    ``test``, or a column ``split`` with these words, say which rows are for testing, if there are any.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def load(
 
     Returns
     -------
-    Splits
+    OwnTables
         The domains, with `x` of shape ``(n, features)``, in the alphabetical order of the columns' names.
 
     Raises
@@ -182,8 +182,6 @@ def load(
         If a file or a value is missing, a value is not a number, or a label is not a class. The message names
         the file, the line and the column, but no value, since the server reads it.
     """
-    folder = own_folder("table", data_dir)
-    names = split_names("option 'domains'", domains)
     if not label_deviation > 0:
         raise ConfigError(f"option 'label_deviation' is {label_deviation}, it must be above 0")
     meaning = Meaning(
@@ -196,25 +194,45 @@ def load(
         decimal == "comma",
     )
     target = Target(read_names("classes", classes), task == "regression", label_mean, label_deviation)
+    names = split_names("option 'domains'", domains)
+    return OwnTables(own_folder("table", data_dir), names, encoding, meaning, target, seed)
 
-    @cache
-    def surveyed() -> Survey:
+
+class OwnTables(Splits):
+    """The domains of tables in a folder; the arguments are those of `load`, read."""
+
+    def __init__(
+        self, folder: Path, names: tuple[str, ...], encoding: str, meaning: Meaning, target: Target, seed: int
+    ) -> None:
+        super().__init__(names, self._split)
+        self._folder = folder
+        self._encoding = encoding
+        self._meaning = meaning
+        self._target = target
+        self._seed = seed
+
+    def survey(self) -> Survey:
+        """Read all tables that are here, and collect what is wrong with them."""
         problems = Problems()
-        found = survey(read_files(folder, names, encoding, problems), len(names), meaning, target, problems)
-        problems.raise_first()
+        tables = read_files(self._folder, self, self._encoding, problems)
+        return survey(tables, len(self), self._meaning, self._target, problems)
+
+    @cached_property
+    def _sound(self) -> Survey:
+        found = self.survey()
+        found.problems.raise_first()
         return found
 
-    def read(domain: str) -> Split:
-        if not files_of(folder, domain):
+    def _split(self, domain: str) -> Split:
+        if not files_of(self._folder, domain):
             raise ConfigError(
-                f"the data file '{folder / domain}{SUFFIXES[0]}' is missing: put the domain's table there"
+                f"the data file '{self._folder / domain}{SUFFIXES[0]}' is missing: put the domain's table "
+                "there"
             )
-        found = surveyed()
-        if not (target.named or target.regression) and len(found.rows) == 1 < len(names):
+        found, target = self._sound, self._target
+        if not (target.named or target.regression) and len(found.rows) == 1 < len(self):
             warn_of_one("table", domain, len(found.classes))
-        return split_of(domain, found, meaning, target, derive_seed(seed, domain))
-
-    return Splits(names, read)
+        return split_of(domain, found, self._meaning, target, derive_seed(self._seed, domain))
 
 
 def read_files(folder: Path, names: Iterable[str], encoding: str, problems: Problems) -> Tables:
@@ -244,8 +262,9 @@ def survey(tables: Tables, domains: int, meaning: Meaning, target: Target, probl
     features: dict[Path, list[str]] = {}
     for table in (table for parts in tables.values() for table in parts.values()):
         with problems.caught():
-            features[table.path] = features_of(table, meaning)
-            _check_features(table.path, features)
+            if names := features_of(table, meaning, problems):
+                features[table.path] = names
+                _check_features(table.path, features)
     there = [table for parts in tables.values() for table in parts.values() if table.path in features]
     alone = len(tables) == 1 < domains
     found = Survey(problems=problems)
@@ -276,17 +295,14 @@ def _append(
 ) -> None:
     for name, cells in columns.items():
         rows.columns[name] = [*rows.columns.get(name, []), *cells]
-        rows.missing[name] += sum(map(is_missing, table.column(name)))
+        rows.missing[name] += sum(cell == "" or cell != cell for cell in cells)
     rows.labels += labels_of(table, meaning.label)
     if part or has_split(table):
         parts = [part] * len(table.rows) if part else [cell.lower() for cell in table.column(SPLIT)]
         for line, word in zip(table.lines, parts, strict=True):
             if word not in PARTS:
-                problems.add(
-                    f"{table.path}/{SPLIT}",
-                    f"the data file '{table.path}' has neither 'train' nor 'test' in line {line}, column "
-                    f"'{SPLIT}'{{more}}: fix it, or remove the column",
-                )
+                what = "neither 'train' nor 'test'"
+                problems.add(Problem(what, "fix it, or remove the column", table.path, line, SPLIT))
         rows.parts += parts
     if meaning.group:
         rows.groups += table.column(meaning.group)

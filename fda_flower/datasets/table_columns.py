@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fda_flower.datasets.own_data import PARTS
-from fda_flower.datasets.table_files import Problems, RawTable
+from fda_flower.datasets.problems import Problem, Problems
+from fda_flower.datasets.table_files import RawTable
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_names
 
@@ -61,9 +62,9 @@ class Meaning:
         return number if math.isfinite(number) else math.inf
 
 
-def is_missing(cell: str) -> bool:
-    """Whether a cell holds one of the words for a missing value."""
-    return cell.lower() in MISSING
+def is_missing(cell: str, words: bool = False) -> bool:
+    """Whether a cell holds a word for a missing value; among other words, "none" is none."""
+    return cell.lower() in MISSING and not (words and cell.lower() == "none")
 
 
 def read_categories(text: str) -> dict[str, tuple[str, ...]]:
@@ -92,32 +93,32 @@ def read_categories(text: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def features_of(table: RawTable, meaning: Meaning) -> list[str]:
-    """Return the columns of a table that are features, in alphabetical order.
+def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[str]:
+    """Return the columns of a table that are features, in alphabetical order; none with a problem.
 
-    Raises
-    ------
-    ConfigError
-        If a column is missing or there twice, or there are too few rows.
+    A column that is missing or there twice, and too few rows, are problems.
     """
-    header, path = table.header, table.path
+    header = table.header
     others = {meaning.label, meaning.group, *meaning.ignore, *([SPLIT] if has_split(table) else [])}
     features = sorted({*header} - others)
-    columns = ", ".join(header) or "none"
+    columns = f"the columns {', '.join(header) or 'none'}"
     if meaning.label not in header or len({*header}) < len(header) or not features:
-        raise ConfigError(
-            f"the data file '{path}' has the columns {columns}: it needs '{meaning.label}' (the option "
-            "'label') and at least one other, each of them once: name the column to predict by "
-            "--dataset-option label=COLUMN"
+        remedy = (
+            f"it needs '{meaning.label}' (the option 'label') and at least one other, each of them once: "
+            "name the column to predict by --dataset-option label=COLUMN"
         )
+        problems.add(Problem(columns, remedy, table.path))
+        return []
     for option, name in (("group", meaning.group), *(("categories", name) for name in meaning.categories)):
         if name and name not in header:
-            raise ConfigError(
-                f"option '{option}' names '{name}', but the data file '{path}' has the columns {columns}: "
-                "name one of them"
+            problems.add(
+                Problem(columns, f"the option '{option}' names '{name}': name one of them", table.path)
             )
+            return []
     if len(table.rows) < FEWEST:
-        raise ConfigError(f"the data file '{path}' has {len(table.rows)} rows, at least {FEWEST} are needed")
+        what = f"{len(table.rows)} rows, at least {FEWEST} are needed"
+        problems.add(Problem(what, "get more", table.path))
+        return []
     return features
 
 
@@ -159,7 +160,9 @@ def categorical_columns(
                 f"column '{name}' of the data file '{there[0].path}' holds words, and other sites may have "
                 f"others: {remedy} ignore={name}"
             )
-        found[name] = tuple(sorted({c for table in there for c in table.column(name) if not is_missing(c)}))
+        found[name] = tuple(
+            sorted({c for table in there for c in table.column(name) if not is_missing(c, True)})
+        )
         if len(found[name]) > MOST_CATEGORIES:
             raise ConfigError(
                 f"column '{name}' of the data file '{there[0].path}' and the others has {len(found[name])} "
@@ -184,43 +187,37 @@ def clean(
     columns: dict[str, Sequence[float] | Sequence[str]] = {}
     for name in features:
         cells = table.column(name)
-        found = _complaints(cells, name, categories, meaning)
+        found = _complaints(cells, categories.get(name), meaning)
         for line, cell in zip(table.lines, cells, strict=True):
             if complaint := found(cell):
-                what, remedy = complaint
-                where = f"in line {line}, column '{name}'{{more}}"
-                problems.add(
-                    f"{table.path}/{name}/{what}",
-                    f"the data file '{table.path}' has {what} {where}: {remedy}",
-                )
+                problems.add(Problem(*complaint, table.path, line, name))
         if name in categories:
-            columns[name] = ["" if is_missing(cell) else cell for cell in cells]
+            columns[name] = ["" if is_missing(cell, True) else cell for cell in cells]
         else:
             columns[name] = [meaning.number(cell) for cell in cells]
     return columns
 
 
 def _complaints(
-    cells: Sequence[str], name: str, categories: Mapping[str, Collection[str]], meaning: Meaning
+    cells: Sequence[str], known: Collection[str] | None, meaning: Meaning
 ) -> Callable[[str], tuple[str, str] | None]:
     """Return the function that tells what is wrong with a cell of a column, and the remedy."""
-    known = categories.get(name)
     words = known is None and _is_of_words(cells, meaning)
 
     def complaint(cell: str) -> tuple[str, str] | None:
-        if is_missing(cell):
+        if is_missing(cell, known is not None):
             fix = "fill it in, or remove the line, or the column at all sites, or fill in the mean by"
             return None if meaning.missing else ("no value", f"{fix} --dataset-option missing=mean")
         if known is not None:
-            fix = f"list all of them in the option 'categories', or leave the column out by ignore={name}"
+            fix = "list all of them in the option 'categories', or leave the column out by ignore=COLUMN"
             return None if cell in known else ("none of the known categories", fix)
         if math.isfinite(meaning.number(cell)):
             return None
         if math.isfinite(Meaning(decimal_comma=True).number(cell)):
             return "a decimal comma", "write a point, or give --dataset-option decimal=comma"
         if words:
-            fix = f"categorical=onehot, or leave the column out by --dataset-option ignore={name}"
-            return "a word, not a number,", f"make categories of words by --dataset-option {fix}"
+            fix = "categorical=onehot, or leave the column out by --dataset-option ignore=COLUMN"
+            return "a word", f"make categories of words by --dataset-option {fix}"
         return "no number", "fix it"
 
     return complaint

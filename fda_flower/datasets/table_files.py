@@ -1,9 +1,8 @@
 """Tables as their files hold them: found in a folder, and read as text."""
 
 import csv
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,43 +13,6 @@ SUFFIXES = (".csv", ".tsv", ".txt")
 """The suffixes of tables. The first of them that a folder has counts, so that a readme.txt is no domain."""
 
 SEPARATORS = ",;\t|"
-
-
-@dataclass
-class Problems:
-    """What is wrong with a data set: problems of one kind are told once, with their number.
-
-    Attributes
-    ----------
-    found : dict
-        By kind, the first of them in words, with ``{more}`` where the number of others goes, and how many.
-    """
-
-    found: dict[str, tuple[str, int]] = field(default_factory=dict)
-
-    def add(self, kind: str, text: str) -> None:
-        """Add a problem; `text` may have a place ``{more}``."""
-        first, count = self.found.get(kind, (text, 0))
-        self.found[kind] = first, count + 1
-
-    @contextmanager
-    def caught(self) -> Iterator[None]:
-        """Add a `ConfigError` that is raised in this context, and go on after it."""
-        try:
-            yield
-        except ConfigError as error:
-            self.add(str(error), str(error))
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the messages."""
-        for first, count in self.found.values():
-            more = f" (and {count - 1} more lines)" if count > 1 else ""
-            yield first.replace("{more}", more)
-
-    def raise_first(self) -> None:
-        """Raise a `ConfigError` with the first problem, if there is one."""
-        for message in self:
-            raise ConfigError(message)
 
 
 @dataclass(frozen=True)
@@ -98,18 +60,18 @@ def find_domains(folder: Path) -> tuple[str, ...]:
     ConfigError
         If there is none, or a name cannot be a domain's.
     """
-    names = {path.stem for place in places(folder).values() for path in _tables(place)}
+    names = {path.stem for place in places(folder).values() for path in tables_in(place)}
     return found_names("table", folder, names, f"a file for each domain, such as north{SUFFIXES[0]}")
 
 
-def complete(folder: Path, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
+def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
     """Return the options that are not given, but follow from the tables in a folder.
 
     They are the domains and, in a regression, the mean and deviation of the sources' labels.
 
     Parameters
     ----------
-    folder : Path
+    folder : Path, optional
         The folder with the tables.
     options : Mapping
         Those that are given.
@@ -117,6 +79,8 @@ def complete(folder: Path, options: Mapping[str, Any], target: str | None) -> di
         The target, whose labels have no say. Default: the last domain.
     """
     found: dict[str, Any] = {}
+    if folder is None or not folder.is_dir():
+        return found
     if "domains" not in options:
         found["domains"] = ",".join(find_domains(folder))
     if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
@@ -136,7 +100,8 @@ def files_of(folder: Path, domain: str) -> dict[str, Path]:
     return found
 
 
-def _tables(place: Path) -> list[Path]:
+def tables_in(place: Path) -> list[Path]:
+    """Return the tables in a folder: the files with the first of `SUFFIXES` that it has any of."""
     files = [path for path in visible(place) if path.is_file()]
     for suffix in SUFFIXES:
         if found := [path for path in files if path.suffix.lower() == suffix]:

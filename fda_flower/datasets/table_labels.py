@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.table_columns import Meaning, is_missing
-from fda_flower.datasets.table_files import Problems, RawTable, files_of, read_table
+from fda_flower.datasets.table_files import RawTable, files_of, read_table
 from fda_flower.errors import ConfigError
 
 MOST_CLASSES = 1000
@@ -50,7 +51,7 @@ def class_names(labels: Iterable[Label], column: str, named: tuple[str, ...], al
     ConfigError
         If classes have to be named: there are too many, or another site may have others.
     """
-    found = {each.text: each for each in labels if not is_missing(each.text)}
+    found = {each.text: each for each in labels if not is_missing(each.text, True)}
     if named or not found:
         return named
     if any(math.isfinite(Meaning().number(text)) for text in found):
@@ -80,13 +81,18 @@ def class_numbers(
         text = each.text if words else each.text.removesuffix(".0")
         numbers.append(known.get(text, 0))
         if text not in known:
-            what = (
-                f"none of the classes {', '.join(classes)}: fix it, or list all in the option 'classes'"
+            what, remedy = (
+                (
+                    f"a label that is none of the classes {', '.join(classes)},",
+                    "fix it, or list all in the option 'classes'",
+                )
                 if words
-                else f"not a whole number from 0 to {MOST_CLASSES - 1}: list them in the option 'classes', "
-                "or give --dataset-option task=regression to predict numbers"
+                else (
+                    f"a label that is not a whole number from 0 to {MOST_CLASSES - 1}",
+                    "list them in the option 'classes', or predict them by --dataset-option task=regression",
+                )
             )
-            _add(problems, each, column, what)
+            problems.add(Problem(what, remedy, each.path, each.line, column))
     return numbers
 
 
@@ -98,7 +104,8 @@ def numbers_to_predict(
     for each in labels:
         found.append(meaning.number(each.text))
         if not math.isfinite(found[-1]):
-            _add(problems, each, column, "no number, which a regression needs: fix it, or remove the line")
+            what, remedy = "a label that is no number", "a regression needs one: fix it, or remove the line"
+            problems.add(Problem(what, remedy, each.path, each.line, column))
     return found
 
 
@@ -131,10 +138,3 @@ def _three_digits(number: float) -> float:
 def _whole(text: str) -> int | None:
     digits = text.removesuffix(".0")
     return int(digits) if digits.isdecimal() and int(digits) < MOST_CLASSES else None
-
-
-def _add(problems: Problems, label: Label, column: str, what: str) -> None:
-    problems.add(
-        f"{label.path}/{column}/{what}",
-        f"the label in the data file '{label.path}', line {label.line}, column '{column}'{{more}}, is {what}",
-    )

@@ -14,6 +14,7 @@ from fda_flower.devices import find_device
 from fda_flower.engines import ENGINES, Engine, Resources
 from fda_flower.errors import ConfigError
 from fda_flower.experiments.central import run_central
+from fda_flower.experiments.overview import overview
 from fda_flower.methods import check_federated
 from fda_flower.records import Record
 from fda_flower.server_app import check_data, make_folder, run_server
@@ -33,6 +34,7 @@ class RunRequest:
     workers: int | None = None
     connection: str | None = None
     on_round: Callable[[Record], None] | None = None
+    on_ready: Callable[[list[str]], None] | None = None
 
 
 Runner = Callable[[RunRequest], RunOutput]
@@ -54,7 +56,10 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
         if engine.parallel:
             check_federated(config.method)
         resources = Resources(config.threads, request.gpus_per_client, request.workers)
-        check_data(config)
+        checked = check_data(config)
+        if request.on_ready is not None:
+            request.on_ready(overview(config, *checked))
+        del checked
         folder = None
         if request.output is not None:
             device = find_device(config.device).type
