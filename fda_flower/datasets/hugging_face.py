@@ -152,9 +152,9 @@ class HuggingFace(Splits):
 
     def _split(self, domain: str) -> Split:
         if domain not in self._there:
+            there = ", ".join(self._there) or "none"
             raise ConfigError(
-                f"the data set has no sample of the domain '{domain}': it has {', '.join(self._there) or 'none'} "
-                "of the option 'domains'"
+                f"the data set has no sample of the domain '{domain}': of the option 'domains' it has {there}"
             )
         data = next(iter(self._there[domain].values()))
         column = image_column(data)

@@ -37,16 +37,17 @@ def divide(
     ConfigError
         If a part is empty, or there is a single group.
     """
+    labels = y.reshape(len(y), -1)[:, 0]
     if parts:
         train, test = (
             torch.tensor([i for i, part in enumerate(parts) if part == word], dtype=torch.int64)
             for word in PARTS
         )
     elif groups:
-        train, test = _by_group(y, seed, where, groups)
+        train, test = _by_group(labels, seed, where, groups)
     else:
         tested = max(1, round(TEST_SHARE * len(y)))
-        train, test = balanced(y, len(y) - tested, torch.Generator().manual_seed(seed))
+        train, test = balanced(labels, len(y) - tested, torch.Generator().manual_seed(seed))
     for word, part in zip(PARTS, (train, test), strict=True):
         if not len(part):
             raise ConfigError(f"{where} has no row for the part '{word}': mark some, or move some there")
@@ -68,6 +69,5 @@ def _by_group(y: Tensor, seed: int, where: str, groups: Sequence[str]) -> tuple[
         splitter = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=state)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a class with fewer samples than folds
-        labels = y.reshape(len(y), -1)[:, 0].numpy()
-        train, test = next(splitter.split(labels, labels, groups))
+        train, test = next(splitter.split(y.numpy(), y.numpy(), groups))
     return torch.from_numpy(train), torch.from_numpy(test)

@@ -31,7 +31,8 @@ def first_round(record: Record, rounds: int) -> str:
     seconds = sum(record.get("seconds", {}).values())
     unit = 1 if sys.platform == "darwin" else 1024
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
-    return f"A round: {seconds:.1f} s, so {rounds} take about {_span(rounds * seconds)}; memory: {memory:,.0f} MB"
+    whole = _span(rounds * seconds)
+    return f"A round: {seconds:.1f} s, so {rounds} take about {whole}; memory: {memory:,.0f} MB"
 
 
 def _span(seconds: float) -> str:

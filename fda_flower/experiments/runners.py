@@ -56,19 +56,18 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
         if engine.parallel:
             check_federated(config.method)
         resources = Resources(config.threads, request.gpus_per_client, request.workers)
-        checked = check_data(config)
-        if request.on_ready is not None:
-            request.on_ready(overview(config, *checked))
-        del checked
+        lines = overview(config, *check_data(config))
         folder = None
         if request.output is not None:
             device = find_device(config.device).type
             folder = make_folder(str(request.output), config, request.resume, device)
         if config.entry.centralised:
+            _tell(request, lines)
             return run_central(config, folder, request.on_round)
         results: list[tuple[Result, list[Record]]] = []
 
         def server(grid: Grid) -> None:
+            _tell(request, lines)
             results.append(run_server(grid, config, folder, request.on_round))
 
         client_app = make_client_app(config, folder=request.output)
@@ -77,6 +76,11 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
         return history, {name: array.numpy() for name, array in result.arrays.items()}
 
     return run_here
+
+
+def _tell(request: RunRequest, lines: list[str]) -> None:
+    if request.on_ready is not None:
+        request.on_ready(lines)
 
 
 def _on_a_superlink(request: RunRequest) -> RunOutput:

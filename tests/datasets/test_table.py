@@ -102,11 +102,11 @@ def test_quotes_blank_lines_and_a_byte_order_mark_are_read(tmp_path: Path) -> No
         ("1,0,nan", r"has no value in line 3, column 'a'"),
         ("secret,0,3", r"has no number in line 3, column 'b': fix it"),
         ("1,0,inf", r"has no number in line 3, column 'a'"),
-        ("1,secret,3", r"line 3, column 'label', is not a whole number from 0 to 999: list them in"),
-        ("1,-1,3", r"line 3, column 'label', is not a whole number"),
-        ("1,0.5,3", r"line 3, column 'label', is not a whole number"),
-        ("1,,3", r"line 3, column 'label', is not a whole number"),
-        ("1,1000,3", r"line 3, column 'label', is not a whole number"),
+        ("1,secret,3", r"not a whole number from 0 to 999 in line 3, column 'label': list them in"),
+        ("1,-1,3", r"not a whole number from 0 to 999 in line 3, column 'label'"),
+        ("1,0.5,3", r"not a whole number from 0 to 999 in line 3, column 'label'"),
+        ("1,,3", r"not a whole number from 0 to 999 in line 3, column 'label'"),
+        ("1,1000,3", r"not a whole number from 0 to 999 in line 3, column 'label'"),
     ],
 )
 def test_a_damaged_file_is_named_with_line_and_column_but_no_value(
@@ -150,7 +150,7 @@ def test_bytes_that_are_not_text_cannot_be_read(tmp_path: Path) -> None:
 
 def test_a_label_that_is_not_a_class_is_an_error_that_lists_the_classes(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"line 3, column 'label' \(and 3 more lines\), is none of the classes 0, 2: fix it"
+        ConfigError, match=r"none of the classes 0, 2, in line 3, column 'label' \(and 3 more lines\): fix it"
     ):
         _ = load(write(tmp_path), 0, "a", classes="0,2")["a"]
 
