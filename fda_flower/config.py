@@ -12,7 +12,7 @@ from fda_flower.devices import check_device
 from fda_flower.errors import ConfigError, check_choice, unknown
 from fda_flower.local_training import LocalTraining
 from fda_flower.methods import Method, find_method
-from fda_flower.models import MODELS
+from fda_flower.models import MODELS, check_name, find_model
 from fda_flower.options import read_options, split_options
 from fda_flower.settings import Options, as_flower, setting, settings_of
 
@@ -21,6 +21,9 @@ _data, _method, _training, _machine = (
 )
 _limit = partial(setting, "Limits", strategy=True)
 _TIME = {"seconds": True, "defines_run": False}
+
+AUTO = "auto"
+"""The word for the network that fits the data set."""
 
 BATCHES = {"even": ("even", "even"), "fixed": ("drop-last", "keep-last")}
 """How sources and the target cut their samples into batches, by the words of the setting."""
@@ -92,7 +95,11 @@ class RunConfig:
     buffers: str = _method(
         "mean", "BatchNorm's running statistics of the global model: mean, target or adabn.", strategy=True
     )
-    model: str = _training("cnn", "Network; `fda list` shows them.")
+    model: str = _training(
+        AUTO,
+        "Network; `fda list` shows them. Your own: package.module:function.",
+        shown="one that fits the data set",
+    )
     model_options: Options = _training((), "Option of the network, such as weights=imagenet.")
     optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")
     learning_rate: float = _training(0.003, "Learning rate of the sources.")
@@ -140,14 +147,16 @@ class RunConfig:
         for each in SETTINGS:
             each.check(getattr(self, each.name))
         _ = self.entry
-        if self.model not in MODELS:
-            raise unknown("model", self.model, MODELS)
+        if self.model != AUTO:
+            check_name(self.model)
         check_device(self.device)
         self._read_lists()
         data = self.data
         for name in ("shift", "shift_options", "dataset_options", "partition_options"):
             self._set(name, getattr(data, name))
         self._set("target", data.target_name)
+        if self.model == AUTO:
+            self._set("model", data.fitting_model)
         check_choice("batches", self.batches, BATCHES)
         # Building these validates their fields.
         _ = self.source_training, self.target_training
@@ -177,8 +186,8 @@ class RunConfig:
             raise ConfigError(f"beta is {self.beta!r}: give one number, or one for each source in order")
 
     def _check_model(self) -> None:
-        if self.model_options:
-            build, hidden = MODELS[self.model].builder, {"shape", "classes"}
+        if self.model_options or self.model not in MODELS:
+            build, hidden = find_model(self.model).builder, {"shape", "classes"}
             options = read_options(f"model '{self.model}'", build, dict(self.model_options), hidden)
             self._set("model_options", tuple(sorted(options.items())))
 

@@ -5,6 +5,7 @@ EXTRAS = {
     "cli": ("matplotlib", "rich", "scipy", "typer"),
     "simulation": ("ray",),
     "deploy": ("cryptography", "psutil", "tomli_w"),
+    "hf": ("datasets", "flwr_datasets"),
     "tensorboard": ("tensorboard",),
     "export": ("onnx", "onnxscript"),
 }

@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import Result
 from torch import nn
 
 from fda_flower.config import RunConfig
-from fda_flower.datasets import DATASETS, load_federation
+from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.errors import RunError
 from fda_flower.methods import METHODS, check_federated
@@ -75,8 +75,14 @@ def run_server(
     return result, strategy.history
 
 
-def check_data(config: RunConfig) -> None:
-    """Load all data on this machine; raise a `ConfigError`, before anything runs, if they are unusable."""
+def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
+    """Load all data on this machine, and return them with the initial network.
+
+    Raises
+    ------
+    ConfigError
+        If they are unusable; nothing has been trained.
+    """
     federation = load_federation(config.data)
     for name, domain in federation.domains.items():
         role = "target" if name == federation.target else "source"
@@ -84,6 +90,7 @@ def check_data(config: RunConfig) -> None:
     model = make_model(config, federation.shape, federation.classes)
     unlabelled = federation.domains[federation.target].unlabelled
     _check_needs(config, model, 0 if unlabelled is None else len(unlabelled))
+    return federation, model
 
 
 def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -93,8 +100,8 @@ def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Mo
 
 
 def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None) -> None:
-    sources, regression = len(config.data.source_names), DATASETS[config.dataset].regression
-    facts = Facts(model, config.model, sources, unlabelled, regression)
+    data = config.data
+    facts = Facts(model, config.model, len(data.source_names), unlabelled, data.is_regression)
     check_needs(config.method, config.entry.needs, facts)
 
 

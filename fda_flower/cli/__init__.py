@@ -26,7 +26,7 @@ def main() -> None:
 
 def _command() -> str:
     """The command that was called, such as ``fda deploy key``."""
-    words = 2 if sys.argv[1:2] == ["deploy"] else 1
+    words = 2 if sys.argv[1:2] in (["deploy"], ["data"]) else 1
     return " ".join(["fda", *(word for word in sys.argv[1 : 1 + words] if not word.startswith("-"))])
 
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+import fda_flower.cli.data
 import fda_flower.cli.deploy
 import fda_flower.cli.models
 import fda_flower.cli.runs
@@ -35,6 +36,7 @@ app.command(epilog="Example: `fda evaluate runs/mine --csv patients.csv`")(fda_f
 app.command(epilog="Example: `fda export runs/mine --format onnx --output model.onnx`")(
     fda_flower.cli.models.export
 )
+app.add_typer(fda_flower.cli.data.app, name="data")
 app.add_typer(fda_flower.cli.deploy.app, name="deploy")
 
 

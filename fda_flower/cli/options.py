@@ -18,7 +18,7 @@ ALL = tuple(each.name for each in SETTINGS)
 
 OF_SHIFT = ("shift_options", "sources", "target", "only_sources")
 BELONGING = {
-    "dataset": ("dataset_options", "shift", *OF_SHIFT),
+    "dataset": ("dataset_options", "shift", *OF_SHIFT, "model", "model_options"),
     "shift": OF_SHIFT,
     "partition": ("partition_options",),
     "method": ("method_options", "variant", "beta"),

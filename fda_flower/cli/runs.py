@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, read_seeds
+from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, read_seeds, say
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.config import SETTINGS, RunConfig
 from fda_flower.records import COSTS, Record
@@ -55,6 +55,7 @@ def run(
     wanted = RunConfig(**settings)
     folder = output or _free_folder(wanted, repeats=config is not None and not resume)
     from fda_flower.experiments import run_config
+    from fda_flower.experiments.overview import first_round
 
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
     COSTS.setLevel(logging.INFO)
@@ -66,6 +67,8 @@ def run(
             accuracy = record.get("accuracy")
             shown = "" if accuracy is None else f"target accuracy {100 * accuracy:.1f}%"
             progress.update(task, completed=record["round"], shown=shown)
+            if record["round"] == 1 < wanted.all_rounds:
+                say(first_round(record, wanted.all_rounds))
 
         result = run_config(
             wanted,
@@ -76,6 +79,7 @@ def run(
             workers=workers,
             connection=connection,
             on_round=on_round,
+            on_ready=lambda lines: say("\n".join(lines)),
         )
     shown = _shown(result.summary)
     if "average" in result.summary:

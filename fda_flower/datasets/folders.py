@@ -1,6 +1,7 @@
 """Data sets of image folders, as DomainBed lays them out: ``<folder>/<domain>/<class>/<image>``."""
 
 import logging
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -8,23 +9,20 @@ import torch
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.image_files import CHANNELS
-from fda_flower.datasets.own_data import own_folder, warn_of_one
+from fda_flower.datasets.image_folders import LARGEST, SUFFIXES, Files, common_size, files_of, sizes_of
+from fda_flower.datasets.own_data import own_folder, read_size, visible, warn_of_one
 from fda_flower.datasets.preparation import ImagePreparation
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_names
 from fda_flower.seeds import derive_seed
 
-SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 TEST_SHARE = 0.2
 
 MEMORY_LIMIT = 4 * 2**30
 """Bytes that a data set's decoded images may take; larger data sets are read batch by batch."""
 
 logger = logging.getLogger("fda_flower")
-
-Files = dict[str, list[Path]]
-"""The images of one domain, by class."""
 
 Labelled = list[tuple[Path, int]]
 """Images with their classes."""
@@ -72,11 +70,13 @@ def load(
     """
     root = _root(folder, source, data_dir)
     remedy = f"get it from {source}, and put it there"
-    return _splits(folder, root, domains, remedy, seed, image_size, classes)
+    if image_size < 1:
+        raise ConfigError(f"option 'image_size' of {folder} is {image_size}, it must be at least 1")
+    return _splits(folder, root, domains, remedy, seed, lambda: (image_size, image_size), classes)
 
 
 def load_own(
-    data_dir: Path | None, seed: int, domains: str, image_size: int = 224, classes: str = ""
+    data_dir: Path | None, seed: int, domains: str, image_size: str | int = "", classes: str = ""
 ) -> Splits:
     """Return a consortium's own images, whose domains are folders in `data_dir`; see `load`.
 
@@ -84,10 +84,21 @@ def load_own(
     ----------
     domains : str
         The domains, separated by commas.
+    image_size : str
+        Height and width, in pixels, of the resized images: ``64``, or ``48x64``. Default: the `common_size`
+        of the images that are here.
     """
     names = split_names("option 'domains'", domains)
+    root = own_folder("images", data_dir)
     remedy = "put the domain's images there, in a folder for each class"
-    return _splits("images", own_folder("images", data_dir), names, remedy, seed, image_size, classes)
+
+    @cache
+    def size() -> tuple[int, int]:
+        sizes = sizes_of(files_of(root / name) for name in names)
+        return common_size(sizes) if sizes else (LARGEST, LARGEST)
+
+    given = read_size(str(image_size)) if image_size else None
+    return _splits("images", root, names, remedy, seed, lambda: given or size(), classes)
 
 
 def _splits(
@@ -96,16 +107,14 @@ def _splits(
     domains: tuple[str, ...],
     remedy: str,
     seed: int,
-    image_size: int,
+    image_size: Callable[[], tuple[int, int]],
     classes: str,
 ) -> Splits:
-    if image_size < 1:
-        raise ConfigError(f"option 'image_size' of {name} is {image_size}, it must be at least 1")
     named = list(split_names("option 'classes'", classes)) if classes else []
 
     @cache
     def files_there() -> dict[str, Files]:
-        return {domain: _files(root / domain) for domain in domains if (root / domain).is_dir()}
+        return {domain: files_of(root / domain) for domain in domains if (root / domain).is_dir()}
 
     def read(domain: str) -> Split:
         there = files_there()
@@ -116,8 +125,9 @@ def _splits(
         if not named and len(there) == 1 < len(domains):
             warn_of_one(name, domain, len(labels))
         total = sum(len(paths) for files in there.values() for paths in files.values())
-        preparation = ImagePreparation(image_size)
-        in_memory = total * CHANNELS * image_size**2 <= MEMORY_LIMIT
+        height, width = image_size()
+        preparation = ImagePreparation(height if height == width else (height, width))
+        in_memory = total * CHANNELS * height * width <= MEMORY_LIMIT
 
         def samples(pairs: Labelled) -> Samples:
             images = preparation.apply([path for path, _ in pairs])
@@ -142,18 +152,9 @@ def _root(folder: str, source: str, data_dir: Path | None) -> Path:
     return root
 
 
-def _files(place: Path) -> Files:
-    files = {
-        path.name: [file for file in _visible(path) if file.suffix.lower() in SUFFIXES]
-        for path in _visible(place)
-        if path.is_dir()
-    }
-    return {name: paths for name, paths in files.items() if paths}
-
-
 def _check_domain(place: Path, files: Files | None, classes: list[str], remedy: str) -> None:
     if files is None:
-        siblings = _visible(place.parent) if place.parent.is_dir() else []
+        siblings = visible(place.parent) if place.parent.is_dir() else []
         found = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
         raise ConfigError(f"the domain folder '{place}' is missing (found: {found}): {remedy}")
     if not files:
@@ -165,10 +166,6 @@ def _check_domain(place: Path, files: Files | None, classes: list[str], remedy: 
             f"the domain folder '{place}' has images of {', '.join(others)}, which the option 'classes' "
             f"does not list ({', '.join(classes)}): list all classes, or remove these images"
         )
-
-
-def _visible(place: Path) -> list[Path]:
-    return sorted(path for path in place.iterdir() if not path.name.startswith("."))
 
 
 def _divide(files: Files, classes: list[str], seed: int) -> tuple[Labelled, Labelled]:

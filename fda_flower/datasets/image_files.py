@@ -1,5 +1,6 @@
 """Images that stay in their files until they are needed."""
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,14 +26,14 @@ class ImageFiles:
     ----------
     paths : tuple of Path
         The files.
-    size : int
+    size : int or (int, int)
         Height and width, in pixels, of the resized images.
     device : torch.device
         The device of decoded images.
     """
 
     paths: tuple[Path, ...]
-    size: int
+    size: int | tuple[int, int]
     device: torch.device = CPU
     dtype: ClassVar[torch.dtype] = torch.uint8
 
@@ -41,8 +42,9 @@ class ImageFiles:
 
     @property
     def shape(self) -> torch.Size:
-        """``(n, 3, size, size)``."""
-        return torch.Size([len(self), CHANNELS, self.size, self.size])
+        """``(n, 3, height, width)``."""
+        height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
+        return torch.Size([len(self), CHANNELS, height, width])
 
     def to(self, device: torch.device) -> "ImageFiles":
         """Return the same files, to be decoded to another device."""
@@ -57,7 +59,7 @@ class ImageFiles:
         return replace(self, paths=self.paths + others.paths)
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        """Return the images at these positions, uint8, shape ``(len(indices), 3, size, size)``.
+        """Return the images at these positions, uint8, shape ``(len(indices), 3, height, width)``.
 
         Raises
         ------
@@ -74,9 +76,27 @@ class ImageFiles:
     def _decode(self, path: Path) -> NDArray[np.uint8]:
         try:
             with Image.open(path) as image:
-                # 16 bits of grey are scaled to 8: Pillow's conversion would clip them to white.
-                eight_bits = image.point(lambda grey: grey / 256) if image.mode[0] == "I" else image
-                rgb = eight_bits.convert("RGB").resize((self.size, self.size), Image.Resampling.BILINEAR)
+                return pixels_of(image, self.shape[2], self.shape[3])
         except Exception as error:  # Pillow's decoders raise errors of many kinds.
             raise ConfigError(f"the image '{path}' is damaged ({error}): get it again") from error
-        return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+
+
+def pixels_of(image: Image.Image, height: int, width: int) -> NDArray[np.uint8]:
+    """Return an image as RGB in another size, uint8, shape ``(3, height, width)``."""
+    # 16 bits of grey are scaled to 8: Pillow's conversion would clip them to white.
+    eight_bits = image.point(lambda grey: grey / 256) if image.mode[0] == "I" else image
+    rgb = eight_bits.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+
+
+def unreadable(paths: Iterable[Path]) -> list[str]:
+    """Decode images, and return a message for each that is damaged, which names the file."""
+
+    def message(path: Path) -> str | None:
+        try:
+            ImageFiles((path,), 1)[torch.zeros(1, dtype=torch.int64)]
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    return [found for found in map(message, paths) if found]

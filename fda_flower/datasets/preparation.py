@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +14,10 @@ from fda_flower.datasets.image_files import ImageFiles
 from fda_flower.errors import unknown
 
 Numbers = Sequence[float] | Tensor
-"""A column."""
+"""A column of numbers, NaN where one is missing."""
+
+Column = Numbers | Sequence[str]
+"""A column of numbers, or of categories, empty where one is missing."""
 
 
 class Preparation(ABC):
@@ -42,20 +46,25 @@ class Preparation(ABC):
         kind = str(fields.pop("kind", None))
         if kind not in PREPARATIONS:
             raise unknown("kind of preparation", kind, PREPARATIONS)
-        read = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-        return PREPARATIONS[kind](**read)
+        return PREPARATIONS[kind](**{name: _hashable(value) for name, value in fields.items()})
 
 
 @dataclass(frozen=True)
 class TablePreparation(Preparation):
-    """Columns of numbers, standardised.
+    """Columns of numbers and of categories as features, standardised.
 
     Attributes
     ----------
     columns : tuple of str
         The names of the raw columns, in the order of the features.
     mean, deviation : tuple of float
-        Of each column in the domain's training samples; the deviation of a constant column is 1.
+        Of each feature in the domain's training samples; the deviation of a constant one is 1.
+    fill : tuple of float
+        Of each feature, what replaces a missing number: the mean of those in the domain's training samples.
+        Empty if none may be missing.
+    categories : tuple
+        The columns that are categories, each a tuple of its name and its categories: a feature for each
+        category is 1 where the row has it. A missing category, or one that is not listed, has none.
 
     Examples
     --------
@@ -69,28 +78,70 @@ class TablePreparation(Preparation):
     columns: tuple[str, ...]
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
+    fill: tuple[float, ...] = ()
+    categories: tuple[tuple[str, tuple[str, ...]], ...] = ()
     kind: ClassVar[str] = "table"
 
     @classmethod
-    def fit(cls, raw: Mapping[str, Numbers], train: Tensor) -> "TablePreparation":
-        """Return the preparation for columns in this order, fitted to the rows at the positions `train`."""
-        rows = _rows(raw, tuple(raw))[train]
-        deviation, mean = torch.std_mean(rows, dim=0, correction=0)
-        constant = rows.amax(dim=0) == rows.amin(dim=0)
-        return cls(tuple(raw), tuple(mean.tolist()), tuple(deviation.where(~constant, 1.0).tolist()))
-
-    def apply(self, raw: Mapping[str, Numbers]) -> Tensor:
-        """Return the features of rows, float32, shape ``(n, columns)``.
+    def fit(
+        cls,
+        raw: Mapping[str, Column],
+        train: Tensor,
+        categories: Mapping[str, Sequence[str]] | None = None,
+        missing: bool = False,
+    ) -> "TablePreparation":
+        """Return the preparation for columns in this order, fitted to the rows at the positions `train`.
 
         Parameters
         ----------
         raw : Mapping
-            By name, the numbers of each column; others than `columns` are not used.
+            The columns by name.
+        train : Tensor
+            Positions of the training samples.
+        categories : Mapping, optional
+            The categories of the columns that have any.
+        missing : bool
+            Whether numbers may be missing.
         """
+        listed = {name: tuple(values) for name, values in (categories or {}).items() if name in raw}
+        rows = _features(raw, tuple(raw), listed)[train]
+        fill: tuple[float, ...] = ()
+        if missing:
+            from sklearn.impute import SimpleImputer
+
+            imputer = SimpleImputer(keep_empty_features=True).fit(rows.numpy())
+            fill = tuple(imputer.statistics_.tolist())
+            rows = torch.from_numpy(imputer.transform(rows.numpy()))
+        deviation, mean = torch.std_mean(rows, dim=0, correction=0)
+        constant = rows.amax(dim=0) == rows.amin(dim=0)
+        spread = tuple(deviation.where(~constant, 1.0).tolist())
+        return cls(tuple(raw), tuple(mean.tolist()), spread, fill, tuple(listed.items()))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the features: a column's, or ``COLUMN=CATEGORY``."""
+        listed = dict(self.categories)
+        return tuple(
+            feature
+            for name in self.columns
+            for feature in ([f"{name}={each}" for each in listed[name]] if name in listed else [name])
+        )
+
+    def apply(self, raw: Mapping[str, Column]) -> Tensor:
+        """Return the features of rows, float32, shape ``(n, features)``.
+
+        Parameters
+        ----------
+        raw : Mapping
+            By name, the numbers or the categories of each column; others than `columns` are not used.
+        """
+        rows = _features(raw, self.columns, dict(self.categories))
         mean, deviation = (
             torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.deviation)
         )
-        return ((_rows(raw, self.columns) - mean) / deviation).float()
+        if self.fill:
+            rows = rows.where(~rows.isnan(), torch.tensor(self.fill, dtype=torch.float64))
+        return ((rows - mean) / deviation).float()
 
 
 @dataclass(frozen=True)
@@ -99,15 +150,15 @@ class ImagePreparation(Preparation):
 
     Attributes
     ----------
-    size : int
+    size : int or (int, int)
         Height and width, in pixels.
     """
 
-    size: int
+    size: int | tuple[int, int]
     kind: ClassVar[str] = "images"
 
     def apply(self, raw: Sequence[Path]) -> Tensor:
-        """Return the images in files, uint8, shape ``(n, 3, size, size)``; they are decoded when indexed."""
+        """Return the images in files, uint8, ``(n, 3, height, width)``; they are decoded when indexed."""
         return cast(Tensor, ImageFiles(tuple(raw), self.size))
 
 
@@ -117,5 +168,28 @@ PREPARATIONS: dict[str, type[Preparation]] = {
 """The preparations by kind. A new one is a class and its name here."""
 
 
-def _rows(raw: Mapping[str, Numbers], columns: Sequence[str]) -> Tensor:
-    return torch.stack([torch.as_tensor(raw[name], dtype=torch.float64) for name in columns], dim=1)
+def _features(
+    raw: Mapping[str, Column], columns: Sequence[str], categories: Mapping[str, Sequence[str]]
+) -> Tensor:
+    """Return the features before they are filled in and standardised, float64."""
+    return torch.cat(
+        [
+            _indicators(cast(Sequence[str], raw[name]), categories[name])
+            if name in categories
+            else torch.as_tensor(raw[name], dtype=torch.float64)[:, None]
+            for name in columns
+        ],
+        dim=1,
+    )
+
+
+def _indicators(cells: Sequence[str], categories: Sequence[str]) -> Tensor:
+    from sklearn.preprocessing import OneHotEncoder
+
+    encoder = OneHotEncoder(categories=[list(categories)], handle_unknown="ignore", sparse_output=False)
+    return torch.from_numpy(encoder.fit_transform(np.array(cells, dtype=object)[:, None]))
+
+
+def _hashable(value: Any) -> Any:
+    """Return the tuples of which JSON has made lists."""
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value

@@ -6,8 +6,10 @@ Loaders are named, not imported: only the data set that is used costs its import
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fda_flower.datasets.own_data import network_for_images, network_for_inputs
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_names
 from fda_flower.registry import Registry, resolve
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from fda_flower.datasets.domains import Split
 
 DOMAINBED = "DomainBed's download script (https://github.com/facebookresearch/DomainBed)"
+Options = Mapping[str, Any]
+
 OFFICE_CALTECH = "https://github.com/ChristophRaab/Office_Caltech_DA_Dataset (rename its Caltech to caltech)"
 
 
@@ -37,7 +41,14 @@ class Dataset:
     arguments : tuple
         Leading arguments of `load`, before the folder and the seed.
     regression : bool
-        Whether its labels are numbers, so that R² takes the place of the accuracy.
+        Whether its labels are numbers, so that R² takes the place of the accuracy. Whether it is one or not,
+        an option ``task=regression`` makes it one.
+    complete : str or callable, optional
+        A function, or ``"module:function"``, that returns the options that follow from what a folder holds:
+        ``complete(folder, options, target)``, with the folder, those that are given, and the target's domain,
+        where there are any.
+    model : str or callable
+        The network that fits its samples, or a function of its options that returns its name.
     """
 
     summary: str
@@ -46,13 +57,30 @@ class Dataset:
     shift: str = "rotate"
     arguments: tuple[Any, ...] = ()
     regression: bool = False
+    complete: "str | Callable[[Path | None, Options, str | None], Options] | None" = None
+    model: str | Callable[[Options], str] = "cnn"
 
     @cached_property
     def loader(self) -> "Callable[..., Split | Mapping[str, Split]]":
         """The function `load` with its leading arguments, imported on first use."""
         return partial(resolve(self.load), *self.arguments)
 
-    def own_domains(self, options: Mapping[str, str | int | float | bool]) -> tuple[str, ...]:
+    def completed(self, options: Options, data_dir: str | None, target: str | None) -> Options:
+        """Return the options with those that follow from the data, where the data are here."""
+        if self.complete is None:
+            return options
+        folder = None if data_dir is None else Path(data_dir).expanduser()
+        return {**options, **resolve(self.complete)(folder, options, target)}
+
+    def fitting_model(self, options: Options) -> str:
+        """Return the name of a network that fits the samples."""
+        return self.model if isinstance(self.model, str) else self.model(options)
+
+    def is_regression(self, options: Options) -> bool:
+        """Whether the labels are numbers."""
+        return self.regression or options.get("task") == "regression"
+
+    def own_domains(self, options: Options) -> tuple[str, ...]:
         """Return the data set's own domains, fixed or named by its options.
 
         Raises
@@ -63,7 +91,10 @@ class Dataset:
         if self.domains is not None:
             return self.domains
         if "domains" not in options:
-            raise ConfigError("option 'domains' is missing: name the domains, separated by commas")
+            raise ConfigError(
+                "option 'domains' is missing: name the domains, separated by commas, or give the folder that "
+                "holds them by --data-dir"
+            )
         return split_names("option 'domains'", str(options["domains"]))
 
 
@@ -107,11 +138,35 @@ DATASETS: Registry[Dataset] = Registry(
             "740 patients of four hospitals, 2 classes",
             "heart:load",
             *("cleveland", "hungary", "switzerland", "va"),
+            model="mlp",
         ),
-        "images": _ours("your own images, in folders DOMAIN/CLASS/", "folders:load_own", domains=None),
-        "table": _ours("your own tables of numbers, in files DOMAIN.csv", "table:load", domains=None),
+        "images": _ours(
+            "your own images, in folders DOMAIN/CLASS/",
+            "folders:load_own",
+            domains=None,
+            complete="fda_flower.datasets.image_folders:complete",
+            model=network_for_images,
+        ),
+        "table": _ours(
+            "your own tables, in files DOMAIN.csv",
+            "table:load",
+            domains=None,
+            complete="fda_flower.datasets.table_files:complete",
+            model="mlp",
+        ),
+        "hf": _ours(
+            "a Hugging Face data set, from the hub or a folder",
+            "hugging_face:load",
+            domains=None,
+            complete="fda_flower.datasets.hugging_face:complete",
+            model=network_for_inputs,
+        ),
         "rbf": _ours(
-            "a synthetic regression with a shift to choose", "rbf:load", "source", "target", regression=True
+            "a synthetic regression with a shift to choose",
+            "rbf:load",
+            *("source", "target"),
+            regression=True,
+            model="sigmoid",
         ),
     },
 )

@@ -69,6 +69,7 @@ class DataSpec:
     def __post_init__(self) -> None:
         if self.dataset not in DATASETS:
             raise unknown("data set", self.dataset, DATASETS)
+        self._complete()
         if self.dataset_options:
             load = DATASETS[self.dataset].loader
             self._read("dataset_options", f"data set '{self.dataset}'", load, "data_dir", "seed")
@@ -90,6 +91,12 @@ class DataSpec:
         for name in self.only_sources or ():
             if name not in sources:
                 raise unknown("source", name, sources)
+
+    def _complete(self) -> None:
+        """Add the options that follow from what the folder of own data holds."""
+        given = dict(self.dataset_options)
+        completed = DATASETS[self.dataset].completed(given, self.data_dir, self.target)
+        object.__setattr__(self, "dataset_options", tuple(completed.items()))
 
     def _check_shift(self) -> None:
         own = self._own_domains
@@ -138,6 +145,16 @@ class DataSpec:
         if self.shift is None:
             raise ConfigError(f"data set '{self.dataset}' has no shift")
         return SHIFTS[self.shift](**dict(self.shift_options))
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the labels are numbers, not classes."""
+        return DATASETS[self.dataset].is_regression(dict(self.dataset_options))
+
+    @property
+    def fitting_model(self) -> str:
+        """The name of the network that fits the samples."""
+        return DATASETS[self.dataset].fitting_model(dict(self.dataset_options))
 
     @property
     def _own_domains(self) -> tuple[str, ...]:

@@ -1,63 +1,179 @@
-"""A consortium's own tables: a CSV file of numbers for each domain."""
+"""A consortium's own tables: a file of rows for each domain."""
 
-import csv
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cache
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import torch
+from torch import Tensor
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.features import balanced
-from fda_flower.datasets.own_data import own_folder, warn_of_one
+from fda_flower.datasets.own_data import PARTS, own_folder, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
+from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.samples import Samples
+from fda_flower.datasets.table_columns import (
+    SPLIT,
+    Columns,
+    Meaning,
+    categorical_columns,
+    clean,
+    features_of,
+    has_split,
+    read_categories,
+    read_names,
+)
+from fda_flower.datasets.table_files import SUFFIXES, RawTable, files_of, read_table
+from fda_flower.datasets.table_labels import (
+    Label,
+    class_names,
+    class_numbers,
+    labels_of,
+    numbers_to_predict,
+)
+from fda_flower.datasets.table_split import divide
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_names
 from fda_flower.seeds import derive_seed
 
-TEST_SHARE = 0.2
-FEWEST = 5
-MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
-MOST_CLASSES = 1000
-"""Limit of unnamed classes: a column that is not a label must not make a network of a million outputs."""
+Tables = Mapping[str, Mapping[str, RawTable]]
+"""By domain, its tables by part: ``train`` and ``test``, or one of the part ``""``."""
 
 
 @dataclass(frozen=True)
-class Table:
-    """A file's feature columns in alphabetical order, its rows, and each row's label and line."""
+class Target:
+    """What is to be predicted.
 
-    path: Path
-    features: list[str]
-    rows: list[list[float]]
-    labels: list[tuple[str, int]]
+    Attributes
+    ----------
+    named : tuple of str
+        The classes, if an option names them.
+    regression : bool
+        Whether it is a number.
+    mean, deviation : float
+        In a regression, what is subtracted from the labels, and what divides them then.
+    """
+
+    named: tuple[str, ...] = ()
+    regression: bool = False
+    mean: float = 0.0
+    deviation: float = 1.0
 
 
-def load(data_dir: Path | None, seed: int, domains: str, label: str = "label", classes: str = "") -> Splits:
-    """Return the rows of each ``DOMAIN.csv``, a fifth of them for testing, balanced by class.
+@dataclass
+class Rows:
+    """The rows of a domain.
 
-    Each domain's features are standardised by the mean and deviation of its own training samples, so that no
-    site has to share them; a feature that is constant in them is only centred.
+    Attributes
+    ----------
+    columns : dict
+        The features by name.
+    labels : list of Label
+        The label of each row.
+    parts, groups : list of str
+        The part and the group of each row; empty without.
+    missing : Counter
+        The number of missing values by column.
+    """
+
+    columns: dict[str, list[float] | list[str]] = field(default_factory=dict)
+    labels: list[Label] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
+    missing: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Survey:
+    """The tables that are here, read together.
+
+    Attributes
+    ----------
+    rows : dict
+        The rows of each domain that can be read.
+    categories : dict
+        The categories by column.
+    classes : tuple of str
+        The classes in the order of their numbers; empty in a regression.
+    numbers : dict
+        By domain, the number of each row's class, or the number to predict.
+    problems : Problems
+        What is wrong.
+    """
+
+    rows: dict[str, Rows] = field(default_factory=dict)
+    categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    numbers: dict[str, list[int] | list[float]] = field(default_factory=dict)
+    problems: Problems = field(default_factory=Problems)
+
+
+def load(
+    data_dir: Path | None,
+    seed: int,
+    domains: str,
+    label: str = "label",
+    classes: str = "",
+    task: Literal["classes", "regression"] = "classes",
+    missing: Literal["refuse", "mean"] = "refuse",
+    categorical: Literal["refuse", "onehot"] = "refuse",
+    categories: str = "",
+    ignore: str = "",
+    group: str = "",
+    decimal: Literal["point", "comma"] = "point",
+    encoding: str = "",
+    label_mean: float = 0.0,
+    label_deviation: float = 1.0,
+) -> "OwnTables":
+    """Return the rows of each domain's file, a fifth of them for testing, balanced by class.
+
+    Each domain's features are standardised by the mean and deviation of its own training samples, so that
+    no site has to share them; a feature that is constant in them is only centred. Folders ``train`` and
+    ``test``, or a column ``split`` with these words, say which rows are for testing, if there are any.
 
     Parameters
     ----------
     data_dir : Path
-        The folder with the files: a header, then a row for each sample, of numbers; they are only read.
+        The folder with the files ``DOMAIN.csv`` (or ``.tsv``, ``.txt``): a header, then a row for each
+        sample; they are only read. The separator is found: a comma, semicolon, tab or bar.
     seed : int
         Determines, for each domain independently, which rows are for testing.
     domains : str
         The domains, separated by commas. A file is needed only when its domain is accessed.
     label : str
-        The column of the class. All other columns are features.
+        The column of the label. All other columns are features.
     classes : str
         The classes as written in the label column, separated by commas, in the order of their numbers.
-        Default: labels are whole numbers from 0, and the largest in the files present is the last class.
+        Default: the whole numbers from 0 to the largest label in the files present or, if labels are words,
+        the words in them by name.
+    task : {"classes", "regression"}
+        Whether labels are classes, or numbers to predict.
+    missing : {"refuse", "mean"}
+        Whether a missing value is an error, or replaced by the column's mean in the domain's own training
+        samples (scikit-learn's `SimpleImputer`). A missing category is none of the categories.
+    categorical : {"refuse", "onehot"}
+        Whether a column of words is an error, or becomes a feature for each word (scikit-learn's
+        `OneHotEncoder`).
+    categories : str
+        The categories of columns, such as ``sex:f|m,pain:none|some``. Default: the words in the files
+        present; a site that has only its own file has to be told.
+    ignore : str
+        Columns to leave out, separated by commas.
+    group : str
+        A column, such as the patient's number, whose rows stay together: all for training or all for testing.
+    decimal : {"point", "comma"}
+        How numbers are written.
+    encoding : str
+        The files' encoding, as Python names it. Default: UTF-8, or UTF-16 with its mark.
+    label_mean, label_deviation : float
+        In a regression, the network predicts ``(label - label_mean) / label_deviation``.
 
     Returns
     -------
-    Splits
+    OwnTables
         The domains, with `x` of shape ``(n, features)``, in the alphabetical order of the columns' names.
 
     Raises
@@ -66,109 +182,158 @@ def load(data_dir: Path | None, seed: int, domains: str, label: str = "label", c
         If a file or a value is missing, a value is not a number, or a label is not a class. The message names
         the file, the line and the column, but no value, since the server reads it.
     """
-    folder = own_folder("table", data_dir)
+    if not label_deviation > 0:
+        raise ConfigError(f"option 'label_deviation' is {label_deviation}, it must be above 0")
+    meaning = Meaning(
+        label,
+        group,
+        read_names("ignore", ignore),
+        missing == "mean",
+        categorical == "onehot",
+        read_categories(categories),
+        decimal == "comma",
+    )
+    target = Target(read_names("classes", classes), task == "regression", label_mean, label_deviation)
     names = split_names("option 'domains'", domains)
-    named = split_names("option 'classes'", classes) if classes else ()
-
-    @cache
-    def tables() -> dict[str, Table]:
-        paths = {name: folder / f"{name}.csv" for name in names}
-        return {name: _read(path, label) for name, path in paths.items() if path.exists()}
-
-    def read(domain: str) -> Split:
-        path = folder / f"{domain}.csv"
-        there = tables()
-        if domain not in there:
-            raise ConfigError(f"the data file '{path}' is missing: put the domain's table there")
-        numbers = {name: _numbers(table, label, named) for name, table in there.items()}
-        last = max(max(found) for found in numbers.values())
-        labels = named or tuple(map(str, range(last + 1)))
-        if not named and len(there) == 1 < len(names):
-            warn_of_one("table", domain, len(labels))
-        _check_features(there[domain], there.values())
-        return _split(there[domain], numbers[domain], labels, derive_seed(seed, domain))
-
-    return Splits(names, read)
+    return OwnTables(own_folder("table", data_dir), names, encoding, meaning, target, seed)
 
 
-def _read(path: Path, label: str) -> Table:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.reader(file)
-            header = [cell.strip() for cell in next(lines, [])]
-            rows = [(cells, lines.line_num) for cells in lines if cells]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(
-            f"the data file '{path}' cannot be read ({reason}): put a CSV file there"
-        ) from error
-    features = sorted({*header} - {label})
-    if label not in header or len(features) + 1 < len(header) or not features:
-        raise ConfigError(
-            f"the data file '{path}' has the columns {', '.join(header) or 'none'}: it needs '{label}' "
-            "(the option 'label') and at least one other, each of them once"
-        )
-    if len(rows) < FEWEST:
-        raise ConfigError(f"the data file '{path}' has {len(rows)} rows, at least {FEWEST} are needed")
-    for cells, line in rows:
-        if len(cells) != len(header):
+class OwnTables(Splits):
+    """The domains of tables in a folder; the arguments are those of `load`, read."""
+
+    def __init__(
+        self, folder: Path, names: tuple[str, ...], encoding: str, meaning: Meaning, target: Target, seed: int
+    ) -> None:
+        super().__init__(names, self._split)
+        self._folder = folder
+        self._encoding = encoding
+        self._meaning = meaning
+        self._target = target
+        self._seed = seed
+
+    def survey(self) -> Survey:
+        """Read all tables that are here, and collect what is wrong with them."""
+        problems = Problems()
+        tables = read_files(self._folder, self, self._encoding, problems)
+        return survey(tables, len(self), self._meaning, self._target, problems)
+
+    @cached_property
+    def _sound(self) -> Survey:
+        found = self.survey()
+        found.problems.raise_first()
+        return found
+
+    def _split(self, domain: str) -> Split:
+        if not files_of(self._folder, domain):
             raise ConfigError(
-                f"the data file '{path}' has {len(cells)} columns in line {line}, not {len(header)}: fix it"
+                f"the data file '{self._folder / domain}{SUFFIXES[0]}' is missing: put the domain's table "
+                "there"
             )
-    columns = [(header.index(name), name) for name in features]
-    numbers = [[_number(path, line, name, cells[i]) for i, name in columns] for cells, line in rows]
-    labels = [(cells[header.index(label)].strip(), line) for cells, line in rows]
-    return Table(path, features, numbers, labels)
+        found, target = self._sound, self._target
+        if not (target.named or target.regression) and len(found.rows) == 1 < len(self):
+            warn_of_one("table", domain, len(found.classes))
+        return split_of(domain, found, self._meaning, target, derive_seed(self._seed, domain))
 
 
-def _number(path: Path, line: int, column: str, cell: str) -> float:
-    if cell.strip().lower() in MISSING:
-        raise ConfigError(
-            f"the data file '{path}' has no value in line {line}, column '{column}': fill it in, or remove "
-            "the line, or the column at all sites"
-        )
-    try:
-        number = float(cell)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ConfigError(f"the data file '{path}' has no number in line {line}, column '{column}': fix it")
-    return number
+def read_files(folder: Path, names: Iterable[str], encoding: str, problems: Problems) -> Tables:
+    """Return the tables of the domains that are there; a file that cannot be read is a problem."""
+    tables: dict[str, dict[str, RawTable]] = {}
+    for name in names:
+        for part, path in files_of(folder, name).items():
+            with problems.caught():
+                tables.setdefault(name, {})[part] = read_table(path, encoding)
+    return tables
 
 
-def _numbers(table: Table, label: str, classes: tuple[str, ...]) -> list[int]:
-    """Return the number of each row's class."""
-    known = {name: number for number, name in enumerate(classes or map(str, range(MOST_CLASSES)))}
-    found = [(text if classes else text.removesuffix(".0"), line) for text, line in table.labels]
-    for text, line in found:
-        if text not in known:
-            what = (
-                f"none of the classes {', '.join(classes)}: fix it, or list all in the option 'classes'"
-                if classes
-                else f"not a whole number from 0 to {MOST_CLASSES - 1}: list them in the option 'classes'"
-            )
+def survey(tables: Tables, domains: int, meaning: Meaning, target: Target, problems: Problems) -> Survey:
+    """Read the tables that are here together, and collect what is wrong with them.
+
+    Parameters
+    ----------
+    tables : Mapping
+        The tables by domain and part.
+    domains : int
+        How many domains there are, here and elsewhere.
+    meaning, target
+        What the columns mean, and what is to be predicted.
+    problems : Problems
+        Where problems are added.
+    """
+    features: dict[Path, list[str]] = {}
+    for table in (table for parts in tables.values() for table in parts.values()):
+        with problems.caught():
+            if names := features_of(table, meaning, problems):
+                features[table.path] = names
+                _check_features(table.path, features)
+    there = [table for parts in tables.values() for table in parts.values() if table.path in features]
+    alone = len(tables) == 1 < domains
+    found = Survey(problems=problems)
+    with problems.caught():
+        every = sorted({name for names in features.values() for name in names})
+        found.categories = categorical_columns(there, every, meaning, not alone)
+    for domain, parts in tables.items():
+        rows = found.rows[domain] = Rows()
+        for part, table in parts.items():
+            if table.path in features:
+                columns = clean(table, features[table.path], found.categories, meaning, problems)
+                _append(rows, part, table, columns, meaning, problems)
+    if target.regression:
+        for domain, rows in found.rows.items():
+            found.numbers[domain] = numbers_to_predict(rows.labels, meaning.label, meaning, problems)
+        return found
+    with problems.caught():
+        labels = [each for rows in found.rows.values() for each in rows.labels]
+        found.classes = class_names(labels, meaning.label, target.named, alone)
+        for domain, rows in found.rows.items():
+            named = bool(target.named)
+            found.numbers[domain] = class_numbers(rows.labels, meaning.label, found.classes, named, problems)
+    return found
+
+
+def _append(
+    rows: Rows, part: str, table: RawTable, columns: Columns, meaning: Meaning, problems: Problems
+) -> None:
+    for name, cells in columns.items():
+        rows.columns[name] = [*rows.columns.get(name, []), *cells]
+        rows.missing[name] += sum(cell == "" or cell != cell for cell in cells)
+    rows.labels += labels_of(table, meaning.label)
+    if part or has_split(table):
+        parts = [part] * len(table.rows) if part else [cell.lower() for cell in table.column(SPLIT)]
+        for line, word in zip(table.lines, parts, strict=True):
+            if word not in PARTS:
+                what = "neither 'train' nor 'test'"
+                problems.add(Problem(what, "fix it, or remove the column", table.path, line, SPLIT))
+        rows.parts += parts
+    if meaning.group:
+        rows.groups += table.column(meaning.group)
+
+
+def _check_features(path: Path, features: Mapping[Path, list[str]]) -> None:
+    for other, names in features.items():
+        if differing := sorted({*features[path]} ^ {*names}):
             raise ConfigError(
-                f"the label in the data file '{table.path}', line {line}, column '{label}', is {what}"
-            )
-    return [known[text] for text, _ in found]
-
-
-def _check_features(table: Table, others: Iterable[Table]) -> None:
-    for other in others:
-        if differing := sorted({*table.features} ^ {*other.features}):
-            raise ConfigError(
-                f"only one of the data files '{table.path}' and '{other.path}' has {', '.join(differing)}: "
-                "give all domains the same columns"
+                f"only one of the data files '{other}' and '{path}' has {', '.join(differing)}: "
+                "give all domains the same columns, or leave them out by --dataset-option "
+                f"ignore={','.join(differing)}"
             )
 
 
-def _split(table: Table, numbers: list[int], classes: tuple[str, ...], seed: int) -> Split:
-    y = torch.tensor(numbers, dtype=torch.int64)
-    tested = max(1, round(TEST_SHARE * len(y)))
-    train, test = balanced(y, len(y) - tested, torch.Generator().manual_seed(seed))
-    rows = torch.tensor(table.rows, dtype=torch.float64)
-    columns = dict(zip(table.features, rows.unbind(dim=1), strict=True))
-    preparation = TablePreparation.fit(columns, train)
-    samples = Samples(preparation.apply(columns), y)
-    features = tuple(table.features)
-    return Split(samples.take(train), samples.take(test), len(classes), classes, features, preparation)
+def split_of(domain: str, found: Survey, meaning: Meaning, target: Target, seed: int) -> Split:
+    """Return the training and test samples of a domain."""
+    rows = found.rows[domain]
+    y = _labels(found.numbers[domain], target)
+    where = f"the table of domain '{domain}'"
+    train, test = divide(y, seed, where, rows.parts, rows.groups)
+    preparation = TablePreparation.fit(rows.columns, train, found.categories, meaning.missing)
+    samples = Samples(preparation.apply(rows.columns), y)
+    outputs = 1 if target.regression else len(found.classes)
+    return Split(
+        samples.take(train), samples.take(test), outputs, found.classes, preparation.features, preparation
+    )
+
+
+def _labels(numbers: list[int] | list[float], target: Target) -> Tensor:
+    if not target.regression:
+        return torch.tensor(numbers, dtype=torch.int64)
+    scaled = (torch.tensor(numbers, dtype=torch.float64) - target.mean) / target.deviation
+    return scaled.float()[:, None]

@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fda_flower.datasets import DATASETS
 from fda_flower.errors import ConfigError
 from fda_flower.experiments.cell_files import read_cell
 from fda_flower.experiments.definition import Experiment, read_experiment
@@ -106,9 +105,7 @@ def load_results(folder: str | Path) -> Results:
         ensembles={place[1] for place, config in configs.items() if config.entry.ensemble},
         centralised={place[1] for place, config in configs.items() if config.entry.centralised},
         regressions={
-            (group, column)
-            for (group, _, column), config in configs.items()
-            if DATASETS[config.dataset].regression
+            (group, column) for (group, _, column), config in configs.items() if config.data.is_regression
         },
     )
 

@@ -112,12 +112,24 @@ def run_config(
     workers: int | None = None,
     connection: str | None = None,
     on_round: Callable[[Record], None] | None = None,
+    on_ready: Callable[[list[str]], None] | None = None,
 ) -> RunResult:
-    """Run a configuration; the other parameters are those of `run`."""
+    """Run a configuration.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run.
+    on_ready : callable, optional
+        Called before training with lines that say what the run takes; not in a deployment, whose server has
+        no data.
+    engine, output, resume, gpus_per_client, workers, connection, on_round
+        Those of `run`.
+    """
     if engine not in RUNNERS:
         raise unknown("engine", engine, RUNNERS)
     path = None if output is None else Path(output).absolute()
-    request = RunRequest(config, path, resume, gpus_per_client, workers, connection, on_round)
+    request = RunRequest(config, path, resume, gpus_per_client, workers, connection, on_round, on_ready)
     history, model = RUNNERS[engine](request)
     if path is not None:
         write_summary(path, config, history)

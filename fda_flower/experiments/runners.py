@@ -14,6 +14,7 @@ from fda_flower.devices import find_device
 from fda_flower.engines import ENGINES, Engine, Resources
 from fda_flower.errors import ConfigError
 from fda_flower.experiments.central import run_central
+from fda_flower.experiments.overview import overview
 from fda_flower.methods import check_federated
 from fda_flower.records import Record
 from fda_flower.server_app import check_data, make_folder, run_server
@@ -33,6 +34,7 @@ class RunRequest:
     workers: int | None = None
     connection: str | None = None
     on_round: Callable[[Record], None] | None = None
+    on_ready: Callable[[list[str]], None] | None = None
 
 
 Runner = Callable[[RunRequest], RunOutput]
@@ -54,16 +56,18 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
         if engine.parallel:
             check_federated(config.method)
         resources = Resources(config.threads, request.gpus_per_client, request.workers)
-        check_data(config)
+        lines = overview(config, *check_data(config))
         folder = None
         if request.output is not None:
             device = find_device(config.device).type
             folder = make_folder(str(request.output), config, request.resume, device)
         if config.entry.centralised:
+            _tell(request, lines)
             return run_central(config, folder, request.on_round)
         results: list[tuple[Result, list[Record]]] = []
 
         def server(grid: Grid) -> None:
+            _tell(request, lines)
             results.append(run_server(grid, config, folder, request.on_round))
 
         client_app = make_client_app(config, folder=request.output)
@@ -72,6 +76,11 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
         return history, {name: array.numpy() for name, array in result.arrays.items()}
 
     return run_here
+
+
+def _tell(request: RunRequest, lines: list[str]) -> None:
+    if request.on_ready is not None:
+        request.on_ready(lines)
 
 
 def _on_a_superlink(request: RunRequest) -> RunOutput:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import unknown
+from fda_flower.models.own import builder_of, check_network, is_reference
 from fda_flower.registry import Registry, resolve
 
 if TYPE_CHECKING:
@@ -65,10 +66,30 @@ MODELS: Registry[Model] = Registry(
 point ``fda_flower.models``."""
 
 
+def check_name(name: str) -> None:
+    """Raise a `ConfigError` if a name is neither in `MODELS` nor of the form ``package.module:function``."""
+    if name not in MODELS and not is_reference(name):
+        raise unknown("model", name, MODELS)
+
+
+def find_model(name: str) -> Model:
+    """Return the network of a name in `MODELS`, or of ``package.module:function``.
+
+    Raises
+    ------
+    ConfigError
+        If the name is unknown, or the function cannot be imported or does not take a shape and classes.
+    """
+    check_name(name)
+    return MODELS[name] if name in MODELS else Model("a network of your own", builder_of(name))
+
+
 def build_model(
     name: str, shape: tuple[int, ...], classes: int, seed: int, options: Mapping[str, Any] | None = None
 ) -> "nn.Module":
     """Return a network with weights drawn from a seed, without changing the global random state.
+
+    A network of one's own, ``package.module:function``, is tried on one sample.
 
     Raises
     ------
@@ -77,11 +98,13 @@ def build_model(
     """
     import torch
 
-    if name not in MODELS:
-        raise unknown("model", name, MODELS)
+    model = find_model(name)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(seed)
-        return MODELS[name].builder(shape, classes, **(options or {}))
+        network = model.builder(shape, classes, **(options or {}))
+        if is_reference(name):
+            check_network(name, network, shape, classes)
+        return network
 
 
 def build_architecture(
@@ -94,4 +117,4 @@ def build_architecture(
         return build_model(name, shape, classes, 0, options)
 
 
-__all__ = ["MODELS", "Model", "build_architecture", "build_model"]
+__all__ = ["MODELS", "Model", "build_architecture", "build_model", "check_name", "find_model"]

@@ -27,6 +27,7 @@ from fda_flower.datasets import (
     Split,
     federation,
     folders,
+    hugging_face,
     load_domain,
     load_federation,
     table,
@@ -156,6 +157,25 @@ def own_tables(root: Path) -> Callable[[Path | None, int], Any]:
     return lambda data_dir, seed: table.load(root, seed, ",".join(MADE_DOMAINS), label="ill")
 
 
+def own_hugging_face(root: Path) -> Callable[[Path | None, int], Any]:
+    """A data set of images of the library `datasets`, made."""
+    from datasets import ClassLabel, Dataset, Features, Value
+    from datasets import Image as Picture
+
+    generator, count = torch.Generator().manual_seed(0), FOLDER_IMAGES * len(MADE_CLASSES)
+    names = [name for name in MADE_DOMAINS for _ in range(count)]
+    pixels = torch.randint(256, (len(names), 9, 7, 3), generator=generator, dtype=torch.uint8)
+    made = {
+        "image": [Image.fromarray(each.numpy()) for each in pixels],
+        "label": [i % len(MADE_CLASSES) for i in range(len(names))],
+        "site": names,
+    }
+    kinds = Features(image=Picture(), label=ClassLabel(names=list(MADE_CLASSES)), site=Value("string"))
+    Dataset.from_dict(made, features=kinds).save_to_disk(str(root))
+    domains = ",".join(MADE_DOMAINS)
+    return lambda data_dir, seed: hugging_face.load(root, seed, domains, domain="site")
+
+
 def forget() -> None:
     """Clear the caches, so that the next call loads again."""
     for cached in (load_federation, load_domain, federation._load):
@@ -175,8 +195,14 @@ def _parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
                 patch.setitem(
                     DATASETS, name, replace(dataset, load=part_of_folders(name, root), arguments=())
                 )
-        for name, made in (("images", own_images(root / "own")), ("table", own_tables(root / "tables"))):
-            patch.setitem(DATASETS, name, replace(DATASETS[name], load=made, domains=MADE_DOMAINS))
+        for name, made in (
+            ("images", own_images(root / "own")),
+            ("table", own_tables(root / "tables")),
+            ("hf", own_hugging_face(root / "hf")),
+        ):
+            patch.setitem(
+                DATASETS, name, replace(DATASETS[name], load=made, domains=MADE_DOMAINS, complete=None)
+            )
         patch.setitem(DATASETS, SPY, Dataset("made for a test", lambda data_dir, seed: spy_split()))
         yield
     forget()

@@ -6,7 +6,8 @@ import pytest
 import torch
 from sites import write_table
 
-from fda_flower.datasets.table import FEWEST, load
+from fda_flower.datasets.table import load
+from fda_flower.datasets.table_columns import FEWEST
 from fda_flower.errors import ConfigError
 
 ROWS = ["1.5,0,3", "2.5,1,3", "3.5,0,3", "4.5,1,3", "5.5,0,3"] * 2
@@ -101,11 +102,11 @@ def test_quotes_blank_lines_and_a_byte_order_mark_are_read(tmp_path: Path) -> No
         ("1,0,nan", r"has no value in line 3, column 'a'"),
         ("secret,0,3", r"has no number in line 3, column 'b': fix it"),
         ("1,0,inf", r"has no number in line 3, column 'a'"),
-        ("1,secret,3", r"line 3, column 'label', is not a whole number from 0 to 999: list them in"),
-        ("1,-1,3", r"line 3, column 'label', is not a whole number"),
-        ("1,0.5,3", r"line 3, column 'label', is not a whole number"),
-        ("1,,3", r"line 3, column 'label', is not a whole number"),
-        ("1,1000,3", r"line 3, column 'label', is not a whole number"),
+        ("1,secret,3", r"not a whole number from 0 to 999 in line 3, column 'label': list them in"),
+        ("1,-1,3", r"not a whole number from 0 to 999 in line 3, column 'label'"),
+        ("1,0.5,3", r"not a whole number from 0 to 999 in line 3, column 'label'"),
+        ("1,,3", r"not a whole number from 0 to 999 in line 3, column 'label'"),
+        ("1,1000,3", r"not a whole number from 0 to 999 in line 3, column 'label'"),
     ],
 )
 def test_a_damaged_file_is_named_with_line_and_column_but_no_value(
@@ -123,7 +124,7 @@ def test_a_damaged_file_is_named_with_line_and_column_but_no_value(
     [
         ("b,ill,a", "has the columns b, ill, a: it needs 'label' .the option 'label'."),
         ("a,label,a", "each of them once"),
-        ("label;b;a", "has the columns label;b;a"),
+        ("b,ill,c", "has the columns b, ill, c: it needs 'label'"),
     ],
 )
 def test_an_invalid_header_is_an_error_that_says_why(tmp_path: Path, header: str, says: str) -> None:
@@ -142,13 +143,15 @@ def test_an_empty_file_and_one_with_too_few_rows_are_errors(tmp_path: Path) -> N
 
 
 def test_bytes_that_are_not_text_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises(ConfigError, match=r"a\.csv' cannot be read"):
+    (tmp_path / "a.csv").write_bytes(b"label,a\n1,\xe9\n")
+    with pytest.raises(ConfigError, match=r"a\.csv' cannot be read .*encoding', such as cp1252"):
         _ = load(tmp_path, 0, "a")["a"]
 
 
 def test_a_label_that_is_not_a_class_is_an_error_that_lists_the_classes(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="line 3, column 'label', is none of the classes 0, 2: fix it"):
+    with pytest.raises(
+        ConfigError, match=r"none of the classes 0, 2, in line 3, column 'label' \(and 3 more lines\): fix it"
+    ):
         _ = load(write(tmp_path), 0, "a", classes="0,2")["a"]
 
 

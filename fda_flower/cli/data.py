@@ -1,0 +1,62 @@
+"""The commands for own data."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fda_flower.cli.console import console, say
+from fda_flower.cli.options import with_settings
+from fda_flower.config import RunConfig
+
+app = typer.Typer(no_args_is_help=True, help="Look through your own data before a run.")
+
+SETTINGS = ("dataset", "dataset_options", "target", "target_samples", "source_samples", "test_samples")
+
+
+@app.command(epilog="Example: `fda data check hospitals --dataset-option label=diagnosis`")
+@with_settings(SETTINGS, dataset="", shown={"dataset": "found by the folder's content"})
+def check(
+    settings: dict[str, Any],
+    folder: Annotated[Path, typer.Argument(help="The folder with the data: DOMAIN.csv, or DOMAIN/CLASS/.")],
+) -> None:
+    """Show rows, classes and missing values of each domain, and all that a run would refuse.
+
+    The exit code is 1 if a run with these options would be refused.
+    """
+    from rich.table import Table
+
+    from fda_flower.datasets import DataSpec
+    from fda_flower.datasets.check import CHECKS, find_dataset, sizes_of
+    from fda_flower.errors import unknown
+
+    dataset = settings.pop("dataset") or find_dataset(folder)
+    if dataset not in CHECKS:
+        raise unknown("data set of one's own", dataset, CHECKS)
+    options = tuple(settings.pop("dataset_options", {}).items())
+    settings.setdefault("target_samples", RunConfig.target_samples)
+    spec = DataSpec(dataset, dataset_options=options, data_dir=str(folder), **settings)
+    found = CHECKS[dataset](folder, dict(spec.dataset_options))
+    sizes: dict[str, tuple[str, str]] = {}
+    with found.problems.caught():
+        sizes = {} if found.problems else sizes_of(spec)
+    classes = list(dict.fromkeys(name for domain in found.domains.values() for name in domain.classes))
+    table = Table(title=f"{dataset} in {folder}")
+    for column in ("Domain", "Samples", "Train", "Test", *classes, "Missing values"):
+        table.add_column(column, justify="right" if column not in ("Domain", "Missing values") else "left")
+    for name, domain in found.domains.items():
+        missing = ", ".join(f"{column} {count}" for column, count in domain.missing.items())
+        role = " (target)" if name == spec.target_name else ""
+        counts = (str(domain.classes.get(each, 0)) for each in classes)
+        table.add_row(f"{name}{role}", str(domain.samples), *sizes.get(name, ("", "")), *counts, missing)
+    console.print(table)
+    say(f"Inputs: {found.inputs}")
+    for kind, places in found.problems.by_kind().items():
+        console.print("[red]Refused:[/red] ", end="")
+        say(kind)
+        for place in places:
+            say(f"  {place}")
+    if found.problems:
+        raise typer.Exit(1)
+    given = "".join(f" --dataset-option {name}={value}" for name, value in options)
+    say(f"A run would take it: fda run --dataset {dataset} --data-dir {folder}{given}")

@@ -1,0 +1,143 @@
+"""Own data looked through before a run: sizes, classes, missing values, and all that a run would refuse."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fda_flower.datasets import image_folders, table_files
+from fda_flower.datasets.own_data import visible
+from fda_flower.datasets.problems import Problem, Problems
+from fda_flower.datasets.spec import DataSpec
+from fda_flower.errors import ConfigError
+
+
+@dataclass
+class DomainCheck:
+    """What a domain holds.
+
+    Attributes
+    ----------
+    samples : int
+        Rows or images.
+    classes : dict
+        Samples by class; empty in a regression.
+    missing : dict
+        Missing values by column, of the columns that have any.
+    """
+
+    samples: int
+    classes: dict[str, int]
+    missing: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Check:
+    """What a data set holds.
+
+    Attributes
+    ----------
+    domains : dict
+        What each domain holds that can be read.
+    inputs : str
+        What the samples are, in words.
+    problems : Problems
+        What a run would refuse.
+    """
+
+    domains: dict[str, DomainCheck]
+    inputs: str
+    problems: Problems
+
+
+def find_dataset(folder: Path) -> str:
+    """Return the data set whose layout a folder has: ``images`` or ``table``.
+
+    Raises
+    ------
+    ConfigError
+        If it has neither or both.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"there is no folder '{folder}': give the one that holds the domains")
+    found = []
+    if any(image_folders.files_of(path) for path in visible(folder) if path.is_dir()):
+        found.append("images")
+    if any(table_files.tables_in(place) for place in table_files.places(folder).values()):
+        found.append("table")
+    if len(found) != 1:
+        what = "both tables and folders of images" if found else "neither tables nor folders of images"
+        raise ConfigError(
+            f"'{folder}' holds {what}: put a file DOMAIN.csv for each domain there, or folders DOMAIN/CLASS/ "
+            "with images, or say which by --dataset table or --dataset images"
+        )
+    return found[0]
+
+
+def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
+    """Look through the tables of a folder; `options` are those of the data set ``table``."""
+    from fda_flower.datasets.table import load
+
+    found = load(folder, 0, **options).survey()
+    domains = {
+        name: DomainCheck(
+            len(rows.labels),
+            dict(sorted(Counter(label.text for label in rows.labels).items())) if found.classes else {},
+            {column: count for column, count in rows.missing.items() if count},
+        )
+        for name, rows in found.rows.items()
+    }
+    columns = sorted({column for rows in found.rows.values() for column in rows.columns})
+    inputs = ", ".join(
+        f"{name} ({'|'.join(found.categories[name])})" if name in found.categories else name
+        for name in columns
+    )
+    return Check(domains, f"{len(columns)} columns: {inputs}", found.problems)
+
+
+def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
+    """Look through the image folders of a folder, and decode every image."""
+    from fda_flower.datasets.image_files import unreadable
+
+    names = str(options["domains"]).split(",")
+    files = {name: image_folders.files_of(folder / name) for name in names}
+    problems = Problems()
+    for found in files.values():
+        for message in unreadable(path for paths in found.values() for path in paths):
+            problems.add(Problem(message))
+    domains = {
+        name: DomainCheck(
+            sum(map(len, found.values())), {label: len(paths) for label, paths in found.items()}
+        )
+        for name, found in files.items()
+    }
+    sizes = image_folders.sizes_of(files.values())
+    shown = ", ".join(f"{height}x{width}: {count}" for (height, width), count in sizes.most_common(5))
+    more = f", and {len(sizes) - 5} other sizes" if len(sizes) > 5 else ""
+    return Check(domains, f"images of {shown}{more}; brought to {options.get('image_size')}", problems)
+
+
+def sizes_of(spec: DataSpec) -> dict[str, tuple[str, str]]:
+    """Load the data as a run does, and return the training and test samples of each domain in words.
+
+    Raises
+    ------
+    ConfigError
+        If a run would be refused.
+    """
+    from fda_flower.datasets.federation import load_federation
+
+    sizes = {}
+    for name, domain in load_federation(spec).domains.items():
+        labelled, rest = len(domain.train), 0 if domain.unlabelled is None else len(domain.unlabelled)
+        train = f"{labelled} + {rest} unlabelled" if rest else str(labelled)
+        sizes[name] = train, str(len(domain.test))
+    return sizes
+
+
+CHECKS: dict[str, Callable[[Path, Mapping[str, Any]], Check]] = {
+    "table": check_table,
+    "images": check_images,
+}
+"""The checks by data set."""

@@ -1,0 +1,211 @@
+"""The data set `hf`: a Hugging Face data set of images or rows, divided into domains."""
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from fda_flower.datasets.domains import Split, Splits
+from fda_flower.datasets.hugging_face_source import Source, check_column, class_names_of, image_column, words
+from fda_flower.datasets.image_files import pixels_of
+from fda_flower.datasets.image_folders import LOOKED_AT, common_size
+from fda_flower.datasets.own_data import found_names, read_size
+from fda_flower.datasets.preparation import ImagePreparation
+from fda_flower.datasets.problems import Problems
+from fda_flower.datasets.samples import Samples
+from fda_flower.datasets.table import Target, split_of, survey
+from fda_flower.datasets.table_columns import Meaning, read_names
+from fda_flower.datasets.table_files import RawTable
+from fda_flower.datasets.table_split import divide
+from fda_flower.errors import ConfigError
+from fda_flower.options import split_names
+from fda_flower.seeds import derive_seed
+
+MEMORY_LIMIT = 4 * 2**30
+"""Bytes that the decoded images of a domain may take."""
+
+Parts = Mapping[str, Any]
+"""The samples of a domain, ``train`` and ``test``, as the library `datasets` holds them."""
+
+
+def load(
+    data_dir: Path | None,
+    seed: int,
+    domains: str,
+    path: str = "",
+    subset: str = "",
+    split: str = "train",
+    test_split: str = "",
+    domain: str = "",
+    partitioner: str = "",
+    partitioner_options: str = "",
+    label: str = "label",
+    image_size: str | int = "",
+    ignore: str = "",
+    missing: Literal["refuse", "mean"] = "refuse",
+    categorical: Literal["refuse", "onehot"] = "refuse",
+) -> "HuggingFace":
+    """Return the domains of a data set of the library `datasets`, a fifth for testing, balanced by class.
+
+    With a column of images, the samples are images; otherwise they are rows, as of the data set ``table``.
+
+    Parameters
+    ----------
+    data_dir : Path, optional
+        A folder: written by ``save_to_disk``, or with Parquet or other files that `datasets` reads; or the
+        folder in which `path` is one.
+    seed : int
+        Determines which samples are for testing and, unless it has a seed, what a partitioner deals.
+    domains : str
+        The domains, separated by commas, of those that there are.
+    path : str
+        The name of a data set on the hub, or a folder. Default: `data_dir` itself.
+    subset : str
+        The configuration of a data set that has several.
+    split, test_split : str
+        The parts to train on and to test on. Default of the latter: a fifth of the first, of each domain.
+    domain : str
+        The column that names the domain.
+    partitioner, partitioner_options : str
+        Instead of a column, a class of ``flwr_datasets.partitioner`` with its arguments, such as
+        ``DirichletPartitioner`` with ``num_partitions:4,partition_by:label,alpha:0.5``.
+    label : str
+        The column of the class.
+    image_size : str
+        As of the data set ``images``.
+    ignore, missing, categorical
+        For rows, as of the data set ``table``.
+
+    Returns
+    -------
+    HuggingFace
+        The domains.
+
+    Raises
+    ------
+    ConfigError
+        If the data set cannot be read, a column is missing, or values are not usable.
+    """
+    source = Source(path, subset, split, test_split, domain, partitioner, partitioner_options)
+    meaning = Meaning(
+        label, "", (*read_names("ignore", ignore), domain), missing == "mean", categorical == "onehot"
+    )
+    size = read_size(str(image_size)) if image_size else None
+    return HuggingFace(split_names("option 'domains'", domains), source, data_dir, meaning, size, seed)
+
+
+def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
+    """Return the options that follow from a data set: the domains, and the images' size."""
+    if "domains" in options:
+        return {}
+    source = _source(options)
+    parts = source.open(folder)
+    names = list(source.domains(parts, 0))
+    if source.domain:
+        names = list(found_names("hf", folder or Path(source.path), names, "a data set"))
+    found = {"domains": ",".join(names)}
+    column = image_column(parts["train"])
+    if column and "image_size" not in options:
+        shown = parts["train"].select(range(min(LOOKED_AT, len(parts["train"]))))
+        sizes = Counter((image.height, image.width) for image in shown[column])
+        found["image_size"] = "x".join(map(str, common_size(sizes)))
+    return found
+
+
+def _source(options: Mapping[str, Any]) -> Source:
+    defaults = {"split": "train"}
+    names = Source.__dataclass_fields__
+    return Source(**{name: str(options.get(name, defaults.get(name, ""))) for name in names})
+
+
+class HuggingFace(Splits):
+    """The domains of a data set; the arguments are those of `load`, read."""
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        source: Source,
+        data_dir: Path | None,
+        meaning: Meaning,
+        size: tuple[int, int] | None,
+        seed: int,
+    ) -> None:
+        super().__init__(names, self._split)
+        self._source = source
+        self._data_dir = data_dir
+        self._meaning = meaning
+        self._size = size
+        self._seed = seed
+
+    @cached_property
+    def _there(self) -> dict[str, Parts]:
+        """The domains that are here."""
+        parts = self._source.open(self._data_dir)
+        for data in parts.values():
+            check_column("label", self._meaning.label, data)
+        wanted, found = list(self), self._source.domains(parts, self._seed)
+        return {name: each for name, each in found.items() if name in wanted}
+
+    def _split(self, domain: str) -> Split:
+        if domain not in self._there:
+            there = ", ".join(self._there) or "none"
+            raise ConfigError(
+                f"the data set has no sample of the domain '{domain}': of the option 'domains' it has {there}"
+            )
+        data = next(iter(self._there[domain].values()))
+        column = image_column(data)
+        return self._images(domain, column) if column else self._rows(domain)
+
+    def _images(self, domain: str, column: str) -> Split:
+        parts = self._there[domain]
+        label = self._meaning.label
+        named = class_names_of(next(iter(parts.values())), label)
+        every = (
+            word for each in self._there.values() for data in each.values() for word in words(data, label)
+        )
+        classes = named or tuple(sorted(set(every)))
+        height, width = self._size or self._own_size(column)
+        total = sum(map(len, parts.values()))
+        if total * 3 * height * width > MEMORY_LIMIT:
+            raise ConfigError(
+                f"the {total:,} images of domain '{domain}' take more than {MEMORY_LIMIT / 2**30:.0f} GiB in "
+                f"{height}x{width}: give a smaller --dataset-option image_size"
+            )
+        pixels = [pixels_of(image, height, width) for data in parts.values() for image in data[column]]
+        y = torch.tensor([classes.index(word) for data in parts.values() for word in words(data, label)])
+        samples = Samples(torch.from_numpy(np.stack(pixels)), y)
+        divided = [part for part, data in parts.items() for _ in range(len(data))] if len(parts) > 1 else []
+        train, test = divide(y, derive_seed(self._seed, domain), f"domain '{domain}'", divided)
+        size = height if height == width else (height, width)
+        return Split(
+            samples.take(train), samples.take(test), len(classes), classes, preparation=ImagePreparation(size)
+        )
+
+    def _own_size(self, column: str) -> tuple[int, int]:
+        images = (
+            image for parts in self._there.values() for data in parts.values() for image in data[column]
+        )
+        return common_size(Counter((image.height, image.width) for image in images))
+
+    def _rows(self, domain: str) -> Split:
+        problems = Problems()
+        tables = {name: self._tables(name, parts) for name, parts in self._there.items()}
+        data = next(iter(self._there[domain].values()))
+        target = Target(class_names_of(data, self._meaning.label))
+        found = survey(tables, len(self), self._meaning, target, problems)
+        problems.raise_first()
+        return split_of(domain, found, self._meaning, target, derive_seed(self._seed, domain))
+
+    def _tables(self, name: str, parts: Parts) -> dict[str, RawTable]:
+        tables = {}
+        for part, data in parts.items():
+            columns = [words(data, column) for column in data.column_names]
+            rows = [list(row) for row in zip(*columns, strict=True)]
+            place = Path(self._source.path) / name / (part if len(parts) > 1 else "")
+            lines = list(range(1, len(rows) + 1))
+            tables[part if len(parts) > 1 else ""] = RawTable(place, list(data.column_names), rows, lines)
+        return tables

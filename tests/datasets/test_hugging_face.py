@@ -1,0 +1,181 @@
+"""Data sets of the library `datasets`, made here: no network."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from datasets import Image as Picture
+from PIL import Image
+
+from fda_flower import run
+from fda_flower.config import RunConfig
+from fda_flower.datasets import DataSpec, hugging_face, load_federation
+from fda_flower.errors import ConfigError
+
+
+def images(count: int = 60, seed: int = 0) -> Dataset:
+    """Images of 6x4 of noise at three sites, of two classes."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, 6, 4, 3), dtype=np.uint8)
+    made = {
+        "picture": [Image.fromarray(each) for each in pixels],
+        "label": [i % 2 for i in range(count)],
+        "site": ["cab"[i % 3] for i in range(count)],
+    }
+    kinds = Features(picture=Picture(), label=ClassLabel(names=["dog", "cat"]), site=Value("string"))
+    return Dataset.from_dict(made, features=kinds)
+
+
+def rows(count: int = 60) -> Dataset:
+    """Rows with a number that is missing, and words."""
+    return Dataset.from_dict(
+        {
+            "age": [None if i == 7 else float(i) for i in range(count)],
+            "sex": ["fm"[i % 2] for i in range(count)],
+            "ill": [i % 2 for i in range(count)],
+            "site": [i % 3 for i in range(count)],
+        }
+    )
+
+
+def spec_of(folder: Path, **options: Any) -> DataSpec:
+    return DataSpec("hf", data_dir=str(folder), dataset_options=tuple(options.items()))
+
+
+def test_images_of_a_saved_data_set_by_a_column_of_domains(tmp_path: Path) -> None:
+    images().save_to_disk(str(tmp_path / "saved"))
+    spec = spec_of(tmp_path / "saved", domain="site")
+    assert dict(spec.dataset_options) == {"domain": "site", "domains": "a,b,c", "image_size": "6x4"}
+    assert (spec.target_name, spec.fitting_model) == ("c", "cnn")
+    federation = load_federation(spec)
+    assert (federation.shape, federation.class_names) == ((3, 6, 4), ("dog", "cat"))
+    train, test = federation.domains["a"].train, federation.domains["a"].test
+    assert (len(train), len(test), train.x.dtype) == (16, 4, torch.uint8)
+    assert sorted(test.y.tolist()) == [0, 0, 1, 1]
+    first = torch.from_numpy(np.array(images()[0]["picture"])).permute(2, 0, 1)
+    every = torch.cat([federation.domains["c"].train.x, federation.domains["c"].test.x])
+    assert (every == first).flatten(1).all(1).any(), "the images are not changed in their own size"
+
+
+def test_the_images_of_a_path_in_the_folder_have_their_own_size_where_none_is_given(tmp_path: Path) -> None:
+    images().save_to_disk(str(tmp_path / "saved"))
+    found = hugging_face.load(tmp_path, 0, "a,b,c", path="saved", domain="site")["b"]
+    assert found.train.x.shape == (16, 3, 6, 4)
+    elsewhere = hugging_face.load(None, 0, "a,b,c", path=str(tmp_path / "saved"), domain="site", image_size=8)
+    assert elsewhere["b"].train.x.shape == (16, 3, 8, 8)
+
+
+def test_parts_to_train_on_and_to_test_on(tmp_path: Path) -> None:
+    parts = DatasetDict(first=images(60), second=images(12, seed=1))
+    parts.save_to_disk(str(tmp_path))
+    spec = spec_of(tmp_path, domain="site", split="first", test_split="second")
+    domain = load_federation(spec).domains["a"]
+    assert (len(domain.train), len(domain.test)) == (20, 4)
+    for option in ("split", "test_split"):
+        options = {"domain": "site", "split": "first", option: "third"}
+        with pytest.raises(
+            ConfigError, match=f"part of the option '{option}' 'third': choose one of first, sec"
+        ):
+            spec_of(tmp_path, **options)
+
+
+def test_rows_of_parquet_files_are_prepared_as_tables_are(tmp_path: Path) -> None:
+    rows().to_parquet(str(tmp_path / "rows.parquet"))
+    options = {"domain": "site", "label": "ill"}
+    spec = spec_of(tmp_path, **options)
+    assert (spec.all_names, spec.fitting_model) == (["0", "1", "2"], "mlp")
+    with pytest.raises(ConfigError, match=r"'0' has a word in line 1, column 'sex'.*categorical=onehot"):
+        load_federation(spec)
+    with pytest.raises(ConfigError, match=r"'1' has no value in line 3, column 'age'.*missing=mean"):
+        load_federation(spec_of(tmp_path, **options, ignore="sex"))
+    whole = load_federation(spec_of(tmp_path, **options, missing="mean", categorical="onehot"))
+    assert whole.features == ("age", "sex=f", "sex=m")
+    assert (whole.class_names, len(whole.domains["0"].train)) == (("0", "1"), 16)
+
+
+def test_a_partitioner_deals_the_samples(tmp_path: Path) -> None:
+    images().save_to_disk(str(tmp_path))
+    options = {
+        "partitioner": "DirichletPartitioner",
+        "partitioner_options": "num_partitions:3,partition_by:label,alpha:5.0,min_partition_size:6",
+    }
+    spec = spec_of(tmp_path, **options)
+    assert spec.all_names == ["partition-0", "partition-1", "partition-2"]
+    federation = load_federation(spec)
+    assert sum(len(each.train) + len(each.test) for each in federation.domains.values()) == 60
+    other = load_federation(DataSpec(**{**vars(spec), "seed": 1}))
+    assert not torch.equal(other.domains["partition-0"].train.x, federation.domains["partition-0"].train.x)
+    fixed = spec_of(tmp_path, partitioner="IidPartitioner", partitioner_options="num_partitions:2")
+    assert [len(each.train) for each in load_federation(fixed).domains.values()] == [24, 24]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "needs what divides it into domains: give --dataset-option domain=COLUMN, or partitioner"),
+        ({"domain": "site", "partitioner": "IidPartitioner"}, "needs what divides it into domains"),
+        ({"domain": "ward"}, "has the columns picture, label, site: name one .*domain=COLUMN, not 'ward'"),
+        ({"partitioner": "Iid"}, "unknown partitioner 'Iid': choose one of .*IidPartitioner"),
+        (
+            {"partitioner": "IidPartitioner"},
+            "'IidPartitioner' refuses ''.*partitioner_options=num_partitions:4",
+        ),
+        (
+            {"domain": "site", "label": "breed"},
+            "name one of them by --dataset-option label=COLUMN, not 'breed'",
+        ),
+        (
+            {"domain": "site", "domains": "a,z"},
+            "no sample of the domain 'z': of the option 'domains' it has a",
+        ),
+    ],
+)
+def test_invalid_options_are_errors(tmp_path: Path, options: dict[str, str], says: str) -> None:
+    images().save_to_disk(str(tmp_path))
+    with pytest.raises(ConfigError, match=says):
+        load_federation(spec_of(tmp_path, **options))
+
+
+def test_a_data_set_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        ConfigError, match=r"needs a name on the hub, by --dataset-option path=NAME, or a folder"
+    ):
+        DataSpec("hf", dataset_options=(("domain", "site"),))
+    (tmp_path / "notes.md").touch()
+    with pytest.raises(
+        ConfigError, match=r"the data set '.*' cannot be read \(\w+: .*give a name on the hub"
+    ):
+        spec_of(tmp_path, domain="site")
+
+
+def test_images_that_do_not_fit_into_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images().save_to_disk(str(tmp_path))
+    monkeypatch.setattr(hugging_face, "MEMORY_LIMIT", 1000)
+    with pytest.raises(
+        ConfigError, match=r"the 20 images of domain 'a' .* smaller --dataset-option image_size"
+    ):
+        load_federation(spec_of(tmp_path, domain="site"))
+
+
+def test_a_server_without_the_data_takes_the_names_of_the_domains() -> None:
+    options = {"domain": "site", "domains": "a,b,c", "path": "somebody/something", "image_size": "6x4"}
+    config = RunConfig(dataset="hf", dataset_options=options)
+    assert (config.target, config.model) == ("c", "cnn")
+
+
+def test_a_run(tmp_path: Path) -> None:
+    images().save_to_disk(str(tmp_path))
+    options = {"domain": "site"}
+    result = run(
+        dataset="hf",
+        dataset_options=options,
+        data_dir=str(tmp_path),
+        rounds=1,
+        target_samples=8,
+        device="cpu",
+    )
+    assert len(result.accuracies) == 1

@@ -1,0 +1,54 @@
+"""What a run says before it trains and after its first round."""
+
+from pathlib import Path
+
+import pytest
+from sites import write_table
+
+from fda_flower import RunConfig
+from fda_flower.experiments.overview import first_round, overview
+from fda_flower.server_app import check_data
+
+
+def lines(**settings: object) -> list[str]:
+    config = RunConfig(**settings)  # type: ignore[arg-type]
+    return overview(config, *check_data(config))
+
+
+def test_a_table(tmp_path: Path) -> None:
+    for i, name in enumerate(("north", "south", "west")):
+        write_table(tmp_path / f"{name}.csv", i)
+    sources, target, classes, network = lines(dataset="table", data_dir=str(tmp_path), target_samples=10)
+    assert sources == "Sources: training samples of table: north 32, south 32"
+    assert target.startswith(
+        "Target: west, 10 labels of 32 training samples (--target-samples), 8 test samples"
+    )
+    assert classes.startswith("Classes in column 'label', labels of the sources + of the target: 0 ")
+    numbers = [int(word) for word in classes.replace(",", "").split() if word.isdigit()]
+    assert sum(numbers[1::3]) + sum(numbers[2::3]) == 74
+    assert network == "Network: mlp, 322 parameters, for 2 features (another: --model NAME)"
+
+
+def test_images() -> None:
+    _, target, classes, network = lines(target_samples="all")
+    assert target.startswith("Target: target, 336 labels of 336 training samples")
+    assert "0 " in classes
+    assert network.startswith("Network: cnn, 53,002 parameters, for images of 8x8 in 1 channels")
+
+
+def test_more_classes_than_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fda_flower.experiments.overview.MOST_SHOWN", 9)
+    assert lines()[2] == "Classes: 10"
+
+
+def test_a_regression() -> None:
+    assert lines(dataset="rbf", dataset_options={"samples": 50}, target_samples=8)[2] == (
+        "Labels: numbers, 10 of each sample"
+    )
+
+
+def test_the_first_round() -> None:
+    told = first_round({"seconds": {"train": 2.0, "evaluate": 1.0}}, 50)
+    assert told.startswith("A round: 3.0 s, so 50 take about 2 min; memory: ")
+    assert first_round({"seconds": {"train": 600.0}}, 30).startswith("A round: 600.0 s, so 30 take about 5 h")
+    assert first_round({}, 3).startswith("A round: 0.0 s, so 3 take about 0 s")

@@ -1,0 +1,118 @@
+"""`fda data check`, and a run of own data without options, as they are called."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from sites import write_images, write_table
+
+from fda_flower.cli import main
+
+
+@pytest.fixture
+def fda(capsys, monkeypatch, tmp_path):
+    """Call `fda` in an empty folder; returns its exit code and its two outputs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["fda", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return (caught.value.code, *capsys.readouterr())
+
+    return call
+
+
+def hospitals(folder: Path, label: str = "label") -> None:
+    for i, name in enumerate(("north", "south", "west")):
+        write_table(folder / f"{name}.csv", i, rows=80, columns=("age", "height"))
+        path = folder / f"{name}.csv"
+        path.write_text(path.read_text().replace("label", label, 1))
+
+
+def test_check_shows_the_domains_and_the_command_that_runs_them(fda, tmp_path):
+    hospitals(tmp_path / "data", "ill")
+    code, out, _ = fda("data", "check", "data", "--dataset-option", "label=ill")
+    assert code == 0
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    assert rows[0][:4] == ["north", "80", "64", "16"]
+    assert rows[2][:4] == ["west (target)", "80", "50 + 14 unlabelled", "16"]
+    assert "Inputs: 2 columns: age, height" in out
+    command = "fda run --dataset table --data-dir data --dataset-option label=ill"
+    assert out.splitlines()[-1] == f"A run would take it: {command}"
+    code, out, error = fda(*command.split()[1:], "--rounds", "2", "--device", "cpu")
+    assert (code, error) == (0, "")
+    assert "Target: west, 50 labels of 64 training samples" in out
+    assert "Network: mlp, 322 parameters, for 2 features" in out
+    assert "\nA round: " in out
+
+
+def test_check_tells_all_problems_at_once_and_ends_with_1(fda, tmp_path):
+    hospitals(tmp_path / "data")
+    for name in ("north", "west"):
+        path = tmp_path / "data" / f"{name}.csv"
+        rows = list(csv.reader(path.read_text().splitlines()))
+        rows[3][0], rows[5][1], rows[6][2] = "", "tall", "maybe"
+        path.write_text("\n".join(",".join(row) for row in rows))
+    code, out, _ = fda("data", "check", "data")
+    assert code == 1
+    assert [line.partition(": ")[2][:7] for line in out.splitlines() if line.startswith("Refused")] == [
+        *("no valu", "no numb", "a label")
+    ]
+    assert out.count("  data/north.csv: ") == out.count("  data/west.csv: ") == 3
+    assert "age, line 4" in out
+    assert "A run would" not in out
+
+
+def test_check_tells_what_only_a_run_would_notice(fda, tmp_path):
+    hospitals(tmp_path / "data")
+    code, out, _ = fda("data", "check", "data", "--target-samples", "65")
+    assert code == 1
+    assert "Refused: target-samples is 65, but there are only 64: ask for fewer" in out
+
+
+def test_check_of_images(fda, tmp_path):
+    for i, name in enumerate(("a", "b")):
+        write_images(tmp_path / "data" / name, i)
+    code, out, _ = fda("data", "check", "data", "--target-samples", "all")
+    assert code == 0
+    assert "Inputs: images of 8x8: 40; brought to 8x8" in out
+    (tmp_path / "data/a/ant/0.png").write_text("damaged")
+    code, out, _ = fda("data", "check", "data", "--dataset", "images")
+    assert code == 1
+    assert "Refused: the image 'data/a/ant/0.png' is damaged" in out
+
+
+def test_check_of_another_data_set_is_an_error(fda, tmp_path):
+    code, _, error = fda("data", "check", str(tmp_path), "--dataset", "digits")
+    assert code == 2
+    assert "unknown data set of one's own 'digits': choose one of images, table" in error
+
+
+def test_own_data_at_sites_are_what_they_are_on_one_machine(tmp_path):
+    """A site that is told the options of the whole has the bits of the whole: categories, classes, network."""
+    import torch
+
+    from fda_flower import RunConfig
+    from fda_flower.client_app import at_node
+    from fda_flower.datasets import load_domain, load_federation
+
+    for name in ("north", "south"):
+        rows = "\n".join(f"{i},{'fm'[i % 2]},{('ill', 'well')[i % 3 == 0]}" for i in range(40))
+        (tmp_path / "all").mkdir(exist_ok=True)
+        (tmp_path / "all" / f"{name}.csv").write_text(f"age,sex,label\n{rows}\n")
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.csv").write_text(f"age,sex,label\n{rows}\n")
+    options = {"categories": "sex:f|m", "classes": "ill,well"}
+    whole = RunConfig(
+        dataset="table", data_dir=str(tmp_path / "all"), dataset_options=options, target_samples=8
+    )
+    server = RunConfig.from_flower({**whole.to_flower(), "data-dir": ""})
+    assert server.model == "mlp"
+    for name in ("north", "south"):
+        site, domain = at_node(server, {"domain": name, "data-dir": str(tmp_path / name)})
+        alone, together = load_domain(site.data, domain), load_federation(whole.data)
+        assert alone.features == together.features == ("age", "sex=f", "sex=m")
+        assert torch.equal(alone.domains[name].train.x, together.domains[name].train.x)
+        assert torch.equal(alone.domains[name].train.y, together.domains[name].train.y)
