@@ -5,6 +5,7 @@ EXTRAS = {
     "cli": ("matplotlib", "rich", "scipy", "typer"),
     "simulation": ("ray",),
     "deploy": ("cryptography", "psutil", "tomli_w"),
+    "html": ("jinja2", "markdown_it", "plotly"),
     "tensorboard": ("tensorboard",),
 }
 """By extra of this package, the packages that it installs, by the names that import them."""

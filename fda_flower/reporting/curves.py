@@ -63,7 +63,7 @@ def draw_curves(axis: Axes, curves: Mapping[str, Series], styles: Mapping[str, S
         look = styles[label]
         step = max(1, len(rounds) // 5)
         axis.plot(
-            *_with_gaps(rounds, mean),
+            *with_gaps(rounds, mean),
             label=label,
             color=look.color,
             linestyle=look.dash,
@@ -78,7 +78,7 @@ def draw_curves(axis: Axes, curves: Mapping[str, Series], styles: Mapping[str, S
     _press_rounds(axis, [max(map(len, values), default=0) for values in curves.values()])
 
 
-def _with_gaps(rounds: Sequence[int], values: Sequence[float]) -> tuple[list[float], list[float]]:
+def with_gaps(rounds: Sequence[int], values: Sequence[float]) -> tuple[list[float], list[float]]:
     """Return a line that is broken where much more rounds are unknown than usual."""
     steps = [after - before for before, after in pairwise(rounds)]
     usual = statistics.median_low(steps or [1])
@@ -128,7 +128,7 @@ def save_figure(path: Path, figure: Figure, dpi: int = 200) -> None:
     The same figure is the same file: a PDF has no date.
     """
     buffer = io.BytesIO()
-    more = {"metadata": {"CreationDate": None}} if path.suffix == ".pdf" else {}
+    more: Any = {"metadata": {"CreationDate": None}} if path.suffix == ".pdf" else {}
     with matplotlib.rc_context({"pdf.fonttype": 42}):
         figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=dpi, **more)
     write_atomically(path, buffer.getvalue())

@@ -41,8 +41,8 @@ def plot_runs(runs: Runs, about: str = "") -> Figure:
     below = HEIGHT * math.ceil(len(estimated) / PER_LINE) + TEXT_LINE
     figure = Figure(figsize=(PAGE, tall + (below if estimated else 0)), layout="constrained")
     FigureCanvasAgg(figure)
-    parts = figure.subfigures(1 + bool(estimated), 1, height_ratios=[tall, below][: 1 + bool(estimated)])
-    parts = np.atleast_1d(parts)
+    ratios = [tall, below] if estimated else [tall]
+    parts = figure.subfigures(len(ratios), 1, height_ratios=ratios, squeeze=False)[:, 0]
     _plot_accuracies(parts[0], runs)
     if estimated:
         _plot_betas(parts[1], {label: runs[label] for label in estimated})
