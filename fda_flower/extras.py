@@ -6,6 +6,7 @@ EXTRAS = {
     "simulation": ("ray",),
     "deploy": ("cryptography", "psutil", "tomli_w"),
     "hf": ("datasets", "flwr_datasets"),
+    "html": ("jinja2", "markdown_it", "plotly"),
     "tensorboard": ("tensorboard",),
     "export": ("onnx", "onnxscript"),
 }

@@ -114,6 +114,34 @@ def as_flower(value: Any) -> Any:
     return ",".join(map(str, value))
 
 
+def command_options(settings: Iterable[Setting], values: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line that give settings the values that are not the default.
+
+    Parameters
+    ----------
+    settings : iterable of Setting
+        Those to give.
+    values : Mapping
+        The fields of the dataclass, by name.
+    """
+    words = []
+    for each in settings:
+        value = values[each.name]
+        if value == each.default or value in (None, ()):
+            continue
+        if each.has_options:
+            words += [word for name, one in value for word in (each.option, f"{name}={_word(one)}")]
+        elif isinstance(value, bool):
+            words.append(each.option if value else f"--no-{each.option.removeprefix('--')}")
+        else:
+            words += [each.option, str(as_flower(value))]
+    return words
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def flower_table(settings: Iterable[Setting]) -> str:
     """Return what ``[tool.flwr.app.config]`` of ``pyproject.toml`` holds: the default of each setting."""
     of_server_app = {"output": "", "resume": False}

@@ -28,7 +28,6 @@ app.command(epilog="Example: `fda compare --methods fedavg,target-only,fedgp-aut
 app.command(epilog="Example: `fda experiment experiments/fashion_mnist_noise.toml --only 0.4 --seeds 1`")(
     fda_flower.cli.tables.experiment
 )
-app.command(epilog="Example: `fda report runs/fashion_mnist_noise`")(fda_flower.cli.tables.report)
 app.command(epilog="Example: `fda predict runs/mine --csv patients.csv --output predictions.csv`")(
     fda_flower.cli.models.predict
 )
@@ -37,6 +36,9 @@ app.command(epilog="Example: `fda export runs/mine --format onnx --output model.
     fda_flower.cli.models.export
 )
 app.add_typer(fda_flower.cli.data.app, name="data")
+app.command(epilog="Example: `fda report --html runs/compare --output compare.html`")(
+    fda_flower.cli.tables.report
+)
 app.add_typer(fda_flower.cli.deploy.app, name="deploy")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, read_seeds
+from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, read_seeds, say
 from fda_flower.cli.options import with_settings
 from fda_flower.config import OPTION_FIELDS
 from fda_flower.errors import ConfigError
@@ -82,14 +82,49 @@ def experiment(
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of results, of `fda experiment`.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Folders of results, of `fda experiment`; with --html also of runs and comparisons."
+        ),
+    ],
     output: Annotated[
         Path | None,
-        typer.Option(help="The Markdown file to write.", show_default="report.md in the first folder"),
+        typer.Option(
+            help="The Markdown or HTML file to write.",
+            show_default="report.md, with --html report.html, in the first folder",
+        ),
     ] = None,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write one page for a browser, which needs no network.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="With --html: renew the page until all runs are done.")
+    ] = False,
 ) -> None:
-    """Write the tables (Markdown, CSV) and pictures (PNG, PDF) of what experiments have measured so far."""
-    _report(folders, output or folders[0] / "report.md")
+    """Write the tables (Markdown, CSV) and pictures (PNG, PDF) of what experiments have measured so far.
+
+    With --html: one page of runs, comparisons or experiments, with tables that sort and charts to point at.
+    """
+    if watch and not html:
+        raise ConfigError("--watch renews a page: add --html")
+    if not html:
+        _report(folders, output or folders[0] / "report.md")
+        return
+    from fda_flower.experiments.html_report import watch_html, write_html
+
+    page = output or folders[0] / "report.html"
+    if not watch:
+        write_html(folders, page)
+        say(f"Written: {page}")
+        return
+    try:
+        watch_html(folders, page, on_first=lambda: say(f"Open {page} in a browser; Ctrl-C ends its renewal."))
+        say(f"All runs are done. Written: {page}")
+    except KeyboardInterrupt:
+        if page.exists():
+            write_html(folders, page)
+        say(f"Stopped. The page stays as it is: {page}")
 
 
 def _report(folders: list[Path], output: Path) -> None:

@@ -11,7 +11,7 @@ from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.cell import Cell, Progress, run_cells
 from fda_flower.files import write_atomically
 from fda_flower.methods import check_federated, find_method, method_names
-from fda_flower.reporting import CellResult, Row, make_rows, plot_runs, save_figure, to_csv, to_markdown
+from fda_flower.reporting import CellResult, Row, about, make_rows, plot_runs, save_both, to_csv, to_markdown
 from fda_flower.run_folder import RunFolder
 from fda_flower.server_app import check_data
 
@@ -27,7 +27,8 @@ class Comparison:
     failures : dict[str, str]
         The reason for each failure, by the name of the cell.
     path : Path
-        Its folder: a folder for each cell, ``table.md``, ``table.csv`` and ``comparison.png``.
+        Its folder: a folder for each cell, ``table.md``, ``table.csv``, ``comparison.png`` and
+        ``.pdf``.
     left_out : dict[str, str]
         Of ``"all"`` methods those that cannot work with these settings, each with the reason.
     """
@@ -151,5 +152,7 @@ def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
     write_atomically(folder / "table.md", to_markdown(rows).encode())
     write_atomically(folder / "table.csv", to_csv(rows).encode())
     histories = {label: [result.history for result in results] for label, results in runs.items()}
-    save_figure(folder / "comparison.png", plot_runs(histories))
+    config = cells[0].config
+    what = about([config.dataset, config.shift], sorted({cell.config.seed for cell in cells}))
+    save_both(folder / "comparison", plot_runs(histories, what))
     return rows

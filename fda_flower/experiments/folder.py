@@ -104,6 +104,7 @@ def load_results(folder: str | Path) -> Results:
         rivals=experiment.rivals,
         ensembles={place[1] for place, config in configs.items() if config.entry.ensemble},
         centralised={place[1] for place, config in configs.items() if config.entry.centralised},
+        data=list(dict.fromkeys(config.dataset for config in configs.values())),
         regressions={
             (group, column) for (group, _, column), config in configs.items() if config.data.is_regression
         },

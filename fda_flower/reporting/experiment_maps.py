@@ -37,7 +37,9 @@ def plot_best_rule(results: Results) -> Figure:
         "(c) Measured, β estimated": partial(find_best, results, auto),
     }
     height = max(1.4, 0.5 + 0.2 * len(results.groups))
-    figure, axes = panels(list(maps), results.axis, results.group_axis, height=height)
+    figure, axes = panels(
+        list(maps), results.axis, results.group_axis, about=results.about(spread=False), height=height
+    )
     names = list(RULES)
     for axis, best in zip(axes, maps.values(), strict=True):
         table = np.full((len(results.groups), len(results.columns)), np.nan)

@@ -1,4 +1,4 @@
-"""Size, panels and legend of an experiment's figures, legible in print."""
+"""Size, panels, sub-title and legend of figures, legible in print."""
 
 import math
 import textwrap
@@ -20,14 +20,25 @@ PRINT: Any = {
 COLUMN, PAGE = 3.5, 7.0
 """Widths in print, in inches."""
 
-LETTER, LEGEND_LINE = 0.062, 0.18
-"""Approximate width of a letter and height of a line in the legend, in inches."""
+LETTER, TEXT_LINE = 0.062, 0.18
+"""Approximate width of a letter and height of a line of text, in inches."""
+
+FEW = 6
+"""The most curves for which a single panel is as narrow as a column, and has bands."""
 
 
 def panels(
-    titles: Sequence[str], xlabel: str, ylabel: str, per_line: int = 3, height: float = 1.7
+    titles: Sequence[str],
+    xlabel: str,
+    ylabel: str = "",
+    *,
+    about: str = "",
+    per_line: int = 3,
+    height: float = 1.7,
+    wide: bool = False,
+    share_y: bool | str = True,
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with a panel for each title, and its axes, which are shared and labelled once.
+    """Return a figure with a panel for each title, and its axes; those at the edges are labelled.
 
     Parameters
     ----------
@@ -35,26 +46,45 @@ def panels(
         Titles of the panels, at least one.
     xlabel, ylabel : str
         Labels of the axes.
+    about : str
+        The sub-title of the figure: what is shown, of which data and seeds.
     per_line : int
         The most panels side by side.
     height : float
-        Height of a panel, in inches; a single panel is higher.
+        Height of a panel, in inches; a single panel in a column is higher.
+    wide : bool
+        Whether a single panel is as wide as the page.
+    share_y : bool or "row"
+        Whether all panels have the same y axis, or those of a line.
     """
     lines = math.ceil(len(titles) / per_line)
     per_line = math.ceil(len(titles) / lines)
-    width, tall = (COLUMN, 1.4 * height) if per_line == 1 else (PAGE, height * lines + 0.4)
-    figure = Figure(figsize=(width, tall), layout="constrained")
+    narrow = per_line == 1 and not wide
+    width, tall = (COLUMN, 1.4 * height) if narrow else (PAGE, height)
+    figure = Figure(figsize=(width, tall * lines + 0.4), layout="constrained")
     FigureCanvasAgg(figure)
-    every = list(figure.subplots(lines, per_line, sharex=True, sharey=True, squeeze=False).flat)
+    every = list(figure.subplots(lines, per_line, sharex=True, sharey=share_y, squeeze=False).flat)  # type: ignore[arg-type]
     axes = every[: len(titles)]
     for spare in every[len(titles) :]:
         spare.remove()
     for i, (axis, title) in enumerate(zip(axes, titles, strict=True)):
-        axis.set_title(_wrapped(title, 0.9 * width / per_line))
-        axis.tick_params(labelsize=SIZE, labelbottom=i + per_line >= len(titles))
-    figure.supxlabel(_wrapped(xlabel, 0.8 * width), fontsize=SIZE)
-    figure.supylabel(_wrapped(ylabel, tall - 0.6), fontsize=SIZE)
+        axis.set_title(wrapped(title, 0.9 * width / per_line))
+        lowest = i + per_line >= len(titles)
+        axis.tick_params(labelsize=SIZE, labelbottom=lowest)
+        if lowest:
+            axis.set_xlabel(wrapped(xlabel, 0.8 * width / per_line))
+        if i % per_line == 0:
+            axis.set_ylabel(wrapped(ylabel, tall - 0.2))
+    add_about(figure, about)
     return figure, axes
+
+
+def add_about(figure: Figure, about: str) -> None:
+    """Add a sub-title above all panels, in its own space."""
+    if about:
+        text = wrapped(about, figure.get_figwidth() - 0.2)
+        figure.suptitle(text, fontsize=SIZE, color="0.3")
+        figure.set_figheight(figure.get_figheight() + TEXT_LINE * (text.count("\n") + 1))
 
 
 def set_categories(axis: Axes, labels: Sequence[str]) -> None:
@@ -68,7 +98,7 @@ def set_categories(axis: Axes, labels: Sequence[str]) -> None:
 def add_legend(
     figure: Figure, axes: Sequence[Axes], order: Sequence[str], more: Sequence[Artist] = ()
 ) -> None:
-    """Add one legend above all panels, in its own space: each label once, those of `order` first."""
+    """Add one legend below all panels, in columns of its own: each label once, those of `order` first."""
     entries = {
         label: handle
         for axis in axes
@@ -81,9 +111,9 @@ def add_legend(
     labels += [label for label in entries if label not in order]
     room = (figure.get_figwidth() + 0.2) / (0.53 + LETTER * max(map(len, labels)))
     columns = min(len(labels), max(1, int(room)))
-    figure.set_figheight(figure.get_figheight() + LEGEND_LINE * math.ceil(len(labels) / columns))
+    figure.set_figheight(figure.get_figheight() + TEXT_LINE * math.ceil(len(labels) / columns))
     handles = [entries[label] for label in labels]
-    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=SIZE)
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=SIZE)
 
 
 def blank(message: str) -> Figure:
@@ -94,5 +124,6 @@ def blank(message: str) -> Figure:
     return figure
 
 
-def _wrapped(text: str, width: float) -> str:
-    return "\n".join(textwrap.fill(line, int(width / LETTER)) for line in text.splitlines())
+def wrapped(text: str, width: float) -> str:
+    """Return a text whose lines are about `width` inches at most."""
+    return "\n".join(textwrap.fill(line, max(1, int(width / LETTER))) for line in text.splitlines())

@@ -1,70 +1,99 @@
-"""Figures of runs: accuracy by round, and the β of each source by round."""
+"""The figure of runs: accuracy by round, and the β of each source by round."""
 
-import io
+import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
+from matplotlib.figure import Figure, SubFigure
 
-from fda_flower.files import write_atomically
 from fda_flower.records import Record, source_weight
+from fda_flower.reporting.curves import draw_curves, draw_dots, styles_of
+from fda_flower.reporting.panels import PAGE, PRINT, SIZE, TEXT_LINE, add_about
+from fda_flower.reporting.summary import LAST, accuracies, scores
 
 Runs = Mapping[str, Sequence[Sequence[Record]]]
 """By method: a history for each seed."""
 
+ACCURACY = "Target test accuracy (%)"
+WEIGHT = "Weight (β) of the source"
+PER_LINE, HEIGHT, ROW = 3, 1.9, 0.16
+"""Panels of β side by side, their height, and the height of a method's name, in inches."""
 
-def plot_runs(runs: Runs) -> Figure:
+
+@matplotlib.rc_context(PRINT)
+def plot_runs(runs: Runs, about: str = "") -> Figure:
     """Plot accuracy by round for each method, and β by round for each method that estimates it.
 
-    Lines are means over seeds, bands are one standard deviation.
+    Lines are means over seeds, bands one standard deviation. Several methods are named beside their last 5
+    rounds, the best mean first.
+
+    Parameters
+    ----------
+    runs : Mapping
+        By method, a history for each seed.
+    about : str
+        What the sub-title says: data set, seeds.
     """
     estimated = [label for label, histories in runs.items() if estimated_sources(histories)]
-    panels = 1 + len(estimated)
-    figure = Figure(figsize=(6.4 if panels == 1 else 6 + 3.6 * (panels - 1), 4.4), layout="constrained")
+    tall = max(2.6, 0.7 + ROW * len(runs))
+    below = HEIGHT * math.ceil(len(estimated) / PER_LINE) + TEXT_LINE
+    figure = Figure(figsize=(PAGE, tall + (below if estimated else 0)), layout="constrained")
     FigureCanvasAgg(figure)
-    widths = [1.6] + [1.0] * len(estimated)
-    axes = figure.subplots(1, panels, width_ratios=widths, squeeze=False)[0]
-    values = {
-        label: [[100 * record.get("accuracy", np.nan) for record in history] for history in histories]
-        for label, histories in runs.items()
-    }
-    _draw(axes[0], values, "tab10", ylabel="Target test accuracy (%)")
-    for axis, label in zip(axes[1:], estimated, strict=True):
-        domains = estimated_sources(runs[label])
-        sources = {domain: betas(runs[label], domain) for domain in domains}
-        _draw(axis, sources, "Dark2", ylabel="Weight (β) of the source", title=label)
-        axis.set_ylim(0, None)
+    ratios = [tall, below] if estimated else [tall]
+    parts = figure.subfigures(len(ratios), 1, height_ratios=ratios, squeeze=False)[:, 0]
+    _plot_accuracies(parts[0], runs)
+    if estimated:
+        _plot_betas(parts[1], {label: runs[label] for label in estimated})
+    add_about(figure, about)
     return figure
 
 
-def save_figure(path: Path, figure: Figure, dpi: int = 150) -> None:
-    """Save a figure atomically, in the format of its extension; the text of a PDF is searchable."""
-    buffer = io.BytesIO()
-    with matplotlib.rc_context({"pdf.fonttype": 42}):
-        figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=dpi)
-    write_atomically(path, buffer.getvalue())
+def _plot_accuracies(part: SubFigure, runs: Runs) -> None:
+    styles = styles_of([*runs])
+    values = {label: [accuracies(history) for history in histories] for label, histories in runs.items()}
+    if len(runs) == 1:
+        axis = part.subplots()
+        axis.set_title(next(iter(runs)))
+    else:
+        axis, beside = part.subplots(1, 2, width_ratios=[2, 1])
+        last = {
+            label: [score for each in histories if (score := scores(each)["last5"]) is not None]
+            for label, histories in runs.items()
+        }
+        best = sorted(last, key=lambda label: -float(np.mean(last[label])) if last[label] else math.inf)
+        draw_dots(beside, {label: last[label] for label in best}, styles)
+        beside.yaxis.tick_right()
+        beside.set_xlabel(f"Mean ± std of the last {LAST} rounds")
+    draw_curves(axis, values, styles)
+    axis.set(xlabel="Round", ylabel=ACCURACY)
 
 
-def _draw(axis: Axes, curves: Mapping[str, Sequence[Sequence[float]]], colors: str, **labels: str) -> None:
-    for i, (label, values) in enumerate(curves.items()):
-        band(axis, values, label, color(colors, i))
-    axis.set(xlabel="Round", **labels)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8)
-
-
-def color(colors: str, i: int) -> Any:
-    """Return a colour of a qualitative colormap; colours repeat if there are too few."""
-    listed = matplotlib.colormaps[colors].colors  # type: ignore[attr-defined]
-    return listed[i % len(listed)]
+def _plot_betas(part: SubFigure, runs: Runs) -> None:
+    lines = math.ceil(len(runs) / PER_LINE)
+    columns = math.ceil(len(runs) / lines)
+    every = list(part.subplots(lines, columns, squeeze=False).flat)
+    for spare in every[len(runs) :]:
+        spare.remove()
+    sources = {label: estimated_sources(histories) for label, histories in runs.items()}
+    styles = styles_of(sorted({source for each in sources.values() for source in each}))
+    for i, (axis, (label, histories)) in enumerate(zip(every, runs.items(), strict=False)):
+        draw_curves(axis, {source: betas(histories, source) for source in sources[label]}, styles)
+        axis.set_title(label)
+        axis.set_xlabel("Round")
+        axis.set_ylabel(WEIGHT if i % columns == 0 else "")
+        axis.set_ylim(0, None)
+    lines_of = [axis.get_legend_handles_labels() for axis in every[: len(runs)]]
+    shown = {text: line for handles, texts in lines_of for line, text in zip(handles, texts, strict=True)}
+    part.legend(
+        [shown[source] for source in styles],
+        [*styles],
+        loc="outside lower center",
+        ncols=min(len(styles), 6),
+        frameon=False,
+        fontsize=SIZE,
+    )
 
 
 def estimated_sources(histories: Sequence[Sequence[Record]]) -> list[str]:
@@ -85,30 +114,3 @@ def betas(histories: Sequence[Sequence[Record]], source: str) -> list[list[float
     entries = [[record["sources"].get(source, {}) for record in history] for history in histories]
     found = [[source_weight(entry) for entry in row] for row in entries]
     return [[np.nan if value is None else value for value in row] for row in found]
-
-
-def band(axis: Axes, values: Sequence[Sequence[float]], label: str, color: object, **style: Any) -> None:
-    """Draw the mean by round, and one standard deviation around it.
-
-    Parameters
-    ----------
-    axis : Axes
-        The axes to draw on.
-    values : list[list[float]]
-        For each seed, a value for each round; NaN where it is unknown.
-    label, color, **style
-        Label, colour and style of the line.
-    """
-    length = max(map(len, values))
-    table: NDArray[np.float64] = np.full((len(values), length), np.nan)
-    for row, series in zip(table, values, strict=True):
-        row[: len(series)] = series
-    known = ~np.isnan(table).all(axis=0)
-    rounds = np.arange(1, length + 1)[known]
-    seeds = np.ma.masked_invalid(table[:, known])
-    mean = seeds.mean(axis=0)
-    default = {"linewidth": 1.6, "marker": "o" if len(rounds) == 1 else None}
-    axis.plot(rounds, mean, label=label, color=color, **default | style)
-    if len(values) > 1:
-        deviation = seeds.std(axis=0, ddof=1).filled(0)
-        axis.fill_between(rounds, mean - deviation, mean + deviation, color=color, alpha=0.15, linewidth=0)

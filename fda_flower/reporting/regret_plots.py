@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fda_flower.reporting.panels import PAGE, PRINT, SIZE, add_legend, blank
+from fda_flower.reporting.panels import PAGE, PRINT, SIZE, add_about, add_legend, blank, wrapped
 from fda_flower.reporting.regret import NEAR, Board, RowRegret
 from fda_flower.reporting.regret_tables import cell_label
 from fda_flower.reporting.results import CENTRALISED, ENSEMBLE, Results
@@ -44,7 +44,8 @@ def plot_regret(results: Results) -> Figure:
     marked = f"; {ENSEMBLE} an ensemble" if results.ensembles else ""
     marked += f"; {CENTRALISED} centralised" if results.centralised else ""
     axis_label = f"Regret to the best other method (points, logarithmic beyond {LINEAR:g}{marked})"
-    figure.supxlabel(axis_label, fontsize=SIZE)
+    axes[-1].set_xlabel(wrapped(axis_label, 0.6 * PAGE))
+    add_about(figure, results.about(spread=False))
     add_legend(figure, axes, ["a cell", "mean", "worst"])
     return figure
 
@@ -58,7 +59,7 @@ def _draw(axis: Axes, results: Results, rows: Sequence[RowRegret], cells: int) -
     axis.grid(axis="x", alpha=0.3, linewidth=0.5)
     every = np.repeat(heights, [len(values) for values in regrets])
     axis.plot(together, every, "o", color=CELL, markeredgecolor="white", mew=0.4, label="a cell")
-    axis.plot([values.min() for values in regrets], heights, "o", color=WORST, label="worst")
+    axis.plot([values.min() for values in regrets], heights, "X", color=WORST, label="worst")
     axis.plot([values.mean() for values in regrets], heights, "D", color=MEAN, label="mean")
     axis.set_yticks(heights, [results.label(row.row) for row in rows])
     axis.set_ylim(len(rows) - 0.5, -0.5)

@@ -2,16 +2,20 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import product, zip_longest
 
 import numpy as np
 
 from fda_flower.records import Record
 from fda_flower.reporting.outcomes import Outcomes, mean_outcomes
 from fda_flower.reporting.summary import ACCURACY, scores
+from fda_flower.reporting.words import about
 
 Place = tuple[str, str, str]
 """The place of a cell: group (empty if there are none), row, column."""
+
+MOST = 3
+"""The most data sets that a sub-title names."""
 
 ENSEMBLE, CENTRALISED = "†", "‡"
 """Marks of rows in tables and figures."""
@@ -98,6 +102,8 @@ class Results:
         Labels of the rows of centralised references.
     regressions : collection of (str, str)
         Groups and columns whose labels are numbers, so that their scores are R².
+    data : sequence of str
+        Names of the data sets.
     """
 
     name: str
@@ -122,11 +128,29 @@ class Results:
     ensembles: Collection[str] = ()
     centralised: Collection[str] = ()
     regressions: Collection[tuple[str, str]] = ()
+    data: Sequence[str] = ()
+
+    def about(self, spread: bool = True) -> str:
+        """Return the sub-title of a figure: title, data sets, seeds, and whether it shows their spread."""
+        data = self.data if len(self.data) <= MOST else [f"{len(self.data)} data sets"]
+        return f"{self.title}\n{about(data, sorted({cell.seed for cell in self.cells}), spread)}".strip()
 
     @property
     def places(self) -> list[Place]:
         """The places of the cells, row by row."""
         return list(product(self.groups, self.rows, self.columns))
+
+    def titles(self, places: Iterable[Sequence[str]]) -> list[str]:
+        """Return each place's title, a line each: group and column, after their axes, then the rest."""
+        axes = [axis.split(" (")[0] for axis in (self.group_axis, self.axis)]
+        return [
+            "\n".join(
+                f"{axis}: {label}" if axis else label
+                for axis, label in zip_longest(axes[: len(place)], place, fillvalue="")
+                if label
+            )
+            for place in places
+        ]
 
     def label(self, row: str) -> str:
         """Return a row's label, marked if its method is an ensemble or a centralised reference."""

@@ -11,7 +11,7 @@ from fda_flower.config import RunConfig
 from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
 from fda_flower.records import Record
-from fda_flower.reporting.plots import plot_runs, save_figure
+from fda_flower.reporting.words import about
 
 LAST = 5
 ACCURACY, AVERAGE = "accuracy", "accuracy-average"
@@ -75,7 +75,10 @@ def _labels(config: RunConfig, history: Sequence[Record]) -> int:
 
 
 def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
-    """Write ``summary.json`` and ``accuracy.png`` into a run's folder; return the summary."""
+    """Write ``summary.json`` and the figure, as PNG and PDF, into a run's folder; return the summary."""
+    from fda_flower.reporting.curves import save_both
+    from fda_flower.reporting.plots import plot_runs
+
     numbers = {
         "method": config.method,
         "label": config.entry.title,
@@ -86,7 +89,8 @@ def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) ->
     }
     text = json.dumps(json_safe(numbers), indent=2) + "\n"
     try:
-        save_figure(folder / "accuracy.png", plot_runs({str(numbers["label"]): [history]}))
+        what = about([config.dataset, config.shift], [config.seed])
+        save_both(folder / "accuracy", plot_runs({str(numbers["label"]): [history]}, what))
         write_atomically(folder / "summary.json", text.encode())
     except OSError as error:
         raise RunError(

@@ -74,6 +74,7 @@ def test_a_comparison_has_a_row_for_each_method_with_a_value_for_each_seed(done)
 
 def test_its_folder_holds_a_folder_for_each_cell_the_tables_and_the_figure(done):
     assert sorted(path.name for path in done.path.iterdir()) == [
+        "comparison.pdf",
         "comparison.png",
         *CELLS,
         "table.csv",
@@ -81,6 +82,7 @@ def test_its_folder_holds_a_folder_for_each_cell_the_tables_and_the_figure(done)
     ]
     for cell in CELLS:
         assert sorted(path.name for path in (done.path / cell).iterdir()) == [
+            "accuracy.pdf",
             "accuracy.png",
             "checkpoint",
             "config.json",

@@ -1,4 +1,5 @@
 import warnings
+from itertools import pairwise
 
 import matplotlib.colors
 import matplotlib.image
@@ -72,8 +73,30 @@ def titles(figure):
     return [axis.get_title() for axis in figure.axes]
 
 
+def dots_of(axis):
+    """The means and the ends of the bars of a panel of dots, by label."""
+    return {
+        bars.get_label(): (
+            float(bars.lines[0].get_xdata()[0]),
+            bars.lines[2][0].get_paths()[0].vertices[:, 0].tolist(),
+        )
+        for bars in axis.containers
+    }
+
+
+def names_of(axis):
+    return [text.get_text() for text in axis.get_yticklabels()]
+
+
+def labels_of(figure):
+    return figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
+
+
+NUMBERS = {"0.2": 0.2, "0.4": 0.4}
+
+
 def test_columns_stand_at_their_values_with_a_deviation_over_seeds(results):
-    figure = FIGURES["columns"](results(ACCURACIES, values={"0.2": 0.2, "0.4": 0.4}))
+    figure = FIGURES["columns"](results(ACCURACIES, values=NUMBERS, data=["mnist"]))
     (axis,) = figure.axes
     bars = bars_of(axis)
     assert bars["FedAvg"][0] == {0.2: pytest.approx(52.0), 0.4: pytest.approx(30.0)}
@@ -81,35 +104,76 @@ def test_columns_stand_at_their_values_with_a_deviation_over_seeds(results):
     assert (low, high) == pytest.approx((52 - 8**0.5, 52 + 8**0.5))
     assert alone == pytest.approx([30.0, 30.0])
     assert bars["FedGP"][0] == {0.4: pytest.approx(25.0)}
-    assert figure.get_supxlabel() == "Noise (standard deviation)"
-    assert figure.get_supylabel() == "Target test accuracy (%)"
+    assert labels_of(figure) == ("Noise (standard deviation)", "Target test accuracy (%)")
     assert legend_of(figure) == ["FedAvg", "FedGP"]
+    assert figure.get_suptitle() == "Accuracy under shift\nmnist; seeds 0, 1; mean ± std over seeds"
 
 
-def test_columns_without_values_are_categories_in_order(results):
-    (axis,) = FIGURES["columns"](results(ACCURACIES, values={"0.2": 0.2})).axes
-    assert [label.get_text() for label in axis.get_xticklabels()] == ["0.2", "0.4"]
-    assert bars_of(axis)["FedGP"][0] == {1: pytest.approx(25.0)}
+def test_categories_have_panels_with_dots_and_intervals_and_no_lines(results):
+    figure = FIGURES["columns"](results(ACCURACIES, values={"0.2": 0.2}))
+    assert titles(figure) == ["Noise: 0.2", "Noise: 0.4"]
+    first, second = figure.axes
+    assert names_of(first) == ["FedAvg", "FedGP"]
+    mean, ends = dots_of(first)["FedAvg"]
+    assert mean == pytest.approx(52)
+    assert ends == pytest.approx([52 - 8**0.5, 52 + 8**0.5])
+    assert list(dots_of(first)) == ["FedAvg"]
+    assert dots_of(second)["FedGP"][0] == pytest.approx(25)
+    for axis in figure.axes:
+        assert all(np.size(bars.lines[0].get_xdata()) == 1 for bars in axis.containers)
+    assert figure.legends == []
 
 
-def test_the_papers_values_are_dashed_and_hollow_in_the_rows_colour(results):
+@pytest.mark.parametrize("values", [NUMBERS, {}], ids=["numbers", "categories"])
+def test_the_papers_values_are_hollow_in_the_rows_colour_and_not_joined(results, values):
     paper = {("", "FedGP", "0.2"): 71.0, ("", "FedGP", "0.4"): 60.0, ("", "FedAvg", "0.2"): 50.0}
-    figure = FIGURES["columns"](results(ACCURACIES, paper=paper))
-    (axis,) = figure.axes
-    dashed = [line for line in axis.get_lines() if line.get_linestyle() == "--"]
-    assert [points_of(line) for line in dashed] == [{0: 50.0}, {0: 71.0, 1: 60.0}]
-    assert {line.get_markerfacecolor() for line in dashed} == {"none"}
-    solid = solid_of(axis)
-    assert [line.get_color() for line in dashed] == [line.get_color() for line in solid]
-    assert [line.get_marker() for line in dashed] == [line.get_marker() for line in solid]
-    assert legend_of(figure) == ["FedAvg", "FedGP", "in the paper"]
+    figure = FIGURES["columns"](results(ACCURACIES, paper=paper, values=values))
+    hollow = [
+        line for axis in figure.axes for line in axis.get_lines() if line.get_markerfacecolor() == "none"
+    ]
+    assert {line.get_linestyle() for line in hollow} == {"None"}
+    places = 1 if values else 0
+    found = sorted(v for line in hollow for v in (line.get_ydata() if places else line.get_xdata()))
+    assert found == [50.0, 60.0, 71.0]
+    look = {bars.get_label(): style_of(bars.lines[0]) for axis in figure.axes for bars in axis.containers}
+    assert {style_of(line) for line in hollow} == set(look.values())
+    assert legend_of(figure)[-1] == "in the paper"
 
 
-def test_columns_have_a_panel_for_each_group(results):
-    made = results({("50", "FedGP", "0.2"): (20.0,)}, groups=("50", "100"), group_axis="Samples (number)")
+@pytest.mark.parametrize("values", [NUMBERS, {}], ids=["numbers", "categories"])
+def test_neither_rows_that_were_not_run_nor_their_paper_are_shown(results, values):
+    paper = {("", "FADA", "0.2"): 71.0}
+    made = results(ACCURACIES, paper=paper, values=values, rows=("FedAvg", "FADA", "FedGP"))
     figure = FIGURES["columns"](made)
+    assert not [x for axis in figure.axes for x in axis.get_lines() if x.get_markerfacecolor() == "none"]
+    assert "FADA" not in [name for axis in figure.axes for name in names_of(axis)]
+    assert not figure.legends or legend_of(figure) == ["FedAvg", "FedGP"]
+
+
+def test_columns_have_a_panel_for_each_group_with_a_run(results):
+    accuracies = {
+        ("50", "FedGP", "0.2"): (20.0,),
+        ("50", "FedGP", "0.4"): (20.0,),
+        ("100", "FedAvg", "0.4"): (20.0,),
+    }
+    groups = {"groups": ("50", "75", "100"), "group_axis": "Samples (number)"}
+    figure = FIGURES["columns"](results(accuracies, values=NUMBERS, **groups))
     assert titles(figure) == ["Samples: 50", "Samples: 100"]
-    assert [list(bars_of(axis)) for axis in figure.axes] == [["FedGP"], []]
+    assert [list(bars_of(axis)) for axis in figure.axes] == [["FedGP"], ["FedAvg"]]
+    figure = FIGURES["columns"](results(accuracies, **groups))
+    places = [f"Samples: {group}\nNoise: {column}" for group in ("50", "100") for column in ("0.2", "0.4")]
+    assert titles(figure) == places
+
+
+def test_fifteen_rows_of_categories_do_not_overlap(results):
+    rows = [f"FedRep, hidden layer {i}" for i in range(15)]
+    columns = ("cleveland", "hungary", "switzerland", "va")
+    scores = {("", row, column): (50.0, 52.0) for row in rows for column in columns}
+    figure = FIGURES["columns"](results(scores, rows=rows, columns=columns))
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in figure.axes[0].get_yticklabels()]
+    assert not any(one.overlaps(other) for one, other in pairwise(boxes))
+    assert all(axis.get_window_extent().width > 100 for axis in figure.axes)
 
 
 def test_rounds_have_a_panel_for_each_column_with_a_band_for_each_row(auto):
@@ -120,7 +184,7 @@ def test_rounds_have_a_panel_for_each_column_with_a_band_for_each_row(auto):
         assert list(lines) == ["FedGP", "FedGP_Auto"]
         assert points_of(lines["FedGP"]) == pytest.approx({1: 40.0, 2: 50.0, 3: 60.0})
         assert len(axis.collections) == 2
-    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("Round", "Target test accuracy (%)")
+    assert labels_of(figure) == ("Round", "Target test accuracy (%)")
     assert legend_of(figure) == ["FedGP", "FedGP_Auto"]
 
 
@@ -159,11 +223,19 @@ def test_betas_have_a_panel_for_each_column_of_a_row_that_estimates_them(auto):
     assert legend_of(figure) == ["mnist", "usps"]
 
 
-@pytest.mark.parametrize(("low", "scale"), [(0.05, "linear"), (0.03, "log"), (0.0, "linear")])
-def test_betas_are_logarithmic_where_they_span_more_than_a_decade(auto, low, scale):
-    figure = FIGURES["betas"](auto({"mnist": low, "usps": 0.4}))
-    assert {axis.get_yscale() for axis in figure.axes} == {scale}
-    figure.canvas.draw()
+def test_betas_of_a_row_share_a_line_and_its_scale(results, history):
+    beta = {("FedDA_Auto", "0.2"): 0.02, ("FedDA_Auto", "0.4"): 0.04, ("FedGP_Auto", "0.4"): 0.8}
+    cells = [
+        CellResult(("", row, column), 0, history(0.5, 0.5, betas={"usps": value}))
+        for (row, column), value in beta.items()
+    ]
+    figure = FIGURES["betas"](results(cells=cells, rows=("FedDA_Auto", "FedGP_Auto")))
+    first, second, empty, last = figure.axes
+    assert titles(figure)[:2] == ["Noise: 0.2\nFedDA_Auto", "Noise: 0.4\nFedDA_Auto"]
+    assert first.get_ylim() == second.get_ylim() == (0, pytest.approx(0.041, rel=0.05))
+    assert last.get_ylim()[1] > 0.8
+    assert not empty.get_lines()
+    assert [axis.get_ylabel() != "" for axis in figure.axes] == [True, False, True, False]
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -185,7 +257,8 @@ def test_text_is_legible_in_print_and_within_the_figure(auto, name):
     width, height = figure.canvas.get_width_height()
     assert figure.get_figwidth() in (3.5, 7.0)
     ticks = [text for axis in figure.axes for text in (*axis.get_xticklabels(), *axis.get_yticklabels())]
-    texts = [*figure.texts, *figure.legends[0].get_texts(), *(axis.title for axis in figure.axes)]
+    texts = [*figure.texts, *(axis.title for axis in figure.axes)]
+    texts += [text for legend in figure.legends for text in legend.get_texts()]
     assert all(float(text.get_fontsize()) >= 8 for text in (*ticks, *texts))
     boxes = [text.get_window_extent() for text in texts if text.get_text()]
     for box in (*boxes, *(axis.get_tightbbox() for axis in figure.axes)):
@@ -205,10 +278,11 @@ def test_the_legend_does_not_cover_panels_or_labels(auto):
 def test_rows_differ_in_marker_and_colour_and_keep_them_where_others_are_missing(results):
     rows = ("A", "B", "C", "D", "E", "F", "G", "H", "I")
     whole = {("", row, "0.2"): (float(i),) for i, row in enumerate(rows)}
-    (axis,) = FIGURES["columns"](results(whole, rows=rows)).axes
+    (axis,) = FIGURES["columns"](results(whole, rows=rows, columns=["0.2"])).axes
     styles = dict(zip(rows, map(style_of, solid_of(axis)), strict=True))
     assert len(set(styles.values())) == len({marker for marker, _ in styles.values()}) == len(rows)
-    (axis,) = FIGURES["columns"](results({("", "C", "0.2"): (1.0,)}, rows=rows)).axes
+    made = results({("", "C", "0.2"): (1.0,)}, rows=rows, columns=["0.2"])
+    (axis,) = FIGURES["columns"](made).axes
     assert style_of(solid_of(axis)[0]) == styles["C"]
 
 
@@ -231,7 +305,7 @@ def test_save_figures_writes_each_as_png_and_pdf(auto, tmp_path):
     for path in paths:
         assert path.read_bytes().startswith({".png": b"\x89PNG", ".pdf": b"%PDF"}[path.suffix])
     pixels = matplotlib.image.imread(paths[0])
-    assert pixels.shape[1] == 3.5 * 200
+    assert pixels.shape[1] == 7 * 200
     assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
 
 

@@ -6,7 +6,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from fda_flower.reporting import plot_runs, save_figure
+from fda_flower.reporting import plot_runs, save_both, save_figure
 
 BETAS = {"source-1": 0.2, "source-2": 0.6}
 
@@ -34,28 +34,46 @@ def lines_of(axis):
     return {line.get_label(): line for line in axis.get_lines()}
 
 
-def legend_of(axis):
-    return [text.get_text() for text in axis.get_legend().get_texts()]
+def names_beside(axis):
+    """The methods of the panel of the last rounds, from top to bottom."""
+    return [text.get_text() for text in axis.get_yticklabels()]
 
 
-def test_plain_methods_share_one_panel(runs):
-    figure = plot_runs({label: runs[label] for label in ("FedAvg", "FedGP")})
+def test_one_method_is_named_above_its_panel(runs):
+    figure = plot_runs({"FedAvg": runs["FedAvg"]}, "digits; seeds 0, 1")
     (axis,) = figure.axes
+    assert axis.get_title() == "FedAvg"
     assert axis.get_xlabel() == "Round"
     assert axis.get_ylabel() == "Target test accuracy (%)"
-    assert legend_of(axis) == ["FedAvg", "FedGP"]
+    assert figure.get_suptitle() == "digits; seeds 0, 1"
+
+
+def test_several_methods_share_a_panel_and_are_named_beside_their_last_rounds_the_best_first(runs):
+    figure = plot_runs({label: runs[label] for label in ("FedGP", "FedAvg")})
+    curves, last = figure.axes
+    assert list(lines_of(curves)) == ["FedGP", "FedAvg"]
+    assert names_beside(last) == ["FedAvg", "FedGP"]
+    assert [float(bars.lines[0].get_xdata()[0]) for bars in last.containers] == pytest.approx([30, 20])
+    assert last.get_xlabel() == "Mean ± std of the last 5 rounds"
+
+
+def test_a_method_without_an_accuracy_is_named_last_without_a_dot(history):
+    _, last = plot_runs({"None": [history(None)], "FedAvg": [history(0.5)]}).axes
+    assert names_beside(last) == ["FedAvg", "None"]
+    assert [bars.get_label() for bars in last.containers] == ["FedAvg"]
 
 
 def test_each_method_that_estimates_beta_has_a_panel_of_its_own(runs):
     figure = plot_runs(runs)
-    accuracy, *betas = figure.axes
-    assert legend_of(accuracy) == ["FedAvg", "FedGP", "FedDA_Auto", "FedGP_Auto"]
+    _, _, *betas = figure.axes
     assert [axis.get_title() for axis in betas] == ["FedDA_Auto", "FedGP_Auto"]
+    assert [axis.get_ylabel() for axis in betas] == ["Weight (β) of the source", ""]
     for axis in betas:
         assert axis.get_xlabel() == "Round"
-        assert axis.get_ylabel() == "Weight (β) of the source"
-        assert legend_of(axis) == ["source-1", "source-2"]
+        assert list(lines_of(axis)) == ["source-1", "source-2"]
         assert axis.get_ylim()[0] == 0
+    (legend,) = figure.subfigs[1].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["source-1", "source-2"]
 
 
 def test_a_beta_estimated_in_some_round_only_is_enough_for_a_panel(record):
@@ -123,10 +141,46 @@ def test_seeds_with_different_numbers_of_rounds_share_a_line(history):
 
 
 def test_methods_and_sources_have_colours_of_their_own(runs):
-    accuracy, *betas = plot_runs(runs).axes
+    accuracy, _, *betas = plot_runs(runs).axes
     for axis in (accuracy, *betas):
         colors = [line.get_color() for line in axis.get_lines()]
         assert len(set(colors)) == len(colors)
+
+
+def test_thirty_methods_can_be_told_apart_without_colour_or_with_it(history):
+    runs = {f"method {i}": [history(*[i / 40] * 30)] for i in range(30)}
+    figure = plot_runs(runs)
+    curves, last = figure.axes
+    looks = [(line.get_color(), line.get_marker(), line.get_linestyle()) for line in curves.get_lines()]
+    assert len({(color, marker) for color, marker, _ in looks}) == 30
+    assert len({(marker, dash) for _, marker, dash in looks}) == 30
+    dots = {bars.get_label(): bars.lines[0] for bars in last.containers}
+    assert [(dots[name].get_color(), dots[name].get_marker()) for name in runs] == [
+        look[:2] for look in looks
+    ]
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in last.get_yticklabels()]
+    assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
+    assert not curves.collections, "so many bands would hide the curves"
+
+
+def test_many_more_rounds_of_one_method_do_not_squeeze_the_others(history):
+    runs = {"A": [history(*[0.5] * 30)], "B": [history(*[0.6] * 30)], "Long": [history(*[0.7] * 300)]}
+    figure = plot_runs(runs)
+    axis = figure.axes[0]
+    figure.canvas.draw()
+    (first, usual, end) = (axis.transData.transform((x, 0))[0] for x in (0, 30, 300))
+    assert (end - usual) / (usual - first) == pytest.approx(0.25)
+    assert axis.get_xticks()[-1] == 300
+    assert [text.get_text() for text in axis.texts] == ["pressed together"]
+    assert axis.format_xdata(axis.transData.inverted().transform((end, 0))[0]).strip().startswith("3")
+
+
+def test_a_line_is_broken_where_many_rounds_are_unknown(history):
+    (axis,) = plot_runs({"Mixture": [history(0.1, 0.2, *[None] * 20, 0.9)]}).axes
+    (line,) = axis.get_lines()
+    assert np.asarray(line.get_xdata()).tolist() == [1, 2, 12.5, 23]
+    assert np.isnan(line.get_ydata()[2])
 
 
 @pytest.mark.parametrize("rounds", [2, 3, 30])
@@ -149,26 +203,24 @@ def test_a_run_of_a_single_round_can_be_seen(history, rounds):
 
 @pytest.mark.parametrize("methods", [1, 2, 4])
 def test_labels_are_legible_and_within_the_figure(runs, methods):
-    figure = plot_runs(dict(list(runs.items())[-methods:]))
+    figure = plot_runs(
+        dict(list(runs.items())[-methods:]), "digits, rotate; seeds 0, 1; mean ± std over seeds"
+    )
     figure.canvas.draw()
     width, height = figure.canvas.get_width_height()
     for axis in figure.axes:
-        texts = [axis.xaxis.label, axis.yaxis.label, *axis.get_legend().get_texts()]
-        assert all(text.get_text() and text.get_fontsize() >= 8 for text in texts)
-        for text in texts:
-            box = text.get_window_extent()
-            assert box.x0 >= 0
-            assert box.y0 >= 0
-            assert box.x1 <= width
-            assert box.y1 <= height
+        texts = [axis.xaxis.label, axis.yaxis.label, axis.title, *axis.get_yticklabels()]
+        assert all(float(text.get_fontsize()) >= 8 for text in texts)
+        box = axis.get_tightbbox()
+        assert (box.x0 >= 0, box.y0 >= 0, box.x1 <= width, box.y1 <= height) == (True,) * 4
 
 
 def test_panels_do_not_overlap(runs):
     figure = plot_runs(runs)
     figure.canvas.draw()
-    boxes = sorted((axis.get_tightbbox() for axis in figure.axes), key=lambda box: box.x0)
-    for left, right in itertools.pairwise(boxes):
-        assert left.x1 <= right.x0 + 1
+    (legend,) = figure.subfigs[1].legends
+    boxes = [*(axis.get_tightbbox() for axis in figure.axes), legend.get_window_extent()]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
@@ -179,6 +231,12 @@ def test_save_figure_writes_the_format_of_the_extension_and_leaves_no_part(runs,
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
     assert path.read_bytes().startswith(starts[ending])
+
+
+def test_save_both_writes_a_png_and_a_pdf_of_a_name_with_a_dot(runs, tmp_path):
+    paths = save_both(tmp_path / "noise-0.4", plot_runs({"FedAvg": runs["FedAvg"]}))
+    assert [path.name for path in paths] == ["noise-0.4.png", "noise-0.4.pdf"]
+    assert sorted(tmp_path.iterdir()) == sorted(paths)
 
 
 def test_save_figure_draws_something(runs, tmp_path):

@@ -86,5 +86,9 @@ def test_write_summary_writes_the_numbers_and_a_figure(history, tmp_path, values
     assert numbers["label"] == "FedAvg"
     assert numbers["seed"] == 7
     assert numbers["last5"] == last5
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["accuracy.png", "summary.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "accuracy.pdf",
+        "accuracy.png",
+        "summary.json",
+    ]
     assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")

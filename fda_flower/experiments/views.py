@@ -1,0 +1,163 @@
+"""What pages need of runs, comparisons and experiments, read from their folders."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fda_flower.config import SETTINGS, RunConfig
+from fda_flower.errors import ConfigError, FdaError
+from fda_flower.experiments.cell_files import read_cell
+from fda_flower.experiments.definition import file_name
+from fda_flower.experiments.folder import MARK, RESULTS, RUNS, load_results
+from fda_flower.methods import method_names
+from fda_flower.reporting import REPORTS, CellResult, Results, make_rows, to_csv, to_markdown
+from fda_flower.reporting.html import Page, RunView, results_page, run_page
+from fda_flower.run_folder import CONFIG, RunFolder
+from fda_flower.settings import command_options
+
+NOT_SHARED = ("method", "method_options", "seed", "variant", "beta")
+"""Settings that the runs of a comparison need not share."""
+
+
+def single_page(folder: Path) -> Page:
+    """Return the page of a run."""
+    return run_page(read_view(folder), folder.resolve().name)
+
+
+def comparison_page(folder: Path) -> Page:
+    """Return the page of a comparison, or of any folder of runs."""
+    views = {path.parent.name: read_view(path.parent) for path in sorted(folder.glob(f"*/{CONFIG}"))}
+    if not _is_comparison(views.values()):
+        views = {name: replace(view, label=name) for name, view in views.items()}
+    order = {name: number for number, name in enumerate(method_names())}
+    runs: dict[str, list[CellResult]] = {}
+    for view in sorted(
+        views.values(), key=lambda view: order.get(str(view.settings.get("method")), len(order))
+    ):
+        if view.history:
+            runs.setdefault(view.label, []).append(CellResult(("", view.label, ""), view.seed, view.history))
+    data = list(dict.fromkeys(view.data for view in views.values() if view.data))
+    results = Results(
+        name=folder.name,
+        title=folder.resolve().name,
+        source="",
+        note="",
+        axis="",
+        rows=[*runs],
+        columns=[""],
+        cells=[cell for each in runs.values() for cell in each],
+        rounds=max(len(view.history) for view in views.values()),
+        data=data,
+    )
+    rows = make_rows(runs)
+    numbers = {"All numbers": to_csv(rows)} if rows else {}
+    table = to_markdown(rows) if rows else "No round is done yet."
+    return results_page(results, table, numbers, views, _compare_commands(folder, views), _state(views))
+
+
+def experiment_page(folder: Path) -> Page:
+    """Return the page of an experiment, with the runs that are not done yet."""
+    results = load_results(folder)
+    report = REPORTS[results.report]
+    views = {path.stem: _cell_view(path) for path in sorted((folder / RESULTS).glob("*.json"))}
+    for path in sorted((folder / RUNS).glob(f"*/{CONFIG}")):
+        if path.parent.name not in views:
+            views[path.parent.name] = read_view(path.parent)
+    labels = {file_name(place): place[1] for place in results.places}
+    for name, view in views.items():
+        views[name] = replace(view, label=labels.get(name.rpartition("-seed")[0], view.label))
+    numbers = {f"All numbers{ending}": table(results) for ending, table in report.tables.items()}
+    mark = json.loads((folder / MARK).read_text(encoding="utf-8"))
+    changes = [f"--set={key.replace('_', '-')}={value}" for key, value in mark["settings"].items()]
+    commands = [
+        shlex.join(["fda", "experiment", str(folder / "experiment.toml"), *changes, "--output", str(folder)]),
+        shlex.join(["fda", "report", str(folder)]),
+        shlex.join(["fda", "report", "--html", str(folder)]),
+    ]
+    return results_page(results, report.markdown(results), numbers, views, commands, _state(views))
+
+
+def read_view(folder: Path) -> RunView:
+    """Return what a page needs of the run in a folder.
+
+    Raises
+    ------
+    ConfigError
+        If its ``config.json`` cannot be read.
+    """
+    path = folder / CONFIG
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        settings = dict(found.get("settings") or found["run"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"'{path}' is not the configuration of a run ({error!r})") from error
+    history = RunFolder(folder).read_rounds()
+    config = _config(settings)
+    rounds = config.all_rounds if config else int(found.get("rounds", 0))
+    output = ["--output", str(folder)]
+    commands = [
+        *([] if config is None else [shlex.join(["fda", "run", *command_options(SETTINGS, vars(config))])]),
+        shlex.join(["fda", "run", "--config", str(path)]),
+        shlex.join(["fda", "run", "--config", str(path), "--resume", *output]),
+        shlex.join(["fda", "report", "--html", str(folder)]),
+    ]
+    return RunView(
+        label=config.entry.title if config else str(settings.get("method", folder.name)),
+        seed=int(settings.get("seed", 0)),
+        history=history,
+        settings=settings,
+        notes={key: value for key, value in found.items() if key not in ("settings", "run")},
+        rounds=rounds,
+        done=(folder / "summary.json").exists() or 0 < rounds <= len(history),
+        commands=commands,
+    )
+
+
+def _cell_view(path: Path) -> RunView:
+    """Return the same from the result of an experiment's cell."""
+    found = read_cell(path)
+    history = found["history"]
+    notes: dict[str, Any] = {key: found[key] for key in ("versions", "machine", "parameters") if key in found}
+    return RunView(found["row"], found["seed"], history, found["config"], notes, len(history))
+
+
+def _config(settings: Mapping[str, Any]) -> RunConfig | None:
+    """Return the configuration of settings; None if they are of another version or project."""
+    try:
+        return RunConfig(**settings)
+    except (FdaError, TypeError, ValueError, KeyError):
+        return None
+
+
+def _is_comparison(views: Any) -> bool:
+    """Return whether runs are of one federation, each method with each seed once."""
+    shared = [{k: v for k, v in view.settings.items() if k not in NOT_SHARED} for view in views]
+    runs = [(view.label, view.seed) for view in views]
+    return all(each == shared[0] for each in shared) and len(set(runs)) == len(runs)
+
+
+def _compare_commands(folder: Path, views: Mapping[str, RunView]) -> list[str]:
+    """Return the command that repeats a comparison, and else those of its runs."""
+    again = shlex.join(["fda", "report", "--html", str(folder)])
+    config = _config(next(iter(views.values())).settings)
+    if config is None or not _is_comparison(views.values()):
+        return [*(view.commands[0] for view in views.values()), again]
+    methods = list(dict.fromkeys(str(view.settings["method"]) for view in views.values()))
+    seeds = sorted({view.seed for view in views.values()})
+    shared = [each for each in SETTINGS if each.name not in NOT_SHARED]
+    options = command_options(shared, vars(config))
+    chosen = ["--methods", ",".join(methods), "--seeds", _seeds(seeds)]
+    compare = ["fda", "compare", *chosen, *options, "--output", str(folder)]
+    return [shlex.join(compare), shlex.join([*compare, "--resume"]), again]
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"{seeds[0]}-{seeds[0]}" if len(seeds) == 1 else ",".join(map(str, seeds))
+
+
+def _state(views: Mapping[str, RunView]) -> str:
+    done = sum(view.done for view in views.values())
+    return f"{done} of {len(views)} runs are done." if views else "No run has begun."

@@ -1,0 +1,18 @@
+"""Reports as one file for a browser: tables that sort, charts that answer the pointer, no network."""
+
+from fda_flower.reporting.html.page import Chart, Code, Page, Section, Table, Text, render
+from fda_flower.reporting.html.results_page import results_page
+from fda_flower.reporting.html.run_page import RunView, run_page
+
+__all__ = [
+    "Chart",
+    "Code",
+    "Page",
+    "RunView",
+    "Section",
+    "Table",
+    "Text",
+    "render",
+    "results_page",
+    "run_page",
+]
