@@ -36,6 +36,8 @@ class MixtureTarget(TargetClient):
     plan. The target keeps its models for itself, in its own state; its reply holds numbers alone.
     """
 
+    _last: tuple[EvaluateRequest, TrainedMixture[Layers]] | None = None
+
     def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
         """Train the members that are missing, weigh them, and evaluate the mixture on the test set.
 
@@ -49,7 +51,7 @@ class MixtureTarget(TargetClient):
         config = request.config
         if protocol.MIXTURE not in config:
             return super().answer_evaluation(request)
-        trained = self._train(request, MixturePlan.from_text(str(config[protocol.MIXTURE])))
+        trained = self._trained(request, MixturePlan.from_text(str(config[protocol.MIXTURE])))
         if config.get(protocol.REPORT) == "none":
             return EvaluateReply(len(self.domain.test))
         outputs = trained.outputs(lambda model: self._predict(model, self.domain.test, "test", config))
@@ -59,6 +61,12 @@ class MixtureTarget(TargetClient):
         y = self.domain.test.y
         reply = self.scored(mixed.to(y.device, y.dtype if trained.mixture.regression else None), config)
         return replace(reply, metrics={**reply.metrics, **self._numbers(trained, outputs)})
+
+    def _trained(self, request: EvaluateRequest, plan: MixturePlan) -> TrainedMixture[Layers]:
+        """Return the mixture of a request, which is trained once, also for a second set of samples."""
+        if self._last is None or self._last[0] is not request:
+            self._last = request, self._train(request, plan)
+        return self._last[1]
 
     def _train(self, request: EvaluateRequest, plan: MixturePlan) -> TrainedMixture[Layers]:
         config = request.config

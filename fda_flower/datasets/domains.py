@@ -71,12 +71,15 @@ class Domain:
         Labelled samples to train on, and to test on.
     unlabelled : Samples, optional
         The target's further training samples, without their labels: ``y`` is -1, or NaN for a regression.
+    validation : Samples, optional
+        Labelled samples that are held out from training, to choose by.
     """
 
     name: str
     train: "Samples"
     test: "Samples"
     unlabelled: "Samples | None" = None
+    validation: "Samples | None" = None
 
     @cached_property
     def inputs(self) -> "Samples":
@@ -86,5 +89,7 @@ class Domain:
 
     def to(self, device: "torch.device") -> "Domain":
         """Return the same data on a device."""
-        rest = None if self.unlabelled is None else self.unlabelled.to(device)
-        return Domain(self.name, self.train.to(device), self.test.to(device), rest)
+        rest, held = (
+            None if part is None else part.to(device) for part in (self.unlabelled, self.validation)
+        )
+        return Domain(self.name, self.train.to(device), self.test.to(device), rest, held)

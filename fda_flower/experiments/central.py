@@ -1,8 +1,8 @@
 """The training of centralised references: all domains in one process, without clients or messages."""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, cast
 
@@ -19,12 +19,14 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments.central_reference import Batch, Reference, Step
 from fda_flower.files import json_safe
 from fda_flower.local_training import OPTIMIZERS
-from fda_flower.protocol import OUTCOMES, SERVER_ROUND
+from fda_flower.protocol import OUTCOMES, SERVER_ROUND, split_held_out
 from fda_flower.records import Record
 from fda_flower.run_folder import Checkpoint, RunFolder
 from fda_flower.seeds import derive_seed
+from fda_flower.selection import choose, chosen_round, has_stopped
 from fda_flower.server_app import make_model
 from fda_flower.strategies.round import read_outcomes
+from fda_flower.strategies.selection import default_metric
 
 TRAINED, OPTIMIZER = "trained", "optimizer"
 """What a checkpoint holds beside the reported model: the model that is being trained, and its optimizer."""
@@ -34,6 +36,7 @@ def run_central(
     config: RunConfig,
     folder: RunFolder | None = None,
     on_round: Callable[[Record], None] | None = None,
+    validation: Mapping[int, float] | None = None,
 ) -> tuple[list[Record], dict[str, Any]]:
     """Train a centralised reference.
 
@@ -45,6 +48,8 @@ def run_central(
         Where to write the records and a checkpoint, and to resume from.
     on_round : callable, optional
         Called with each round's record.
+    validation : Mapping, optional
+        The figures of cross-validation, by round.
 
     Returns
     -------
@@ -59,7 +64,7 @@ def run_central(
         If the model is not finite after a round.
     """
     reference = cast(Reference, config.entry.build(**config.strategy_options()))
-    trainer = Trainer(config, reference)
+    trainer = Trainer(config, reference, validation or {})
     history: list[Record] = []
     if folder is not None:
         checkpoint = folder.open({"name": type(reference).__name__, **reference.settings()})
@@ -72,10 +77,12 @@ def run_central(
             )
         folder.begin(len(history), trainer.reported)
     for number in range(len(history) + 1, config.all_rounds + 1):
+        if has_stopped(history, config.patience):
+            break
         record = json_safe(trainer.round(number, history))
         history.append(record)
         if folder is not None:
-            folder.save_round(record, trainer.checkpoint(number))
+            folder.save_round(record, trainer.checkpoint(number), chosen_round([record]) == number)
         if on_round is not None:
             on_round(record)
     return history, dict(trainer.reported)
@@ -94,6 +101,8 @@ class Trainer:
         The run.
     reference : Reference
         What it minimises.
+    validation : Mapping
+        The figures of cross-validation, by round.
 
     Attributes
     ----------
@@ -104,6 +113,7 @@ class Trainer:
 
     config: RunConfig
     reference: Reference
+    validation: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         config, data = self.config, load_federation(self.config.data)
@@ -218,8 +228,15 @@ class Trainer:
                     return found | {name: last[name] for name in kept if name in last}
             found["selected"] = number
         self.reported = self.target.layers()
-        reply = self.target.evaluation({SERVER_ROUND: number, OUTCOMES: self.reference.outcomes})
-        return found | dict(reply.metrics) | read_outcomes(reply.records.get(OUTCOMES, {}))
+        asked = {SERVER_ROUND: number, OUTCOMES: self.reference.outcomes}
+        reply = self.target.judged(lambda: self.target.evaluation(asked))
+        metrics, held_out = split_held_out(reply.metrics)
+        value, by = self.validation.get(number), "folds"
+        if value is None and held_out and not record["warmup"]:
+            value, by = held_out[default_metric([held_out])], "target"
+        if value is not None:
+            found |= choose(history, number, value, by=by)
+        return found | metrics | read_outcomes(reply.records.get(OUTCOMES, {}))
 
     def _divide(self, domain: Domain) -> Domain:
         """Hold out the samples that select the model: as the test set of a source, whose own is unused."""

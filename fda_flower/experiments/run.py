@@ -1,7 +1,7 @@
 """One run, in one call."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fda_flower.config import RunConfig
 from fda_flower.errors import unknown
+from fda_flower.experiments.cross_validation import cross_validate
 from fda_flower.experiments.runners import RUNNERS, RunRequest
 from fda_flower.records import Record
 from fda_flower.reporting import accuracies, summarise_run, write_summary
@@ -118,6 +119,8 @@ def run_config(
         raise unknown("engine", engine, RUNNERS)
     path = None if output is None else Path(output).absolute()
     request = RunRequest(config, path, resume, gpus_per_client, workers, connection, on_round)
+    if config.held_out is not None and config.held_out.in_turn:
+        request = replace(request, validation=cross_validate(request, RUNNERS[engine]))
     history, model = RUNNERS[engine](request)
     if path is not None:
         write_summary(path, config, history)

@@ -1,6 +1,6 @@
 """The functions that run a configuration, one for each engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ RunOutput = tuple[list[Record], dict[str, Any]]
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A request for a run; the fields are parameters of `run`."""
+    """A request for a run; the fields are parameters of `run`, and cross-validation's figures by round."""
 
     config: RunConfig
     output: Path | None = None
@@ -33,6 +33,7 @@ class RunRequest:
     workers: int | None = None
     connection: str | None = None
     on_round: Callable[[Record], None] | None = None
+    validation: Mapping[int, float] | None = None
 
 
 Runner = Callable[[RunRequest], RunOutput]
@@ -60,11 +61,11 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
             device = find_device(config.device).type
             folder = make_folder(str(request.output), config, request.resume, device)
         if config.entry.centralised:
-            return run_central(config, folder, request.on_round)
+            return run_central(config, folder, request.on_round, request.validation)
         results: list[tuple[Result, list[Record]]] = []
 
         def server(grid: Grid) -> None:
-            results.append(run_server(grid, config, folder, request.on_round))
+            results.append(run_server(grid, config, folder, request.on_round, request.validation))
 
         client_app = make_client_app(config, folder=request.output)
         engine(server, client_app, len(config.data.domain_names), resources)
@@ -81,6 +82,11 @@ def _on_a_superlink(request: RunRequest) -> RunOutput:
         )
     if request.output is None:
         raise ConfigError("engine deploy needs an output folder: give --output FOLDER")
+    if request.validation is not None:
+        raise ConfigError(
+            f"validation is {request.config.validation}, but engine deploy holds out one part in a run: give "
+            "a share such as 0.2, or a fold such as fold:1/5"
+        )
     _refuse_resources(request, "with engine deploy each site uses its own machine: leave it out")
     from fda_flower.deployment import run_deployed
 

@@ -58,7 +58,7 @@ class ModelAverage:
         if self._rule is None or not self._kept or round.target is None:
             return
         request = EvaluateRequest(to_record(self._rule.average(self._kept)), round.config)
-        messages = round.evaluate_message(round.target, request)
+        messages = round.evaluate_messages({round.target: request})
         replies = round.channel.grid.send_and_receive(messages, timeout=round.channel.timeout)
         round.read_evaluation(replies, suffix="-average")
 
