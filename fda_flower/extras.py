@@ -6,6 +6,7 @@ EXTRAS = {
     "simulation": ("ray",),
     "deploy": ("cryptography", "psutil", "tomli_w"),
     "tensorboard": ("tensorboard",),
+    "tune": ("optuna",),
 }
 """By extra of this package, the packages that it installs, by the names that import them."""
 

@@ -441,7 +441,7 @@ def _as_settings(config: RunConfig) -> dict[str, Any]:
 
 
 def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
-    config = RunConfig(beta=(0.1, 0.2, 0.3), shift_options={"angle": 45}, data_dir="/data")
+    config = RunConfig(beta=(0.1, 0.2, 0.3), shift_options={"angle": 45}, data_dir="/data", validation=0.2)
     identity = config.fingerprint()
     assert json.loads(json.dumps(identity))["shift_options"] == {"angle": 45}
     elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None, "outcomes": True}

@@ -7,6 +7,7 @@ import typer
 import fda_flower.cli.deploy
 import fda_flower.cli.runs
 import fda_flower.cli.tables
+import fda_flower.cli.tune
 from fda_flower.cli.console import console, say
 
 app = typer.Typer(
@@ -27,6 +28,9 @@ app.command(epilog="Example: `fda experiment experiments/fashion_mnist_noise.tom
     fda_flower.cli.tables.experiment
 )
 app.command(epilog="Example: `fda report runs/fashion_mnist_noise`")(fda_flower.cli.tables.report)
+app.command(epilog="Example: `fda tune --search learning-rate=log:1e-4..1e-2 --trials 20 --rounds 10`")(
+    fda_flower.cli.tune.tune
+)
 app.add_typer(fda_flower.cli.deploy.app, name="deploy")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.config import RunConfig
-from fda_flower.errors import unknown
+from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.cross_validation import cross_validate
 from fda_flower.experiments.runners import RUNNERS, RunRequest
 from fda_flower.records import Record
@@ -120,6 +120,11 @@ def run_config(
     path = None if output is None else Path(output).absolute()
     request = RunRequest(config, path, resume, gpus_per_client, workers, connection, on_round)
     if config.held_out is not None and config.held_out.in_turn:
+        if engine == "deploy":
+            raise ConfigError(
+                f"validation is {config.validation}, but engine deploy holds out one part in a run: give a "
+                "share such as 0.2, or a fold such as fold:1/5"
+            )
         request = replace(request, validation=cross_validate(request, RUNNERS[engine]))
     history, model = RUNNERS[engine](request)
     if path is not None:

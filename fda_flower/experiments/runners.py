@@ -82,11 +82,6 @@ def _on_a_superlink(request: RunRequest) -> RunOutput:
         )
     if request.output is None:
         raise ConfigError("engine deploy needs an output folder: give --output FOLDER")
-    if request.validation is not None:
-        raise ConfigError(
-            f"validation is {request.config.validation}, but engine deploy holds out one part in a run: give "
-            "a share such as 0.2, or a fold such as fold:1/5"
-        )
     _refuse_resources(request, "with engine deploy each site uses its own machine: leave it out")
     from fda_flower.deployment import run_deployed
 

@@ -81,7 +81,7 @@ class Selection:
 
     def is_chosen(self, record: Record) -> bool:
         """Whether a round is the one chosen so far."""
-        return chosen_round([record]) == record["round"]
+        return bool(chosen_round([record]) == record["round"])
 
     def stops(self, history: Sequence[Record]) -> bool:
         """Whether the run ends with the rounds that it has."""
