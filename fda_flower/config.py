@@ -8,6 +8,7 @@ from typing import Any
 
 from fda_flower.datasets.amounts import Amount, read_amount
 from fda_flower.datasets.spec import DataSpec
+from fda_flower.datasets.validation import HeldOut, read_validation
 from fda_flower.devices import check_device
 from fda_flower.errors import ConfigError, check_choice, unknown
 from fda_flower.local_training import LocalTraining
@@ -16,8 +17,8 @@ from fda_flower.models import MODELS, check_name, find_model
 from fda_flower.options import read_options, split_options
 from fda_flower.settings import Options, as_flower, setting, settings_of
 
-_data, _method, _training, _machine = (
-    partial(setting, group) for group in ("Data", "Method", "Training", "Machine")
+_data, _method, _training, _selection, _machine = (
+    partial(setting, group) for group in ("Data", "Method", "Training", "Selection", "Machine")
 )
 _limit = partial(setting, "Limits", strategy=True)
 _TIME = {"seconds": True, "defines_run": False}
@@ -117,6 +118,24 @@ class RunConfig:
     proximal: float = _training(
         0.0, "Factor μ of the penalty μ/2 ‖v − θ‖² that draws clients to the model that they begin with."
     )
+    validation: str | float | None = _selection(
+        None,
+        "Labels held out to choose by: a share such as 0.2, or cv:5 for cross-validation.",
+        shown="none",
+    )
+    select_by: str = _selection(
+        "target",
+        "Whose labels are held out: target, or sources (a share of each source's).",
+        strategy=True,
+    )
+    patience: int | None = _selection(
+        None,
+        "Stop when the figure on the labels held out has not improved for so many rounds.",
+        shown="none",
+        at_least=1,
+        strategy=True,
+        defines_run=False,
+    )
     min_sources: int = _limit(1, "With fewer usable replies of sources the model stays as it is.")
     max_held_rounds: int = _limit(
         3, "Rounds in a row without the target, or too few sources, until the run ends.", defines_run=False
@@ -174,6 +193,8 @@ class RunConfig:
             self._set(name, tuple(sorted(read.items())))
         for name in ("target_samples", "source_samples", "test_samples"):
             self._set(name, read_amount(name.replace("_", "-"), getattr(self, name)))
+        held_out = read_validation(self.validation)
+        self._set("validation", None if held_out is None else str(held_out))
         if isinstance(self.only_sources, str):
             self._set("only_sources", [name.strip() for name in self.only_sources.split(",")])
         if self.only_sources is not None:
@@ -194,6 +215,7 @@ class RunConfig:
     def _check_method(self) -> None:
         from fda_flower.strategies.adaptive import betas_of, check_beta
         from fda_flower.strategies.common_options import CommonOptions
+        from fda_flower.strategies.selection import check_selection
 
         method, what = self.entry, f"method '{self.method}'"
         hidden = {*CommonOptions.__annotations__, "beta", "auto"}
@@ -208,6 +230,14 @@ class RunConfig:
             raise unknown("variant", self.variant, method.variants)
         strategy = method.build(**self.strategy_options())
         strategy.model_average.check(self.rounds)
+        check_selection(
+            what,
+            strategy,
+            validation=self.validation,
+            folds=0 if self.held_out is None else self.held_out.folds,
+            select_by=self.select_by,
+            patience=self.patience,
+        )
         if self.proximal and strategy.sets_penalty:
             raise ConfigError(
                 f"proximal is {self.proximal}, but {what} sets the penalty itself: leave it out, and give "
@@ -249,6 +279,7 @@ class RunConfig:
     @property
     def data(self) -> DataSpec:
         """What defines the federation's data."""
+        held_out = self.held_out
         return DataSpec(
             dataset=self.dataset,
             shift=self.shift,
@@ -262,9 +293,16 @@ class RunConfig:
             target_samples=None if self.entry.all_target_labels else self.target_samples,
             source_samples=self.source_samples,
             test_samples=self.test_samples,
+            validation=None if held_out is None or held_out.in_turn else str(held_out),
+            select_by=self.select_by,
             seed=self.seed,
             data_dir=self.data_dir,
         )
+
+    @property
+    def held_out(self) -> HeldOut | None:
+        """What is held out to choose by; None for nothing."""
+        return read_validation(self.validation)
 
     @property
     def source_training(self) -> LocalTraining:

@@ -9,6 +9,7 @@ EXTRAS = {
     "html": ("jinja2", "markdown_it", "plotly"),
     "tensorboard": ("tensorboard",),
     "export": ("onnx", "onnxscript"),
+    "tune": ("optuna",),
 }
 """By extra of this package, the packages that it installs, by the names that import them."""
 

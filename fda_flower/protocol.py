@@ -52,6 +52,10 @@ FINAL_HEAD_EPOCHS, FINAL_HEAD = "final-head-epochs", "final-head"
 """The setting of an evaluate message that asks for a further training of the head, and the end of the names
 of the metrics that the reply then has beside the others."""
 
+VALIDATION = "validation"
+"""How the names of metrics begin that are of the samples held out; the setting of an evaluate message that,
+with ``only``, asks a source for these alone."""
+
 MIXTURE, FIRST = "mixture", "first"
 """The setting of an evaluate message that asks for a mixture (a plan as JSON), and the record with the model
 that the target's own begins with."""
@@ -223,12 +227,19 @@ class EvaluateReply:
         """The metrics by their names in a train reply."""
         numbers = {"loss": EVAL_LOSS, "accuracy": EVAL_ACCURACY}
         own = {name: float(str(self.metrics[key])) for key, name in numbers.items()}
-        return {**own, "eval-num-examples": self.examples}
+        _, figures = split_held_out(self.metrics)
+        held_out = {f"eval-{VALIDATION}-{key}": value for key, value in figures.items()}
+        return {**own, **held_out, "eval-num-examples": self.examples}
 
     def beside(self, second: "EvaluateReply") -> "EvaluateReply":
         """Return the same evaluation with the metrics of a second model, whose names end in ``-global``."""
         others = {f"{key}-{GLOBAL}": value for key, value in second.metrics.items()}
         return replace(self, metrics={**self.metrics, **others})
+
+    def judged_by(self, held_out: Mapping[str, MetricRecordValues]) -> "EvaluateReply":
+        """Return the same with the figures on the samples held out, ``validation-accuracy`` and so on."""
+        figures = {f"{VALIDATION}-{key}": value for key, value in held_out.items()}
+        return replace(self, metrics={**self.metrics, **figures})
 
     def content(self) -> RecordDict:
         """Return the content of the reply."""
@@ -236,6 +247,20 @@ class EvaluateReply:
         for name, layers in self.records.items():
             content[name] = to_record(layers)
         return content
+
+
+def split_held_out(
+    metrics: Mapping[str, Any], prefix: str = f"{VALIDATION}-"
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Return the metrics of a test set, and apart from them those of the samples held out, by figure.
+
+    Examples
+    --------
+    >>> split_held_out({"accuracy": 0.5, "validation-accuracy": 0.75})
+    ({'accuracy': 0.5}, {'accuracy': 0.75})
+    """
+    held_out = {k.removeprefix(prefix): float(str(v)) for k, v in metrics.items() if k.startswith(prefix)}
+    return {k: v for k, v in metrics.items() if not k.startswith(prefix)}, held_out
 
 
 def read_request(content: RecordDict) -> TrainRequest:

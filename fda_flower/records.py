@@ -81,6 +81,7 @@ RoundRecord = TypedDict(
         "train-loss": float,
         "validation": float,
         "selected": int,
+        "selected-by": str,
         "seconds": dict[str, float],
     },
     total=False,

@@ -18,6 +18,8 @@ from fda_flower.files import checksum, json_safe, write_atomically
 from fda_flower.records import Record
 
 CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint"
+CHOSEN = "checkpoint-selected"
+"""The checkpoint of the round that validation has chosen so far."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class RunFolder:
     ``config.json``         everything that defines the run
     ``rounds.jsonl``        one line a round, written when the round ends
     ``checkpoint``          the models (safetensors), the round and a checksum of all of it, one file
+    ``checkpoint-selected`` the same of the round that validation has chosen so far, if there is any
     ======================= =======================================================================
 
     Parameters
@@ -147,8 +150,8 @@ class RunFolder:
         except OSError as error:
             raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
 
-    def save_round(self, record: Record, checkpoint: Checkpoint) -> None:
-        """Append a round's record, then replace the checkpoint.
+    def save_round(self, record: Record, checkpoint: Checkpoint, chosen: bool = False) -> None:
+        """Append a round's record, then replace the checkpoint, and that of the chosen round if it is this.
 
         Raises
         ------
@@ -162,14 +165,16 @@ class RunFolder:
                 file.write(json.dumps(json_safe(record)) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
+            if chosen:
+                write_atomically(self.path / CHOSEN, data)
             write_atomically(self.path / CHECKPOINT, data)
         except OSError as error:
             raise RunError(
                 f"round {record['round']} cannot be written to '{self.path}' ({error}): make room, and resume"
             ) from error
 
-    def load_checkpoint(self) -> Checkpoint:
-        """Return the checkpoint of the last round that was finished.
+    def load_checkpoint(self, name: str = CHECKPOINT) -> Checkpoint:
+        """Return the checkpoint of the last round that was finished, or `CHOSEN`.
 
         Raises
         ------
@@ -178,7 +183,7 @@ class RunFolder:
         RunError
             If it is damaged: cut off, changed by a single bit, or not a checkpoint.
         """
-        path = self.path / CHECKPOINT
+        path = self.path / name
         try:
             with safe_open(path, framework="numpy") as file:
                 text = (file.metadata() or {})["fda-flower"]

@@ -1,6 +1,6 @@
 """The Flower server app: what ``flwr run`` starts, simulated or deployed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from torch import nn
 from fda_flower.config import RunConfig
 from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
-from fda_flower.errors import RunError
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.methods import METHODS, check_federated
 from fda_flower.models import build_model
 from fda_flower.needs import Facts, check_needs
@@ -34,8 +34,11 @@ def run_server(
     config: RunConfig,
     output: RunFolder | None = None,
     on_round: Callable[[Record], None] | None = None,
+    validation: Mapping[int, float] | None = None,
 ) -> tuple[Result, list[Record]]:
     """Run a method over a grid; the server has no data, so the nodes report the form of theirs.
+
+    `validation` has the figures of cross-validation, by round; such a run is the last of several.
 
     Returns
     -------
@@ -48,11 +51,18 @@ def run_server(
         If a setting cannot work with the nodes' data, or nodes are missing or do not fit each other.
     """
     check_federated(config.method)
+    held_out = config.held_out
+    if held_out is not None and held_out.in_turn and validation is None:
+        raise ConfigError(
+            f"validation is {held_out}, which takes several runs: use `fda run` with --engine local or ray, "
+            f"or hold out one fold, such as fold:1/{held_out.folds}"
+        )
     strategy = METHODS[config.method].build(
         **config.strategy_options(),
         wait_for=len(config.data.domain_names),
         output=output,
         on_round=on_round,
+        validation=validation,
     )
     strategy.connect(grid)
     for node in strategy.roster.nodes:

@@ -81,7 +81,7 @@ class Setting:
         """Raise a `ConfigError` if a number is out of bounds."""
         if self.seconds and not value > 0:
             raise ConfigError(f"{self.key} is {value:g} seconds, it must be above 0")
-        if self.at_least is not None and value < self.at_least:
+        if self.at_least is not None and value is not None and value < self.at_least:
             called = f"{self.key} or {self.flag}" if self.flag else self.key
             raise ConfigError(f"{called} is {value}, it must be at least {self.at_least}")
 

@@ -82,7 +82,7 @@ def reached_from(part):
 
 LEAVES = (
     *("devices", "extras", "files", "flower_internals", "lazy", "local_training", "mixture_plan", "protocol"),
-    *("metrics", "records", "registry", "settings"),
+    *("metrics", "records", "registry", "selection", "settings"),
 )
 """Modules that import only errors and the maths."""
 

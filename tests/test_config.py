@@ -359,6 +359,7 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     limits = {
         "outcomes": False,
         "buffers": "mean",
+        "select_by": "target",
         "min_sources": 1,
         "max_held_rounds": 3,
         "on_large_update": "clip",
@@ -440,12 +441,12 @@ def _as_settings(config: RunConfig) -> dict[str, Any]:
 
 
 def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
-    config = RunConfig(beta=(0.1, 0.2, 0.3), shift_options={"angle": 45}, data_dir="/data")
+    config = RunConfig(beta=(0.1, 0.2, 0.3), shift_options={"angle": 45}, data_dir="/data", validation=0.2)
     identity = config.fingerprint()
     assert json.loads(json.dumps(identity))["shift_options"] == {"angle": 45}
     elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None, "outcomes": True}
     patience = {"max_held_rounds": 1, "wait_seconds": 5.0, "query_timeout": 6.0, "round_timeout": 7.0}
-    elsewhere |= patience
+    elsewhere |= patience | {"patience": 5}
     assert set(identity) == set(config.__dataclass_fields__) - set(elsewhere)
     assert RunConfig(**{**_as_settings(config), **elsewhere}).fingerprint() == identity
     assert RunConfig(**{**_as_settings(config), "seed": 1}).fingerprint() != identity

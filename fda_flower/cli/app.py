@@ -9,6 +9,7 @@ import fda_flower.cli.deploy
 import fda_flower.cli.models
 import fda_flower.cli.runs
 import fda_flower.cli.tables
+import fda_flower.cli.tune
 from fda_flower.cli.console import console, say
 
 app = typer.Typer(
@@ -38,6 +39,9 @@ app.command(epilog="Example: `fda export runs/mine --format onnx --output model.
 app.add_typer(fda_flower.cli.data.app, name="data")
 app.command(epilog="Example: `fda report --html runs/compare --output compare.html`")(
     fda_flower.cli.tables.report
+)
+app.command(epilog="Example: `fda tune --search learning-rate=log:1e-4..1e-2 --trials 20 --rounds 10`")(
+    fda_flower.cli.tune.tune
 )
 app.add_typer(fda_flower.cli.deploy.app, name="deploy")
 

@@ -14,6 +14,7 @@ from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, 
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.config import SETTINGS, RunConfig
 from fda_flower.records import COSTS, Record
+from fda_flower.selection import has_stopped
 
 COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture"
 """The methods of the FedGP paper and this package's own, on the same samples for the same rounds."""
@@ -66,6 +67,8 @@ def run(
         def on_round(record: Record) -> None:
             accuracy = record.get("accuracy")
             shown = "" if accuracy is None else f"target accuracy {100 * accuracy:.1f}%"
+            if "fold" in record:
+                shown = f"fold {record['fold']} of {str(wanted.validation).removeprefix('cv:')}"
             progress.update(task, completed=record["round"], shown=shown)
             if record["round"] == 1 < wanted.all_rounds:
                 say(first_round(record, wanted.all_rounds))
@@ -84,6 +87,10 @@ def run(
     shown = _shown(result.summary)
     if "average" in result.summary:
         shown += f"; the averaged model: {_shown(result.summary['average'])}"
+    if "selected-round" in result.summary:
+        shown += f" (round {result.summary['selected-round']}, chosen by labels held out)"
+    if has_stopped(result.history, wanted.patience):
+        shown += f"; stopped after {len(result.history)} rounds"
     console.print(f"{label}: {shown}. Written to {escape(str(folder))}")
     if faults := _faults(wanted, result.history):
         console.print(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)", soft_wrap=True)
@@ -132,7 +139,7 @@ def compare(
     for column in ("Method", *shown, "seeds", "rounds"):
         table.add_column(column, justify="left" if column == "Method" else "right")
     for row, *values in zip(comparison.rows, *shown.values(), strict=True):
-        table.add_row(row.label, *map(mean_std, values), str(len(row.last5)), str(row.rounds))
+        table.add_row(row.label, *map(mean_std, values), str(len(row.last5)), row.ran)
     console.print(table)
     if comparison.rows:
         console.print(f"Written to {escape(str(output))}: table.md, table.csv, comparison.png")
@@ -165,7 +172,7 @@ def _faults(config: RunConfig, history: Sequence[Record]) -> str:
 
 def _shown(scores: Mapping[str, Any]) -> str:
     """Return ``last5 73.4%, best 75.0%``."""
-    values = {key: scores[key] for key in ("last5", "best")}
+    values = {key: scores[key] for key in ("last5", "best", "selected") if key in scores}
     return ", ".join(f"{k} unknown" if v is None else f"{k} {v:.1f}%" for k, v in values.items())
 
 

@@ -30,6 +30,7 @@ from fda_flower.clients.training import (
     train,
 )
 from fda_flower.datasets import Domain, Samples
+from fda_flower.metrics import METRICS
 from fda_flower.models.parts import head_of
 from fda_flower.prediction.passes import Passes, load_layers
 from fda_flower.prediction.predictors import Predictor, Single
@@ -179,7 +180,7 @@ class DomainClient(NumPyFace):
             records[protocol.BATCH_UPDATES] = recorder.arrays()
         trained = self.layers()
         if config.get(protocol.EVALUATE_TRAINED):
-            evaluation = self.evaluation(config)
+            evaluation = self.judged(lambda: self.evaluation(config))
             metrics |= evaluation.in_train_reply
             records |= evaluation.records
         if config.get(protocol.GUIDANCE):
@@ -216,6 +217,28 @@ class DomainClient(NumPyFace):
         """Train the model as it is, or a part of it, as in a round; `phase` names the random numbers."""
         with self.drawing(phase, config) as generator:
             train(self.model, self.domain.train, self.training_in(config), generator, objective, part)
+
+    def judge(self, request: EvaluateRequest) -> EvaluateReply:
+        """Evaluate a model as `answer_evaluation` does, on the test set and on the samples held out."""
+        only = request.config.get(protocol.VALIDATION) == "only"
+        return self.judged(lambda: self.answer_evaluation(request), only)
+
+    def judged(self, evaluate: Callable[[], EvaluateReply], only: bool = False) -> EvaluateReply:
+        """Return an evaluation on the test set, with the figures of the same on the samples held out.
+
+        Inside, the samples held out take the place of the test set, so that every client judges the very
+        model that it evaluates. With `only` there are no figures on the test set.
+        """
+        whole = self.domain
+        if whole.validation is None:
+            return EvaluateReply(0) if only else evaluate()
+        reply = EvaluateReply(len(whole.validation)) if only else evaluate()
+        self.domain = replace(whole, test=whole.validation)
+        try:
+            found = evaluate().metrics
+        finally:
+            self.domain = whole
+        return reply.judged_by({name: found[name] for name in METRICS if name in found})
 
     def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate what a request asks for on the domain's test set; a client may report more beside it."""

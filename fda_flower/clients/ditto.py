@@ -47,7 +47,7 @@ class DittoTarget(TargetClient):
         personal = self.layers()
         records = {**reply.records, PERSONAL: personal}
         if config.get(EVALUATE_TRAINED):
-            evaluation = self.evaluation(config)
+            evaluation = self.judged(lambda: self.evaluation(config))
             metrics |= evaluation.in_train_reply
             records |= evaluation.records
         self.keep(PERSONAL, personal)

@@ -37,6 +37,8 @@ class MixtureTarget(TargetClient):
     plan. The target keeps its models for itself, in its own state; its reply holds numbers alone.
     """
 
+    _last: tuple[EvaluateRequest, TrainedMixture[Layers]] | None = None
+
     def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
         """Train the members that are missing, weigh them, and evaluate the mixture on the test set.
 
@@ -50,7 +52,7 @@ class MixtureTarget(TargetClient):
         config = request.config
         if protocol.MIXTURE not in config:
             return super().answer_evaluation(request)
-        trained = self._train(request)
+        trained = self._trained(request)
         predictor = self._mixed(trained, config)
         if config.get(protocol.REPORT) == "none":
             self.published(predictor, config)
@@ -63,7 +65,7 @@ class MixtureTarget(TargetClient):
         """Return the mixture, if the message has ``mixture``."""
         if protocol.MIXTURE not in request.config:
             return super().predictor(request)
-        return self._mixed(self._train(request), request.config)
+        return self._mixed(self._trained(request), request.config)
 
     def _mixed(self, trained: TrainedMixture[Layers], config: Settings) -> Mixed:
         models = {
@@ -71,6 +73,12 @@ class MixtureTarget(TargetClient):
             for member, models in trained.used.items()
         }
         return Mixed(trained.mixture, models, trained.prior[trained.views_used])
+
+    def _trained(self, request: EvaluateRequest) -> TrainedMixture[Layers]:
+        """Return the mixture of a request, which is trained once, also for a second set of samples."""
+        if self._last is None or self._last[0] is not request:
+            self._last = request, self._train(request)
+        return self._last[1]
 
     def _train(self, request: EvaluateRequest) -> TrainedMixture[Layers]:
         config = request.config

@@ -31,6 +31,10 @@ class NumPyFace(NumPyClient):
     def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the model of a request."""
 
+    def judge(self, request: EvaluateRequest) -> EvaluateReply:
+        """Evaluate the model of a request, and judge it by the samples held out, if there are any."""
+        return self.answer_evaluation(request)
+
     def get_parameters(self, config: dict[str, Any]) -> NDArrays:
         """Return copies of the model's arrays, in the order of its state dictionary."""
         return list(self.layers().values())
@@ -56,9 +60,7 @@ class NumPyFace(NumPyClient):
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
         """Return loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""
-        reply = self.answer_evaluation(
-            EvaluateRequest(ArrayRecord(list(map(np.asarray, parameters))), config)
-        )
+        reply = self.judge(EvaluateRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
         others = {name: value for name, value in reply.metrics.items() if name != "loss"}
         return float(str(reply.metrics["loss"])), reply.examples, {**others, **_packed(reply.records)}
 

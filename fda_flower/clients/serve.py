@@ -129,7 +129,7 @@ def _answer(client: Any, request: TrainRequest) -> TrainReply:
 
 def _evaluation(client: Any, request: EvaluateRequest) -> EvaluateReply:
     if isinstance(client, NumPyFace) and type(client).evaluate is NumPyFace.evaluate:
-        return client.answer_evaluation(request)
+        return client.judge(request)
     loss, examples, metrics = client.evaluate(request.arrays.to_numpy_ndarrays(), dict(request.config))
     numbers = _numbers({"loss": float(loss), **metrics})
     return EvaluateReply(int(examples), numbers, unpack(metrics))

@@ -77,6 +77,8 @@ class Domain:
         The target's further training samples, without their labels: ``y`` is -1, or NaN for a regression.
     preparation : Preparation, optional
         How the inputs were made of raw samples; each domain has its own, and keeps it.
+    validation : Samples, optional
+        Labelled samples that are held out from training, to choose by.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Domain:
     test: "Samples"
     unlabelled: "Samples | None" = None
     preparation: "Preparation | None" = None
+    validation: "Samples | None" = None
 
     @cached_property
     def inputs(self) -> "Samples":
@@ -93,5 +96,8 @@ class Domain:
 
     def to(self, device: "torch.device") -> "Domain":
         """Return the same data on a device."""
-        rest = None if self.unlabelled is None else self.unlabelled.to(device)
-        return Domain(self.name, self.train.to(device), self.test.to(device), rest, self.preparation)
+        parts = (self.train, self.test, self.unlabelled, self.validation)
+        train, test, rest, held = (None if part is None else part.to(device) for part in parts)
+        assert train is not None
+        assert test is not None
+        return Domain(self.name, train, test, rest, self.preparation, held)

@@ -13,6 +13,7 @@ from fda_flower.datasets.partitions import PARTITIONS
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.spec import DataSpec, Pairs
+from fda_flower.datasets.validation import hold_out
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.seeds import derive_seed
 
@@ -116,7 +117,10 @@ def _load(name: str, data_dir: str | None, seed: int, options: Pairs) -> Split |
 
 
 def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
-    """Cut a domain to the training samples that the spec asks for; `generator` draws the target's."""
+    """Cut a domain to the training samples that the spec asks for, and hold out those to choose by.
+
+    `generator` draws the target's training samples.
+    """
     if domain.name == spec.target_name:
         kept, rest = _dealt(domain.train, "target-samples", spec.target_samples, generator)
         unlabelled = domain.train.take(rest).without_labels() if len(rest) else None
@@ -129,6 +133,10 @@ def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
         own = torch.Generator().manual_seed(derive_seed(spec.seed, "source-samples", domain.name))
         kept, _ = _dealt(domain.train, "source-samples", spec.source_samples, own)
         domain = replace(domain, train=kept)
+    if spec.held_out is not None and (domain.name == spec.target_name) == (spec.select_by == "target"):
+        seed = derive_seed(spec.seed, "validation", domain.name)
+        train, held = hold_out(domain.train, spec.held_out, seed, f"domain '{domain.name}'")
+        domain = replace(domain, train=train, validation=held)
     for samples, what in ((domain.train, "train"), (domain.test, "test")):
         if not len(samples):
             raise ConfigError(f"domain '{domain.name}' has no sample to {what} on: give it more")

@@ -8,7 +8,8 @@ from fda_flower.datasets.amounts import Amount, read_amount
 from fda_flower.datasets.partitions import PARTITIONS
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.shifts import SHIFTS, Shift
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.datasets.validation import HeldOut, read_validation
+from fda_flower.errors import ConfigError, check_choice, unknown
 from fda_flower.options import read_options
 
 Pairs = tuple[tuple[str, str | int | float | bool], ...]
@@ -40,6 +41,10 @@ class DataSpec:
         How training samples are dealt to the clients of a data set without domains of its own.
     only_sources : tuple of str, optional
         The sources that take part. Default: all.
+    validation : str, optional
+        What is held out from training: a share of the samples, or ``fold:I/K``. Default: nothing.
+    select_by : {"target", "sources"}
+        Whose labelled samples are held out.
     seed : int
         Determines which client gets which samples.
     data_dir : str, optional
@@ -65,6 +70,8 @@ class DataSpec:
     source_samples: Amount | None = None
     test_samples: Amount | None = None
     only_sources: tuple[str, ...] | None = None
+    validation: str | None = None
+    select_by: str = "target"
 
     def __post_init__(self) -> None:
         if self.dataset not in DATASETS:
@@ -83,6 +90,8 @@ class DataSpec:
         for name in ("target_samples", "source_samples", "test_samples"):
             called = name.replace("_", "-")
             object.__setattr__(self, name, read_amount(called, getattr(self, name)))
+        check_choice("select-by", self.select_by, ("target", "sources"))
+        _ = self.held_out
         if self.target_name not in self.all_names:
             raise unknown("target domain", self.target_name, self.all_names)
         sources = [name for name in self.all_names if name != self.target_name]
@@ -155,6 +164,11 @@ class DataSpec:
     def fitting_model(self) -> str:
         """The name of the network that fits the samples."""
         return DATASETS[self.dataset].fitting_model(dict(self.dataset_options))
+
+    @property
+    def held_out(self) -> HeldOut | None:
+        """What is held out; None for nothing."""
+        return read_validation(self.validation)
 
     @property
     def _own_domains(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments.run import RunResult
 from fda_flower.files import write_atomically
 from fda_flower.reporting.results import Place
+from fda_flower.selection import has_stopped
 from fda_flower.versions import versions
 
 NEEDED = {"config", "history", "group", "row", "column", "seed", "rounds", "parameters"}
@@ -51,7 +52,9 @@ def read_cell(path: Path) -> dict[str, Any]:
 
 
 def is_done(path: Path, config: RunConfig) -> bool:
-    """Return whether a cell's result has all rounds; raise a `ConfigError` if it is from another run.
+    """Return whether a cell's run has ended, by its rounds or its patience.
+
+    Raise a `ConfigError` if the result is from another run.
 
     A setting that is younger than the result had its default.
     """
@@ -63,7 +66,7 @@ def is_done(path: Path, config: RunConfig) -> bool:
         keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
         differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)
         raise ConfigError(f"'{path}' is from another configuration ({differences}): choose another --output")
-    return len(found["history"]) >= config.all_rounds
+    return len(found["history"]) >= config.all_rounds or has_stopped(found["history"], config.patience)
 
 
 def _fingerprint(config: RunConfig) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The training of centralised references: all domains in one process, without clients or messages."""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -21,13 +21,15 @@ from fda_flower.experiments.central_reference import Batch, Reference, Step
 from fda_flower.files import json_safe
 from fda_flower.local_training import OPTIMIZERS
 from fda_flower.prediction.predictors import Single
-from fda_flower.protocol import OUTCOMES, SERVER_ROUND
+from fda_flower.protocol import OUTCOMES, SERVER_ROUND, split_held_out
 from fda_flower.records import Record
 from fda_flower.run_folder import Checkpoint, RunFolder
 from fda_flower.run_model import publisher
 from fda_flower.seeds import derive_seed
+from fda_flower.selection import choose, chosen_round, has_stopped
 from fda_flower.server_app import make_model
 from fda_flower.strategies.round import read_outcomes
+from fda_flower.strategies.selection import default_metric
 
 TRAINED, OPTIMIZER = "trained", "optimizer"
 """What a checkpoint holds beside the reported model: the model that is being trained, and its optimizer."""
@@ -37,6 +39,7 @@ def run_central(
     config: RunConfig,
     folder: RunFolder | None = None,
     on_round: Callable[[Record], None] | None = None,
+    validation: Mapping[int, float] | None = None,
 ) -> tuple[list[Record], dict[str, Any]]:
     """Train a centralised reference.
 
@@ -48,6 +51,8 @@ def run_central(
         Where to write the records and a checkpoint, and to resume from.
     on_round : callable, optional
         Called with each round's record.
+    validation : Mapping, optional
+        The figures of cross-validation, by round.
 
     Returns
     -------
@@ -62,7 +67,7 @@ def run_central(
         If the model is not finite after a round.
     """
     reference = cast(Reference, config.entry.build(**config.strategy_options()))
-    trainer = Trainer(config, reference, None if folder is None else folder.path)
+    trainer = Trainer(config, reference, None if folder is None else folder.path, validation or {})
     history: list[Record] = []
     if folder is not None:
         checkpoint = folder.open({"name": type(reference).__name__, **reference.settings()})
@@ -75,10 +80,12 @@ def run_central(
             )
         folder.begin(len(history), trainer.reported)
     for number in range(len(history) + 1, config.all_rounds + 1):
+        if has_stopped(history, config.patience):
+            break
         record = json_safe(trainer.round(number, history))
         history.append(record)
         if folder is not None:
-            folder.save_round(record, trainer.checkpoint(number))
+            folder.save_round(record, trainer.checkpoint(number), chosen_round([record]) == number)
         if on_round is not None:
             on_round(record)
     return history, dict(trainer.reported)
@@ -99,6 +106,8 @@ class Trainer:
         What it minimises.
     folder : Path, optional
         Where the reported model is written after each round.
+    validation : Mapping
+        The figures of cross-validation, by round.
 
     Attributes
     ----------
@@ -110,6 +119,7 @@ class Trainer:
     config: RunConfig
     reference: Reference
     folder: Path | None = None
+    validation: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         config, data = self.config, load_federation(self.config.data)
@@ -228,8 +238,15 @@ class Trainer:
                     return found | {name: last[name] for name in kept if name in last}
             found["selected"] = number
         self.reported = self.target.layers()
-        reply = self.target.evaluation({SERVER_ROUND: number, OUTCOMES: self.reference.outcomes})
-        return found | dict(reply.metrics) | read_outcomes(reply.records.get(OUTCOMES, {}))
+        asked = {SERVER_ROUND: number, OUTCOMES: self.reference.outcomes}
+        reply = self.target.judged(lambda: self.target.evaluation(asked))
+        metrics, held_out = split_held_out(reply.metrics)
+        value, by = self.validation.get(number), "folds"
+        if value is None and held_out and not record["warmup"]:
+            value, by = held_out[default_metric([held_out])], "target"
+        if value is not None:
+            found |= choose(history, number, value, by=by)
+        return found | metrics | read_outcomes(reply.records.get(OUTCOMES, {}))
 
     def _divide(self, domain: Domain) -> Domain:
         """Hold out the samples that select the model: as the test set of a source, whose own is unused."""

@@ -66,6 +66,9 @@ class Reference(ABC):
     """The share of each source that selects the round's model; None to report the last one."""
     prototypes: float | None = None
     """The temperature of the head of prototypes that replaces the network's; None if none does."""
+    evaluates_own: ClassVar[bool] = True
+    """There are no sources that could evaluate the model apart from the target."""
+    ends_with_an_evaluation: ClassVar[bool] = False
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
 
     def __init__(self, **common: Unpack[CommonOptions]) -> None:
@@ -80,6 +83,11 @@ class Reference(ABC):
         self.outcomes = common.get("outcomes", False)
         self.model_average = ModelAverage(None)
         check_numbers({}, self.warmup_rounds, self.learning_rate_factor, 1.0)
+
+    @property
+    def chooses_itself(self) -> bool:
+        """Whether samples of the sources choose the model that it reports."""
+        return self.share is not None
 
     def settings(self) -> Record:
         """Return what defines the reference, as JSON."""

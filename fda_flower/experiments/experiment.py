@@ -68,7 +68,7 @@ def run_experiment(
     cells = [
         Cell(place, experiment.config(place, seed, overrides), *folders, tensorboard=tensorboard)
         for seed in (experiment.seeds if seeds is None else seeds)
-        for place in _chosen(experiment, only)
+        for place in chosen_places(experiment, only)
     ]
     mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed))}
     check_free(folder, mark)
@@ -77,7 +77,14 @@ def run_experiment(
     return run_cells(todo, jobs, on_progress, len(cells) - len(todo))
 
 
-def _chosen(experiment: Experiment, only: Collection[str]) -> list[Place]:
+def chosen_places(experiment: Experiment, only: Collection[str]) -> list[Place]:
+    """Return the places of cells with these labels of rows, columns and groups; all without labels.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such label.
+    """
     kinds = [
         {entry.label for entry in entries if entry.label}
         for entries in (experiment.groups, experiment.rows, experiment.columns)

@@ -11,6 +11,7 @@ from fda_flower.experiments.definition import Experiment, read_experiment
 from fda_flower.files import write_atomically
 from fda_flower.reporting.results import CellResult, Place, Results
 from fda_flower.reporting.summary import ACCURACY, AVERAGE
+from fda_flower.selection import has_stopped
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
 RESULTS, RUNS = "cells", "runs"
@@ -67,7 +68,7 @@ def load_results(folder: str | Path) -> Results:
     configs = {place: experiment.config(place, 0, mark["settings"]) for place in experiment.places}
     fields = {"model": ACCURACY, "average": AVERAGE}
     headlines = {row.label: fields[row.headline] for row in experiment.rows}
-    cells, rounds, short = [], [], []
+    cells, rounds, short, stopped = [], [], [], []
     for path in sorted((folder / RESULTS).glob("*.json")):
         found = read_cell(path)
         place: Place = (found["group"], found["row"], found["column"])
@@ -79,6 +80,8 @@ def load_results(folder: str | Path) -> Results:
             asked = experiment.config(place, found["seed"], {}).rounds
             if found["rounds"] < asked:
                 short.append((found["rounds"], asked))
+            if len(history) < found["rounds"] and has_stopped(history, configs[place].patience):
+                stopped.append(len(history))
     return Results(
         name=mark["experiment"],
         title=experiment.title,
@@ -98,6 +101,7 @@ def load_results(folder: str | Path) -> Results:
         average=experiment.average,
         cuts=[
             *_cuts(experiment, cells, short),
+            *_early(stopped),
             *(f"{key.replace('_', '-')} is {value}" for key, value in mark["settings"].items()),
         ],
         report=experiment.report,
@@ -109,6 +113,13 @@ def load_results(folder: str | Path) -> Results:
             (group, column) for (group, _, column), config in configs.items() if config.data.is_regression
         },
     )
+
+
+def _early(stopped: Collection[int]) -> list[str]:
+    """Describe how many runs their patience has ended; `stopped` has the rounds of each."""
+    if not stopped:
+        return []
+    return [f"{len(stopped)} runs ended by their patience, after {min(stopped)} to {max(stopped)} rounds"]
 
 
 def _cuts(

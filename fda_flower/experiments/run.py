@@ -1,7 +1,7 @@
 """One run, in one call."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.config import RunConfig
-from fda_flower.errors import unknown
+from fda_flower.errors import ConfigError, unknown
+from fda_flower.experiments.cross_validation import cross_validate
 from fda_flower.experiments.runners import RUNNERS, RunRequest
 from fda_flower.records import Record
 from fda_flower.reporting import accuracies, summarise_run, write_summary
@@ -130,6 +131,13 @@ def run_config(
         raise unknown("engine", engine, RUNNERS)
     path = None if output is None else Path(output).absolute()
     request = RunRequest(config, path, resume, gpus_per_client, workers, connection, on_round, on_ready)
+    if config.held_out is not None and config.held_out.in_turn:
+        if engine == "deploy":
+            raise ConfigError(
+                f"validation is {config.validation}, but engine deploy holds out one part in a run: give a "
+                "share such as 0.2, or a fold such as fold:1/5"
+            )
+        request = replace(request, validation=cross_validate(request, RUNNERS[engine]))
     history, model = RUNNERS[engine](request)
     if path is not None:
         write_summary(path, config, history)

@@ -1,6 +1,6 @@
 """The functions that run a configuration, one for each engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ RunOutput = tuple[list[Record], dict[str, Any]]
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A request for a run; the fields are parameters of `run`."""
+    """A request for a run; the fields are parameters of `run`, and cross-validation's figures by round."""
 
     config: RunConfig
     output: Path | None = None
@@ -35,6 +35,7 @@ class RunRequest:
     connection: str | None = None
     on_round: Callable[[Record], None] | None = None
     on_ready: Callable[[list[str]], None] | None = None
+    validation: Mapping[int, float] | None = None
 
 
 Runner = Callable[[RunRequest], RunOutput]
@@ -63,12 +64,12 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
             folder = make_folder(str(request.output), config, request.resume, device)
         if config.entry.centralised:
             _tell(request, lines)
-            return run_central(config, folder, request.on_round)
+            return run_central(config, folder, request.on_round, request.validation)
         results: list[tuple[Result, list[Record]]] = []
 
         def server(grid: Grid) -> None:
             _tell(request, lines)
-            results.append(run_server(grid, config, folder, request.on_round))
+            results.append(run_server(grid, config, folder, request.on_round, request.validation))
 
         client_app = make_client_app(config, folder=request.output)
         engine(server, client_app, len(config.data.domain_names), resources)

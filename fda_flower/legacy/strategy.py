@@ -95,6 +95,11 @@ class LegacyStrategy(Strategy):
                 "server does not say which round is the last: use the Message API, or final_head_epochs=0 "
                 "if it is above 0"
             )
+        if strategy.selection.by != "target" or strategy.selection.patience is not None:
+            raise ConfigError(
+                "Flower's older server asks the target alone to evaluate, and runs all its rounds: leave out "
+                "select_by='sources' and patience, or use the Message API"
+            )
         if (average := strategy.model_average.text) is not None:
             raise ConfigError(
                 f"average is '{average}', but Flower's older server has the clients evaluate one model a "

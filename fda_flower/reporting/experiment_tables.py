@@ -55,17 +55,26 @@ def to_markdown(results: Results) -> str:
             "The same for the best round on the test set, which is **optimistic**: the test labels chose it.",
             _table(results, _scores(results, group, "best"), {}, usual),
         ]
+        chosen = _scores(results, group, "selected")
+        if any(chosen.values()):
+            parts += [
+                "The same for the round that labels held out from training have chosen; no test label has a "
+                "say.",
+                _table(results, chosen, {}, usual),
+            ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def to_csv(results: Results) -> str:
     """Return one line for each place, with unrounded numbers; unknown ones are empty.
 
-    The columns of the averaged model are there if any run has one, and the column ``centralised`` if any
-    row is a centralised reference.
+    The columns of the averaged model and of the round that labels held out have chosen are there if any run
+    has them, and the column ``centralised`` if any row is a centralised reference.
     """
     averaged = {place: results.scores(place, "last5", AVERAGED) for place in results.places}
     more = ("last5_average", "last5_average_std") if any(averaged.values()) else ()
+    selected = {place: results.scores(place, "selected") for place in results.places}
+    chosen = ("selected", "selected_std") if any(selected.values()) else ()
     central = ("centralised",) if results.centralised else ()
     lines = []
     for place in results.places:
@@ -77,9 +86,10 @@ def to_csv(results: Results) -> str:
         inside = None if interval is None or difference is None else bool(abs(difference) <= interval)
         numbers = (*mean_and_std(last5), *mean_and_std(best), paper, difference, interval, inside)
         beside = mean_and_std(averaged[place]) if more else ()
+        of_chosen = mean_and_std(selected[place]) if chosen else ()
         mark = [place[1] in results.centralised] if central else []
-        lines.append([*place, len(last5), rounds, *numbers, *beside, *mark])
-    return csv_table((*HEADER, *more, *central), lines)
+        lines.append([*place, len(last5), rounds, *numbers, *beside, *of_chosen, *mark])
+    return csv_table((*HEADER, *more, *chosen, *central), lines)
 
 
 def half_width(values: Sequence[float]) -> float | None:

@@ -49,11 +49,11 @@ class CellResult:
     headline: str = ACCURACY
 
     def score(self, key: str, field: str | None = None) -> float:
-        """Return ``last5`` or ``best`` of a record's field in percent; NaN if the target never evaluated.
+        """Return ``last5``, ``best`` or ``selected`` of a record's field in percent; NaN if there is none.
 
         The default field is the headline.
         """
-        value = scores(self.history, field or self.headline)[key]
+        value = scores(self.history, field or self.headline).get(key)
         return np.nan if value is None else value
 
     @property

@@ -11,7 +11,9 @@ from fda_flower.config import RunConfig
 from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
 from fda_flower.records import Record
+from fda_flower.reporting.plots import plot_runs
 from fda_flower.reporting.words import about
+from fda_flower.selection import VALIDATION, chosen_round
 
 LAST = 5
 ACCURACY, AVERAGE = "accuracy", "accuracy-average"
@@ -24,14 +26,20 @@ def accuracies(history: Sequence[Record], field: str = ACCURACY) -> list[float]:
 
 
 def scores(history: Sequence[Record], field: str = ACCURACY) -> dict[str, float | None]:
-    """Return ``last5`` and ``best`` of a field of the records, in percent; None where it is not known."""
+    """Return ``last5`` and ``best`` of a field of the records, in percent; None where it is not known.
+
+    Where samples held out have chosen a round, its figure is ``selected``.
+    """
     values = np.array(accuracies([record for record in history if not record.get("warmup")], field))
     known = values[~np.isnan(values)]
     tail = values[-LAST:]
     tail = tail[~np.isnan(tail)]
+    chosen = chosen_round(history)
+    found = np.nan if chosen is None else accuracies([history[chosen - 1]], field)[0]
     return {
         "last5": float(tail.mean()) if tail.size else None,
         "best": float(known.max()) if known.size else None,
+        **({} if np.isnan(found) else {"selected": float(found)}),
     }
 
 
@@ -45,11 +53,18 @@ def summarise(history: Sequence[Record]) -> dict[str, Any]:
         is optimistic), ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in total. Warm-up
         rounds, in which the method has not begun, count for neither accuracy. ``average`` holds ``last5`` and
         ``best`` of the averaged model, if there is one; ``mixture`` is that of the last record that has one.
+        Where samples held out have chosen a round there are ``selected``, its accuracy on the test set,
+        ``selected-round`` and ``validation``, the figure that has chosen it, as in the record.
     """
     average = scores(history, AVERAGE)
     mixtures = [record["mixture"] for record in history if "mixture" in record]
+    chosen = chosen_round(history)
+    selection = (
+        {} if chosen is None else {"selected-round": chosen, "validation": history[chosen - 1][VALIDATION]}
+    )
     return {
         **scores(history),
+        **selection,
         **({} if average["best"] is None else {"average": average}),
         **({"mixture": mixtures[-1]} if mixtures else {}),
         "rounds": len(history),
@@ -77,7 +92,6 @@ def _labels(config: RunConfig, history: Sequence[Record]) -> int:
 def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
     """Write ``summary.json`` and the figure, as PNG and PDF, into a run's folder; return the summary."""
     from fda_flower.reporting.curves import save_both
-    from fda_flower.reporting.plots import plot_runs
 
     numbers = {
         "method": config.method,

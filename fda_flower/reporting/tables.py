@@ -15,7 +15,8 @@ from fda_flower.reporting.summary import AVERAGE
 class Row:
     """A method's results: accuracies in percent, one value for each seed.
 
-    `average` is ``last5`` of the averaged models, for the seeds that have one.
+    `average` is ``last5`` of the averaged models, and `selected` the accuracy in the round that samples held
+    out have chosen, for the seeds that have one. `rounds` are the most of a seed, `fewest` the fewest.
     """
 
     label: str
@@ -23,6 +24,13 @@ class Row:
     best: tuple[float, ...]
     rounds: int
     average: tuple[float, ...] = ()
+    selected: tuple[float, ...] = ()
+    fewest: int | None = None
+
+    @property
+    def ran(self) -> str:
+        """The rounds that were run, such as ``12-30`` where the seeds differ."""
+        return str(self.rounds) if self.fewest in (None, self.rounds) else f"{self.fewest}-{self.rounds}"
 
 
 def mean_std(values: Sequence[float]) -> str:
@@ -76,16 +84,21 @@ def make_rows(runs: Mapping[str, Sequence[CellResult]]) -> list[Row]:
             known_scores(results, "best"),
             max(len(result.history) for result in results),
             known_scores(results, "last5", AVERAGE),
+            known_scores(results, "selected"),
+            min(len(result.history) for result in results),
         )
         for label, results in runs.items()
     ]
 
 
 def columns(rows: Sequence[Row]) -> dict[str, list[tuple[float, ...]]]:
-    """Return the accuracies of a table by column; that of the averaged models only if there are any."""
+    """Return the accuracies of a table by column; those that few runs have only if there are any."""
     shown = {"last5": [row.last5 for row in rows], "best": [row.best for row in rows]}
-    averages = [row.average for row in rows]
-    return {**shown, "last5 average": averages} if any(averages) else shown
+    more = {
+        "selected": [row.selected for row in rows],
+        "last5 average": [row.average for row in rows],
+    }
+    return {**shown, **{name: values for name, values in more.items() if any(values)}}
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
@@ -96,7 +109,7 @@ def to_markdown(rows: Sequence[Row]) -> str:
         [
             row.label,
             *(bold_if_top(mean_std(v), v, b) for v, b in zip(values, best, strict=True)),
-            *(str(len(row.last5)), str(row.rounds)),
+            *(str(len(row.last5)), row.ran),
         ]
         for row, *values in zip(rows, *shown.values(), strict=True)
     ]

@@ -63,6 +63,8 @@ class APFL(FedAvg):
     >>> strategy = APFL(mixing=0.75)
     """
 
+    keeps_own = True
+
     def __init__(
         self,
         mixing: float = 0.5,

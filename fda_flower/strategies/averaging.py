@@ -59,7 +59,7 @@ class ModelAverage:
             return
         beside = {**round.config, BESIDE: True}
         request = EvaluateRequest(to_record(self._rule.average(self._kept)), beside)
-        messages = round.evaluate_message(round.target, request)
+        messages = round.evaluate_messages({round.target: request})
         replies = round.channel.grid.send_and_receive(messages, timeout=round.channel.timeout)
         round.read_evaluation(replies, suffix="-average")
 

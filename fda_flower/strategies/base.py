@@ -34,6 +34,7 @@ from fda_flower.strategies.common_options import CommonOptions, check_numbers, c
 from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.round import Channel, Round, Updates, require_replies
+from fda_flower.strategies.selection import Selection
 from fda_flower.strategies.validation import (
     BadReplyError,
     ClientUpdate,
@@ -93,6 +94,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         Record which test samples the target gets right.
     on_round : callable, optional
         Called with each round's record, for progress displays.
+    select_by, patience, validation
+        How samples held out choose a round, and end the run; see `Selection`.
 
     Attributes
     ----------
@@ -125,6 +128,9 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         output: RunFolder | None = None,
         outcomes: bool = False,
         on_round: Callable[[Record], None] | None = None,
+        select_by: str = "target",
+        patience: int | None = None,
+        validation: Mapping[int, float] | None = None,
     ) -> None:
         counts = {"min_sources": min_sources, "max_held_rounds": max_held_rounds, "wait_for": wait_for}
         check_numbers(counts, warmup_rounds, learning_rate_factor, query_timeout)
@@ -134,6 +140,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self.learning_rate_factor = learning_rate_factor
         self.max_held_rounds = max_held_rounds
         self.model_average = ModelAverage(average)
+        self.selection = Selection(select_by, patience, known=validation or {})
         self.buffers = buffers
         self.buffer_names = buffer_names
         self.output = output
@@ -214,6 +221,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         if evaluate_fn and done == 0 and (metrics := evaluate_fn(0, result.arrays)) is not None:
             result.evaluate_metrics_serverapp[0] = metrics
         for server_round in range(done + 1, num_rounds + 1):
+            if self.selection.stops(self.history):
+                break
             begun = time.perf_counter()
             messages = self.configure_train(server_round, result.arrays, train_config or ConfigRecord(), grid)
             replies = list(grid.send_and_receive(messages, timeout=timeout))
@@ -296,11 +305,14 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
         if round.target is None or request is None:
             return []
-        return round.evaluate_message(round.target, request)
+        return round.evaluate_messages({round.target: request, **self.selection.requests(round)})
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the metrics of the model on the target's test set, and record them."""
-        return self.round.read_evaluation(replies, self.evaluates_trained) if self.round.sent else None
+        round = self.round
+        metrics = round.read_evaluation(replies, self.evaluates_trained) if round.sent else None
+        self.selection.judge(round, self.history, self.evaluates_trained)
+        return metrics
 
     # The parts of it
 
@@ -340,7 +352,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         if self.output is not None:
             state = {**self.state_dict(), **self.model_average.state_dict()}
             checkpoint = Checkpoint(record["round"], self.model, state, self._held_rounds)
-            self.output.save_round(record, checkpoint)
+            self.output.save_round(record, checkpoint, self.selection.is_chosen(record))
         if self._on_round is not None:
             self._on_round(record)
         log(INFO, "Round %d/%d: %s", record["round"], num_rounds, headline(record))

@@ -32,6 +32,9 @@ class CommonOptions(TypedDict, total=False):
     output: RunFolder | None
     outcomes: bool
     on_round: Callable[[Record], None] | None
+    select_by: str
+    patience: int | None
+    validation: Mapping[int, float]
 
 
 def check_numbers(

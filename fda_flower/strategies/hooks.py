@@ -12,6 +12,7 @@ from fda_flower.aggregation import Layers
 from fda_flower.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
+from fda_flower.strategies.selection import IN_TRAIN_REPLY
 from fda_flower.strategies.validation import ClientUpdate
 
 Sources = Mapping[str, ClientUpdate]
@@ -50,6 +51,8 @@ class MethodHooks(ABC):
     """Whether the headline is the target's model after its local training, which the train reply tells.
 
     ``accuracy-global`` and ``loss-global`` of a round's record are then the global model's."""
+    keeps_own: bool = False
+    """Whether the target predicts with a model, or a part of one, that it keeps for itself."""
     sets_penalty: bool = False
     """Whether its train messages may hold a penalty (`protocol.PROXIMAL`), for which a run has a setting."""
     buffers: str = "mean"
@@ -59,10 +62,17 @@ class MethodHooks(ABC):
     anyway."""
     asks_again: bool = False
     """Whether `aggregate` asks nodes again within a round."""
+    chooses_itself: bool = False
+    """Whether it chooses the model that it reports, by samples of its own."""
     ends_with_an_evaluation: bool = False
     """Whether the target evaluates in the last round in another way than in the others."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
     """Settings that make the method what the authors' code does, or what the paper defines."""
+
+    @property
+    def evaluates_own(self) -> bool:
+        """Whether the headline is of a model that only the target has, in whole or in part."""
+        return self.evaluates_trained or self.keeps_own
 
     @abstractmethod
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
@@ -101,7 +111,11 @@ class MethodHooks(ABC):
             config={protocol.EVALUATE_TRAINED: True, **self.evaluate_config},
             expects={protocol.OUTCOMES: "any"} if protocol.OUTCOMES in round.config else {},
             requires={protocol.EVAL_ACCURACY: remedy},
-            measures={protocol.EVAL_ACCURACY: "accuracy", protocol.EVAL_LOSS: "loss"},
+            measures={
+                protocol.EVAL_ACCURACY: "accuracy",
+                protocol.EVAL_LOSS: "loss",
+                **IN_TRAIN_REPLY,
+            },
         )
 
     @property

@@ -66,6 +66,8 @@ class KNNPer(FedAvg):
     >>> strategy = KNNPer(k=7, mixing=0.5)
     """
 
+    keeps_own = True
+
     def __init__(
         self,
         k: int = 10,

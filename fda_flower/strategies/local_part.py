@@ -31,6 +31,8 @@ class LocalPart(FedAvg):
     In warm-up rounds the whole model is averaged over the sources; each client's part begins there.
     """
 
+    keeps_own = True
+
     part: ClassVar[str]
     """The part, by its name in `fda_flower.clients.local_part.PARTS`."""
 

@@ -72,6 +72,7 @@ class Mixture(SourceOnly):
     >>> strategy = Mixture(views="full")
     """
 
+    keeps_own = True
     ends_with_an_evaluation: bool = True
 
     def __init__(

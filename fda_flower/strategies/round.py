@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers, find_buffers
-from fda_flower.protocol import Config, EvaluateRequest, Keys, TrainRequest, to_layers
+from fda_flower.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
 from fda_flower.records import Record, RoundRecord
 from fda_flower.strategies.nodes import Node, match_replies
 from fda_flower.strategies.validation import (
@@ -83,6 +83,8 @@ class Round:
         The round's record; `aggregate` adds to it.
     model : Layers
         The global model; empty until the replies are read.
+    held_out : dict
+        What nodes report of the samples held out, each figure by its name.
     """
 
     number: int
@@ -95,6 +97,7 @@ class Round:
     model: Layers = field(default_factory=dict)
     requests: dict[Node, TrainRequest] = field(default_factory=dict)
     sent: dict[Node, Message] = field(default_factory=dict)
+    held_out: dict[Node, dict[str, float]] = field(default_factory=dict)
 
     @property
     def target(self) -> Node | None:
@@ -111,9 +114,9 @@ class Round:
         self.requests |= requests
         return self._messages(requests, protocol.TRAIN)
 
-    def evaluate_message(self, node: Node, request: EvaluateRequest) -> Iterable[Message]:
-        """Return the message that carries a request; `read_evaluation` reads its reply."""
-        return self._messages({node: request}, protocol.EVALUATE)
+    def evaluate_messages(self, requests: Mapping[Node, EvaluateRequest]) -> Iterable[Message]:
+        """Return the messages that carry requests; `read_evaluation` reads the replies."""
+        return self._messages(requests, protocol.EVALUATE)
 
     def exchange(self, requests: Mapping[Node, TrainRequest]) -> Updates:
         """Send further requests in the middle of a round, and return the updates in the replies."""
@@ -149,9 +152,15 @@ class Round:
         the metrics are the global model's. `suffix` ends the names in the record.
         """
         metrics, record = None, cast(Record, self.record)
-        reply = next((reply for _, reply in match_replies(self.sent, replies)), None)
+        by_node = dict(match_replies(self.sent, replies))
+        reply = next((reply for node, reply in by_node.items() if node.is_target), None)
+        if not suffix:
+            self._read_sources({node: reply for node, reply in by_node.items() if not node.is_target})
         try:
-            metrics = read_metrics(reply)
+            own, held_out = split_held_out(read_metrics(reply))
+            metrics = MetricRecord(own)
+            if not suffix and self.target is not None:
+                self.held_out[self.target] = held_out
             if reply is not None and protocol.OUTCOMES in reply.content.array_records:
                 outcomes = read_outcomes(read_arrays(reply.content, protocol.OUTCOMES))
                 record |= {f"{key}{suffix}": value for key, value in outcomes.items()}
@@ -183,6 +192,13 @@ class Round:
                 f"{key}.{domain}": float(str(value)) for key, value in found.items() if value is not None
             }
         return MetricRecord(metrics)
+
+    def _read_sources(self, replies: Mapping[Node, Message | None]) -> None:
+        for node, reply in replies.items():
+            try:
+                _, self.held_out[node] = split_held_out(read_metrics(reply))
+            except BadReplyError as error:
+                log(WARNING, "Round %d: %s did not judge the model: %s", self.number, node.domain, error)
 
     def _messages(self, requests: Mapping[Node, EvaluateRequest], kind: str) -> Iterable[Message]:
         keys = self.channel.keys

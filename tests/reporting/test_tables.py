@@ -50,15 +50,15 @@ def test_make_rows_has_a_row_for_each_method_and_a_value_for_each_seed(history):
         "FedGP": [history(0.5, 0.6, 0.4)],
     }
     assert make_rows(results_of(runs)) == [
-        Row("FedAvg", about(15.0, 30.0), about(20.0, 30.0), 2),
-        Row("FedGP", about(50.0), about(60.0), 3),
+        Row("FedAvg", about(15.0, 30.0), about(20.0, 30.0), 2, fewest=2),
+        Row("FedGP", about(50.0), about(60.0), 3, fewest=3),
     ]
 
 
 def test_make_rows_leaves_out_runs_that_never_evaluated(history):
     never, sometimes = history(None, None, None, None, None, None), history(0.4, *[None] * 5)
     (row,) = make_rows(results_of({"FedAvg": [never, sometimes, history(0.01)]}))
-    assert row == Row("FedAvg", about(1.0), about(40.0, 1.0), 6)
+    assert row == Row("FedAvg", about(1.0), about(40.0, 1.0), 6, fewest=1)
 
 
 def test_make_rows_of_nothing_is_nothing():

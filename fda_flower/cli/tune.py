@@ -1,0 +1,130 @@
+"""The command that searches settings by labels held out from training."""
+
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from fda_flower.cli.console import console, progress_bar, read_seeds, say
+from fda_flower.cli.options import ConfigFile, with_settings
+from fda_flower.cli.runs import Resume
+from fda_flower.config import RunConfig
+from fda_flower.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from fda_flower.experiments.tuning import Make, Tuning
+    from fda_flower.experiments.tuning_space import Space
+
+SHARE = "0.2"
+"""What is held out unless something else is asked for."""
+
+
+@with_settings(shown={"validation": SHARE})
+def tune(
+    settings: dict[str, Any],
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="An experiment, a TOML file: one search for each cell.", show_default="none"),
+    ] = None,
+    search: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=VALUES",
+            help="A setting and its values: learning-rate=log:1e-4..1e-2, epochs=1..5 or batch-size=4,8,16; "
+            "method-option.NAME for an option. Repeat it for more.",
+        ),
+    ] = [],  # noqa: B006
+    trials: Annotated[int, typer.Option(help="Trials in all.")] = 20,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            help="Seeds of each trial: a number, or a list or range: 3, 4,7, 10-12.", show_default="--seed"
+        ),
+    ] = None,
+    only: Annotated[
+        list[str],
+        typer.Option(help="Of an experiment: label of a row, column or group; repeat it for more."),
+    ] = [],  # noqa: B006
+    config: ConfigFile = None,
+    output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/tune"),
+    resume: Resume = False,
+) -> None:
+    """Search settings by labels held out from training: no test label has a say.
+
+    A trial trains with one choice of the settings, and is judged by its best round on the labels held out.
+    """
+    from fda_flower.experiments.tuning_space import read_spaces
+
+    spaces = read_spaces(search)
+    changes = {"validation": SHARE, **settings}
+    given = [settings.get("seed", RunConfig.seed)] if seeds is None else list(read_seeds(seeds))
+    cells = _cells(file, changes, only, output)
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    for name, (make, folder) in cells.items():
+        _search(name, make, folder, spaces, trials=trials, seeds=given, resume=resume)
+
+
+def _cells(
+    file: Path | None, settings: Mapping[str, Any], only: Collection[str], output: Path
+) -> "dict[str, tuple[Make, Path]]":
+    """Return how each search makes its runs, and its folder, by the cell's name; empty without a file."""
+    from fda_flower.experiments import read_experiment
+    from fda_flower.experiments.definition import file_name
+    from fda_flower.experiments.experiment import chosen_places
+    from fda_flower.experiments.tuning_space import merged
+
+    if file is None:
+        if only:
+            raise ConfigError(
+                f"only is '{', '.join(only)}', but there is no experiment: name its file, or leave it out"
+            )
+        return {"": (lambda seed, own: RunConfig(**{**merged(settings, own), "seed": seed}), output)}
+    experiment = read_experiment(file)
+    shared = {name: value for name, value in settings.items() if name != "seed"}
+    cells: dict[str, tuple[Make, Path]] = {}
+    for place in chosen_places(experiment, only):
+
+        def make(seed: int, own: Mapping[str, Any], place: Any = place) -> RunConfig:
+            return experiment.config(place, seed, merged(shared, own))
+
+        cells[", ".join(filter(None, place))] = make, output / file_name(place)
+    return cells
+
+
+def _search(name: str, make: "Make", folder: Path, spaces: "list[Space]", **how: Any) -> None:
+    from fda_flower.experiments.tuning import tune as run_tuning
+    from fda_flower.experiments.tuning_report import as_toml, write_tuning
+    from fda_flower.experiments.tuning_space import settings_of_trial
+    from fda_flower.metrics import METRICS
+
+    with progress_bar() as progress:
+        task = progress.add_task(name or "Trials", total=how["trials"], shown="")
+
+        def on_trial(state: "Tuning") -> None:
+            best = state.best
+            shown = "" if best is None or best.figure is None else METRICS[state.metric].show(best.figure)
+            progress.update(task, completed=len(state.trials), shown=shown and f"best {shown}")
+
+        try:
+            tuning = run_tuning(make, spaces, folder, on_trial=on_trial, **how)
+        except KeyboardInterrupt:
+            progress.stop()
+            say(f"Interrupted. The trials that are done are in {folder}: the same with --resume goes on.")
+            raise typer.Exit(130) from None
+    best = tuning.best
+    run = None if best is None else make(how["seeds"][0], settings_of_trial(best.values))
+    files = write_tuning(tuning, folder, run)
+    if best is None or best.figure is None:
+        failed = [trial.reason for trial in tuning.trials if trial.reason]
+        why = f", the first because {failed[0]}" if failed else ""
+        raise RunError(f"no trial of {len(tuning.trials)} is complete{why}: see '{folder / 'trials.md'}'")
+    figure = METRICS[tuning.metric].show(best.figure)
+    console.print(
+        f"{escape(name) + ': ' if name else ''}best of {len(tuning.trials)} trials: trial {best.number}, "
+        f"{METRICS[tuning.metric].title} {figure} on the labels held out"
+    )
+    say(as_toml(tuning))
+    say(f"Written to {folder}: {', '.join(file.name for file in files)}")

@@ -1,0 +1,221 @@
+"""Selection in whole runs: what chooses, what it does not see, when a run stops, and how it goes on."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fda_flower.client_app
+from fda_flower import RunConfig
+from fda_flower.datasets import load_federation
+from fda_flower.engines import LocalGrid
+from fda_flower.errors import ConfigError
+from fda_flower.experiments import run
+from fda_flower.experiments.cell_files import is_done, write_cell
+from fda_flower.experiments.run import run_config
+from fda_flower.run_folder import CHOSEN, RunFolder
+from fda_flower.server_app import run_server
+
+SETTINGS: dict[str, Any] = {"model": "mlp", "rounds": 4, "target_samples": 60, "sources": 2}
+FIGURES = ("validation", "selected", "selected-by")
+
+
+def chosen(history):
+    return [[record.get(name) for name in FIGURES] for record in history]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"validation": 0.2, "patience": 1, "rounds": 8},
+        {"validation": "cv:2"},
+        {"validation": 0.2, "select_by": "sources"},
+        {"validation": 0.2, "method": "ditto"},
+        {"validation": 0.2, "method": "knn-per"},
+        {"validation": 0.2, "method": "apfl"},
+        {"validation": 0.2, "method": "fedrep"},
+        {"validation": 0.2, "method": "mixture", "method_options": {"every": 2}},
+        {"validation": 0.2, "method": "central:s+t"},
+    ],
+    ids=lambda settings: " ".join(map(str, settings.values())),
+)
+def test_no_test_label_has_a_say_in_the_choice_of_a_round_or_in_stopping(settings, shuffled):
+    before = run(**{**SETTINGS, **settings})
+    shuffled()
+    after = run(**{**SETTINGS, **settings})
+    assert chosen(after.history) == chosen(before.history)
+    assert after.history[-1]["selected"] is not None
+    assert after.accuracies != before.accuracies
+    for name in before.model:
+        np.testing.assert_array_equal(after.model[name], before.model[name])
+
+
+def test_without_validation_nothing_is_chosen():
+    result = run(**SETTINGS)
+    assert not any(name in record for record in result.history for name in FIGURES)
+    assert "selected" not in result.summary
+
+
+def test_the_figure_is_that_of_the_samples_held_out():
+    config = RunConfig(**SETTINGS, validation=0.2)
+    result = run_config(config)
+    client = fda_flower.client_app.make_client(config, "target")
+    client.load(result.model)
+    held = load_federation(config.data).domains["target"].validation
+    assert held is not None
+    with torch.no_grad():
+        client.model.eval()
+        right = (client.model(held.x).argmax(dim=1) == held.y).double().mean()
+    assert result.history[-1]["validation"] == pytest.approx(float(right))
+
+
+def test_the_summary_has_the_test_figure_of_the_round_chosen(tmp_path):
+    result = run(**SETTINGS, validation=0.2, output=tmp_path)
+    figures = [record["validation"] for record in result.history]
+    best = figures.index(max(figures)) + 1
+    assert result.summary["selected-round"] == best
+    assert result.summary["selected"] == pytest.approx(result.accuracies[best - 1])
+    assert result.summary["validation"] == max(figures)
+    assert [record["selected"] for record in result.history] == [
+        int(np.argmax(figures[: number + 1])) + 1 for number in range(len(figures))
+    ]
+
+
+def test_the_model_of_the_round_chosen_is_kept_beside_the_last(tmp_path):
+    result = run(**SETTINGS, validation=0.2, output=tmp_path / "whole")
+    best = result.summary["selected-round"]
+    kept = RunFolder(tmp_path / "whole").load_checkpoint(CHOSEN)
+    assert kept.round == best
+    until = run(**{**SETTINGS, "rounds": best}, validation=0.2)
+    for name, array in until.model.items():
+        np.testing.assert_array_equal(kept.model[name], array)
+
+
+STOPS = {**SETTINGS, "rounds": 30, "validation": 0.2, "patience": 1, "learning_rate": 1e-6}
+
+
+def test_a_run_stops_when_the_figure_has_not_improved_and_resume_leaves_it_so(tmp_path):
+    result = run(**STOPS, output=tmp_path)
+    rounds = len(result.history)
+    assert rounds == result.summary["rounds"] < 30
+    assert result.history[-1]["selected"] == rounds - 1
+    again = run(**STOPS, output=tmp_path, resume=True)
+    assert again.history == result.history
+    longer = run(**{**STOPS, "patience": 2}, output=tmp_path, resume=True)
+    assert len(longer.history) > rounds
+    assert longer.history[:rounds] == result.history
+
+
+def test_a_stopped_run_is_a_cell_that_is_done(tmp_path):
+    config = RunConfig(**STOPS)
+    path = tmp_path / "cell.json"
+    write_cell(path, ("", "a", "b"), run_config(config))
+    assert is_done(path, config)
+    assert not is_done(path, RunConfig(**{**STOPS, "patience": None}))
+
+
+def test_a_resumed_run_chooses_as_one_that_was_never_cut_off(tmp_path):
+    whole = run(**SETTINGS, validation=0.2)
+    run(**{**SETTINGS, "rounds": 2}, validation=0.2, output=tmp_path)
+    resumed = run(**SETTINGS, validation=0.2, output=tmp_path, resume=True)
+    assert chosen(resumed.history) == chosen(whole.history)
+
+
+def test_cross_validation_judges_the_run_with_all_labels_by_the_mean_over_folds(tmp_path):
+    seen: list[tuple[object, int]] = []
+    result = run(
+        **SETTINGS,
+        validation="cv:3",
+        output=tmp_path,
+        on_round=lambda record: seen.append((record.get("fold"), record["round"])),
+    )
+    folds = [RunFolder(tmp_path / "validation" / f"fold-{k}").read_rounds() for k in (1, 2, 3)]
+    means = [np.mean([record["validation"] for record in records]) for records in zip(*folds, strict=True)]
+    assert [record["validation"] for record in result.history] == pytest.approx(means)
+    assert {record["selected-by"] for record in result.history} == {"folds"}
+    assert result.history[-1]["selected"] == int(np.argmax(means)) + 1
+    assert result.history[-1]["target"]["examples"] == 60
+    assert [fold[0]["target"]["examples"] for fold in folds] == [40, 40, 40]
+    assert seen[:5] == [(1, 1), (1, 2), (1, 3), (1, 4), (2, 1)]
+    assert seen[-1] == (None, 4)
+    plain = run(**SETTINGS)
+    assert plain.accuracies == result.accuracies
+    again = run(**SETTINGS, validation="cv:3", output=tmp_path, resume=True)
+    assert again.history == result.history
+
+
+def test_cross_validation_goes_on_where_it_was_cut_off(tmp_path):
+    class CutOffError(Exception):
+        pass
+
+    def cut(record):
+        if (record.get("fold"), record["round"]) == (2, 2):
+            raise CutOffError
+
+    with pytest.raises(CutOffError):
+        run(**SETTINGS, validation="cv:2", output=tmp_path, on_round=cut)
+    resumed = run(**SETTINGS, validation="cv:2", output=tmp_path, resume=True)
+    assert chosen(resumed.history) == chosen(run(**SETTINGS, validation="cv:2").history)
+
+
+def test_cross_validation_stops_the_run_with_all_labels():
+    result = run(**{**STOPS, "validation": "cv:2", "rounds": 10})
+    assert len(result.history) < 10
+
+
+@pytest.mark.parametrize("reference", ["central:s+t"])
+def test_a_centralised_reference_is_judged_as_well(reference, tmp_path):
+    by_folds = run(**{**SETTINGS, "rounds": 2}, method=reference, validation="cv:2")
+    assert {record["selected-by"] for record in by_folds.history} == {"folds"}
+    stopped = run(**STOPS, method=reference, output=tmp_path)
+    assert len(stopped.history) < 30
+    assert RunFolder(tmp_path).load_checkpoint(CHOSEN).round == stopped.summary["selected-round"]
+
+
+def test_the_mean_over_sources_chooses_where_they_hold_out_samples():
+    result = run(**SETTINGS, validation=0.2, select_by="sources")
+    for record in result.history:
+        by_source = [entry["validation"] for entry in record["sources"].values()]
+        assert len(by_source) == 2
+        assert record["validation"] == pytest.approx(np.mean(by_source))
+        assert record["selected-by"] == "sources"
+        assert record["target"]["examples"] == 60
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"patience": 3}, "patience is 3, but no labels are held out"),
+        ({"select_by": "sources"}, "select-by is sources, but no labels are held out"),
+        ({"validation": "cv:5", "select_by": "sources"}, "it is a share of each source's samples"),
+        ({"validation": 0.2, "select_by": "sources", "method": "ditto"}, "no model that the sources could"),
+        ({"validation": 0.2, "select_by": "sources", "method": "mixture"}, "no model that the sources could"),
+        ({"validation": 0.2, "select_by": "sources", "method": "central:s+t"}, "no model that the sources"),
+        ({"validation": 0.2, "method": "central:erm"}, "give the method option validation_share"),
+        ({"validation": 0.2, "patience": 2, "method": "mixture"}, "evaluates in the last round in another"),
+        ({"validation": 0.2, "patience": 0}, "patience is 0, it must be at least 1"),
+        ({"validation": 1.5}, "validation is '1.5'"),
+        ({"select_by": "nobody"}, "select-by is 'nobody'"),
+    ],
+)
+def test_a_selection_that_cannot_work_is_refused_before_anything_runs(settings, says):
+    with pytest.raises(ConfigError, match=says):
+        RunConfig(**settings)
+
+
+def test_too_few_labels_are_refused_before_anything_runs(tmp_path):
+    with pytest.raises(ConfigError, match="has too few labelled samples, 12"):
+        run(**{**SETTINGS, "target_samples": 12}, validation=0.2, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_server_that_runs_once_refuses_cross_validation():
+    config = RunConfig(**SETTINGS, validation="cv:5")
+    with pytest.raises(ConfigError, match=r"takes several runs: .*, or hold out one fold, such as fold:1/5"):
+        run_server(LocalGrid(fda_flower.client_app.make_client_app(config), 3), config)
+
+
+def test_a_deployed_run_holds_out_one_part(tmp_path):
+    with pytest.raises(ConfigError, match="engine deploy holds out one part in a run"):
+        run(**SETTINGS, validation="cv:5", engine="deploy", connection="nowhere", output=tmp_path)

@@ -1,0 +1,352 @@
+"""The search of settings: its spaces, its trials, what they do not see, and how a search goes on."""
+
+import json
+
+import numpy as np
+import optuna
+import pytest
+
+from fda_flower import RunConfig
+from fda_flower.errors import ConfigError
+from fda_flower.experiments import tuning
+from fda_flower.experiments.run import RunResult
+from fda_flower.experiments.tuning import TrialResult, Tuning, tune
+from fda_flower.experiments.tuning_report import (
+    as_toml,
+    best_json,
+    plot_trials,
+    trials_csv,
+    trials_markdown,
+    write_tuning,
+)
+from fda_flower.experiments.tuning_space import grid, merged, read_space, read_spaces, settings_of_trial
+
+RATES = read_spaces(["learning-rate=log:1e-4..1e-1", "batch-size=8,16"])
+
+
+def make(seed, own, **settings):
+    base = {"model": "mlp", "rounds": 3, "sources": 2, "target_samples": 60, "validation": 0.2, **settings}
+    return RunConfig(**{**merged(base, own), "seed": seed})
+
+
+def facts(result):
+    return [(t.number, dict(t.values), t.state, t.figure, t.round) for t in result.trials]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "low", "high", "log"),
+    [
+        ("learning-rate=log:1e-4..1e-2", "FloatDistribution", 1e-4, 1e-2, True),
+        ("learning-rate=0..1", "FloatDistribution", 0.0, 1.0, False),
+        ("epochs=1..5", "IntDistribution", 1, 5, False),
+        ("batch-size=log:4..64", "IntDistribution", 4, 64, True),
+        ("method-option.mu=0.1..10", "FloatDistribution", 0.1, 10.0, False),
+        ("method-option.folds=2..5", "IntDistribution", 2, 5, False),
+        ("target-epochs=1..3", "IntDistribution", 1, 3, False),
+    ],
+)
+def test_a_range_has_the_type_of_its_setting(text, kind, low, high, log):
+    distribution = read_space(text).distribution
+    assert type(distribution).__name__ == kind
+    assert (distribution.low, distribution.high, distribution.log) == (low, high, log)  # type: ignore[attr-defined]
+
+
+def test_a_list_is_a_choice():
+    assert read_space("optimizer=adam, sgd").distribution == optuna.distributions.CategoricalDistribution(
+        ("adam", "sgd")
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("learning-rate", "search is 'learning-rate': give NAME=VALUES"),
+        ("=1..2", "give NAME=VALUES"),
+        ("speed=1..2", "unknown setting to search 'speed': choose one of average, batch-size"),
+        ("seed=1,2", "unknown setting to search 'seed'"),
+        ("validation=0.1,0.2", "unknown setting to search 'validation'"),
+        ("rounds=1..5", "unknown setting to search 'rounds'"),
+        ("method-options=1,2", "unknown setting"),
+        ("learning-rate=log:0.1", "search of learning-rate is 'log:0.1': give log:lowest..highest"),
+        ("learning-rate=1..0.1", "its lowest value must be below its highest"),
+        ("learning-rate=log:0..0.1", "with log: its values must be above 0"),
+        ("learning-rate=a..b", "give two numbers, lowest..highest"),
+        ("learning-rate=1..2..3", "give two numbers"),
+        ("learning-rate=0..inf", "give two finite numbers"),
+        ("epochs=1..2.5", "search of epochs is '1..2.5': give whole numbers"),
+        ("optimizer=1..2", "its values are words, give a list of them"),
+        ("batch-size=4,4", "each of them once"),
+    ],
+)
+def test_a_bad_space_is_refused_by_name(text, says):
+    with pytest.raises(ConfigError, match=says):
+        read_space(text)
+
+
+def test_there_is_something_to_search_and_nothing_twice():
+    with pytest.raises(ConfigError, match="nothing to search: give --search NAME=VALUES"):
+        read_spaces([])
+    with pytest.raises(ConfigError, match="search of epochs is given 2 times"):
+        read_spaces(["epochs=1,2", "epochs=3,4"])
+
+
+def test_a_trial_changes_options_one_by_one():
+    own = settings_of_trial({"method-option.mu": 0.5, "epochs": 2})
+    assert merged({"method_options": {"k": 1}, "epochs": 1}, own) == {
+        "method_options": {"k": 1, "mu": 0.5},
+        "epochs": 2,
+    }
+
+
+def test_lists_are_tried_one_after_the_other_if_there_are_enough_trials():
+    spaces = read_spaces(["epochs=1,2", "batch-size=4,8"])
+    assert len(grid(spaces, 4)) == 4
+    assert grid(spaces, 3) == []
+    assert grid(RATES, 100) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"trials": 0}, "trials is 0, it must be at least 1"),
+        (
+            {"spaces": read_spaces(["learning-rate=-1..1"])},
+            "search of learning-rate, value -1.0: the learning",
+        ),
+        ({"spaces": read_spaces(["optimizer=adam,best"])}, "value best: unknown optimizer 'best'"),
+        ({"spaces": read_spaces(["method-option.mu=0.1..1"])}, "value 0.1: unknown option 'mu'"),
+        ({"settings": {"validation": None}}, "no labels are held out to judge trials by"),
+        ({"settings": {"target_samples": 12}}, "has too few labelled samples"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_any_trial(how, says, tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "run_config", lambda *_, **__: pytest.fail("a trial was run"))
+    settings = how.pop("settings", {})
+    spaces = how.pop("spaces", RATES)
+    with pytest.raises(ConfigError, match=says):
+        tune(lambda seed, own: make(seed, own, **settings), spaces, tmp_path / "tune", **how)
+    assert not (tmp_path / "tune").exists()
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tuning")
+    return tune(make, RATES, folder, trials=4), folder
+
+
+def test_the_best_trial_is_the_first_of_those_with_the_best_figure(done):
+    result, _ = done
+    figures = [trial.figure for trial in result.trials if trial.figure is not None]
+    assert len(result.trials) == 4
+    assert result.best.figure == max(figures)
+    assert result.best is next(trial for trial in result.trials if trial.figure == max(figures))
+
+
+def test_a_trial_is_judged_by_the_best_round_of_its_run(done):
+    result, _ = done
+    history = tuning.run_config(make(0, settings_of_trial(result.best.values))).history
+    figures = [record["validation"] for record in history]
+    assert result.best.figure == max(figures)
+    assert result.best.round == history[-1]["selected"]
+
+
+def test_the_same_search_has_the_same_trials_and_no_test_label_has_a_say(done, tmp_path, shuffled):
+    shuffled()
+    assert facts(tune(make, RATES, tmp_path, trials=4)) == facts(done[0])
+
+
+def test_a_search_that_was_cut_off_goes_on_as_if_it_had_not_been(done, tmp_path, monkeypatch):
+    calls = []
+
+    def interrupted(config, **how):
+        calls.append(config)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return run(config, **how)
+
+    run = tuning.run_config
+    monkeypatch.setattr(tuning, "run_config", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tune(make, RATES, tmp_path, trials=4)
+    with pytest.raises(ConfigError, match="already holds a search: go on with --resume"):
+        tune(make, RATES, tmp_path, trials=4)
+    result = tune(make, RATES, tmp_path, trials=4, resume=True)
+    assert facts(result) == facts(done[0])
+    assert len(calls) == 5
+
+
+def test_a_trial_whose_process_was_killed_is_run_again(done, tmp_path):
+    tune(make, RATES, tmp_path, trials=2)
+    study = optuna.load_study(study_name="tune", storage=f"sqlite:///{tmp_path / 'study.db'}")
+    study.ask({space.name: space.distribution for space in RATES})
+    assert facts(tune(make, RATES, tmp_path, trials=4, resume=True)) == facts(done[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "spaces", "says"),
+    [
+        ({"rounds": 4}, RATES, "run differ"),
+        ({}, RATES[:1], "spaces differ"),
+    ],
+)
+def test_a_folder_holds_one_search(done, settings, spaces, says):
+    with pytest.raises(ConfigError, match=f"holds another search .*{says}"):
+        tune(lambda seed, own: make(seed, own, **settings), spaces, done[1], trials=4, resume=True)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot write to the output folder"):
+        tune(make, RATES, tmp_path / "file" / "tune", trials=1)
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Replace each run by figures by round, which a function of its configuration returns."""
+
+    def replace_by(function):
+        def fake(config, *, on_round):
+            history = [
+                {"round": number, "validation": value} for number, value in enumerate(function(config), 1)
+            ]
+            for record in history:
+                on_round(record)
+            return RunResult(config, history, {}, {}, None)
+
+        monkeypatch.setattr(tuning, "run_config", fake)
+        monkeypatch.setattr(tuning, "check_data", lambda config: None)
+
+    return replace_by
+
+
+EPOCHS = read_spaces(["epochs=1,2,3,4,5,6,7"])
+
+
+def test_the_figure_is_the_mean_over_seeds(figures, tmp_path):
+    figures(lambda config: [0.1 * config.epochs + 0.01 * config.seed, 0.0, 0.0])
+    result = tune(make, EPOCHS, tmp_path, trials=7, seeds=[3, 5])
+    assert [trial.values["epochs"] for trial in result.trials] == list("1234567")
+    assert result.trials[0].figure == pytest.approx(0.14)
+    assert result.best is result.trials[6]
+    assert result.best.round == 1
+
+
+def test_the_mean_over_folds_is_taken_by_round(figures, tmp_path):
+    by_fold = {"fold:1/2": [0.9, 0.5, 0.1], "fold:2/2": [0.0, 0.5, 0.7]}
+    figures(lambda config: by_fold[config.validation])
+    result = tune(lambda s, own: make(s, own, validation="cv:2"), EPOCHS, tmp_path, trials=7)
+    assert {trial.figure for trial in result.trials} == {0.5}
+    assert result.trials[0].round == 2
+    assert result.best is result.trials[0]
+
+
+def test_a_bad_trial_is_pruned_and_does_not_go_on(figures, tmp_path):
+    seen = []
+
+    def values(config):
+        for number in range(3):
+            seen.append((config.epochs, number))
+            yield 0.1 if config.epochs == 6 else 0.5
+
+    figures(values)
+    result = tune(make, EPOCHS, tmp_path, trials=7)
+    assert [trial.state for trial in result.trials] == ["complete"] * 5 + ["pruned", "complete"]
+    assert result.trials[5].figure is None
+
+
+def test_a_failed_trial_has_its_reason_and_does_not_end_the_search(figures, tmp_path):
+    def values(config):
+        if config.epochs == 2:
+            raise ConfigError("too much")
+        if config.epochs == 3:
+            raise ZeroDivisionError
+        return [] if config.epochs == 4 else [0.5]
+
+    figures(values)
+    seen: list[int] = []
+    result = tune(make, EPOCHS, tmp_path, trials=7, on_trial=lambda state: seen.append(len(state.trials)))
+    assert [trial.state for trial in result.trials[:4]] == ["complete", "failed", "failed", "failed"]
+    assert result.trials[1].reason == "too much"
+    assert result.trials[2].reason == "ZeroDivisionError()"
+    assert "has judged no round by labels held out" in result.trials[3].reason
+    assert seen == list(range(1, 8))
+
+
+def test_an_error_is_better_the_smaller_it_is(figures, tmp_path):
+    figures(lambda config: [0.1 * config.epochs, 0.9])
+    result = tune(make, EPOCHS, tmp_path, trials=7, metric="rmse")
+    assert result.best is result.trials[0]
+
+
+SOME = Tuning(
+    read_spaces(["learning-rate=log:1e-4..1e-1", "batch-size=4,8", "method-option.mu=0..10"]),
+    [
+        TrialResult(
+            1, {"learning-rate": 0.001, "batch-size": "4", "method-option.mu": 5}, "complete", 0.5, 7.0
+        ),
+        TrialResult(2, {"learning-rate": 0.05, "batch-size": "8", "method-option.mu": 1}, "pruned"),
+        TrialResult(
+            3, {"learning-rate": 0.01, "batch-size": "8", "method-option.mu": 2}, "complete", 0.75, 3.5
+        ),
+        TrialResult(4, {}, "failed", reason="a | b"),
+        TrialResult(5, {"learning-rate": 0.02, "batch-size": "4", "method-option.mu": 2}, "failed"),
+    ],
+    "accuracy",
+)
+
+
+def test_the_tables_of_trials():
+    assert trials_markdown(SOME).splitlines() == [
+        "| Trial | learning-rate | batch-size | method-option.mu | validation accuracy (%) | round | state |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| 1 | 0.001 | 4 | 5 | 50.0 | 7 | complete |",
+        "| 2 | 0.05 | 8 | 1 | - | - | pruned |",
+        "| **3** | **0.01** | **8** | **2** | **75.0** | **3.5** | **complete** |",
+        "| 4 | - | - | - | - | - | failed: a \\| b |",
+        "| 5 | 0.02 | 4 | 2 | - | - | failed |",
+    ]
+    assert trials_csv(SOME).splitlines()[:2] == [
+        "trial,learning-rate,batch-size,method-option.mu,validation_accuracy,round,state,reason",
+        "1,0.001,4,5,0.5,7.0,complete,",
+    ]
+
+
+def test_what_to_put_into_an_experiments_file():
+    assert as_toml(SOME) == "learning-rate = 0.01\nbatch-size = 8\nmethod-options = { mu = 2 }"
+    words = Tuning(SOME.spaces, [TrialResult(1, {"optimizer": "sgd"}, "complete", 0.5, 1.0)], "accuracy")
+    assert as_toml(words) == 'optimizer = "sgd"'
+
+
+def test_the_best_settings_are_a_run_that_trains_on_all_labels():
+    config = make(0, settings_of_trial({"learning-rate": 0.01}))
+    found = json.loads(best_json(SOME, config))
+    assert RunConfig(**found["settings"]) == make(0, {"learning_rate": 0.01}, validation=None)
+    assert found["found"]["trial"] == 3
+    assert found["validation"] == {"by": "0.2", "metric": "accuracy", "figure": 0.75}
+
+
+def test_the_picture_has_a_marker_for_each_trial_inside_its_panel():
+    figure = plot_trials(SOME)
+    shown = [axis for axis in figure.axes if axis.get_visible()]
+    assert [axis.get_xlabel() for axis in shown] == [
+        "Trial",
+        "learning-rate",
+        "batch-size",
+        "method-option.mu",
+    ]
+    assert [axis.get_xscale() for axis in shown] == ["linear", "log", "linear", "linear"]
+    for axis in shown:
+        low, high = axis.get_xlim()
+        points = np.concatenate([np.asarray(c.get_offsets())[:, 0] for c in axis.collections])
+        assert ((low < points) & (points < high)).all()
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == {
+        *("complete", "pruned", "failed", "best", "best so far")
+    }
+
+
+def test_a_search_without_a_complete_trial_is_written_too(tmp_path):
+    failed = Tuning(RATES, [TrialResult(1, {}, "failed", reason="no")], "accuracy")
+    assert failed.best is None
+    written = write_tuning(failed, tmp_path)
+    assert [path.name for path in written] == ["trials.md", "trials.csv", "trials.png"]
+    assert all(path.exists() for path in written)
