@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.datasets.amounts import Amount, read_amount
+from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.devices import check_device
 from fda_flower.errors import ConfigError, check_choice, unknown
 from fda_flower.local_training import LocalTraining
 from fda_flower.methods import Method, find_method
+from fda_flower.metrics import METRICS, headline_metric
 from fda_flower.models import MODELS
 from fda_flower.options import read_options, split_options
 from fda_flower.settings import Options, as_flower, setting, settings_of
@@ -110,6 +112,9 @@ class RunConfig:
     proximal: float = _training(
         0.0, "Factor μ of the penalty μ/2 ‖v − θ‖² that draws clients to the model that they begin with."
     )
+    class_weights: str = _training(
+        "none", "balanced: in a client's loss the classes of which it has few labels weigh more."
+    )
     min_sources: int = _limit(1, "With fewer usable replies of sources the model stays as it is.")
     max_held_rounds: int = _limit(
         3, "Rounds in a row without the target, or too few sources, until the run ends.", defines_run=False
@@ -123,6 +128,12 @@ class RunConfig:
         False,
         "Record which test samples the target gets right, to compare methods sample by sample.",
         strategy=True,
+        defines_run=False,
+    )
+    metric: str | None = _machine(
+        None,
+        f"The headline of tables, pictures and progress: {', '.join(METRICS)}.",
+        shown="accuracy, of a regression r2",
         defines_run=False,
     )
     device: str = _machine("auto", "auto, cpu or cuda; auto takes a GPU if there is one.", defines_run=False)
@@ -149,6 +160,8 @@ class RunConfig:
             self._set(name, getattr(data, name))
         self._set("target", data.target_name)
         check_choice("batches", self.batches, BATCHES)
+        _ = self.headline
+        self._check_class_weights()
         # Building these validates their fields.
         _ = self.source_training, self.target_training
         # From here on heavy modules are loaded.
@@ -181,6 +194,19 @@ class RunConfig:
             build, hidden = MODELS[self.model].builder, {"shape", "classes"}
             options = read_options(f"model '{self.model}'", build, dict(self.model_options), hidden)
             self._set("model_options", tuple(sorted(options.items())))
+
+    def _check_class_weights(self) -> None:
+        if self.class_weights == "none":
+            return
+        what = f"class-weights is '{self.class_weights}'"
+        if self.regression:
+            raise ConfigError(
+                f"{what}, but '{self.dataset}' is a regression, which has no classes: leave it out"
+            )
+        if self.entry.centralised:
+            raise ConfigError(
+                f"{what}, but '{self.method}' has no local training to weigh them in: leave it out"
+            )
 
     def _check_method(self) -> None:
         from fda_flower.strategies.adaptive import betas_of, check_beta
@@ -233,6 +259,16 @@ class RunConfig:
         return find_method(self.method)
 
     @property
+    def regression(self) -> bool:
+        """Whether the labels are numbers."""
+        return DATASETS[self.dataset].regression
+
+    @property
+    def headline(self) -> str:
+        """The figure that the run is judged by, a name of `fda_flower.metrics.METRICS`."""
+        return headline_metric(self.metric, regression=self.regression)
+
+    @property
     def all_rounds(self) -> int:
         """The rounds of a run, the warm-up rounds among them."""
         return self.rounds + self.entry.build(**self.strategy_options()).warmup_rounds
@@ -262,7 +298,7 @@ class RunConfig:
         """How the sources train."""
         cut, _ = BATCHES[self.batches]
         rate, size = self.learning_rate, self.batch_size
-        return LocalTraining(rate, size, self.epochs, self.optimizer, cut, self.proximal)
+        return LocalTraining(rate, size, self.epochs, self.optimizer, cut, self.proximal, self.class_weights)
 
     @property
     def target_training(self) -> LocalTraining:
@@ -271,7 +307,7 @@ class RunConfig:
         epochs = self.epochs if self.target_epochs is None else self.target_epochs
         _, cut = BATCHES[self.batches]
         size = self.target_batch_size
-        return LocalTraining(rate, size, epochs, self.optimizer, cut, self.proximal)
+        return LocalTraining(rate, size, epochs, self.optimizer, cut, self.proximal, self.class_weights)
 
     def training_epochs(self, labels: int) -> dict[str, int]:
         """Return the epochs that a source and a target with so many labels train in the whole run."""

@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import Result
 from torch import nn
 
 from fda_flower.config import RunConfig
-from fda_flower.datasets import DATASETS, load_federation
+from fda_flower.datasets import load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.errors import RunError
 from fda_flower.methods import METHODS, check_federated
@@ -89,7 +89,7 @@ def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Mo
 
 
 def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None) -> None:
-    sources, regression = len(config.data.source_names), DATASETS[config.dataset].regression
+    sources, regression = len(config.data.source_names), config.regression
     facts = Facts(model, config.model, sources, unlabelled, regression)
     check_needs(config.method, config.entry.needs, facts)
 

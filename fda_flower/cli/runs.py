@@ -13,7 +13,8 @@ from rich.markup import escape
 from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, read_seeds
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.config import SETTINGS, RunConfig
-from fda_flower.records import COSTS, Record
+from fda_flower.metrics import METRICS, Metric
+from fda_flower.records import COSTS, Record, figure_of, headline
 
 COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture"
 """The methods of the FedGP paper and this package's own, on the same samples for the same rounds."""
@@ -55,6 +56,7 @@ def run(
     wanted = RunConfig(**settings)
     folder = output or _free_folder(wanted, repeats=config is not None and not resume)
     from fda_flower.experiments import run_config
+    from fda_flower.reporting.summary import describe_interval
 
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
     COSTS.setLevel(logging.INFO)
@@ -63,8 +65,8 @@ def run(
         task = progress.add_task(label, total=wanted.all_rounds, shown="")
 
         def on_round(record: Record) -> None:
-            accuracy = record.get("accuracy")
-            shown = "" if accuracy is None else f"target accuracy {100 * accuracy:.1f}%"
+            known = figure_of(record, wanted.headline) is not None
+            shown = headline(record, wanted.headline) if known else ""
             progress.update(task, completed=record["round"], shown=shown)
 
         result = run_config(
@@ -77,10 +79,13 @@ def run(
             connection=connection,
             on_round=on_round,
         )
-    shown = _shown(result.summary)
-    if "average" in result.summary:
-        shown += f"; the averaged model: {_shown(result.summary['average'])}"
+    metric, summary = METRICS[wanted.headline], result.summary
+    shown = f"{metric.title} {_shown(summary, metric)}"
+    if "average" in summary:
+        shown += f"; the averaged model: {_shown(summary['average'], metric)}"
     console.print(f"{label}: {shown}. Written to {escape(str(folder))}")
+    if size := describe_interval(summary["last5"], summary.get("test-samples", 0), wanted.headline):
+        console.print(f"last5: {size}" if "±" in size else size, highlight=False)
     if faults := _faults(wanted, result.history):
         console.print(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)", soft_wrap=True)
 
@@ -108,7 +113,7 @@ def compare(
     from rich.table import Table
 
     from fda_flower.experiments import compare as run_comparison
-    from fda_flower.reporting import columns, mean_std
+    from fda_flower.reporting import caption, columns, mean_std
 
     with progress_bar() as progress:
         task = progress.add_task("Rounds", total=None, shown="")
@@ -123,14 +128,17 @@ def compare(
             **settings,
         )
     what = ", ".join(filter(None, (settings.get("dataset", RunConfig.dataset), settings.get("shift"))))
-    table = Table(title=f"{what}: target test accuracy (%), mean (std) over seeds")
+    metric = METRICS[comparison.rows[0].metric] if comparison.rows else METRICS["accuracy"]
+    table = Table(title=f"{what}: {metric.axis[0].lower()}{metric.axis[1:]}, mean (std) over seeds")
     shown = columns(comparison.rows)
     for column in ("Method", *shown, "seeds", "rounds"):
         table.add_column(column, justify="left" if column == "Method" else "right")
     for row, *values in zip(comparison.rows, *shown.values(), strict=True):
-        table.add_row(row.label, *map(mean_std, values), str(len(row.last5)), str(row.rounds))
+        texts = (mean_std(each, metric.decimals) for each in values)
+        table.add_row(row.label, *texts, str(len(row.last5)), str(row.rounds))
     console.print(table)
     if comparison.rows:
+        console.print(caption(comparison.rows), soft_wrap=True, highlight=False)
         console.print(f"Written to {escape(str(output))}: table.md, table.csv, comparison.png")
     for reason in comparison.left_out.values():
         console.print(f"Left out: {escape(reason)}", soft_wrap=True, highlight=False)
@@ -159,10 +167,10 @@ def _faults(config: RunConfig, history: Sequence[Record]) -> str:
     return ", ".join(f"{what}: {number}" for what, number in counts.items() if number)
 
 
-def _shown(scores: Mapping[str, Any]) -> str:
+def _shown(scores: Mapping[str, Any], metric: Metric) -> str:
     """Return ``last5 73.4%, best 75.0%``."""
     values = {key: scores[key] for key in ("last5", "best")}
-    return ", ".join(f"{k} unknown" if v is None else f"{k} {v:.1f}%" for k, v in values.items())
+    return ", ".join(f"{k} {'unknown' if v is None else metric.write(v)}" for k, v in values.items())
 
 
 def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:

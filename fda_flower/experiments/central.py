@@ -19,12 +19,14 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments.central_reference import Batch, Reference, Step
 from fda_flower.files import json_safe
 from fda_flower.local_training import OPTIMIZERS
+from fda_flower.metrics import headline_metric
 from fda_flower.protocol import OUTCOMES, SERVER_ROUND
-from fda_flower.records import Record
+from fda_flower.records import TEST_EXAMPLES, Record
 from fda_flower.run_folder import Checkpoint, RunFolder
 from fda_flower.seeds import derive_seed
 from fda_flower.server_app import make_model
-from fda_flower.strategies.round import read_outcomes
+from fda_flower.strategies.evaluation import HEADLINE, read_outcomes, read_sizes
+from fda_flower.strategies.nodes import Node
 
 TRAINED, OPTIMIZER = "trained", "optimizer"
 """What a checkpoint holds beside the reported model: the model that is being trained, and its optimizer."""
@@ -119,6 +121,7 @@ class Trainer:
         make = OPTIMIZERS[config.optimizer]
         self.optimizer = make(self.model.parameters(), lr=config.learning_rate)
         self.reported: Layers = self.target.layers()
+        self.judged_by = headline_metric(None, regression=config.regression)
 
     def round(self, number: int, history: list[Record]) -> Record:
         """Train for a round, and return its record."""
@@ -132,6 +135,8 @@ class Trainer:
         record["target"] = _entry(self.target, steps) if uses_target else None
         record["sources"] = {name: _entry(client, steps) for name, client in self.sources.items()}
         record |= {"dropped": [], "missing": [], "bytes-received": 0, "train-loss": loss}
+        clients = {**self.sources, self.target.domain.name: self.target}
+        record["sizes"] = read_sizes(Node(0, n, False, c.get_properties({})) for n, c in clients.items())
         record |= self._evaluate(record, history)
         record["seconds"] = {"train": trained - begun, "evaluate": time.perf_counter() - trained}
         return record
@@ -207,19 +212,20 @@ class Trainer:
         if self.reference.share is not None:
             for name, client in self.sources.items():
                 metrics = client.evaluation({SERVER_ROUND: number}).metrics
-                record["sources"][name]["validation"] = metrics["accuracy"]
+                record["sources"][name]["validation"] = metrics[self.judged_by]
             values = [entry["validation"] for entry in record["sources"].values()]
             found["validation"] = float(np.mean(values))
             last = history[-1] if history else None
             if last is not None and not last["warmup"]:
                 best = history[last["selected"] - 1]["validation"]
                 if found["validation"] <= best:
-                    kept = ("selected", "accuracy", "loss", "outcomes", "test-examples")
+                    kept = ("selected", *HEADLINE)
                     return found | {name: last[name] for name in kept if name in last}
             found["selected"] = number
         self.reported = self.target.layers()
         reply = self.target.evaluation({SERVER_ROUND: number, OUTCOMES: self.reference.outcomes})
-        return found | dict(reply.metrics) | read_outcomes(reply.records.get(OUTCOMES, {}))
+        found |= dict(reply.metrics) | {TEST_EXAMPLES: reply.examples}
+        return found | read_outcomes(reply.records.get(OUTCOMES, {}))
 
     def _divide(self, domain: Domain) -> Domain:
         """Hold out the samples that select the model: as the test set of a source, whose own is unused."""

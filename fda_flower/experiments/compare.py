@@ -145,11 +145,12 @@ def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
     """Write the table and the figure from the records of the cells that are done."""
     runs: dict[str, list[CellResult]] = {}
     for cell in cells:
-        result = CellResult(cell.place, cell.config.seed, RunFolder(cell.run_folder).read_rounds())
+        history = RunFolder(cell.run_folder).read_rounds()
+        result = CellResult(cell.place, cell.config.seed, history, metric=cell.config.headline)
         runs.setdefault(cell.config.entry.title, []).append(result)
     rows = make_rows(runs)
     write_atomically(folder / "table.md", to_markdown(rows).encode())
     write_atomically(folder / "table.csv", to_csv(rows).encode())
     histories = {label: [result.history for result in results] for label, results in runs.items()}
-    save_figure(folder / "comparison.png", plot_runs(histories))
+    save_figure(folder / "comparison.png", plot_runs(histories, cells[0].config.headline))
     return rows

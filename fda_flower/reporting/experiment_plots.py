@@ -13,15 +13,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fda_flower.errors import unknown
-from fda_flower.records import Record
+from fda_flower.records import Record, curve
 from fda_flower.reporting.experiment_maps import plot_best_rule
 from fda_flower.reporting.panels import PRINT, add_legend, blank, panels, set_categories
 from fda_flower.reporting.plots import band, betas, color, estimated_sources, save_figure
 from fda_flower.reporting.regret_plots import plot_regret
 from fda_flower.reporting.results import Place, Results
-from fda_flower.reporting.summary import accuracies
 
-ACCURACY = "Target test accuracy (%)"
 DPI = 200
 MARKERS = "osD^vP*X<>"
 DASHES = ("-", "--", "-.", ":")
@@ -30,7 +28,9 @@ DASHES = ("-", "--", "-.", ":")
 @matplotlib.rc_context(PRINT)
 def plot_columns(results: Results) -> Figure:
     """Plot accuracy by column, a panel for each group: measured solid, the paper's dashed and hollow."""
-    figure, axes = panels(_titles(results, [(group,) for group in results.groups]), results.axis, ACCURACY)
+    figure, axes = panels(
+        _titles(results, [(group,) for group in results.groups]), results.axis, results.value_label
+    )
     numeric = all(column in results.values for column in results.columns)
     positions = {c: results.values[c] if numeric else i for i, c in enumerate(results.columns)}
     for axis, group in zip(axes, results.groups, strict=True):
@@ -63,13 +63,15 @@ def plot_rounds(results: Results) -> Figure:
     places = [place for place in product(results.groups, results.columns) if place in run]
     if not places:
         return blank("No round was run.")
-    figure, axes = panels(_titles(results, places), "Round", ACCURACY, _per_line(results))
+    figure, axes = panels(_titles(results, places), "Round", results.value_label, _per_line(results))
     for axis, (group, column) in zip(axes, places, strict=True):
         shown = []
         for i, row in enumerate(results.rows):
             histories = _histories(results, (group, row, column))
             if histories:
-                values = [accuracies(history) for history in histories]
+                values = [
+                    curve(cell.history, cell.metric, cell.ending) for cell in results.at((group, row, column))
+                ]
                 step = max(1, max(int(np.isfinite(series).sum()) for series in values) // 5)
                 style = {
                     "linestyle": DASHES[i % len(DASHES)],

@@ -14,14 +14,15 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fda_flower.files import write_atomically
-from fda_flower.records import Record, source_weight
+from fda_flower.metrics import METRICS
+from fda_flower.records import Record, curve, source_weight
 
 Runs = Mapping[str, Sequence[Sequence[Record]]]
 """By method: a history for each seed."""
 
 
-def plot_runs(runs: Runs) -> Figure:
-    """Plot accuracy by round for each method, and β by round for each method that estimates it.
+def plot_runs(runs: Runs, metric: str = "accuracy") -> Figure:
+    """Plot a figure by round for each method, and β by round for each method that estimates it.
 
     Lines are means over seeds, bands are one standard deviation.
     """
@@ -31,11 +32,8 @@ def plot_runs(runs: Runs) -> Figure:
     FigureCanvasAgg(figure)
     widths = [1.6] + [1.0] * len(estimated)
     axes = figure.subplots(1, panels, width_ratios=widths, squeeze=False)[0]
-    values = {
-        label: [[100 * record.get("accuracy", np.nan) for record in history] for history in histories]
-        for label, histories in runs.items()
-    }
-    _draw(axes[0], values, "tab10", ylabel="Target test accuracy (%)")
+    values = {label: [curve(history, metric) for history in histories] for label, histories in runs.items()}
+    _draw(axes[0], values, "tab10", ylabel=METRICS[metric].axis)
     for axis, label in zip(axes[1:], estimated, strict=True):
         domains = estimated_sources(runs[label])
         sources = {domain: betas(runs[label], domain) for domain in domains}

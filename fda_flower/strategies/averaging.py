@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from fda_flower import protocol
 from fda_flower.aggregation import Average, Layers, MovingAverage, TailAverage
 from fda_flower.errors import ConfigError
 from fda_flower.protocol import EvaluateRequest, to_record
@@ -57,7 +58,8 @@ class ModelAverage:
         """Have the target evaluate the average, and record its metrics; nothing before the first model."""
         if self._rule is None or not self._kept or round.target is None:
             return
-        request = EvaluateRequest(to_record(self._rule.average(self._kept)), round.config)
+        config = {name: value for name, value in round.config.items() if name != protocol.CONFUSION}
+        request = EvaluateRequest(to_record(self._rule.average(self._kept)), config)
         messages = round.evaluate_message(round.target, request)
         replies = round.channel.grid.send_and_receive(messages, timeout=round.channel.timeout)
         round.read_evaluation(replies, suffix="-average")

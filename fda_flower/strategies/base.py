@@ -15,6 +15,7 @@ from fda_flower.aggregation import Layers, mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
 from fda_flower.protocol import (
+    CONFUSION,
     LEARNING_RATE_FACTOR,
     OUTCOMES,
     SERVER_ROUND,
@@ -30,6 +31,7 @@ from fda_flower.strategies.averaging import ModelAverage
 from fda_flower.strategies.buffers import Buffers, check_buffers, with_buffers
 from fda_flower.strategies.client_states import ClientStates
 from fda_flower.strategies.common_options import CommonOptions, check_numbers, check_rounds
+from fda_flower.strategies.evaluation import read_sizes
 from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.round import Channel, Round, Updates, require_replies
@@ -287,7 +289,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     ) -> Iterable[Message]:
         """Return an evaluate message for the target."""
         round = self.round
-        own = {**self._always, **self.evaluate_config, SERVER_ROUND: server_round}
+        own = {**self._wanted(server_round), **self.evaluate_config, SERVER_ROUND: server_round}
         round.arrays, round.config = arrays, {**config, **own}
         round.sent = {}
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
@@ -351,12 +353,18 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: Mapping[str, Any], grid: Grid
     ) -> Round:
         warmup = server_round <= self.warmup_rounds
-        sent = {**config, **self._always, SERVER_ROUND: server_round}
+        sent = {**config, **self._wanted(server_round), SERVER_ROUND: server_round}
         if self.learning_rate_factor != 1 and not warmup:
             sent[LEARNING_RATE_FACTOR] = self.learning_rate_factor
         channel = Channel(grid, self._timeout, self._keys, self._limit, self.buffer_names)
         record = RoundRecord(round=server_round, warmup=warmup)
+        if sizes := read_sizes(self.roster.nodes):
+            record["sizes"] = sizes
         return Round(server_round, warmup, self.roster.nodes, arrays, sent, channel, record)
+
+    def _wanted(self, server_round: int) -> dict[str, bool]:
+        """Return which details every evaluation of a round is asked for."""
+        return {**self._always, **({CONFUSION: True} if server_round == self.num_rounds else {})}
 
     def _request(self, node: Node, round: Round) -> TrainRequest | None:
         if round.warmup:

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord
 from fda_flower import protocol
 from fda_flower.aggregation import Layers
 from fda_flower.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
+from fda_flower.strategies.evaluation import DETAILS, EVALUATED
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
 from fda_flower.strategies.validation import ClientUpdate
@@ -93,15 +94,16 @@ class MethodHooks(ABC):
         request = TrainRequest(round.arrays, round.config)
         if not (node.is_target and self.evaluates_trained):
             return request
+        headline = protocol.EVAL_R2 if node.info.get(protocol.REGRESSION) else protocol.EVAL_ACCURACY
         remedy = (
             "the target has to evaluate what it has trained, where the train message's config has "
             f"'{protocol.EVALUATE_TRAINED}'"
         )
         return request.adding(
             config={protocol.EVALUATE_TRAINED: True, **self.evaluate_config},
-            expects={protocol.OUTCOMES: "any"} if protocol.OUTCOMES in round.config else {},
-            requires={protocol.EVAL_ACCURACY: remedy},
-            measures={protocol.EVAL_ACCURACY: "accuracy", protocol.EVAL_LOSS: "loss"},
+            expects={name: "any" for name in DETAILS if name in round.config},
+            requires={headline: remedy},
+            measures=EVALUATED,
         )
 
     @property
