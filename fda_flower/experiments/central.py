@@ -208,7 +208,8 @@ class Trainer:
 
     def _evaluate(self, record: Record, history: list[Record]) -> Record:
         """Select the reported model by the sources' held-out samples, then evaluate it on the target."""
-        number, found = record["round"], {}
+        number = record["round"]
+        found: Record = {}
         if self.reference.share is not None:
             for name, client in self.sources.items():
                 metrics = client.evaluation({SERVER_ROUND: number}).metrics
