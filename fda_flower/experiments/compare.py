@@ -11,7 +11,16 @@ from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.cell import Cell, Progress, run_cells
 from fda_flower.files import write_atomically
 from fda_flower.methods import check_federated, find_method, method_names
-from fda_flower.reporting import CellResult, Row, make_rows, plot_runs, save_figure, to_csv, to_markdown
+from fda_flower.reporting import (
+    CellResult,
+    Row,
+    caption,
+    make_rows,
+    plot_runs,
+    save_figure,
+    to_csv,
+    to_markdown,
+)
 from fda_flower.run_folder import RunFolder
 from fda_flower.server_app import check_data
 
@@ -149,7 +158,7 @@ def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
         result = CellResult(cell.place, cell.config.seed, history, metric=cell.config.headline)
         runs.setdefault(cell.config.entry.title, []).append(result)
     rows = make_rows(runs)
-    write_atomically(folder / "table.md", to_markdown(rows).encode())
+    write_atomically(folder / "table.md", f"{to_markdown(rows)}\n{caption(rows)}\n".encode())
     write_atomically(folder / "table.csv", to_csv(rows).encode())
     histories = {label: [result.history for result in results] for label, results in runs.items()}
     save_figure(folder / "comparison.png", plot_runs(histories, cells[0].config.headline))

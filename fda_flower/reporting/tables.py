@@ -95,7 +95,7 @@ def columns(rows: Sequence[Row]) -> dict[str, list[tuple[float, ...]]]:
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """Return a Markdown table with its caption below; the best mean of each column is bold."""
+    """Return a Markdown table; the best mean of each column is bold."""
     shown, metric = columns(rows), METRICS[rows[0].metric]
     best = [top(values, metric) for values in shown.values()]
     lines = [
@@ -107,8 +107,7 @@ def to_markdown(rows: Sequence[Row]) -> str:
         for row, *values in zip(rows, *shown.values(), strict=True)
     ]
     unit = " (%)" if metric.percent else ""
-    table = markdown_table(["Method", *(f"{name}{unit}" for name in shown), "seeds", "rounds"], lines)
-    return f"{table}\n{caption(rows)}\n"
+    return markdown_table(["Method", *(f"{name}{unit}" for name in shown), "seeds", "rounds"], lines)
 
 
 def caption(rows: Sequence[Row]) -> str:

@@ -15,7 +15,6 @@ from fda_flower.aggregation import Layers, mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
 from fda_flower.protocol import (
-    CONFUSION,
     LEARNING_RATE_FACTOR,
     OUTCOMES,
     SERVER_ROUND,
@@ -289,8 +288,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     ) -> Iterable[Message]:
         """Return an evaluate message for the target."""
         round = self.round
-        own = {**self._wanted(server_round), **self.evaluate_config, SERVER_ROUND: server_round}
-        round.arrays, round.config = arrays, {**config, **own}
+        asked = {**self._always, **self.evaluate_config, **self.asks_for_confusion(server_round)}
+        round.arrays, round.config = arrays, {**config, **asked, SERVER_ROUND: server_round}
         round.sent = {}
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
         if round.target is None or request is None:
@@ -353,7 +352,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: Mapping[str, Any], grid: Grid
     ) -> Round:
         warmup = server_round <= self.warmup_rounds
-        sent = {**config, **self._wanted(server_round), SERVER_ROUND: server_round}
+        sent = {**config, **self._always, SERVER_ROUND: server_round}
         if self.learning_rate_factor != 1 and not warmup:
             sent[LEARNING_RATE_FACTOR] = self.learning_rate_factor
         channel = Channel(grid, self._timeout, self._keys, self._limit, self.buffer_names)
@@ -361,10 +360,6 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         if sizes := read_sizes(self.roster.nodes):
             record["sizes"] = sizes
         return Round(server_round, warmup, self.roster.nodes, arrays, sent, channel, record)
-
-    def _wanted(self, server_round: int) -> dict[str, bool]:
-        """Return which details every evaluation of a round is asked for."""
-        return {**self._always, **({CONFUSION: True} if server_round == self.num_rounds else {})}
 
     def _request(self, node: Node, round: Round) -> TrainRequest | None:
         if round.warmup:

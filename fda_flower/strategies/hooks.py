@@ -60,6 +60,8 @@ class MethodHooks(ABC):
     anyway."""
     asks_again: bool = False
     """Whether `aggregate` asks nodes again within a round."""
+    num_rounds: int = 0
+    """The rounds of the run."""
     ends_with_an_evaluation: bool = False
     """Whether the target evaluates in the last round in another way than in the others."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
@@ -94,14 +96,16 @@ class MethodHooks(ABC):
         request = TrainRequest(round.arrays, round.config)
         if not (node.is_target and self.evaluates_trained):
             return request
+        asked: dict[str, Any] = {**self.evaluate_config, **self.asks_for_confusion(round.number)}
+        asked[protocol.EVALUATE_TRAINED] = True
         headline = protocol.EVAL_R2 if node.info.get(protocol.REGRESSION) else protocol.EVAL_ACCURACY
         remedy = (
             "the target has to evaluate what it has trained, where the train message's config has "
             f"'{protocol.EVALUATE_TRAINED}'"
         )
         return request.adding(
-            config={protocol.EVALUATE_TRAINED: True, **self.evaluate_config},
-            expects={name: "any" for name in DETAILS if name in round.config},
+            config=asked,
+            expects={name: "any" for name in DETAILS if name in {**round.config, **asked}},
             requires={headline: remedy},
             measures=EVALUATED,
         )
@@ -110,6 +114,10 @@ class MethodHooks(ABC):
     def evaluate_config(self) -> protocol.Config:
         """What every message that asks for an evaluation says of the buffers."""
         return {protocol.ADABN: True} if self.buffers == "adabn" else {}
+
+    def asks_for_confusion(self, number: int) -> dict[str, bool]:
+        """Return the setting that asks for the confusion matrix, in the last round of a run."""
+        return {protocol.CONFUSION: True} if number == self.num_rounds else {}
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Return what the target is asked to evaluate, by default the new global model; None for nothing."""
