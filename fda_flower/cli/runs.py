@@ -83,9 +83,9 @@ def run(
     shown = f"{metric.title} {_shown(summary, metric)}"
     if "average" in summary:
         shown += f"; the averaged model: {_shown(summary['average'], metric)}"
-    console.print(f"{label}: {shown}. Written to {escape(str(folder))}")
     if size := describe_interval(summary["last5"], summary.get("test-samples", 0), wanted.headline):
-        console.print(f"last5: {size}" if "±" in size else size, highlight=False)
+        shown += f" ({size})"
+    console.print(f"{label}: {shown}. Written to {escape(str(folder))}")
     if faults := _faults(wanted, result.history):
         console.print(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)", soft_wrap=True)
 

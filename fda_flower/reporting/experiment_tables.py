@@ -154,10 +154,10 @@ def _cell(values: Sequence[float], best: float, paper: float | None, usual: int,
     if paper is None:
         return text
     if not values:
-        return f"{text}<br>paper {paper:.1f}"
+        return f"{text}<br>paper {paper:.{decimals}f}"
     difference, interval = np.mean(values) - paper, half_width(values)
     verdict = "" if interval is None else ", inside" if abs(difference) <= interval else ", outside"
-    return f"{text}<br>paper {paper:.1f}, {difference:+z.1f}{verdict}"
+    return f"{text}<br>paper {paper:.{decimals}f}, {difference:+z.{decimals}f}{verdict}"
 
 
 def _legend(results: Results, counts: Sequence[int]) -> str:

@@ -64,7 +64,9 @@ class CellResult:
 
     @property
     def outcomes(self) -> Outcomes | None:
-        """Which test samples the headline's model gets right; see `mean_outcomes`."""
+        """Which test samples the headline's model gets right; None where the headline is another figure."""
+        if self.metric != ACCURACY:
+            return None
         return mean_outcomes(self.history, self.ending)
 
 

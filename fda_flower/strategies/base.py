@@ -30,7 +30,7 @@ from fda_flower.strategies.averaging import ModelAverage
 from fda_flower.strategies.buffers import Buffers, check_buffers, with_buffers
 from fda_flower.strategies.client_states import ClientStates
 from fda_flower.strategies.common_options import CommonOptions, check_numbers, check_rounds
-from fda_flower.strategies.evaluation import read_sizes
+from fda_flower.strategies.evaluation import of_a_round_before, read_sizes
 from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.round import Channel, Round, Updates, require_replies
@@ -200,6 +200,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         """
         check_rounds(num_rounds, self.warmup_rounds)
         self.model_average.check(num_rounds - self.warmup_rounds)
+        self.num_rounds, self._timeout = num_rounds, timeout
         result, done = Result(arrays=initial_arrays), 0
         if self.output is not None:
             done = self.resume(self.output, result)
@@ -207,7 +208,6 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             raise ConfigError(f"the run has done {done} rounds, only {num_rounds} were asked for")
         check_same_model(result.arrays, initial_arrays)
         del initial_arrays  # else they would stay in memory to the end
-        self.num_rounds, self._timeout = num_rounds, timeout
         if not self.roster.nodes:
             self.connect(grid)
         self.begin(result.arrays, done)
@@ -244,7 +244,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Write the run's configuration and first checkpoint, and log who takes part."""
         if self.output is not None:
-            self.output.begin(done, to_layers(arrays))
+            self.output.begin(done, to_layers(arrays), self.history)
         self.summary()
 
     def summary(self) -> None:
@@ -320,7 +320,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self.load_state_dict(self.model_average.take_from(checkpoint.state))
         self._client_states.to_give_back = set(self.state)
         self._held_rounds = checkpoint.held_rounds
-        self.history = folder.read_rounds()[: checkpoint.round]
+        done = folder.read_rounds()[: checkpoint.round]
+        self.history = done if len(done) >= self.num_rounds else list(map(of_a_round_before, done))
         result.arrays = to_record(checkpoint.model)
         log(INFO, "Resumed after round %d from %s", checkpoint.round, folder.path)
         return checkpoint.round

@@ -49,6 +49,12 @@ def read_details(records: Mapping[str, Layers], names: Sequence[str]) -> Record:
     return outcomes | read_confusion(records.get(protocol.CONFUSION, {}), names)
 
 
+def of_a_round_before(record: Record) -> Record:
+    """Return a record without what only that of a run's last round has, which goes on after it."""
+    kept = {name: value for name, value in record.items() if name != protocol.CONFUSION}
+    return kept | ({"target": of_a_round_before(kept["target"])} if kept.get("target") else {})
+
+
 def read_sizes(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
     """Return how many samples each domain has to train, labelled, to validate and to test, as far as told."""
     told = {

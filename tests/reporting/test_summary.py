@@ -131,8 +131,9 @@ def test_the_last_evaluation_is_there_in_full(history):
         "f1": pytest.approx(2 / 3),
         "support": 2,
     }
-    low, high = interval("accuracy", 0.625, 4)
-    assert summary["interval"] == [100 * low, 100 * high]
+    ends = interval("accuracy", 0.625, 4)
+    assert ends is not None
+    assert summary["interval"] == [100 * end for end in ends]
     assert json.loads(json.dumps(summary)) == summary
 
 
