@@ -138,9 +138,6 @@ def make_client(
     model = _model(config, site.shape, site.classes, device, get_ident())
     is_target = name == site.target
     about: dict[str, Any] = {"shape": list(site.shape), "classes": site.classes}
-    if is_target:
-        unlabelled = site.domains[name].unlabelled
-        about["unlabelled"] = 0 if unlabelled is None else len(unlabelled)
     for key, names in (("class-names", site.class_names), ("features", site.features)):
         if names:
             about[key] = list(names)

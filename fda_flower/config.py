@@ -10,9 +10,10 @@ from fda_flower.datasets.amounts import Amount, read_amount
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.validation import HeldOut, read_validation
 from fda_flower.devices import check_device
-from fda_flower.errors import ConfigError, check_choice, unknown
+from fda_flower.errors import ConfigError, check_choice
 from fda_flower.local_training import LocalTraining
 from fda_flower.methods import Method, find_method
+from fda_flower.metrics import METRICS, headline_metric
 from fda_flower.models import MODELS, check_name, find_model
 from fda_flower.options import read_options, split_options
 from fda_flower.settings import Options, as_flower, setting, settings_of
@@ -118,6 +119,9 @@ class RunConfig:
     proximal: float = _training(
         0.0, "Factor μ of the penalty μ/2 ‖v − θ‖² that draws clients to the model that they begin with."
     )
+    class_weights: str = _training(
+        "none", "balanced: in a client's loss the classes of which it has few labels weigh more."
+    )
     validation: str | float | None = _selection(
         None,
         "Labels held out to choose by: a share such as 0.2, or cv:5 for cross-validation.",
@@ -151,6 +155,13 @@ class RunConfig:
         strategy=True,
         defines_run=False,
     )
+    metric: str | None = _machine(
+        None,
+        f"The headline of tables, pictures and progress: {', '.join(METRICS)}.",
+        shown="accuracy, of a regression r2",
+        strategy=True,
+        defines_run=False,
+    )
     device: str = _machine("auto", "auto, cpu or cuda; auto takes a GPU if there is one.", defines_run=False)
     threads: int = _machine(
         1, "Cores of a client, which are torch's threads.", flag="cpus-per-client", at_least=1
@@ -177,6 +188,7 @@ class RunConfig:
         if self.model == AUTO:
             self._set("model", data.fitting_model)
         check_choice("batches", self.batches, BATCHES)
+        _ = self.headline
         # Building these validates their fields.
         _ = self.source_training, self.target_training
         # From here on heavy modules are loaded.
@@ -213,40 +225,11 @@ class RunConfig:
             self._set("model_options", tuple(sorted(options.items())))
 
     def _check_method(self) -> None:
-        from fda_flower.strategies.adaptive import betas_of, check_beta
-        from fda_flower.strategies.common_options import CommonOptions
-        from fda_flower.strategies.selection import check_selection
+        from fda_flower.method_checks import check_method, check_strategy
 
-        method, what = self.entry, f"method '{self.method}'"
-        hidden = {*CommonOptions.__annotations__, "beta", "auto"}
-        options = read_options(what, method.strategy_class, dict(self.method_options), hidden)
-        self._set("method_options", tuple(sorted(options.items())))
-        if self.beta is not None:
-            self._set("beta", check_beta(self.beta))
-            if not method.weighted:
-                raise ConfigError(f"{what} has no beta: leave it out, or choose FedDA or FedGP")
-            betas_of(self.beta, self.data.source_names)
-        if self.variant is not None and self.variant not in method.variants:
-            raise unknown("variant", self.variant, method.variants)
-        strategy = method.build(**self.strategy_options())
-        strategy.model_average.check(self.rounds)
-        check_selection(
-            what,
-            strategy,
-            validation=self.validation,
-            folds=0 if self.held_out is None else self.held_out.folds,
-            select_by=self.select_by,
-            patience=self.patience,
-        )
-        if self.proximal and strategy.sets_penalty:
-            raise ConfigError(
-                f"proximal is {self.proximal}, but {what} sets the penalty itself: leave it out, and give "
-                "the method's own option, such as mu of fedprox"
-            )
-        if isinstance(self.data.target_samples, int):
-            self.check_samples("target", "the target", self.data.target_samples)
-        if isinstance(self.source_samples, int):
-            self.check_samples("source", "each source", self.source_samples)
+        for name, value in check_method(self).items():
+            self._set(name, value)
+        check_strategy(self)
 
     def check_samples(self, role: str, who: str, samples: int) -> None:
         """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
@@ -270,6 +253,16 @@ class RunConfig:
     def entry(self) -> Method:
         """The method, from its table."""
         return find_method(self.method)
+
+    @property
+    def regression(self) -> bool:
+        """Whether the labels are numbers."""
+        return self.data.is_regression
+
+    @property
+    def headline(self) -> str:
+        """The figure that the run is judged by, a name of `fda_flower.metrics.METRICS`."""
+        return headline_metric(self.metric, regression=self.regression)
 
     @property
     def all_rounds(self) -> int:
@@ -309,7 +302,7 @@ class RunConfig:
         """How the sources train."""
         cut, _ = BATCHES[self.batches]
         rate, size = self.learning_rate, self.batch_size
-        return LocalTraining(rate, size, self.epochs, self.optimizer, cut, self.proximal)
+        return LocalTraining(rate, size, self.epochs, self.optimizer, cut, self.proximal, self.class_weights)
 
     @property
     def target_training(self) -> LocalTraining:
@@ -318,7 +311,7 @@ class RunConfig:
         epochs = self.epochs if self.target_epochs is None else self.target_epochs
         _, cut = BATCHES[self.batches]
         size = self.target_batch_size
-        return LocalTraining(rate, size, epochs, self.optimizer, cut, self.proximal)
+        return LocalTraining(rate, size, epochs, self.optimizer, cut, self.proximal, self.class_weights)
 
     def training_epochs(self, labels: int) -> dict[str, int]:
         """Return the epochs that a source and a target with so many labels train in the whole run."""

@@ -29,6 +29,9 @@ OPTIMIZERS: dict[str, Callable[..., "Optimizer"]] = {"adam": _adam, "sgd": _sgd}
 CUTS = ("even", "keep-last", "drop-last")
 """How samples can be cut into batches."""
 
+CLASS_WEIGHTS = ("none", "balanced")
+"""How classes can be weighted in the loss."""
+
 
 @dataclass(frozen=True)
 class LocalTraining:
@@ -48,6 +51,9 @@ class LocalTraining:
         How samples are cut into batches; see `fda_flower.datasets.Samples.batches`.
     proximal : float
         ``μ`` of the penalty ``μ/2 ‖v − θ‖²``, where ``θ`` is the model that a training begins with.
+    class_weights : {"none", "balanced"}
+        What a class weighs in the cross entropy: the same as any other, or the more, the fewer of the
+        client's labels are of it; see `fda_flower.clients.training.training_loss`.
 
     Raises
     ------
@@ -61,11 +67,13 @@ class LocalTraining:
     optimizer: str = "adam"
     batches: str = "even"
     proximal: float = 0.0
+    class_weights: str = "none"
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("batches", self.batches, CUTS)
+        check_choice("class-weights", self.class_weights, CLASS_WEIGHTS)
         if not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"the learning rate is {self.learning_rate}, it must be a number above 0")
         if not 0 <= self.proximal < math.inf:

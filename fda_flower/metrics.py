@@ -50,6 +50,11 @@ class Metric:
         return f"{self.title} (%)" if self.percent else self.title
 
     @property
+    def axis(self) -> str:
+        """The label of an axis and the title of a table, with the direction where less is better."""
+        return f"Target test {self.label}{'' if self.higher_is_better else ', lower is better'}"
+
+    @property
     def decimals(self) -> int:
         """The decimals of a figure in a table."""
         return 1 if self.percent else 3
@@ -66,7 +71,11 @@ class Metric:
         >>> METRICS["accuracy"].show(0.734), METRICS["r2"].show(0.734)
         ('73.4%', '0.734')
         """
-        return f"{self.scaled(value):.{self.decimals}f}{'%' if self.percent else ''}"
+        return self.write(self.scaled(value))
+
+    def write(self, scaled: float) -> str:
+        """Return a value in the unit of tables as text."""
+        return f"{scaled:.{self.decimals}f}{'%' if self.percent else ''}"
 
     def best(self, values: Iterable[float]) -> float:
         """Return the best of some values; NaN if none is a number.

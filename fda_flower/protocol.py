@@ -23,8 +23,9 @@ ARRAYS, CONFIG, METRICS, INFO = "arrays", "config", "metrics", "info"
 BATCH_UPDATES, GRADIENTS, ADAPTED, GUIDANCE = "batch-updates", "gradients", "adapted", "guidance"
 """Records of arrays that some methods ask of a client beside its model."""
 
-OUTCOMES = "outcomes"
-"""The setting that asks for, and the record that holds, which test samples a model gets right."""
+OUTCOMES, CONFUSION = "outcomes", "confusion"
+"""The settings that ask for, and the records that hold, which test samples a model gets right, and how many
+samples of each class it takes for each class."""
 
 PERSONAL, GLOBAL = "personal", "global"
 """Records of arrays that some methods send: a client's own model, given back; a second model to evaluate."""
@@ -90,9 +91,15 @@ its reply; `LAMBDA` is both."""
 
 NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
 BATCH_SIZE = "batch-size"
-TRAIN_LOSS, EVAL_LOSS, EVAL_ACCURACY = "train-loss", "eval-loss", "eval-accuracy"
+TRAIN_LOSS, EVAL, EVAL_ACCURACY, EVAL_R2 = "train-loss", "eval-", "eval-accuracy", "eval-r2"
 PENALTY, LOSS_AT_START = "penalty", "loss-at-start"
-"""Metrics of a train reply; `LOSS_AT_START` is also the setting that asks for it."""
+"""Metrics of a train reply; `EVAL` begins the names of those of an evaluation. `LOSS_AT_START` is also the
+setting that asks for it."""
+
+LABELLED, UNLABELLED, TEST = "examples", "unlabelled", "test-examples"
+VALIDATION, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-names"
+"""Properties that a client tells with its role: how many samples it has of each kind, whether its labels are
+numbers, and the names of its classes."""
 
 Config = Mapping[str, ConfigRecordValues]
 Like = Literal["model", "parameters", "any"]
@@ -213,7 +220,7 @@ class EvaluateReply:
     examples : int
         Test samples.
     metrics : Mapping
-        ``loss``, ``accuracy`` and others; none where the client reports none.
+        ``loss``, the figures of `fda_flower.metrics` and others; none where the client reports none.
     records : Mapping[str, Layers]
         Arrays beside them, by record.
     """
@@ -225,11 +232,10 @@ class EvaluateReply:
     @property
     def in_train_reply(self) -> dict[str, float]:
         """The metrics by their names in a train reply."""
-        numbers = {"loss": EVAL_LOSS, "accuracy": EVAL_ACCURACY}
-        own = {name: float(str(self.metrics[key])) for key, name in numbers.items()}
-        _, figures = split_held_out(self.metrics)
-        held_out = {f"eval-{VALIDATION}-{key}": value for key, value in figures.items()}
-        return {**own, **held_out, "eval-num-examples": self.examples}
+        figures, held_out = split_held_out(self.metrics)
+        own = {f"{EVAL}{key}": float(str(value)) for key, value in figures.items()}
+        own |= {f"{EVAL}{VALIDATION}-{key}": value for key, value in held_out.items()}
+        return {**own, f"{EVAL}{NUM_EXAMPLES}": self.examples}
 
     def beside(self, second: "EvaluateReply") -> "EvaluateReply":
         """Return the same evaluation with the metrics of a second model, whose names end in ``-global``."""

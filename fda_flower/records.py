@@ -1,13 +1,20 @@
 """The record of a round: one line of ``rounds.jsonl``, and what displays show of it."""
 
 import logging
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
+
+from fda_flower.metrics import METRICS
 
 COSTS = logging.getLogger("flwr.costs")
 """The log of what a method costs, which `fda run` prints even where it hides the rest of Flower's log."""
 
 Record = dict[str, Any]
 """A JSON object."""
+
+TEST_EXAMPLES = "test-examples"
+"""The field with the number of test samples."""
 
 ClientRecord = TypedDict(
     "ClientRecord",
@@ -36,8 +43,16 @@ ClientRecord = TypedDict(
         "contribution": float,
         "local-part": float,
         "accuracy": float,
+        "balanced-accuracy": float,
+        "macro-f1": float,
+        "auroc": float,
+        "ece": float,
+        "r2": float,
+        "rmse": float,
+        "mae": float,
         "loss": float,
         "outcomes": str,
+        "confusion": dict[str, Any],
         "test-examples": int,
         "validation": float,
     },
@@ -50,6 +65,7 @@ RoundRecord = TypedDict(
     {
         "round": int,
         "warmup": bool,
+        "sizes": dict[str, dict[str, int]],
         "held": str | None,
         "target": ClientRecord | None,
         "sources": dict[str, ClientRecord],
@@ -58,23 +74,52 @@ RoundRecord = TypedDict(
         "bytes-received": int,
         "lam": float,
         "accuracy": float,
+        "balanced-accuracy": float,
+        "macro-f1": float,
+        "auroc": float,
+        "ece": float,
+        "r2": float,
+        "rmse": float,
+        "mae": float,
         "loss": float,
         "outcomes": str,
+        "confusion": dict[str, Any],
         "test-examples": int,
         "mixture": dict[str, Any],
         "accuracy-global": float,
+        "balanced-accuracy-global": float,
+        "macro-f1-global": float,
+        "auroc-global": float,
+        "ece-global": float,
+        "r2-global": float,
+        "rmse-global": float,
+        "mae-global": float,
         "loss-global": float,
         "lambda": float,
         "oracle-lambda": float,
         "accuracy-oracle-lambda": float,
         "accuracy-final-head": float,
+        "balanced-accuracy-final-head": float,
+        "macro-f1-final-head": float,
+        "auroc-final-head": float,
+        "ece-final-head": float,
+        "r2-final-head": float,
+        "rmse-final-head": float,
+        "mae-final-head": float,
         "loss-final-head": float,
         "metrics": dict[str, Any],
         "evaluation-failed": str,
         "accuracy-average": float,
+        "balanced-accuracy-average": float,
+        "macro-f1-average": float,
+        "auroc-average": float,
+        "ece-average": float,
+        "r2-average": float,
+        "rmse-average": float,
+        "mae-average": float,
+        "loss-average": float,
         "outcomes-average": str,
         "test-examples-average": int,
-        "loss-average": float,
         "metrics-average": dict[str, Any],
         "evaluation-failed-average": str,
         "server": dict[str, Any],
@@ -100,24 +145,72 @@ def source_weight(entry: ClientRecord | Record) -> float | None:
     return entry.get("beta", entry.get("weight"))
 
 
-def headline(record: RoundRecord | Record) -> str:
-    """Return the target's accuracy in words, or its metrics by whatever names they have.
+def figure_of(record: Mapping[str, Any], metric: str, ending: str = "") -> float | None:
+    """Return a figure of the target in a record; None if the record does not have it.
+
+    In a regression's record of an older version R² has the name ``accuracy``.
+
+    Parameters
+    ----------
+    record : Mapping
+        A `RoundRecord`.
+    metric : str
+        A name of `fda_flower.metrics.METRICS`.
+    ending : str
+        Of the field: ``-average`` for the averaged model, ``-global`` for the global one.
 
     Examples
     --------
-    >>> headline({"accuracy": 0.734}), headline({"metrics": {"eval_acc": 0.5}}), headline({})
-    ('target accuracy 73.4%', 'target eval_acc 0.5', 'target not evaluated')
+    >>> figure_of({"accuracy": 0.7, "auroc-average": 0.9}, "auroc", "-average")
+    0.9
+    >>> figure_of({"accuracy": 0.7}, "r2")
+    0.7
+    """
+    value: float | None = record.get(f"{metric}{ending}")
+    return figure_of(record, "accuracy", ending) if value is None and metric == "r2" else value
+
+
+def curve(history: Sequence[Mapping[str, Any]], metric: str = "accuracy", ending: str = "") -> list[float]:
+    """Return a figure of the target by round, in the unit of tables; NaN where the target did not evaluate.
+
+    Examples
+    --------
+    >>> curve([{"accuracy": 0.5}, {}])
+    [50.0, nan]
+    """
+    found = [figure_of(record, metric, ending) for record in history]
+    return [math.nan if value is None else METRICS[metric].scaled(value) for value in found]
+
+
+def headline(record: RoundRecord | Record, metric: str | None = None) -> str:
+    """Return the target's headline in words, or its metrics by whatever names they have.
+
+    Parameters
+    ----------
+    record : RoundRecord
+        The record of a round.
+    metric : str, optional
+        The headline. Default: the accuracy or, of a regression, R².
+
+    Examples
+    --------
+    >>> headline({"accuracy": 0.734}), headline({"r2": 0.734}), headline({"auroc": 0.9}, "auroc")
+    ('target accuracy 73.4%', 'target R² 0.734', 'target AUROC 90.0%')
+    >>> headline({"metrics": {"eval_acc": 0.5}}), headline({})
+    ('target eval_acc 0.5', 'target not evaluated')
     >>> headline({"evaluation-failed": "no reply within the timeout"})
     'target accuracy unknown'
     >>> headline({"accuracy": 0.734, "accuracy-average": 0.75})
     'target accuracy 73.4%, average 75.0%'
     """
-    if record.get("accuracy") is not None:
-        average = record.get("accuracy-average")
-        beside = "" if average is None else f", average {100 * average:.1f}%"
-        return f"target accuracy {100 * record['accuracy']:.1f}%{beside}"
+    metric = metric or ("r2" if "r2" in record else "accuracy")
+    shown, value = METRICS[metric], figure_of(record, metric)
+    if value is not None:
+        average = figure_of(record, metric, "-average")
+        beside = "" if average is None else f", average {shown.show(average)}"
+        return f"target {shown.title} {shown.show(value)}{beside}"
     others = ", ".join(f"{key} {value:.4g}" for key, value in record.get("metrics", {}).items())
     if others:
         return f"target {others}"
     asked = {"loss", "evaluation-failed", "mixture"} & record.keys()
-    return "target accuracy unknown" if asked else "target not evaluated"
+    return f"target {shown.title} unknown" if asked else "target not evaluated"

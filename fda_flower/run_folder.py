@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ class RunFolder:
         self._rounds_up_to(checkpoint.round)
         return checkpoint
 
-    def begin(self, done: int, model: Layers | None = None) -> None:
+    def begin(self, done: int, model: Layers | None = None, history: Sequence[Record] | None = None) -> None:
         """Write the configuration, and drop the lines of rounds after the `done` ones: they run again.
 
         Parameters
@@ -134,6 +134,8 @@ class RunFolder:
             Rounds that are done.
         model : Layers, optional
             The first global model, for the checkpoint of a run that begins.
+        history : sequence of dict, optional
+            The records of the rounds that are done. Default: as they are in the folder.
 
         Raises
         ------
@@ -141,7 +143,9 @@ class RunFolder:
             If the folder cannot be written.
         """
         config = json.dumps({"run": self.config, **self._notes}, indent=2) + "\n"
-        text = "".join(json.dumps(record) + "\n" for record in self._rounds_up_to(done))
+        done_so_far = self._rounds_up_to(done)
+        records = done_so_far if history is None else history
+        text = "".join(json.dumps(record) + "\n" for record in records)
         try:
             write_atomically(self.path / CONFIG, config.encode())
             if done == 0 and model is not None:

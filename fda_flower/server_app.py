@@ -111,7 +111,7 @@ def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Mo
 
 def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None) -> None:
     data = config.data
-    facts = Facts(model, config.model, len(data.source_names), unlabelled, data.is_regression)
+    facts = Facts(model, config.model, len(data.source_names), unlabelled, config.regression)
     check_needs(config.method, config.entry.needs, facts)
 
 

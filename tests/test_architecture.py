@@ -82,7 +82,7 @@ def reached_from(part):
 
 LEAVES = (
     *("devices", "extras", "files", "flower_internals", "lazy", "local_training", "mixture_plan", "protocol"),
-    *("metrics", "records", "registry", "selection", "settings"),
+    *("metrics", "registry", "selection", "settings"),
 )
 """Modules that import only errors and the maths."""
 
@@ -94,17 +94,28 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
     [
         ("aggregation", {"aggregation"}),
         *((leaf, {leaf, "errors", "aggregation"}) for leaf in LEAVES),
-        ("run_folder", {"run_folder", "aggregation", *LEAVES, "errors"}),
-        ("strategies", {"strategies", "run_folder", "aggregation", *LEAVES, "errors", "options"}),
+        ("records", {"records", "metrics"}),
+        ("run_folder", {"run_folder", "aggregation", *LEAVES, "records", "errors"}),
+        ("strategies", {"strategies", "run_folder", "aggregation", *LEAVES, "records", "errors", "options"}),
         (
             "clients",
-            {"clients", "prediction", "aggregation", "datasets", "models", "seeds", *LEAVES, "errors"},
+            {
+                "clients",
+                "prediction",
+                "aggregation",
+                "datasets",
+                "models",
+                "seeds",
+                *LEAVES,
+                "records",
+                "errors",
+            },
         ),
-        ("prediction", {"prediction", "aggregation", "datasets", "models", *LEAVES, "errors"}),
-        ("engines", {"engines", *LEAVES, "errors"}),
-        ("legacy", {"legacy", "strategies", "run_folder", *LEAVES, "errors"}),
-        ("models", {"models", *LEAVES, "errors"}),
-        ("datasets", {"datasets", *LEAVES, "errors", "options", "seeds"}),
+        ("prediction", {"prediction", "aggregation", "datasets", "models", *LEAVES, "records", "errors"}),
+        ("engines", {"engines", *LEAVES, "records", "errors"}),
+        ("legacy", {"legacy", "strategies", "run_folder", *LEAVES, "records", "errors"}),
+        ("models", {"models", *LEAVES, "records", "errors"}),
+        ("datasets", {"datasets", *LEAVES, "records", "errors", "options", "seeds"}),
     ],
 )
 def test_a_part_imports_nothing_of_the_package_but_what_it_may(part, allowed):

@@ -171,9 +171,25 @@ def test_run_writes_a_folder_named_after_what_was_run(fda, tmp_path):
     assert len((folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()) == 2
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     last = out.splitlines()[-1]
+    width = (summary["interval"][1] - summary["interval"][0]) / 2
     assert last == (
-        f"FedAvg: last5 {summary['last5']:.1f}%, best {summary['best']:.1f}%. Written to {folder}"
+        f"FedAvg: accuracy last5 {summary['last5']:.1f}%, best {summary['best']:.1f}% "
+        f"(±{width:.1f} points for 450 test samples at 95%). Written to {folder}"
     )
+
+
+def test_another_headline_is_shown_and_summarised(fda):
+    code, out, _ = fda("run", *SMALL, "--metric", "ece", "--output", "out")
+    assert code == 0
+    summary = json.loads(Path("out/summary.json").read_text(encoding="utf-8"))
+    errors = [json.loads(line)["ece"] for line in Path("out/rounds.jsonl").read_text().splitlines()]
+    assert (summary["metric"], summary["best"]) == ("ece", 100 * min(errors))
+    shown = f"calibration error last5 {summary['last5']:.1f}%, best {summary['best']:.1f}% (450 test samples)"
+    assert shown in out.splitlines()[-1]
+    code, out, _ = fda("run", *SMALL, "--output", "out", "--resume")
+    assert "accuracy last5" in out
+    again = json.loads(Path("out/summary.json").read_text(encoding="utf-8"))
+    assert again["confusion"] == summary["confusion"], "a run that has ended keeps it"
 
 
 def test_run_writes_to_the_output_folder_and_resumes_it(fda, tmp_path):
@@ -410,10 +426,12 @@ def test_compare_writes_tables_and_a_picture_and_shows_the_table(fda, in_process
         "table.csv",
         "table.md",
     ]
-    for line in (tmp_path / "c" / "table.md").read_text(encoding="utf-8").splitlines()[2:]:
+    for line in (tmp_path / "c" / "table.md").read_text(encoding="utf-8").splitlines()[2:4]:
         label, last5, best, *_ = (cell.strip(" *") for cell in line.strip("|").split("|"))
         assert re.search(rf"{label}\s+\S+\s+{re.escape(last5)}\s+\S+\s+{re.escape(best)}", out)
-    assert "mean (std)" in out
+    caption = (tmp_path / "c" / "table.md").read_text(encoding="utf-8").splitlines()[-1]
+    assert caption in out
+    assert "points for 450 test samples at 95%." in caption
     assert "Written to c" in out
 
 

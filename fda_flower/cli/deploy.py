@@ -14,7 +14,8 @@ from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.config import RunConfig
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.methods import METHODS
-from fda_flower.records import Record, source_weight
+from fda_flower.metrics import METRICS
+from fda_flower.records import Record, figure_of, headline, source_weight
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -84,8 +85,8 @@ def rehearse(
             status.update(step)
 
         def on_round(record: Record) -> None:
-            accuracy = record.get("accuracy")
-            shown = "" if accuracy is None else f": target accuracy {100 * accuracy:.1f}%"
+            known = figure_of(record, wanted.headline) is not None
+            shown = f": {headline(record, wanted.headline)}" if known else ""
             on_step(f"Round {record['round']} of {wanted.all_rounds} is done{shown}")
 
         history = run_rehearsal(wanted, output, on_step=on_step, on_round=on_round)
@@ -99,15 +100,21 @@ def _table(config: RunConfig, history: list[Record]) -> "Table":
 
     names = config.data.source_names
     table = Table(title=f"{METHODS[config.method].label} on {config.dataset}, over SuperLink and SuperNodes")
-    for column in ("Round", "Accuracy (%)", *(f"β of {name}" for name in names), "Trouble"):
+    metric = METRICS[config.headline]
+    for column in (
+        "Round",
+        metric.label[0].upper() + metric.label[1:],
+        *(f"β of {name}" for name in names),
+        "Trouble",
+    ):
         table.add_column(column, justify="left" if column == "Trouble" else "right")
     for record in history:
-        accuracy = record.get("accuracy")
+        value = figure_of(record, config.headline)
         betas = [source_weight(record["sources"].get(name, {})) for name in names]
         trouble = [record["held"], *(f"{drop['domain']}: {drop['reason']}" for drop in record["dropped"])]
         table.add_row(
             str(record["round"]),
-            "-" if accuracy is None else f"{100 * accuracy:.1f}",
+            "-" if value is None else metric.show(value).removesuffix("%"),
             *("-" if beta is None else f"{beta:.2f}" for beta in betas),
             escape("; ".join(filter(None, trouble))),
         )

@@ -13,7 +13,8 @@ from rich.markup import escape
 from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, read_seeds, say
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.config import SETTINGS, RunConfig
-from fda_flower.records import COSTS, Record
+from fda_flower.metrics import METRICS, Metric
+from fda_flower.records import COSTS, Record, figure_of, headline
 from fda_flower.selection import has_stopped
 
 COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture"
@@ -57,6 +58,7 @@ def run(
     folder = output or _free_folder(wanted, repeats=config is not None and not resume)
     from fda_flower.experiments import run_config
     from fda_flower.experiments.overview import first_round
+    from fda_flower.reporting.summary import describe_interval
 
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
     COSTS.setLevel(logging.INFO)
@@ -65,8 +67,8 @@ def run(
         task = progress.add_task(label, total=wanted.all_rounds, shown="")
 
         def on_round(record: Record) -> None:
-            accuracy = record.get("accuracy")
-            shown = "" if accuracy is None else f"target accuracy {100 * accuracy:.1f}%"
+            known = figure_of(record, wanted.headline) is not None
+            shown = headline(record, wanted.headline) if known else ""
             if "fold" in record:
                 shown = f"fold {record['fold']} of {str(wanted.validation).removeprefix('cv:')}"
             progress.update(task, completed=record["round"], shown=shown)
@@ -84,13 +86,16 @@ def run(
             on_round=on_round,
             on_ready=lambda lines: say("\n".join(lines)),
         )
-    shown = _shown(result.summary)
-    if "average" in result.summary:
-        shown += f"; the averaged model: {_shown(result.summary['average'])}"
-    if "selected-round" in result.summary:
-        shown += f" (round {result.summary['selected-round']}, chosen by labels held out)"
+    metric, summary = METRICS[wanted.headline], result.summary
+    shown = f"{metric.title} {_shown(summary, metric)}"
+    if "average" in summary:
+        shown += f"; the averaged model: {_shown(summary['average'], metric)}"
+    if "selected-round" in summary:
+        shown += f" (round {summary['selected-round']}, chosen by labels held out)"
     if has_stopped(result.history, wanted.patience):
         shown += f"; stopped after {len(result.history)} rounds"
+    if size := describe_interval(summary["last5"], summary.get("test-samples", 0), wanted.headline):
+        shown += f" ({size})"
     console.print(f"{label}: {shown}. Written to {escape(str(folder))}")
     if faults := _faults(wanted, result.history):
         console.print(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)", soft_wrap=True)
@@ -119,7 +124,7 @@ def compare(
     from rich.table import Table
 
     from fda_flower.experiments import compare as run_comparison
-    from fda_flower.reporting import columns, mean_std
+    from fda_flower.reporting import caption, columns, mean_std
 
     with progress_bar() as progress:
         task = progress.add_task("Rounds", total=None, shown="")
@@ -134,14 +139,17 @@ def compare(
             **settings,
         )
     what = ", ".join(filter(None, (settings.get("dataset", RunConfig.dataset), settings.get("shift"))))
-    table = Table(title=f"{what}: target test accuracy (%), mean (std) over seeds")
+    metric = METRICS[comparison.rows[0].metric] if comparison.rows else METRICS["accuracy"]
+    table = Table(title=f"{what}: {metric.axis[0].lower()}{metric.axis[1:]}, mean (std) over seeds")
     shown = columns(comparison.rows)
     for column in ("Method", *shown, "seeds", "rounds"):
         table.add_column(column, justify="left" if column == "Method" else "right")
     for row, *values in zip(comparison.rows, *shown.values(), strict=True):
-        table.add_row(row.label, *map(mean_std, values), str(len(row.last5)), row.ran)
+        texts = (mean_std(each, metric.decimals) for each in values)
+        table.add_row(row.label, *texts, str(len(row.last5)), row.ran)
     console.print(table)
     if comparison.rows:
+        console.print(caption(comparison.rows), soft_wrap=True, highlight=False)
         console.print(f"Written to {escape(str(output))}: table.md, table.csv, comparison.png")
     for reason in comparison.left_out.values():
         console.print(f"Left out: {escape(reason)}", soft_wrap=True, highlight=False)
@@ -170,10 +178,10 @@ def _faults(config: RunConfig, history: Sequence[Record]) -> str:
     return ", ".join(f"{what}: {number}" for what, number in counts.items() if number)
 
 
-def _shown(scores: Mapping[str, Any]) -> str:
+def _shown(scores: Mapping[str, Any], metric: Metric) -> str:
     """Return ``last5 73.4%, best 75.0%``."""
     values = {key: scores[key] for key in ("last5", "best", "selected") if key in scores}
-    return ", ".join(f"{k} unknown" if v is None else f"{k} {v:.1f}%" for k, v in values.items())
+    return ", ".join(f"{k} {'unknown' if v is None else metric.write(v)}" for k, v in values.items())
 
 
 def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from fda_flower import protocol
 from fda_flower.aggregation import blend
 from fda_flower.clients.target import TargetClient
-from fda_flower.clients.training import OPTIMIZERS, LocalTraining, loss_for
+from fda_flower.clients.training import OPTIMIZERS, LocalTraining, Loss, training_loss
 from fda_flower.prediction.predictors import Predictor, Single, Weighted
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
@@ -47,7 +47,9 @@ class APFLTarget(TargetClient):
         kept = self.own_state.load_before(OWN, server_round)
         layers, alpha = (model, config[protocol.MIXING]) if kept is None else (kept[0], kept[1]["alpha"])
         self.load(layers)
-        own = OwnModel(copy.deepcopy(self.model), self.training_in(config), float(str(alpha)), config)
+        training = self.training_in(config)
+        loss = training_loss(self.domain.train.y, training)
+        own = OwnModel(copy.deepcopy(self.model), training, float(str(alpha)), config, loss)
         reply = self.train_from(model, config, own.objective, own.on_step)
         self.model.load_state_dict(own.model.state_dict())
         self.own_state.save_after(OWN, self.layers(), {"alpha": own.alpha}, server_round)
@@ -113,6 +115,8 @@ class OwnModel:
     config : Mapping
         ``mix``; ``adaptive``, whether the first batch moves ``a`` by ``−η (∂F/∂a + alpha-decay · a)``, within
         [0, 1].
+    loss : callable
+        ``F``, given outputs and labels.
 
     Attributes
     ----------
@@ -120,10 +124,13 @@ class OwnModel:
         ``a``, as it is now.
     """
 
-    def __init__(self, model: nn.Module, training: LocalTraining, alpha: float, config: Settings) -> None:
+    def __init__(
+        self, model: nn.Module, training: LocalTraining, alpha: float, config: Settings, loss: Loss
+    ) -> None:
         self.model = model.train()
         self.alpha = alpha
         self._rate = training.learning_rate
+        self._loss = loss
         self._optimizer = OPTIMIZERS[training.optimizer](model.parameters(), lr=self._rate)
         self._of_outputs = config[protocol.MIX] == "outputs"
         self._adapts = bool(config[protocol.ADAPTIVE])
@@ -136,7 +143,7 @@ class OwnModel:
         self._batch = model, x, y
         if not self._of_outputs:
             self._step(model, x, y)
-        return loss_for(y)(model(x), y)
+        return self._loss(model(x), y)
 
     def on_step(self) -> None:
         """Called after each step of ``w``."""
@@ -149,7 +156,7 @@ class OwnModel:
         with self._random.drawn():
             outputs = (self._mixed_outputs if self._of_outputs else self._of_mixed)(model, x, alpha)
             self._optimizer.zero_grad()
-            torch.autograd.backward(loss_for(y)(outputs, y))
+            torch.autograd.backward(self._loss(outputs, y))
             self._optimizer.step()
         if alpha.grad is not None:
             slope = float(alpha.grad) + self._decay * self.alpha

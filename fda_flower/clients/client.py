@@ -24,13 +24,13 @@ from fda_flower.clients.training import (
     LocalTraining,
     Objective,
     evaluate,
-    loss_for,
+    figures,
     repeatable,
-    score,
     train,
+    training_loss,
 )
 from fda_flower.datasets import Domain, Samples
-from fda_flower.metrics import METRICS
+from fda_flower.metrics import METRICS, confusion
 from fda_flower.models.parts import head_of
 from fda_flower.prediction.passes import Passes, load_layers
 from fda_flower.prediction.predictors import Predictor, Single
@@ -103,8 +103,15 @@ class DomainClient(NumPyFace):
         self._publish = publish
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return ``examples``, the number of labelled samples to train on, and the client's `about`."""
-        return {"examples": len(self.domain.train), **self._about}
+        """Return the number of samples of each kind, whether labels are numbers, and the client's `about`."""
+        rest = self.domain.unlabelled
+        return {
+            protocol.LABELLED: len(self.domain.train),
+            protocol.UNLABELLED: 0 if rest is None else len(rest),
+            protocol.TEST: len(self.domain.test),
+            protocol.REGRESSION: self.domain.train.y.is_floating_point(),
+            **self._about,
+        }
 
     def layers(self) -> dict[str, NDArray[Any]]:
         """Return copies of the model's arrays, in the order of its state dictionary."""
@@ -155,9 +162,9 @@ class DomainClient(NumPyFace):
         TrainReply
             The trained model and ``num-steps``, ``learning-rate``, ``batch-size``, ``train-loss``. If asked
             for: ``loss-at-start``, the mean loss of `model` on the domain's training samples;
-            ``eval-accuracy``, ``eval-loss`` and ``eval-num-examples`` of the trained model on the domain's
-            test set; and the records ``outcomes``, ``gradients``, ``batch-updates`` and
-            ``guidance``, the parameters after as much training again.
+            ``eval-accuracy``, the other `figures` and ``eval-num-examples`` of the trained model on the
+            domain's test set; and the records ``outcomes``, ``confusion``, ``gradients``, ``batch-updates``
+            and ``guidance``, the parameters after as much training again.
         """
         self.load(model)
         loss_at_start, gradients = self.loss_at_start(config), self.gradients(config)
@@ -204,8 +211,8 @@ class DomainClient(NumPyFace):
         samples = self.domain.train
         with self.drawing("gradient", config) as generator:
             batches = samples.batches(self.training.batch_size, generator, shuffle=True)
-            parameters = self.parameters_in_order()
-            return batch_gradients(self.model, batches, loss_for(samples.y), config, parameters).arrays
+            parameters, loss = self.parameters_in_order(), training_loss(samples.y, self.training)
+            return batch_gradients(self.model, batches, loss, config, parameters).arrays
 
     def train_on(
         self,
@@ -285,14 +292,15 @@ class DomainClient(NumPyFace):
         return Passes(self.model, samples, partial(self.drawing, phase, config))
 
     def scored(self, outputs: Tensor, config: Settings) -> EvaluateReply:
-        """Return the evaluation of outputs for the test set; if asked, with the samples that are right."""
+        """Return the evaluation of outputs for the test set, with the arrays that a message asks for."""
         y = self.domain.test.y
-        loss, accuracy = score(outputs, y)
         records: dict[str, Layers] = {}
         if config.get(protocol.OUTCOMES) and not y.is_floating_point():
             right = (outputs.argmax(dim=1) == y).cpu().numpy()
             records[protocol.OUTCOMES] = {"right": np.packbits(right), "examples": np.array(len(y))}
-        return EvaluateReply(len(y), {"loss": loss, "accuracy": accuracy}, records)
+        if config.get(protocol.CONFUSION) and not y.is_floating_point():
+            records[protocol.CONFUSION] = {"counts": confusion(outputs.cpu().numpy(), y.cpu().numpy())}
+        return EvaluateReply(len(y), figures(outputs, y), records)
 
     def recorder(self, config: Settings) -> Recorder | None:
         """Return the recorder of this round's steps, if there is one."""

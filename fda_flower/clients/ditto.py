@@ -35,7 +35,7 @@ class DittoTarget(TargetClient):
         reply = self.train_from(model, {k: v for k, v in config.items() if k != EVALUATE_TRAINED})
         self.load(model)
         personally = replace(self.training_in(config), proximal=strength)
-        plain, metrics = plain_objective(self.domain.train.y), dict(reply.metrics)
+        plain, metrics = plain_objective(self.domain.train.y, self.training), dict(reply.metrics)
         objective = penalised(plain, self.model, personally, "λ")
         if (own := self.kept(PERSONAL)) is not None:
             anchor = [p.detach().clone() for p in self.model.parameters()]

@@ -55,4 +55,4 @@ class FedDAFTarget(TargetClient):
         """Return the mean gradient at a model; both models see the same batches, noise and dropout."""
         self.load(model)
         with self.drawing("gradient", config) as generator:
-            return mean_gradient(self.model, self.domain.train, self.training.batch_size, generator)
+            return mean_gradient(self.model, self.domain.train, self.training, generator)

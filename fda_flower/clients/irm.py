@@ -3,9 +3,10 @@
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from fda_flower.clients.source import SourceClient
-from fda_flower.clients.training import loss_for
+from fda_flower.clients.training import Loss, training_loss
 from fda_flower.protocol import IRM, PENALTY, TrainReply, TrainRequest
 
 
@@ -23,7 +24,8 @@ class IRMSource(SourceClient):
         """
         if IRM not in request.config:
             return super().local_train(request)
-        objective = PenalisedLoss(float(str(request.config[IRM])))
+        loss = training_loss(self.domain.train.y, self.training)
+        objective = PenalisedLoss(float(str(request.config[IRM])), loss)
         reply = self.train_from(self.received(request), request.config, objective)
         return replace(reply, metrics={**reply.metrics, PENALTY: objective.penalty})
 
@@ -36,9 +38,12 @@ class PenalisedLoss:
     ----------
     strength : float
         ``λ``.
+    loss : callable
+        ``CE``, given logits and classes.
     """
 
     strength: float
+    loss: Loss = cross_entropy
     _sum: Tensor | float = 0.0
     _seen: int = 0
 
@@ -48,7 +53,7 @@ class PenalisedLoss:
         penalty = scale_penalty(logits, y)
         self._sum = self._sum + penalty.detach().double() * len(y)
         self._seen += len(y)
-        loss: Tensor = loss_for(y)(logits, y) + self.strength * penalty
+        loss: Tensor = self.loss(logits, y) + self.strength * penalty
         return loss
 
     @property

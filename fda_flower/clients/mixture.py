@@ -162,7 +162,7 @@ class MixtureTarget(TargetClient):
         for model in (sources, own):
             self.load(model)
             with self.drawing("gradient", {}) as generator:
-                gradients.append(mean_gradient(self.model, samples, self.training.batch_size, generator))
+                gradients.append(mean_gradient(self.model, samples, self.training, generator))
         _, alpha = functional_distance(gradient_similarity(*gradients), MU)
         return blend(sources, own, alpha, sources.keys() - gradients[0].keys())
 

@@ -1,10 +1,15 @@
 """The target: few labelled samples of the domain that counts."""
 
 from collections.abc import Mapping
+from logging import WARNING
 from typing import Any, ClassVar
+
+from flwr.common.logger import log
 
 from fda_flower.clients.client import DomainClient
 from fda_flower.clients.recorder import Recorder, make_recorder
+from fda_flower.datasets.labels import label_problems
+from fda_flower.protocol import CLASS_NAMES, REGRESSION
 
 
 class TargetClient(DomainClient):
@@ -14,6 +19,15 @@ class TargetClient(DomainClient):
     """
 
     role: ClassVar[str] = "target"
+
+    def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Return what every client tells; warn, here and not at the server, of labels that are too few."""
+        properties = super().get_properties(config)
+        if not properties[REGRESSION]:
+            names = properties.get(CLASS_NAMES) or range(int(properties.get("classes", 0)))
+            for problem in label_problems(self.domain.train.y.tolist(), [str(name) for name in names]):
+                log(WARNING, "The target '%s': %s", self.domain.name, problem)
+        return properties
 
     def recorder(self, config: Mapping[str, Any]) -> Recorder | None:
         """Return the recorder that the train message asks for."""

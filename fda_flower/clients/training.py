@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from flwr.common.logger import log
 from numpy.typing import NDArray
+from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
@@ -15,10 +16,14 @@ from fda_flower.clients.gradients import each_gradient
 from fda_flower.datasets import Samples
 from fda_flower.local_training import OPTIMIZERS as OPTIMIZERS
 from fda_flower.local_training import LocalTraining as LocalTraining
+from fda_flower.metrics import measure
 from fda_flower.prediction.passes import predict
 
 CPU = torch.device("cpu")
 
+
+Loss = Callable[..., Tensor]
+"""The loss of outputs, given the labels; `reduction` is that of torch's losses."""
 
 Objective = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """The loss of a model on a batch of samples and labels."""
@@ -47,7 +52,7 @@ def train(
     generator : torch.Generator
         Decides the order of samples and their noise.
     objective : callable, optional
-        What to minimise, beside the penalty of `training`, if it has one. Default: `loss_for` the labels.
+        What to minimise, beside the penalty of `training`, if it has one. Default: `training_loss`.
     part : Module, optional
         The part of the model to train. The rest stays as it is, and in evaluation mode: neither its
         parameters nor BatchNorm's running statistics move, and its dropout is off. Default: all.
@@ -65,7 +70,7 @@ def train(
     left_out = set() if frozen is None else set(frozen.parameters())
     parameters = [p for p in part.parameters() if p not in left_out]
     optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
-    objective = plain_objective(samples.y) if objective is None else objective
+    objective = plain_objective(samples.y, training) if objective is None else objective
     if training.proximal:
         objective = penalised(objective, model, training)
     model.train(part is model)
@@ -102,9 +107,9 @@ def gradients_of(parameters: Iterable[Tensor], model: nn.Module) -> Iterator[Non
             parameter.requires_grad_(True)
 
 
-def plain_objective(y: Tensor) -> Objective:
-    """Return the objective of plain training for labels like these; see `loss_for`."""
-    loss_of = loss_for(y)
+def plain_objective(y: Tensor, training: LocalTraining) -> Objective:
+    """Return the objective of plain training for a client with these labels; see `training_loss`."""
+    loss_of = training_loss(y, training)
     return lambda model, x, y: loss_of(model(x), y)
 
 
@@ -147,7 +152,7 @@ def penalised(
 
 
 def mean_gradient(
-    model: nn.Module, samples: Samples, batch_size: int, generator: torch.Generator
+    model: nn.Module, samples: Samples, training: LocalTraining, generator: torch.Generator
 ) -> dict[str, NDArray[np.float32]]:
     """``g = (1/J) Σ_j ∂F_j/∂w`` over the ``J`` mini-batches of one client (FedDAF, Algorithm 2).
 
@@ -160,7 +165,8 @@ def mean_gradient(
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     sums, count = {name: torch.zeros_like(p).detach() for name, p in parameters.items()}, 0
-    for _ in each_gradient(model, samples.batches(batch_size, generator), loss_for(samples.y)):
+    batches = samples.batches(training.batch_size, generator)
+    for _ in each_gradient(model, batches, training_loss(samples.y, training)):
         count += 1
         for name, parameter in parameters.items():
             if parameter.grad is not None:
@@ -207,7 +213,40 @@ def score(outputs: Tensor, y: Tensor, batch_size: int = 256) -> tuple[float, flo
     return loss / y.numel(), 1 - loss / spread if spread else float(loss == 0)
 
 
-def loss_for(y: Tensor) -> Callable[..., Tensor]:
+def figures(outputs: Tensor, y: Tensor) -> dict[str, float]:
+    """Return ``loss`` and what `fda_flower.metrics.measure` has of outputs; see `score`.
+
+    ``accuracy`` or ``r2`` is that of `score`.
+    """
+    loss, headline = score(outputs, y)
+    regression = y.is_floating_point()
+    measured = measure(outputs.cpu().numpy(), y.cpu().numpy(), regression=regression)
+    return {"loss": loss, **measured, "r2" if regression else "accuracy": headline}
+
+
+def training_loss(y: Tensor, training: LocalTraining) -> Loss:
+    """Return what a client with these labels minimises on its batches.
+
+    It is `loss_for` the labels. With balanced class weights it is the weighted cross entropy, whose mean is
+    by weight: each class weighs ``n / (k n_c)``, with the ``n`` labels of the client, ``n_c`` of them of the
+    class, and the ``k`` classes that occur among them (scikit-learn's balanced weights). A class that does
+    not occur would weigh 1, but has no sample that the weight could apply to.
+    """
+    if training.class_weights == "none" or y.is_floating_point():
+        return loss_for(y)
+    labels = y.cpu().numpy()
+    classes = np.unique(labels)
+    known = torch.from_numpy(compute_class_weight("balanced", classes=classes, y=labels))
+
+    def weighted(outputs: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+        weight = outputs.new_ones(outputs.shape[1])
+        weight[torch.from_numpy(classes)] = known.to(weight)
+        return cross_entropy(outputs, labels, weight=weight, reduction=reduction)
+
+    return weighted
+
+
+def loss_for(y: Tensor) -> Loss:
     """Return cross entropy for classes, which are integers; the mean squared error for real numbers."""
     return mse_loss if y.is_floating_point() else cross_entropy
 

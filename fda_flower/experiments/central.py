@@ -20,16 +20,17 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments.central_reference import Batch, Reference, Step
 from fda_flower.files import json_safe
 from fda_flower.local_training import OPTIMIZERS
+from fda_flower.metrics import METRICS, headline_metric
 from fda_flower.prediction.predictors import Single
 from fda_flower.protocol import OUTCOMES, SERVER_ROUND, split_held_out
-from fda_flower.records import Record
+from fda_flower.records import TEST_EXAMPLES, Record
 from fda_flower.run_folder import Checkpoint, RunFolder
 from fda_flower.run_model import publisher
 from fda_flower.seeds import derive_seed
 from fda_flower.selection import choose, chosen_round, has_stopped
 from fda_flower.server_app import make_model
-from fda_flower.strategies.round import read_outcomes
-from fda_flower.strategies.selection import default_metric
+from fda_flower.strategies.evaluation import HEADLINE, read_outcomes, read_sizes
+from fda_flower.strategies.nodes import Node
 
 TRAINED, OPTIMIZER = "trained", "optimizer"
 """What a checkpoint holds beside the reported model: the model that is being trained, and its optimizer."""
@@ -136,6 +137,7 @@ class Trainer:
         make = OPTIMIZERS[config.optimizer]
         self.optimizer = make(self.model.parameters(), lr=config.learning_rate)
         self.reported: Layers = self.target.layers()
+        self.judged_by = headline_metric(None, regression=config.regression)
 
     def round(self, number: int, history: list[Record]) -> Record:
         """Train for a round, and return its record."""
@@ -149,6 +151,8 @@ class Trainer:
         record["target"] = _entry(self.target, steps) if uses_target else None
         record["sources"] = {name: _entry(client, steps) for name, client in self.sources.items()}
         record |= {"dropped": [], "missing": [], "bytes-received": 0, "train-loss": loss}
+        clients = {**self.sources, self.target.domain.name: self.target}
+        record["sizes"] = read_sizes(Node(0, n, False, c.get_properties({})) for n, c in clients.items())
         record |= self._evaluate(record, history)
         if self.folder is not None:
             publish = publisher(self.config, self.data, self.folder, self.reference.prototypes)
@@ -223,18 +227,19 @@ class Trainer:
 
     def _evaluate(self, record: Record, history: list[Record]) -> Record:
         """Select the reported model by the sources' held-out samples, then evaluate it on the target."""
-        number, found = record["round"], {}
+        number = record["round"]
+        found: Record = {}
         if self.reference.share is not None:
             for name, client in self.sources.items():
                 metrics = client.evaluation({SERVER_ROUND: number}).metrics
-                record["sources"][name]["validation"] = metrics["accuracy"]
+                record["sources"][name]["validation"] = metrics[self.judged_by]
             values = [entry["validation"] for entry in record["sources"].values()]
             found["validation"] = float(np.mean(values))
             last = history[-1] if history else None
             if last is not None and not last["warmup"]:
                 best = history[last["selected"] - 1]["validation"]
                 if found["validation"] <= best:
-                    kept = ("selected", "accuracy", "loss", "outcomes", "test-examples")
+                    kept = ("selected", *HEADLINE)
                     return found | {name: last[name] for name in kept if name in last}
             found["selected"] = number
         self.reported = self.target.layers()
@@ -243,9 +248,11 @@ class Trainer:
         metrics, held_out = split_held_out(reply.metrics)
         value, by = self.validation.get(number), "folds"
         if value is None and held_out and not record["warmup"]:
-            value, by = held_out[default_metric([held_out])], "target"
+            value, by = held_out[self.config.headline], "target"
         if value is not None:
-            found |= choose(history, number, value, by=by)
+            higher = METRICS[self.config.headline].higher_is_better
+            found |= choose(history, number, value, by=by, higher_is_better=higher)
+        found |= {TEST_EXAMPLES: reply.examples}
         return found | metrics | read_outcomes(reply.records.get(OUTCOMES, {}))
 
     def _divide(self, domain: Domain) -> Domain:

@@ -11,7 +11,17 @@ from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.cell import Cell, Progress, run_cells
 from fda_flower.files import write_atomically
 from fda_flower.methods import check_federated, find_method, method_names
-from fda_flower.reporting import CellResult, Row, about, make_rows, plot_runs, save_both, to_csv, to_markdown
+from fda_flower.reporting import (
+    CellResult,
+    Row,
+    about,
+    caption,
+    make_rows,
+    plot_runs,
+    save_both,
+    to_csv,
+    to_markdown,
+)
 from fda_flower.run_folder import RunFolder
 from fda_flower.server_app import check_data
 
@@ -146,13 +156,14 @@ def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
     """Write the table and the figure from the records of the cells that are done."""
     runs: dict[str, list[CellResult]] = {}
     for cell in cells:
-        result = CellResult(cell.place, cell.config.seed, RunFolder(cell.run_folder).read_rounds())
+        history = RunFolder(cell.run_folder).read_rounds()
+        result = CellResult(cell.place, cell.config.seed, history, metric=cell.config.headline)
         runs.setdefault(cell.config.entry.title, []).append(result)
     rows = make_rows(runs)
-    write_atomically(folder / "table.md", to_markdown(rows).encode())
+    write_atomically(folder / "table.md", f"{to_markdown(rows)}\n{caption(rows)}\n".encode())
     write_atomically(folder / "table.csv", to_csv(rows).encode())
     histories = {label: [result.history for result in results] for label, results in runs.items()}
     config = cells[0].config
     what = about([config.dataset, config.shift], sorted({cell.config.seed for cell in cells}))
-    save_both(folder / "comparison", plot_runs(histories, what))
+    save_both(folder / "comparison", plot_runs(histories, config.headline, what))
     return rows

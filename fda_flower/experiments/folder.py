@@ -10,7 +10,7 @@ from fda_flower.experiments.cell_files import read_cell
 from fda_flower.experiments.definition import Experiment, read_experiment
 from fda_flower.files import write_atomically
 from fda_flower.reporting.results import CellResult, Place, Results
-from fda_flower.reporting.summary import ACCURACY, AVERAGE
+from fda_flower.reporting.summary import AVERAGE
 from fda_flower.selection import has_stopped
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
@@ -66,8 +66,7 @@ def load_results(folder: str | Path) -> Results:
         )
     experiment = read_experiment(folder / DEFINITION)
     configs = {place: experiment.config(place, 0, mark["settings"]) for place in experiment.places}
-    fields = {"model": ACCURACY, "average": AVERAGE}
-    headlines = {row.label: fields[row.headline] for row in experiment.rows}
+    endings = {row.label: {"model": "", "average": AVERAGE}[row.headline] for row in experiment.rows}
     cells, rounds, short, stopped = [], [], [], []
     for path in sorted((folder / RESULTS).glob("*.json")):
         found = read_cell(path)
@@ -75,7 +74,8 @@ def load_results(folder: str | Path) -> Results:
         if place in experiment.places:
             epochs = found.get("summary", {}).get("epochs", {})
             history, parameters = found["history"], found["parameters"]
-            cells.append(CellResult(place, found["seed"], history, parameters, epochs, headlines[place[1]]))
+            judged_by = configs[place].headline, endings[place[1]]
+            cells.append(CellResult(place, found["seed"], history, parameters, epochs, *judged_by))
             rounds.append(found["rounds"])
             asked = experiment.config(place, found["seed"], {}).rounds
             if found["rounds"] < asked:
@@ -109,9 +109,7 @@ def load_results(folder: str | Path) -> Results:
         ensembles={place[1] for place, config in configs.items() if config.entry.ensemble},
         centralised={place[1] for place, config in configs.items() if config.entry.centralised},
         data=list(dict.fromkeys(config.dataset for config in configs.values())),
-        regressions={
-            (group, column) for (group, _, column), config in configs.items() if config.data.is_regression
-        },
+        metrics={(group, column): config.headline for (group, _, column), config in configs.items()},
     )
 
 

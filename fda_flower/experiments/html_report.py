@@ -11,7 +11,7 @@ from fda_flower.experiments.views import comparison_page, experiment_page, singl
 from fda_flower.files import write_atomically
 from fda_flower.reporting.html import Page, render
 from fda_flower.run_folder import CONFIG, ROUNDS
-from fda_flower.server_app import versions
+from fda_flower.versions import versions
 
 RENEW = 5
 """Seconds between two renewals of a page that is watched."""

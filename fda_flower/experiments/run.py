@@ -12,8 +12,8 @@ from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.cross_validation import cross_validate
 from fda_flower.experiments.runners import RUNNERS, RunRequest
-from fda_flower.records import Record
-from fda_flower.reporting import accuracies, summarise_run, write_summary
+from fda_flower.records import Record, curve
+from fda_flower.reporting import summarise_run, write_summary
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class RunResult:
     history : list[dict]
         The record of each round, as in ``rounds.jsonl``.
     summary : dict
-        ``last5`` and ``best`` accuracy in percent, and more; as in ``summary.json``.
+        ``last5`` and ``best`` of the headline, and more; as in ``summary.json``.
     model : dict[str, NDArray]
         The last global model, by the names of its state dictionary.
     path : Path or None
@@ -42,8 +42,15 @@ class RunResult:
 
     @property
     def accuracies(self) -> list[float]:
-        """Target accuracy of each round, in percent."""
-        return accuracies(self.history)
+        """Target accuracy of each round, in percent; NaN for a regression."""
+        return self.figures("accuracy")
+
+    def figures(self, metric: str | None = None) -> list[float]:
+        """Return a figure of the target by round, in percent or its own unit.
+
+        `metric` is a name of `fda_flower.metrics.METRICS`. Default: the run's headline.
+        """
+        return curve(self.history, metric or self.config.headline)
 
 
 def run(

@@ -113,6 +113,7 @@ def read_view(folder: Path) -> RunView:
         rounds=rounds,
         done=(folder / "summary.json").exists() or 0 < rounds <= len(history),
         commands=commands,
+        **({} if config is None else {"metric": config.headline}),
     )
 
 

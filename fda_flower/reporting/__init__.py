@@ -7,8 +7,8 @@ from fda_flower.reporting.experiment_tables import to_markdown as experiment_mar
 from fda_flower.reporting.plots import plot_runs
 from fda_flower.reporting.reports import REPORTS
 from fda_flower.reporting.results import CellResult, Results
-from fda_flower.reporting.summary import accuracies, summarise, summarise_run, write_summary
-from fda_flower.reporting.tables import Row, columns, make_rows, mean_std, to_csv, to_markdown
+from fda_flower.reporting.summary import summarise, summarise_run, write_summary
+from fda_flower.reporting.tables import Row, caption, columns, make_rows, mean_std, to_csv, to_markdown
 from fda_flower.reporting.words import about
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "Results",
     "Row",
     "about",
-    "accuracies",
+    "caption",
     "check_figures",
     "columns",
     "experiment_csv",

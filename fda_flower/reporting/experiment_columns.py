@@ -12,7 +12,6 @@ from fda_flower.reporting.curves import draw_dots, styles_of
 from fda_flower.reporting.panels import FEW, PRINT, add_legend, blank, panels
 from fda_flower.reporting.results import Results
 
-ACCURACY = "Target test accuracy (%)"
 ROW = 0.15
 """Height of a row's name, in inches."""
 PAPER: Any = {"markerfacecolor": "none", "linestyle": "none", "markeredgewidth": 0.8}
@@ -20,7 +19,7 @@ PAPER: Any = {"markerfacecolor": "none", "linestyle": "none", "markeredgewidth":
 
 @matplotlib.rc_context(PRINT)
 def plot_columns(results: Results) -> Figure:
-    """Plot accuracy by column, of the rows that were run; the paper's values are hollow.
+    """Plot the headline by column, of the rows that were run; the paper's values are hollow.
 
     Two columns or more with values are a numeric axis, with a panel for each group. Else each column of each
     group has a panel, in which the rows stand below each other.
@@ -41,7 +40,7 @@ def _plot_numbers(
 ) -> Figure:
     titles = results.titles([(group,) for group in groups])
     figure, axes = panels(
-        titles, results.axis, ACCURACY, about=results.about(), wide=len(rows) > FEW, height=2.1
+        titles, results.axis, results.value_label, about=results.about(), wide=len(rows) > FEW, height=2.1
     )
     styles = styles_of(results.rows)
     printed_any = False
@@ -71,7 +70,7 @@ def _plot_categories(
     per_line = len(columns) if len(columns) <= 4 else 4 if len(columns) % 3 else 3
     figure, axes = panels(
         results.titles(places),
-        ACCURACY,
+        results.value_label,
         about=results.about(),
         per_line=per_line,
         height=0.5 + ROW * len(rows),

@@ -92,8 +92,9 @@ def first_estimates(cell: CellResult) -> Sequence[Mapping[str, float]]:
 
 def find_best(results: Results, rows: Sequence[str], group: str, column: str) -> str | None:
     """Return the rule of the row with the best ``last5`` at a place, if any was run."""
+    sign = 1 if results.metric(group, column).higher_is_better else -1
     means = [
-        (float(np.mean(values)), rule)
+        (sign * float(np.mean(values)), rule)
         for row in rows
         if (rule := rule_of(row)) and (values := results.scores((group, row, column), "last5"))
     ]

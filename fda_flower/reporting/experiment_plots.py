@@ -9,15 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fda_flower.errors import unknown
-from fda_flower.records import Record
+from fda_flower.records import Record, curve
 from fda_flower.reporting.curves import draw_curves, save_both, styles_of
-from fda_flower.reporting.experiment_columns import ACCURACY, plot_columns
+from fda_flower.reporting.experiment_columns import plot_columns
 from fda_flower.reporting.experiment_maps import plot_best_rule
 from fda_flower.reporting.panels import FEW, PRINT, add_legend, blank, panels
 from fda_flower.reporting.plots import WEIGHT, betas, estimated_sources
 from fda_flower.reporting.regret_plots import plot_regret
 from fda_flower.reporting.results import Place, Results
-from fda_flower.reporting.summary import accuracies
 
 
 @matplotlib.rc_context(PRINT)
@@ -30,13 +29,16 @@ def plot_rounds(results: Results) -> Figure:
     per_line = len(results.columns) if len(results.columns) in (1, 2, 4) else 3
     what = results.about(spread=len(results.rows) <= FEW)
     titles = results.titles(places)
-    figure, axes = panels(titles, "Round", ACCURACY, about=what, per_line=per_line, wide=True)
+    figure, axes = panels(titles, "Round", results.value_label, about=what, per_line=per_line, wide=True)
     styles = styles_of(results.rows)
     for axis, (group, column) in zip(axes, places, strict=True):
-        shown = {row: found for row in results.rows if (found := _histories(results, (group, row, column)))}
-        curves = {row: [accuracies(history) for history in found] for row, found in shown.items()}
+        shown = {row: found for row in results.rows if (found := results.at((group, row, column)))}
+        curves = {
+            row: [curve(cell.history, cell.metric, cell.ending) for cell in cells]
+            for row, cells in shown.items()
+        }
         draw_curves(axis, curves, styles)
-        _mark_warmup(axis, [history for found in shown.values() for history in found])
+        _mark_warmup(axis, [cell.history for cells in shown.values() for cell in cells])
     add_legend(figure, axes, results.rows)
     return figure
 

@@ -8,6 +8,7 @@ from scipy.special import stdtrit
 
 from fda_flower.reporting.results import Results
 from fda_flower.reporting.summary import AVERAGE as AVERAGED
+from fda_flower.reporting.summary import describe_interval, samples_of, scores
 from fda_flower.reporting.tables import (
     bold_if_top,
     csv_table,
@@ -50,10 +51,10 @@ def to_markdown(results: Results) -> str:
         if group:
             parts.append(f"## {results.group_axis}: {group}" if results.group_axis else f"## {group}")
         parts += [
-            _legend(counts if results.paper else ()),
-            _table(results, _scores(results, group, "last5"), _paper(results, group), usual),
+            _legend(results, counts if results.paper else ()),
+            _table(results, group, _scores(results, group, "last5"), _paper(results, group), usual),
             "The same for the best round on the test set, which is **optimistic**: the test labels chose it.",
-            _table(results, _scores(results, group, "best"), {}, usual),
+            _table(results, group, _scores(results, group, "best"), {}, usual),
         ]
         chosen = _scores(results, group, "selected")
         if any(chosen.values()):
@@ -136,19 +137,26 @@ def _paper(results: Results, group: str) -> Mapping[tuple[str, str], float]:
     return values
 
 
-def _table(results: Results, scores: Scores, paper: Mapping[tuple[str, str], float], usual: int) -> str:
+def _table(
+    results: Results, group: str, scores: Scores, paper: Mapping[tuple[str, str], float], usual: int
+) -> str:
     columns = [*results.columns, *([AVERAGE] if results.average else [])]
-    tops = {column: top([scores[row, column] for row in results.rows]) for column in columns}
+    shown = {column: results.metric(group, column) for column in results.columns}
+    shown[AVERAGE] = shown[results.columns[0]]
+    tops = {column: top([scores[row, column] for row in results.rows], shown[column]) for column in columns}
     rows = [
-        [results.label(row), *(_cell(scores[row, c], tops[c], paper.get((row, c)), usual) for c in columns)]
+        [
+            results.label(row),
+            *(_cell(scores[row, c], tops[c], paper.get((row, c)), usual, shown[c].decimals) for c in columns),
+        ]
         for row in results.rows
     ]
     return markdown_table([results.axis, *columns], rows).rstrip()
 
 
-def _cell(values: Sequence[float], best: float, paper: float | None, usual: int) -> str:
+def _cell(values: Sequence[float], best: float, paper: float | None, usual: int, decimals: int = 1) -> str:
     """Return ``**71.0 (0.4, 3 seeds)**<br>paper 71.1, -0.1, inside``; with the seeds only if unusual."""
-    text = mean_std(values)
+    text = mean_std(values, decimals)
     if values and len(values) != usual:
         seeds = _number(len(values), "seed")
         text = f"{text} ({seeds})" if len(values) == 1 else f"{text[:-1]}, {seeds})"
@@ -156,16 +164,16 @@ def _cell(values: Sequence[float], best: float, paper: float | None, usual: int)
     if paper is None:
         return text
     if not values:
-        return f"{text}<br>paper {paper:.1f}"
+        return f"{text}<br>paper {paper:.{decimals}f}"
     difference, interval = np.mean(values) - paper, half_width(values)
     verdict = "" if interval is None else ", inside" if abs(difference) <= interval else ", outside"
-    return f"{text}<br>paper {paper:.1f}, {difference:+z.1f}{verdict}"
+    return f"{text}<br>paper {paper:.{decimals}f}, {difference:+z.{decimals}f}{verdict}"
 
 
-def _legend(counts: Sequence[int]) -> str:
+def _legend(results: Results, counts: Sequence[int]) -> str:
     text = (
-        "Target test accuracy (%) over the last 5 rounds: mean (standard deviation) over seeds, then the "
-        "paper's value and how far ours is from it."
+        f"{results.value_label} over the last 5 rounds: mean (standard deviation) over seeds, then the "
+        f"paper's value and how far ours is from it.{_test_sets(results)}"
     )
     if max(counts, default=0) < LEAST_SEEDS:
         return text
@@ -173,6 +181,18 @@ def _legend(counts: Sequence[int]) -> str:
         f"{text} With {LEAST_SEEDS} seeds or more: whether the paper's value is inside the 95% prediction "
         "interval of one further seed, mean ± t s √(1 + 1/n)."
     )
+
+
+def _test_sets(results: Results) -> str:
+    """Say how many test samples there are, and how far a figure may be off for it."""
+    known = [cell for cell in results.cells if samples_of(cell.history)]
+    if not known:
+        return ""
+    least = min(known, key=lambda cell: samples_of(cell.history))
+    most = max(samples_of(cell.history) for cell in known)
+    samples = samples_of(least.history)
+    widest = describe_interval(scores(least.history, least.metric)["last5"], samples, least.metric)
+    return f" {widest}." if samples == most else f" {samples} to {most} test samples; the fewest: {widest}."
 
 
 def _describe(counts: Sequence[int]) -> str:

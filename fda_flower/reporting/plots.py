@@ -8,23 +8,23 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
 
-from fda_flower.records import Record, source_weight
+from fda_flower.metrics import METRICS
+from fda_flower.records import Record, curve, source_weight
 from fda_flower.reporting.curves import draw_curves, draw_dots, styles_of
 from fda_flower.reporting.panels import PAGE, PRINT, SIZE, TEXT_LINE, add_about
-from fda_flower.reporting.summary import LAST, accuracies, scores
+from fda_flower.reporting.summary import ACCURACY, LAST, scores
 
 Runs = Mapping[str, Sequence[Sequence[Record]]]
 """By method: a history for each seed."""
 
-ACCURACY = "Target test accuracy (%)"
 WEIGHT = "Weight (β) of the source"
 PER_LINE, HEIGHT, ROW = 3, 1.9, 0.16
 """Panels of β side by side, their height, and the height of a method's name, in inches."""
 
 
 @matplotlib.rc_context(PRINT)
-def plot_runs(runs: Runs, about: str = "") -> Figure:
-    """Plot accuracy by round for each method, and β by round for each method that estimates it.
+def plot_runs(runs: Runs, metric: str = ACCURACY, about: str = "") -> Figure:
+    """Plot a figure by round for each method, and β by round for each method that estimates it.
 
     Lines are means over seeds, bands one standard deviation. Several methods are named beside their last 5
     rounds, the best mean first.
@@ -33,6 +33,8 @@ def plot_runs(runs: Runs, about: str = "") -> Figure:
     ----------
     runs : Mapping
         By method, a history for each seed.
+    metric : str
+        The figure, a name of `fda_flower.metrics.METRICS`.
     about : str
         What the sub-title says: data set, seeds.
     """
@@ -43,31 +45,32 @@ def plot_runs(runs: Runs, about: str = "") -> Figure:
     FigureCanvasAgg(figure)
     ratios = [tall, below] if estimated else [tall]
     parts = figure.subfigures(len(ratios), 1, height_ratios=ratios, squeeze=False)[:, 0]
-    _plot_accuracies(parts[0], runs)
+    _plot_figures(parts[0], runs, metric)
     if estimated:
         _plot_betas(parts[1], {label: runs[label] for label in estimated})
     add_about(figure, about)
     return figure
 
 
-def _plot_accuracies(part: SubFigure, runs: Runs) -> None:
+def _plot_figures(part: SubFigure, runs: Runs, metric: str) -> None:
     styles = styles_of([*runs])
-    values = {label: [accuracies(history) for history in histories] for label, histories in runs.items()}
+    values = {label: [curve(history, metric) for history in histories] for label, histories in runs.items()}
     if len(runs) == 1:
         axis = part.subplots()
         axis.set_title(next(iter(runs)))
     else:
         axis, beside = part.subplots(1, 2, width_ratios=[2, 1])
         last = {
-            label: [score for each in histories if (score := scores(each)["last5"]) is not None]
+            label: [score for each in histories if (score := scores(each, metric)["last5"]) is not None]
             for label, histories in runs.items()
         }
-        best = sorted(last, key=lambda label: -float(np.mean(last[label])) if last[label] else math.inf)
+        sign = -1 if METRICS[metric].higher_is_better else 1
+        best = sorted(last, key=lambda label: sign * float(np.mean(last[label])) if last[label] else math.inf)
         draw_dots(beside, {label: last[label] for label in best}, styles)
         beside.yaxis.tick_right()
         beside.set_xlabel(f"Mean ± std of the last {LAST} rounds")
     draw_curves(axis, values, styles)
-    axis.set(xlabel="Round", ylabel=ACCURACY)
+    axis.set(xlabel="Round", ylabel=METRICS[metric].axis)
 
 
 def _plot_betas(part: SubFigure, runs: Runs) -> None:

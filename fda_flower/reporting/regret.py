@@ -11,6 +11,7 @@ from itertools import product
 
 import numpy as np
 
+from fda_flower.metrics import METRICS, Metric
 from fda_flower.reporting.outcomes import paired_error
 from fda_flower.reporting.results import CellResult, Place, Results
 
@@ -35,7 +36,8 @@ class CellRegret:
     rival : str
         The best other rival, by its mean over the seeds.
     scores : mapping of int to float
-        The row's ``last5`` in percent, by the seeds that the row and all other rivals have.
+        The row's ``last5`` in points, by the seeds that the row and all other rivals have; see
+        `CellResult.points`.
     leads : mapping of int to float
         By seed, how far the row is ahead of `rival`.
     paired_error : float, optional
@@ -112,10 +114,10 @@ class Board:
 
     @cached_property
     def tasks(self) -> dict[str, list[BoardCell]]:
-        """The cells by what is measured there, ``"Accuracy"`` or ``"R²"``, whichever occurs."""
-        cells: dict[str, list[BoardCell]] = {"Accuracy": [], "R²": []}
+        """The cells by what is measured there, such as ``"Accuracy"`` or ``"R²"``."""
+        cells: dict[str, list[BoardCell]] = {_heading(metric): [] for metric in METRICS.values()}
         for cell in product(self.results.groups, self.results.columns):
-            cells["R²" if cell in self.results.regressions else "Accuracy"].append(cell)
+            cells[_heading(self.results.metric(*cell))].append(cell)
         return {task: found for task, found in cells.items() if found}
 
     @cached_property
@@ -179,10 +181,9 @@ class Board:
 
     @cached_property
     def _scores(self) -> dict[Place, dict[int, float]]:
-        """The ``last5`` of each place by seed, of the seeds that have it."""
+        """The ``last5`` of each place in points by seed, of the seeds that have it."""
         scores = {
-            place: {seed: run.score("last5") for seed, run in runs.items()}
-            for place, runs in self._runs.items()
+            place: {seed: run.points for seed, run in runs.items()} for place, runs in self._runs.items()
         }
         return {
             place: {seed: score for seed, score in each.items() if not math.isnan(score)}
@@ -193,6 +194,10 @@ class Board:
 def standard_error(values: Sequence[float]) -> float | None:
     """Return the standard error of a mean; None for fewer than two values."""
     return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
+
+
+def _heading(metric: Metric) -> str:
+    return metric.title[0].upper() + metric.title[1:]
 
 
 def _place(cell: BoardCell, row: str) -> Place:

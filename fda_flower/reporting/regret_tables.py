@@ -85,6 +85,8 @@ def _explain(board: Board) -> str:
         "Standard errors are over seeds and, paired, over test samples.",
         "Epochs are those of a whole run, in all cells.",
     ]
+    if not all(metric.percent for metric in board.results.shown):
+        sentences.append("A point is a hundredth of the figure, such as 0.01 of R².")
     return " ".join(filter(None, (*sentences, board.results.marks)))
 
 

@@ -6,6 +6,7 @@ from itertools import product, zip_longest
 
 import numpy as np
 
+from fda_flower.metrics import METRICS, Metric
 from fda_flower.records import Record
 from fda_flower.reporting.outcomes import Outcomes, mean_outcomes
 from fda_flower.reporting.summary import ACCURACY, scores
@@ -37,8 +38,10 @@ class CellResult:
         Number of the model's parameters.
     epochs : mapping of str to int
         Epochs that a source and the target trained, by role; empty if unknown.
-    headline : str
-        The field of a round's record that the run is judged by.
+    metric : str
+        The figure that the run is judged by, a name of `fda_flower.metrics.METRICS`.
+    ending : str
+        How its field of a round's record ends: ``-average`` for the averaged model.
     """
 
     place: Place
@@ -46,20 +49,29 @@ class CellResult:
     history: Sequence[Record]
     parameters: int = 0
     epochs: Mapping[str, int] = field(default_factory=dict)
-    headline: str = ACCURACY
+    metric: str = ACCURACY
+    ending: str = ""
 
-    def score(self, key: str, field: str | None = None) -> float:
-        """Return ``last5``, ``best`` or ``selected`` of a record's field in percent; NaN if there is none.
+    def score(self, key: str, ending: str | None = None) -> float:
+        """Return ``last5``, ``best`` or ``selected`` of the headline, in the unit of tables; NaN without one.
 
-        The default field is the headline.
+        `ending` is that of the field. Default: the run's own.
         """
-        value = scores(self.history, field or self.headline).get(key)
+        value = scores(self.history, self.metric, self.ending if ending is None else ending).get(key)
         return np.nan if value is None else value
 
     @property
+    def points(self) -> float:
+        """``last5`` in hundredths, the more the better, to compare runs; NaN without an evaluation."""
+        shown = METRICS[self.metric]
+        return (1 if shown.higher_is_better else -1) * 100 / shown.scaled(1) * self.score("last5")
+
+    @property
     def outcomes(self) -> Outcomes | None:
-        """Which test samples the headline's model gets right; see `mean_outcomes`."""
-        return mean_outcomes(self.history, self.headline.removeprefix(ACCURACY))
+        """Which test samples the headline's model gets right; None where the headline is another figure."""
+        if self.metric != ACCURACY:
+            return None
+        return mean_outcomes(self.history, self.ending)
 
 
 @dataclass(frozen=True)
@@ -100,8 +112,8 @@ class Results:
         Labels of the rows whose method is an ensemble.
     centralised : collection of str
         Labels of the rows of centralised references.
-    regressions : collection of (str, str)
-        Groups and columns whose labels are numbers, so that their scores are R².
+    metrics : mapping of (str, str) to str
+        By group and column, the figure that the runs are judged by. Default: the accuracy.
     data : sequence of str
         Names of the data sets.
     """
@@ -127,7 +139,7 @@ class Results:
     rivals: Sequence[str] = ()
     ensembles: Collection[str] = ()
     centralised: Collection[str] = ()
-    regressions: Collection[tuple[str, str]] = ()
+    metrics: Mapping[tuple[str, str], str] = field(default_factory=dict)
     data: Sequence[str] = ()
 
     def about(self, spread: bool = True) -> str:
@@ -152,6 +164,20 @@ class Results:
             for place in places
         ]
 
+    def metric(self, group: str, column: str) -> Metric:
+        """Return the figure of a group and a column."""
+        return METRICS[self.metrics.get((group, column), ACCURACY)]
+
+    @property
+    def shown(self) -> list[Metric]:
+        """The figures that occur, each once."""
+        return list(dict.fromkeys(self.metric(g, c) for g, c in product(self.groups, self.columns)))
+
+    @property
+    def value_label(self) -> str:
+        """The label of the axis of the figures."""
+        return " or ".join(dict.fromkeys(metric.axis for metric in self.shown))
+
     def label(self, row: str) -> str:
         """Return a row's label, marked if its method is an ensemble or a centralised reference."""
         marked = {ENSEMBLE: self.ensembles, CENTRALISED: self.centralised}
@@ -173,11 +199,11 @@ class Results:
         """Return the cells of a place, by seed."""
         return sorted((cell for cell in self.cells if cell.place == place), key=lambda cell: cell.seed)
 
-    def scores(self, place: Place, key: str, field: str | None = None) -> tuple[float, ...]:
-        """Return ``last5`` or ``best`` of the seeds that have it, in percent."""
-        return known_scores(self.at(place), key, field)
+    def scores(self, place: Place, key: str, ending: str | None = None) -> tuple[float, ...]:
+        """Return ``last5`` or ``best`` of the seeds that have it; see `CellResult.score`."""
+        return known_scores(self.at(place), key, ending)
 
 
-def known_scores(cells: Iterable[CellResult], key: str, field: str | None = None) -> tuple[float, ...]:
-    """Return ``last5`` or ``best`` of the cells that have it, in percent."""
-    return tuple(score for cell in cells if not np.isnan(score := cell.score(key, field)))
+def known_scores(cells: Iterable[CellResult], key: str, ending: str | None = None) -> tuple[float, ...]:
+    """Return ``last5`` or ``best`` of the cells that have it; see `CellResult.score`."""
+    return tuple(score for cell in cells if not np.isnan(score := cell.score(key, ending)))

@@ -10,62 +10,69 @@ import numpy as np
 from fda_flower.config import RunConfig
 from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
-from fda_flower.records import Record
-from fda_flower.reporting.plots import plot_runs
-from fda_flower.reporting.words import about
+from fda_flower.metrics import CONFIDENCE, METRICS, by_class, interval
+from fda_flower.records import TEST_EXAMPLES, Record, curve
 from fda_flower.selection import VALIDATION, chosen_round
 
 LAST = 5
-ACCURACY, AVERAGE = "accuracy", "accuracy-average"
-"""Fields of a round's record: the headline, and the accuracy of the averaged model."""
+ACCURACY, AVERAGE = "accuracy", "-average"
+"""The headline where none is named, and how the fields of the averaged model end."""
 
 
-def accuracies(history: Sequence[Record], field: str = ACCURACY) -> list[float]:
-    """Return the target accuracy of each round, in percent; NaN where the target did not evaluate."""
-    return [100 * record.get(field, np.nan) for record in history]
-
-
-def scores(history: Sequence[Record], field: str = ACCURACY) -> dict[str, float | None]:
-    """Return ``last5`` and ``best`` of a field of the records, in percent; None where it is not known.
+def scores(history: Sequence[Record], metric: str = ACCURACY, ending: str = "") -> dict[str, float | None]:
+    """Return ``last5`` and ``best`` of a figure, in the unit of tables; None where it is not known.
 
     Where samples held out have chosen a round, its figure is ``selected``.
     """
-    values = np.array(accuracies([record for record in history if not record.get("warmup")], field))
-    known = values[~np.isnan(values)]
+    values = np.array(curve([record for record in history if not record.get("warmup")], metric, ending))
     tail = values[-LAST:]
     tail = tail[~np.isnan(tail)]
+    best = METRICS[metric].best(values.tolist())
     chosen = chosen_round(history)
-    found = np.nan if chosen is None else accuracies([history[chosen - 1]], field)[0]
+    (found,) = [np.nan] if chosen is None else curve([history[chosen - 1]], metric, ending)
     return {
         "last5": float(tail.mean()) if tail.size else None,
-        "best": float(known.max()) if known.size else None,
+        "best": None if np.isnan(best) else best,
         **({} if np.isnan(found) else {"selected": float(found)}),
     }
 
 
-def summarise(history: Sequence[Record]) -> dict[str, Any]:
-    """Return the numbers that summarise a run, accuracies in percent.
+def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, Any]:
+    """Return the numbers that summarise a run.
+
+    Parameters
+    ----------
+    history : sequence of Record
+        The records of the rounds.
+    metric : str
+        The headline, a name of `fda_flower.metrics.METRICS`.
 
     Returns
     -------
     dict
-        ``last5`` (mean of the last 5 rounds, the headline), ``best`` (best round on the test set, which
-        is optimistic), ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in total. Warm-up
-        rounds, in which the method has not begun, count for neither accuracy. ``average`` holds ``last5`` and
-        ``best`` of the averaged model, if there is one; ``mixture`` is that of the last record that has one.
-        Where samples held out have chosen a round there are ``selected``, its accuracy on the test set,
-        ``selected-round`` and ``validation``, the figure that has chosen it, as in the record.
+        ``metric``; ``last5`` (its mean over the last 5 rounds), ``best`` (that of the best round on the test
+        set, which is optimistic), in percent or the figure's own unit; what `last_evaluation` returns;
+        ``sizes``, the number of samples of each kind by domain; ``rounds``, ``held-rounds``, ``dropped``
+        replies and ``seconds`` in total. Warm-up rounds, in which the method has not begun, count for neither
+        figure. ``average`` holds ``last5`` and ``best`` of the averaged model, if there is one; ``mixture``
+        is that of the last record that has one. Where samples held out have chosen a round there are
+        ``selected``, its figure on the test set, ``selected-round`` and ``validation``, the figure that has
+        chosen it, as in the record.
     """
-    average = scores(history, AVERAGE)
+    average = scores(history, metric, AVERAGE)
     mixtures = [record["mixture"] for record in history if "mixture" in record]
+    sizes = [record["sizes"] for record in history if "sizes" in record]
     chosen = chosen_round(history)
     selection = (
         {} if chosen is None else {"selected-round": chosen, "validation": history[chosen - 1][VALIDATION]}
     )
     return {
-        **scores(history),
+        "metric": metric,
+        **scores(history, metric),
         **selection,
         **({} if average["best"] is None else {"average": average}),
+        **last_evaluation(history, metric),
+        **({"sizes": sizes[-1]} if sizes else {}),
         **({"mixture": mixtures[-1]} if mixtures else {}),
         "rounds": len(history),
         "held-rounds": sum(record["held"] is not None for record in history),
@@ -74,9 +81,67 @@ def summarise(history: Sequence[Record]) -> dict[str, Any]:
     }
 
 
+def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, Any]:
+    """Return what the last records with an evaluation say of the target.
+
+    Returns
+    -------
+    dict
+        ``figures``, the last round's by name, as in the record; ``test-samples``; ``interval``, the low and
+        the high end of the 95% interval of ``last5`` that follows from their number, in the unit of tables
+        (`fda_flower.metrics.interval`); ``confusion`` and ``classes``, the confusion matrix and the figures
+        of each class. What is not known is left out.
+    """
+    evaluated = [{n: v for n in METRICS if (v := record.get(n)) is not None} for record in history]
+    counts = [record["confusion"] for record in history if record.get("confusion")]
+    samples = samples_of(history)
+    ends = sampling_interval(scores(history, metric)["last5"], samples, metric)
+    found: dict[str, Any] = {"figures": next(filter(None, reversed(evaluated)), {})}
+    if samples:
+        found["test-samples"] = samples
+    if ends is not None:
+        found["interval"] = list(ends)
+    if counts:
+        last = counts[-1]
+        found |= {"confusion": last, "classes": by_class(np.array(last["counts"]), last["classes"])}
+    return found
+
+
+def samples_of(history: Sequence[Record]) -> int:
+    """Return the number of test samples of the last evaluation; 0 if it is not known."""
+    return next((int(r[TEST_EXAMPLES]) for r in reversed(history) if r.get(TEST_EXAMPLES)), 0)
+
+
+def sampling_interval(
+    value: float | None, samples: int, metric: str = ACCURACY
+) -> tuple[float, float] | None:
+    """Return the 95% interval of a figure of so many test samples, both in the unit of tables."""
+    if value is None:
+        return None
+    shown = METRICS[metric]
+    ends = interval(metric, value / shown.scaled(1), samples)
+    return None if ends is None else (shown.scaled(ends[0]), shown.scaled(ends[1]))
+
+
+def describe_interval(value: float | None, samples: int, metric: str = ACCURACY) -> str:
+    """Return ``±3.1 points for 450 test samples at 95%``, or the number alone; empty if it is not known.
+
+    The number of points is half the width of the interval.
+
+    Examples
+    --------
+    >>> describe_interval(87.0, 450), describe_interval(0.9, 450, "r2")
+    ('±3.1 points for 450 test samples at 95%', '450 test samples')
+    """
+    ends = sampling_interval(value, samples, metric)
+    if ends is None:
+        return f"{samples} test samples" if samples else ""
+    return f"±{(ends[1] - ends[0]) / 2:.1f} points for {samples} test samples at {CONFIDENCE:.0%}"
+
+
 def summarise_run(config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
     """Return the same, and the ``epochs`` that a source and the target train in the whole run."""
-    return {**summarise(history), "epochs": config.training_epochs(_labels(config, history))}
+    return {**summarise(history, config.headline), "epochs": config.training_epochs(_labels(config, history))}
 
 
 def _labels(config: RunConfig, history: Sequence[Record]) -> int:
@@ -92,6 +157,8 @@ def _labels(config: RunConfig, history: Sequence[Record]) -> int:
 def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
     """Write ``summary.json`` and the figure, as PNG and PDF, into a run's folder; return the summary."""
     from fda_flower.reporting.curves import save_both
+    from fda_flower.reporting.plots import plot_runs
+    from fda_flower.reporting.words import about
 
     numbers = {
         "method": config.method,
@@ -104,7 +171,8 @@ def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) ->
     text = json.dumps(json_safe(numbers), indent=2) + "\n"
     try:
         what = about([config.dataset, config.shift], [config.seed])
-        save_both(folder / "accuracy", plot_runs({str(numbers["label"]): [history]}, what))
+        figure = plot_runs({str(numbers["label"]): [history]}, config.headline, what)
+        save_both(folder / "accuracy", figure)
         write_atomically(folder / "summary.json", text.encode())
     except OSError as error:
         raise RunError(

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fda_flower.metrics import METRICS, Metric
 from fda_flower.reporting.results import CellResult, known_scores
-from fda_flower.reporting.summary import AVERAGE
+from fda_flower.reporting.summary import ACCURACY, AVERAGE, describe_interval, samples_of
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method's results: accuracies in percent, one value for each seed.
+    """A method's results: its headline in the unit of tables, one value for each seed.
 
-    `average` is ``last5`` of the averaged models, and `selected` the accuracy in the round that samples held
+    `average` is ``last5`` of the averaged models, and `selected` the figure of the round that samples held
     out have chosen, for the seeds that have one. `rounds` are the most of a seed, `fewest` the fewest.
+    `metric` is the name of the headline, and `samples` the number of test samples, 0 if it is not known.
     """
 
     label: str
@@ -26,6 +28,8 @@ class Row:
     average: tuple[float, ...] = ()
     selected: tuple[float, ...] = ()
     fewest: int | None = None
+    metric: str = ACCURACY
+    samples: int = 0
 
     @property
     def ran(self) -> str:
@@ -33,18 +37,18 @@ class Row:
         return str(self.rounds) if self.fewest in (None, self.rounds) else f"{self.fewest}-{self.rounds}"
 
 
-def mean_std(values: Sequence[float]) -> str:
+def mean_std(values: Sequence[float], decimals: int = 1) -> str:
     """Return ``"77.3 (1.2)"``, with the sample standard deviation, which is left out for one value.
 
     Examples
     --------
-    >>> mean_std([76.0, 78.0])
-    '77.0 (1.4)'
+    >>> mean_std([76.0, 78.0]), mean_std([0.5], decimals=3)
+    ('77.0 (1.4)', '0.500')
     """
     if not values:
         return "-"
-    mean = f"{np.mean(values):.1f}"
-    return mean if len(values) == 1 else f"{mean} ({np.std(values, ddof=1):.1f})"
+    mean = f"{np.mean(values):.{decimals}f}"
+    return mean if len(values) == 1 else f"{mean} ({np.std(values, ddof=1):.{decimals}f})"
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[object, object]:
@@ -52,9 +56,9 @@ def mean_and_std(values: Sequence[float]) -> tuple[object, object]:
     return np.mean(values) if values else None, np.std(values, ddof=1) if len(values) > 1 else None
 
 
-def top(column: Iterable[Sequence[float]]) -> float:
+def top(column: Iterable[Sequence[float]], metric: Metric = METRICS[ACCURACY]) -> float:
     """Return the best mean of a table's column; NaN if there are no values."""
-    return float(max((np.mean(values) for values in column if values), default=np.nan))
+    return float(metric.best(float(np.mean(values)) for values in column if values))
 
 
 def bold_if_top(text: str, values: Sequence[float], best: float) -> str:
@@ -86,13 +90,15 @@ def make_rows(runs: Mapping[str, Sequence[CellResult]]) -> list[Row]:
             known_scores(results, "last5", AVERAGE),
             known_scores(results, "selected"),
             min(len(result.history) for result in results),
+            results[0].metric,
+            max(samples_of(result.history) for result in results),
         )
         for label, results in runs.items()
     ]
 
 
 def columns(rows: Sequence[Row]) -> dict[str, list[tuple[float, ...]]]:
-    """Return the accuracies of a table by column; those that few runs have only if there are any."""
+    """Return the figures of a table by column; those that few runs have only if there are any."""
     shown = {"last5": [row.last5 for row in rows], "best": [row.best for row in rows]}
     more = {
         "selected": [row.selected for row in rows],
@@ -103,17 +109,33 @@ def columns(rows: Sequence[Row]) -> dict[str, list[tuple[float, ...]]]:
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """Return a Markdown table; the best mean of each column is bold."""
-    shown = columns(rows)
-    best = [top(values) for values in shown.values()]
+    shown, metric = columns(rows), METRICS[rows[0].metric]
+    best = [top(values, metric) for values in shown.values()]
     lines = [
         [
             row.label,
-            *(bold_if_top(mean_std(v), v, b) for v, b in zip(values, best, strict=True)),
+            *(bold_if_top(mean_std(v, metric.decimals), v, b) for v, b in zip(values, best, strict=True)),
             *(str(len(row.last5)), row.ran),
         ]
         for row, *values in zip(rows, *shown.values(), strict=True)
     ]
-    return markdown_table(["Method", *(f"{name} (%)" for name in shown), "seeds", "rounds"], lines)
+    unit = " (%)" if metric.percent else ""
+    return markdown_table(["Method", *(f"{name}{unit}" for name in shown), "seeds", "rounds"], lines)
+
+
+def caption(rows: Sequence[Row]) -> str:
+    """Return what a table shows, and how far its best figure may be off for the size of the test set.
+
+    Examples
+    --------
+    >>> caption([Row("FedGP", (86.0, 88.0), (90.0, 90.0), 30, samples=450)]).partition(". ")[2]
+    'The best last5: ±3.1 points for 450 test samples at 95%.'
+    """
+    metric = METRICS[rows[0].metric]
+    text = f"{metric.axis}: mean (std) over seeds."
+    best = top([row.last5 for row in rows], metric)
+    size = describe_interval(best, max(row.samples for row in rows), rows[0].metric)
+    return " ".join(filter(None, (text, size and f"{'The best last5: ' if '±' in size else ''}{size}.")))
 
 
 def to_csv(rows: Sequence[Row]) -> str:

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fda_flower.errors import ConfigError
+from fda_flower.metrics import METRICS
 from fda_flower.records import Record
 
 
 def tensorboard_writer(folder: Path) -> Callable[[Record], None]:
     """Make an ``on_round`` callback that writes a round's scalars into `folder`, at the round's step.
 
-    ``target/accuracy``, ``target/loss``, ``target/accuracy-average``, ``target/loss-average``,
+    ``target/NAME`` and ``target/NAME-average`` of each figure of `fda_flower.metrics.METRICS`,
     ``beta/<source>``, ``weight/<source>``, ``cosine/<source>``, ``kept/<source>`` and
     ``seconds/<phase>``, each if it is known.
 
@@ -44,7 +45,9 @@ def tensorboard_writer(folder: Path) -> Callable[[Record], None]:
 def scalars(record: Record) -> dict[str, float]:
     """Return the numbers of a round to plot, by tag."""
     values = {
-        f"target/{key}": record.get(key) for key in ("accuracy", "loss", "accuracy-average", "loss-average")
+        f"target/{name}{ending}": record.get(f"{name}{ending}")
+        for ending in ("", "-average")
+        for name in METRICS
     }
     for key in ("beta", "weight", "cosine", "kept"):
         values |= {f"{key}/{domain}": entry.get(key) for domain, entry in record["sources"].items()}

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
+from fda_flower import protocol
 from fda_flower.aggregation import Average, Layers, MovingAverage, TailAverage
 from fda_flower.errors import ConfigError
-from fda_flower.protocol import BESIDE, EvaluateRequest, to_record
+from fda_flower.protocol import EvaluateRequest, to_record
 from fda_flower.records import Record
 from fda_flower.strategies.round import Round
 
@@ -57,7 +58,8 @@ class ModelAverage:
         """Have the target evaluate the average, and record its metrics; nothing before the first model."""
         if self._rule is None or not self._kept or round.target is None:
             return
-        beside = {**round.config, BESIDE: True}
+        config = {name: value for name, value in round.config.items() if name != protocol.CONFUSION}
+        beside = {**config, protocol.BESIDE: True}
         request = EvaluateRequest(to_record(self._rule.average(self._kept)), beside)
         messages = round.evaluate_messages({round.target: request})
         replies = round.channel.grid.send_and_receive(messages, timeout=round.channel.timeout)

@@ -11,7 +11,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fda_flower.aggregation import Layers, mean_update, source_weights
+from fda_flower.aggregation import mean_update, source_weights
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
 from fda_flower.protocol import (
@@ -31,6 +31,7 @@ from fda_flower.strategies.averaging import ModelAverage
 from fda_flower.strategies.buffers import Buffers, check_buffers, with_buffers
 from fda_flower.strategies.client_states import ClientStates
 from fda_flower.strategies.common_options import CommonOptions, check_numbers, check_rounds
+from fda_flower.strategies.evaluation import of_a_round_before, read_sizes
 from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.round import Channel, Round, Updates, require_replies
@@ -94,7 +95,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         Record which test samples the target gets right.
     on_round : callable, optional
         Called with each round's record, for progress displays.
-    select_by, patience, validation
+    select_by, metric, patience, validation
         How samples held out choose a round, and end the run; see `Selection`.
 
     Attributes
@@ -129,6 +130,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         outcomes: bool = False,
         on_round: Callable[[Record], None] | None = None,
         select_by: str = "target",
+        metric: str | None = None,
         patience: int | None = None,
         validation: Mapping[int, float] | None = None,
     ) -> None:
@@ -140,14 +142,13 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self.learning_rate_factor = learning_rate_factor
         self.max_held_rounds = max_held_rounds
         self.model_average = ModelAverage(average)
-        self.selection = Selection(select_by, patience, known=validation or {})
+        self.selection = Selection(select_by, patience, metric, validation or {})
         self.buffers = buffers
         self.buffer_names = buffer_names
         self.output = output
         self.history: list[Record] = []
         self.roster = Roster(target, query_timeout)
         self.state: dict[str, ArrayRecord] = {}
-        self.round: Round
         self._limit = NormLimit(max_update_norm, on_large_update)
         self._always = {OUTCOMES: True} if outcomes else {}
         self._waiting = (wait_for or min_sources + 1, wait_seconds)
@@ -207,6 +208,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         """
         check_rounds(num_rounds, self.warmup_rounds)
         self.model_average.check(num_rounds - self.warmup_rounds)
+        self.num_rounds, self._timeout = num_rounds, timeout
         result, done = Result(arrays=initial_arrays), 0
         if self.output is not None:
             done = self.resume(self.output, result)
@@ -214,7 +216,6 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             raise ConfigError(f"the run has done {done} rounds, only {num_rounds} were asked for")
         check_same_model(result.arrays, initial_arrays)
         del initial_arrays  # else they would stay in memory to the end
-        self.num_rounds, self._timeout = num_rounds, timeout
         if not self.roster.nodes:
             self.connect(grid)
         self.begin(result.arrays, done)
@@ -253,7 +254,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Write the run's configuration and first checkpoint, and log who takes part."""
         if self.output is not None:
-            self.output.begin(done, to_layers(arrays))
+            self.output.begin(done, to_layers(arrays), self.history)
         self.summary()
 
     def summary(self) -> None:
@@ -297,10 +298,10 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     ) -> Iterable[Message]:
         """Return an evaluate message for the target."""
         round = self.round
-        own = {**self._always, **self.evaluate_config, SERVER_ROUND: server_round}
+        asked = {**self._always, **self.evaluate_config, **self.asks_for_confusion(server_round)}
         if self.evaluates_trained and not round.warmup:
-            own[BESIDE] = True
-        round.arrays, round.config = arrays, {**config, **own}
+            asked[BESIDE] = True
+        round.arrays, round.config = arrays, {**config, **asked, SERVER_ROUND: server_round}
         round.sent = {}
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
         if round.target is None or request is None:
@@ -316,16 +317,6 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
 
     # The parts of it
 
-    @property
-    def record(self) -> RoundRecord:
-        """The record of the current round."""
-        return self.round.record
-
-    @property
-    def model(self) -> Layers:
-        """The global model."""
-        return self.round.model
-
     def resume(self, folder: RunFolder, result: Result) -> int:
         """Take up the run that a folder holds: its model goes into `result`; return its rounds."""
         checkpoint = folder.open({"name": type(self).__name__, **self.settings()})
@@ -334,7 +325,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self.load_state_dict(self.model_average.take_from(checkpoint.state))
         self._client_states.to_give_back = set(self.state)
         self._held_rounds = checkpoint.held_rounds
-        self.history = folder.read_rounds()[: checkpoint.round]
+        done = folder.read_rounds()[: checkpoint.round]
+        self.history = done if len(done) >= self.num_rounds else list(map(of_a_round_before, done))
         result.arrays = to_record(checkpoint.model)
         log(INFO, "Resumed after round %d from %s", checkpoint.round, folder.path)
         return checkpoint.round
@@ -371,6 +363,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             sent[LEARNING_RATE_FACTOR] = self.learning_rate_factor
         channel = Channel(grid, self._timeout, self._keys, self._limit, self.buffer_names)
         record = RoundRecord(round=server_round, warmup=warmup)
+        if sizes := read_sizes(self.roster.nodes):
+            record["sizes"] = sizes
         return Round(server_round, warmup, self.roster.nodes, arrays, sent, channel, record)
 
     def _request(self, node: Node, round: Round) -> TrainRequest | None:

@@ -33,6 +33,7 @@ class CommonOptions(TypedDict, total=False):
     outcomes: bool
     on_round: Callable[[Record], None] | None
     select_by: str
+    metric: str | None
     patience: int | None
     validation: Mapping[int, float]
 

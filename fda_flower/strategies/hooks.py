@@ -10,6 +10,8 @@ from flwr.app import ArrayRecord
 from fda_flower import protocol
 from fda_flower.aggregation import Layers
 from fda_flower.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
+from fda_flower.records import RoundRecord
+from fda_flower.strategies.evaluation import DETAILS, EVALUATED
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
 from fda_flower.strategies.selection import IN_TRAIN_REPLY
@@ -42,8 +44,11 @@ class MethodHooks(ABC):
     ----------
     state : dict[str, ArrayRecord]
         Models that the method keeps beside the global one, by name; `Aggregated.state` replaces them.
+    round : Round
+        The current round.
     """
 
+    round: Round
     state: dict[str, ArrayRecord]
     trains: frozenset[str] = frozenset({"source", "target"})
     """The roles that train; the others are not asked to."""
@@ -64,6 +69,8 @@ class MethodHooks(ABC):
     """Whether `aggregate` asks nodes again within a round."""
     chooses_itself: bool = False
     """Whether it chooses the model that it reports, by samples of its own."""
+    num_rounds: int = 0
+    """The rounds of the run."""
     ends_with_an_evaluation: bool = False
     """Whether the target evaluates in the last round in another way than in the others."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
@@ -103,25 +110,38 @@ class MethodHooks(ABC):
         request = TrainRequest(round.arrays, round.config)
         if not (node.is_target and self.evaluates_trained):
             return request
+        asked: dict[str, Any] = {**self.evaluate_config, **self.asks_for_confusion(round.number)}
+        asked[protocol.EVALUATE_TRAINED] = True
+        headline = protocol.EVAL_R2 if node.info.get(protocol.REGRESSION) else protocol.EVAL_ACCURACY
         remedy = (
             "the target has to evaluate what it has trained, where the train message's config has "
             f"'{protocol.EVALUATE_TRAINED}'"
         )
         return request.adding(
-            config={protocol.EVALUATE_TRAINED: True, **self.evaluate_config},
-            expects={protocol.OUTCOMES: "any"} if protocol.OUTCOMES in round.config else {},
-            requires={protocol.EVAL_ACCURACY: remedy},
-            measures={
-                protocol.EVAL_ACCURACY: "accuracy",
-                protocol.EVAL_LOSS: "loss",
-                **IN_TRAIN_REPLY,
-            },
+            config=asked,
+            expects={name: "any" for name in DETAILS if name in {**round.config, **asked}},
+            requires={headline: remedy},
+            measures={**EVALUATED, **IN_TRAIN_REPLY},
         )
 
     @property
     def evaluate_config(self) -> protocol.Config:
         """What every message that asks for an evaluation says of the buffers."""
         return {protocol.ADABN: True} if self.buffers == "adabn" else {}
+
+    @property
+    def record(self) -> RoundRecord:
+        """The record of the current round."""
+        return self.round.record
+
+    @property
+    def model(self) -> Layers:
+        """The global model."""
+        return self.round.model
+
+    def asks_for_confusion(self, number: int) -> dict[str, bool]:
+        """Return the setting that asks for the confusion matrix, in the last round of a run."""
+        return {protocol.CONFUSION: True} if number == self.num_rounds else {}
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Return what the target is asked to evaluate, by default the new global model; None for nothing."""

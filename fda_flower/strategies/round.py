@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from logging import WARNING
 from typing import cast
 
-import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.app.typing import MetricRecordValues
 from flwr.common.logger import log
@@ -13,8 +12,10 @@ from flwr.serverapp import Grid
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers, find_buffers
+from fda_flower.metrics import METRICS
 from fda_flower.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
-from fda_flower.records import Record, RoundRecord
+from fda_flower.records import TEST_EXAMPLES, Record, RoundRecord
+from fda_flower.strategies.evaluation import DETAILS, EVALUATION, HEADLINE, read_details
 from fda_flower.strategies.nodes import Node, match_replies
 from fda_flower.strategies.validation import (
     BadReplyError,
@@ -24,13 +25,6 @@ from fda_flower.strategies.validation import (
     read_metrics,
     read_update,
 )
-
-FINAL = tuple(f"{metric}-{protocol.FINAL_HEAD}" for metric in ("accuracy", "loss"))
-EVALUATION = ("accuracy", "loss", "accuracy-global", "loss-global", *FINAL)
-"""Metrics of the target's evaluation that go into the round's record."""
-
-HEADLINE = ("accuracy", "loss", "outcomes", "test-examples")
-"""Entries of a round's record that are the headline's."""
 
 Updates = tuple[ClientUpdate | None, dict[str, ClientUpdate]]
 """The target's update, if there is a usable one, and the sources' by domain, in the order of domains."""
@@ -161,10 +155,14 @@ class Round:
             metrics = MetricRecord(own)
             if not suffix and self.target is not None:
                 self.held_out[self.target] = held_out
-            if reply is not None and protocol.OUTCOMES in reply.content.array_records:
-                outcomes = read_outcomes(read_arrays(reply.content, protocol.OUTCOMES))
-                record |= {f"{key}{suffix}": value for key, value in outcomes.items()}
             record.update({f"{key}{suffix}": metrics[key] for key in EVALUATION if key in metrics})
+            if protocol.NUM_EXAMPLES in metrics:
+                record[f"{TEST_EXAMPLES}{suffix}"] = int(float(str(metrics[protocol.NUM_EXAMPLES])))
+            if reply is not None:
+                found = reply.content.array_records
+                arrays = {name: read_arrays(reply.content, name) for name in DETAILS if name in found}
+                details = read_details(arrays, self._class_names)
+                record |= {f"{key}{suffix}": value for key, value in details.items()}
             if others := {
                 key: metrics[key] for key in metrics if key not in (*EVALUATION, protocol.NUM_EXAMPLES)
             }:
@@ -174,7 +172,7 @@ class Round:
             record[f"evaluation-failed{suffix}"] = str(error)
         if evaluates_trained and not self.warmup:
             trained = record["target"] or {}
-            for key in ("accuracy", "loss"):
+            for key in METRICS:
                 if key in record:
                     record[f"{key}-global"] = record.pop(key)
             for key in HEADLINE:
@@ -182,6 +180,11 @@ class Round:
                 if key in trained:
                     record[key] = trained[key]
         return metrics
+
+    @property
+    def _class_names(self) -> Sequence[str]:
+        names = self.target.info.get(protocol.CLASS_NAMES) if self.target else None
+        return [str(name) for name in names] if isinstance(names, list) else []
 
     def train_metrics(self) -> MetricRecord:
         """Return the metrics of Flower's result: dropped replies, loss and weight of each source."""
@@ -216,7 +219,9 @@ class Round:
         given = self.channel.buffer_names
         names = find_buffers(self.model) if given is None else given
         update, entry = read_update(reply, node, request, model, names, self.channel.limit)
-        cast(Record, entry).update(read_outcomes(update.extra.get(protocol.OUTCOMES, {})))
+        cast(Record, entry).update(read_details(update.extra, self._class_names))
+        if TEST_EXAMPLES in entry:
+            entry["test-examples"] = int(entry["test-examples"])
         if node.is_target:
             self.record["target"] = entry
         else:
@@ -231,14 +236,6 @@ def require_replies(updates: Updates, roles: Collection[str], min_sources: int) 
         raise BadReplyError("no usable reply of the target")
     if "source" in roles and len(sources) < min_sources:
         raise BadReplyError(f"{len(sources)} usable replies of sources, at least {min_sources} needed")
-
-
-def read_outcomes(arrays: Layers) -> Record:
-    """Return what a record says of which test samples a model gets right; nothing if it cannot be read."""
-    right, examples = (arrays.get(name, np.zeros(0)) for name in ("right", "examples"))
-    if right.dtype != np.uint8 or examples.size != 1 or right.size != -(-int(examples.item()) // 8):
-        return {}
-    return {"outcomes": right.tobytes().hex(), "test-examples": int(examples.item())}
 
 
 def rename_arrays(replies: Iterable[Message], keys: Keys) -> Iterator[Message]:

@@ -24,6 +24,7 @@ from fda_flower.clients import (
     TargetClient,
 )
 from fda_flower.datasets import DataSpec, load_federation
+from fda_flower.metrics import metric_names
 from fda_flower.models import build_model
 
 NDArrays = list[NDArray[Any]]
@@ -233,7 +234,7 @@ def test_evaluate_tells_loss_examples_and_accuracy(role: str, model: str) -> Non
     assert math.isfinite(loss)
     assert loss > 0
     assert examples == len(client.domain.test)
-    assert list(metrics) == ["accuracy"]
+    assert set(metrics) == set(metric_names(regression=False)) - {"loss"}
     assert 0 <= metrics["accuracy"] <= 1
     assert equal(client.get_parameters({}), initial(model)), "evaluation changes no model"
 

@@ -139,6 +139,7 @@ def test_the_penalty_acts_on_parameters_by_the_definition():
     x, y = torch.ones(1, 2), torch.zeros(1, 1)
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[1.0, -1.0]]))
-        plain, objective = plain_objective(y), proximal(plain_objective(y), model, 0.5)
+        plain = plain_objective(y, LocalTraining(0.1, 4))
+        objective = proximal(plain, model, 0.5)
         model.weight.copy_(torch.tensor([[3.0, 1.0]]))
         assert float(objective(model, x, y)) == pytest.approx(float(plain(model, x, y)) + 0.25 * 8)

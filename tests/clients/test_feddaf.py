@@ -108,7 +108,9 @@ def test_the_gradient_is_of_training_and_leaves_the_model_as_it_is():
     results = []
     for seed in (1, 1, 2):
         with repeatable(seed, 1):
-            results.append(mean_gradient(model, samples, 11, torch.Generator().manual_seed(0)))
+            results.append(
+                mean_gradient(model, samples, LocalTraining(0.1, 11), torch.Generator().manual_seed(0))
+            )
     assert results[0].keys() == dict(model.named_parameters()).keys()
     assert same(results[0].values(), results[1].values()), "dropout follows the seed"
     assert not same(results[0].values(), results[2].values())

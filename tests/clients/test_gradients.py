@@ -150,7 +150,7 @@ def test_another_encoding_is_refused():
 
 def test_feddafs_mean_gradient_is_the_same_mean():
     x, y = (torch.cat(parts) for parts in zip(*batches((10, 10, 10)), strict=True))
-    mean = mean_gradient(network("mlp"), Samples(x, y), 10, torch.Generator())
+    mean = mean_gradient(network("mlp"), Samples(x, y), LocalTraining(0.1, 10), torch.Generator())
     given = [(x[i : i + 10], y[i : i + 10]) for i in (0, 10, 20)]
     found = batch_gradients(network("mlp"), given, nn.functional.cross_entropy, FULL).arrays["full"]
     np.testing.assert_allclose(

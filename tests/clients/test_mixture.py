@@ -281,7 +281,7 @@ def test_the_blend_is_feddafs_of_each_view(tmp_path):
         for arrays in (SOURCES, own):
             client.load(arrays)
             with repeatable(0, 1):
-                gradients.append(mean_gradient(client.model, part, 7, torch.Generator()))
+                gradients.append(mean_gradient(client.model, part, LocalTraining(0.1, 7), torch.Generator()))
         _, alpha = functional_distance(gradient_similarity(*gradients), 5.0)
         assert same(found["blend", view], blend(SOURCES, own, alpha, set()))
     assert [key for key in metrics if key.startswith("weight")] == ["weight.blend", "weight.prior"]

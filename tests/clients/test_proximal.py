@@ -49,7 +49,7 @@ def test_steps_by_hand_and_the_fixed_point() -> None:
 def test_an_objective_of_a_clients_own_has_the_penalty_too() -> None:
     """With the plain loss as its objective, a client trains as without one."""
     samples, ends = Samples(torch.tensor([[0.5**0.5]]), torch.tensor([[2.0**0.5]])), []
-    for objective in (None, plain_objective(samples.y)):
+    for objective in (None, plain_objective(samples.y, LocalTraining(0.1, 4))):
         model = Scalar()
         how = LocalTraining(0.1, 1, 5, "sgd", proximal=3.0)
         train(model, samples, how, torch.Generator(), objective)

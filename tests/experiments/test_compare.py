@@ -94,8 +94,10 @@ def test_its_folder_holds_a_folder_for_each_cell_the_tables_and_the_figure(done)
 
 def test_the_markdown_table_shows_mean_and_deviation_over_seeds(done):
     lines = (done.path / "table.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 4
-    for row, line in zip(done.rows, lines[2:], strict=True):
+    assert lines[4:5] == [""]
+    assert lines[5].startswith("Target test accuracy (%): mean (std) over seeds. The best last5: ±")
+    assert lines[5].endswith(" test samples at 95%.")
+    for row, line in zip(done.rows, lines[2:4], strict=True):
         shown = f"{statistics.mean(row.last5):.1f} ({statistics.stdev(row.last5):.1f})"
         assert shown in line
         assert line.startswith(f"| {row.label} |")

@@ -673,7 +673,7 @@ def test_r2_is_told_from_accuracy_by_the_data_set(define, tmp_path):
     text = TEXT.replace('shift = "noise"\n', "").replace("shift-options", 'shift = "noise"\nshift-options')
     board = define(text.replace("[[rows]]", f"{column}[[rows]]", 1))
     run_experiment(board, tmp_path / "out", rounds=1, seeds=[0], only=["numbers", "FedAvg"])
-    assert load_results(tmp_path / "out").regressions == {("", "numbers")}
+    assert load_results(tmp_path / "out").metrics["", "numbers"] == "r2"
 
 
 def test_two_folders_of_an_experiment_have_files_of_their_own(experiment, tmp_path):
@@ -701,6 +701,6 @@ def test_a_row_may_be_judged_by_its_averaged_model(define, tmp_path):
         next(one for one in load_results(tmp_path / "out").cells if one.place[1] == label)
         for label in ("Averaged", "FedAvg")
     )
-    assert averaged.score("last5") == averaged.score("last5", "accuracy-average")
-    assert averaged.score("last5", "accuracy") == plain.score("last5")
+    assert averaged.score("last5") == averaged.score("last5", "-average")
+    assert averaged.score("last5", "") == plain.score("last5")
     assert averaged.score("last5") != plain.score("last5")

@@ -389,7 +389,10 @@ def test_a_last_line_that_lost_its_end_is_not_glued_to_the_next(small, six_round
     lines = copy / "rounds.jsonl"
     lines.write_text(lines.read_text(encoding="utf-8").removesuffix("\n"), encoding="utf-8")
     run(**small, rounds=4, output=copy, resume=True)
-    assert untimed(lines_of(copy)) == untimed(lines_of(six_rounds.path))[:4]
+    four = untimed(lines_of(copy))
+    assert "confusion" in four[-1], "of the last round alone"
+    del four[-1]["confusion"]
+    assert four == untimed(lines_of(six_rounds.path))[:4]
 
 
 def test_a_finished_run_is_not_trained_again(small, three_rounds, copy, files_of, monkeypatch):

@@ -56,8 +56,15 @@ def results(history):
             "columns": ("0.2", "0.4"),
             "rounds": 2,
         }
+        metrics = each.get("metrics", {})
         cells = [
-            CellResult(place, seed, history(*[value / 100] * 2), 1000)
+            CellResult(
+                place,
+                seed,
+                history(*[value / 100] * 2),
+                1000,
+                metric=metrics.get((place[0], place[2]), "accuracy"),
+            )
             for place, values in (accuracies or {}).items()
             for seed, value in enumerate(values)
         ]

@@ -156,11 +156,11 @@ def test_a_row_without_rivals_or_cells_has_no_regret():
 
 
 def test_r2_is_kept_apart():
-    board = board_of(HAND, regressions={HARD})
+    board = board_of(HAND, metrics={HARD: "r2"})
     assert board.tasks == {"Accuracy": [EASY], "R²": [HARD]}
     assert rows_of(board)["A"].mean == pytest.approx(-1)
     assert rows_of(board, "R²")["A"].mean == pytest.approx(15)
-    assert list(board_of(HAND, regressions={EASY, HARD}).tasks) == ["R²"]
+    assert list(board_of(HAND, metrics={EASY: "r2", HARD: "r2"}).tasks) == ["R²"]
 
 
 def test_groups_multiply_the_cells():

@@ -68,7 +68,7 @@ def test_centralised_references_are_marked(results):
 
 
 def test_r2_has_a_panel_of_its_own(results):
-    figure = plot_regret(results(SCORES, regressions={("", "0.4")}))
+    figure = plot_regret(results(SCORES, metrics={("", "0.4"): "r2"}))
     assert [axis.get_title("left") for axis in figure.axes] == ["Accuracy", "R²"]
     assert [rows_of(axis)[0] for axis in figure.axes] == ["FedGP", "FedAvg"]
 

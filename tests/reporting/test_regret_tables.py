@@ -77,7 +77,7 @@ def test_the_text_names_rivals_seeds_and_the_best_single_model(board):
 
 
 def test_accuracy_and_r2_have_tables_of_their_own(board):
-    text = to_markdown(board(regressions={("", "0.4")}))
+    text = to_markdown(board(metrics={("", "0.4"): "r2"}))
     accuracy, _, r2, by_cell = tables_of(text)
     assert text.index("### Accuracy") < text.index("### R²")
     assert accuracy["FedAvg"][0] == "**+9.0**"
@@ -125,7 +125,7 @@ def test_the_csv_of_cells_has_every_place_with_the_same_numbers(board):
 
 
 def test_the_csv_of_methods_has_every_row_and_measure_with_the_same_numbers(board):
-    made = board(regressions={("", "0.4")})
+    made = board(metrics={("", "0.4"): "r2"})
     lines = {(line["measure"], line["row"]): line for line in lines_of(rows_to_csv(made))}
     assert list(lines) == [(task, row) for task in ("Accuracy", "R²") for row in ROWS]
     for (task, label), line in lines.items():

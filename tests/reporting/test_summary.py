@@ -4,11 +4,14 @@ import math
 import pytest
 
 from fda_flower import RunConfig
-from fda_flower.reporting import accuracies, summarise, write_summary
+from fda_flower.metrics import interval
+from fda_flower.records import curve, figure_of, headline
+from fda_flower.reporting import summarise, write_summary
+from fda_flower.reporting.summary import describe_interval
 
 
 def test_accuracies_are_in_percent_and_nan_where_the_target_did_not_evaluate(history):
-    first, second, third = accuracies(history(0.5, None, 0.25))
+    first, second, third = curve(history(0.5, None, 0.25))
     assert (first, third) == (50.0, 25.0)
     assert math.isnan(second)
 
@@ -68,7 +71,7 @@ def test_held_rounds_dropped_replies_and_seconds_are_summed(record):
 
 def test_the_numbers_are_plain_so_that_they_are_json(history):
     summary = summarise(history(0.1, 0.2))
-    assert {type(value) for value in summary.values()} <= {int, float}
+    assert {type(value) for value in summary.values()} <= {int, float, str, dict}
     assert json.loads(json.dumps(summary)) == summary
 
 
@@ -92,3 +95,60 @@ def test_write_summary_writes_the_numbers_and_a_figure(history, tmp_path, values
         "summary.json",
     ]
     assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_regression_is_judged_by_r2_whether_its_record_is_old_or_new():
+    old, new = [{"accuracy": 0.25}], [{"r2": 0.25, "rmse": 2.0}]
+    for records in (old, new):
+        assert curve(records, "r2") == [0.25]
+        assert figure_of(records[0], "r2") == 0.25
+    assert headline(new[0]) == "target R² 0.250"
+    assert math.isnan(curve(old, "rmse")[0])
+    assert figure_of({"accuracy-average": 0.5}, "r2", "-average") == 0.5
+
+
+def test_where_less_is_better_the_best_round_is_the_lowest(history):
+    rounds = [
+        each | {"rmse": rmse} for each, rmse in zip(history(None, None, None), (3.0, 1.0, 2.0), strict=True)
+    ]
+    summary = summarise(rounds, "rmse")
+    assert (summary["metric"], summary["last5"], summary["best"]) == ("rmse", 2.0, 1.0)
+
+
+def test_the_last_evaluation_is_there_in_full(history):
+    first, second, third = history(0.5, 0.75, None)
+    counts = {"classes": ["cat", "dog"], "counts": [[2, 0], [1, 1]]}
+    size = {"target": {"labelled": 3, "unlabelled": 0, "train": 3, "test": 4}}
+    evaluated = [
+        {**first, "test-examples": 4, "confusion": {"classes": ["cat", "dog"], "counts": [[0, 2], [0, 2]]}},
+        {**second, "auroc": 0.9, "test-examples": 4, "confusion": counts, "sizes": size},
+        third,
+    ]
+    summary = summarise(evaluated)
+    assert summary["figures"] == {"accuracy": 0.75, "auroc": 0.9}
+    assert summary["test-samples"] == 4
+    assert summary["sizes"] == size
+    assert summary["confusion"] == counts
+    assert summary["classes"]["dog"] == {
+        "precision": 1.0,
+        "recall": 0.5,
+        "f1": pytest.approx(2 / 3),
+        "support": 2,
+    }
+    ends = interval("accuracy", 0.625, 4)
+    assert ends is not None
+    assert summary["interval"] == [100 * end for end in ends]
+    assert json.loads(json.dumps(summary)) == summary
+
+
+def test_what_is_not_known_of_the_last_evaluation_is_left_out(history):
+    summary = summarise(history(0.5))
+    assert not {"test-samples", "interval", "confusion", "classes", "sizes"} & summary.keys()
+    assert summary["figures"] == {"accuracy": 0.5}
+
+
+def test_the_interval_in_words():
+    # By hand: z = 1.96, n = 100, p = 0.5: half the width is z √(n p (1-p) + z²/4) / (n + z²).
+    assert describe_interval(50.0, 100) == "±9.6 points for 100 test samples at 95%"
+    assert describe_interval(0.5, 100, "r2") == "100 test samples"
+    assert describe_interval(50.0, 0) == describe_interval(None, 0) == ""

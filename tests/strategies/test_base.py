@@ -62,7 +62,7 @@ def test_what_is_sent_to_whom_and_how_long_they_have():
         ("train", "b", {"mine": 1, "server-round": 1}, first),
         ("evaluate", "t", {"yours": 2, "server-round": 1}, second),
         *(("train", domain, now, second) for domain in "abt"),
-        ("evaluate", "t", {"yours": 2, "server-round": 2}, third),
+        ("evaluate", "t", {"yours": 2, "confusion": True, "server-round": 2}, third),
     ]
     assert [seen[:3] for seen in grid.seen] == [each[:3] for each in expected]
     np.testing.assert_allclose([seen[3] for seen in grid.seen], [each[3] for each in expected], rtol=1e-6)  # type: ignore[arg-type]
@@ -131,6 +131,7 @@ def test_the_record_of_a_round():
         "missing": [],
         "accuracy": 0.5,
         "loss": 1.0,
+        "test-examples": 4,
     }
 
 

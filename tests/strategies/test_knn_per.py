@@ -51,10 +51,10 @@ def test_the_evaluate_message_says_how_to_mix_but_not_in_warm_up_rounds():
     federation = Federation()
     start(federation, 2, k=7, mixing=0.5, scale=2, mix="logits", warmup_rounds=1)
     asked = {"neighbours": 7, "lambda": 0.5, "kernel-scale": 2.0, "mix": "logits"}
-    assert federation.asked == [{"server-round": 1}, {"server-round": 2, **asked}]
+    assert federation.asked == [{"server-round": 1}, {"server-round": 2, "confusion": True, **asked}]
     start(federation)
     asked = {"neighbours": 10, "lambda": "cv", "kernel-scale": 1.0, "mix": "probabilities"}
-    assert federation.asked[-1] == {"server-round": 1, **asked}
+    assert federation.asked[-1] == {"server-round": 1, "confusion": True, **asked}
 
 
 def test_the_record_has_lambda_and_both_accuracies():

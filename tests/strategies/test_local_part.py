@@ -66,14 +66,14 @@ def test_every_client_is_told_fedreps_part_and_phases():
     _, _, federation = start(FedRep, [keeps(), TARGET], **options)
     told = {"local-part": "head", "head-epochs": 7, "epochs": 2, "tune": "body", "server-round": 1}
     assert dict(federation.configs) == {"a": told, "t": told}
-    assert federation.evaluated == [{"local-part": "head", "server-round": 1}]
+    assert federation.evaluated == [{"local-part": "head", "server-round": 1, "confusion": True}]
 
 
 def test_every_client_is_told_fedbns_part():
     _, _, federation = start(FedBN, [keeps(), TARGET])
     told = {"local-part": "batch-norm", "server-round": 1}
     assert dict(federation.configs) == {"a": told, "t": told}
-    assert federation.evaluated == [told]
+    assert federation.evaluated == [told | {"confusion": True}]
 
 
 @BOTH

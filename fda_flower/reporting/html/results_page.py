@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from fda_flower.records import curve
 from fda_flower.reporting.curves import styles_of
 from fda_flower.reporting.html import charts
 from fda_flower.reporting.html.page import Chart, Code, Page, Section, Table, Text
@@ -12,9 +13,6 @@ from fda_flower.reporting.html.rounds import faults
 from fda_flower.reporting.html.run_page import RunView, sizes_table, weight_series
 from fda_flower.reporting.html.settings import settings_table, show
 from fda_flower.reporting.results import CellResult, Place, Results
-from fda_flower.reporting.summary import accuracies
-
-ACCURACY = "Target test accuracy (%)"
 
 
 def results_page(
@@ -77,20 +75,22 @@ def _chart(results: Results, draw: Callable[[Results, str, str], str]) -> list[C
 def _curves(results: Results, group: str, column: str) -> str:
     series = {row: [_values(cell) for cell in results.at((group, row, column))] for row in results.rows}
     return charts.curves(
-        {row: each for row, each in series.items() if each}, styles_of(results.rows), ACCURACY
+        {row: each for row, each in series.items() if each},
+        styles_of(results.rows),
+        results.metric(group, column).axis,
     )
 
 
 def _dots(results: Results, group: str, column: str) -> str:
     values = {row: results.scores((group, row, column), "last5") for row in results.rows}
     printed = {row: results.paper[p] for row in results.rows if (p := (group, row, column)) in results.paper}
-    label = f"{ACCURACY}, mean ± std of the last 5 rounds"
+    label = f"{results.metric(group, column).axis}, mean ± std of the last 5 rounds"
     return charts.dots(values, styles_of(results.rows), label, printed)
 
 
 def _values(cell: CellResult) -> list[float]:
     """Return the run's headline by round."""
-    return accuracies(cell.history, cell.headline)
+    return curve(cell.history, cell.metric, cell.ending)
 
 
 def _weights(results: Results) -> list[Chart]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fda_flower.metrics import METRICS, Metric
 from fda_flower.records import Record, headline, source_weight
 from fda_flower.reporting.curves import styles_of
 from fda_flower.reporting.html import charts
@@ -37,6 +38,8 @@ class RunView:
         Whether the run has ended.
     commands : sequence of str
         Commands that repeat it.
+    metric : str
+        The headline, a name of `fda_flower.metrics.METRICS`.
     """
 
     label: str
@@ -47,6 +50,7 @@ class RunView:
     rounds: int = 0
     done: bool = True
     commands: Sequence[str] = ()
+    metric: str = ACCURACY
 
     @property
     def data(self) -> str:
@@ -57,7 +61,7 @@ class RunView:
     def state(self) -> str:
         """How far the run is."""
         of = f" of {self.rounds}" if self.rounds else ""
-        last = headline(self.history[-1]) if self.history else "no round is done yet"
+        last = headline(self.history[-1], self.metric) if self.history else "no round is done yet"
         return f"{'Done' if self.done else 'Not done'}: {len(self.history)}{of} rounds; {last}."
 
 
@@ -65,7 +69,7 @@ def run_page(view: RunView, title: str) -> Page:
     """Return the page of a run."""
     history = view.history
     sections = [
-        Section("Results", [_headlines(view), *_figures(history)]),
+        Section("Results", [_headlines(view), *_figures(history, view.metric)]),
         Section("Weights of the sources", _weights(history)),
         Section("Members of the mixture", _members(history)),
         Section("Who took part", [*presence(history), *describe_rounds(history)]),
@@ -98,8 +102,10 @@ def sizes_table(history: Sequence[Record]) -> Table:
 
 def _headlines(view: RunView) -> Table:
     """Return ``last5``, ``best`` and what else `scores` tells, and what the run cost."""
+    metric = METRICS[view.metric]
     found = {
-        key: "-" if value is None else f"{value:.1f}" for key, value in scores(view.history, ACCURACY).items()
+        f"{key}, {metric.label}": "-" if value is None else f"{value:.{metric.decimals}f}"
+        for key, value in scores(view.history, view.metric).items()
     }
     seconds = sum(sum(record["seconds"].values()) for record in view.history)
     received = sum(record.get("bytes-received", 0) for record in view.history)
@@ -108,8 +114,8 @@ def _headlines(view: RunView) -> Table:
     return Table(["method", "seed", *shown], [[view.label, view.seed, *shown.values()]])
 
 
-def _figures(history: Sequence[Record]) -> list[Chart]:
-    """Return every number that was measured of the target by round: the accuracies together, others alone."""
+def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
+    """Return every number that was measured of the target by round: the headline's together, others alone."""
     names = list(
         dict.fromkeys(
             key
@@ -118,9 +124,9 @@ def _figures(history: Sequence[Record]) -> list[Chart]:
             if isinstance(value, int | float) and not isinstance(value, bool) and key not in NO_FIGURES
         )
     )
-    accuracies = [name for name in names if name.startswith(ACCURACY)]
-    charted = {"Target test accuracy (%)": accuracies} if accuracies else {}
-    charted |= {name: [name] for name in names if name not in accuracies}
+    together = [name for name in names if _metric_of(name) == METRICS[headline]]
+    charted = {METRICS[headline].axis: together} if together else {}
+    charted |= {name: [name] for name in names if name not in together}
     figures = {
         label: charts.curves(
             {name: [_by_round(history, name)] for name in shown},
@@ -182,9 +188,15 @@ def _members(history: Sequence[Record]) -> list[Chart | Table]:
 
 
 def _by_round(history: Sequence[Record], name: str) -> list[float]:
-    """Return a number of the records by round, accuracies in percent."""
-    scale = 100 if name.startswith(ACCURACY) else 1
-    return [scale * _number(record.get(name)) for record in history]
+    """Return a number of the records by round, in the unit of tables."""
+    metric = _metric_of(name)
+    values = [_number(record.get(name)) for record in history]
+    return values if metric is None else [metric.scaled(value) for value in values]
+
+
+def _metric_of(name: str) -> Metric | None:
+    """Return the figure that an entry of a record is, as ``accuracy-average`` is an accuracy."""
+    return next((each for key, each in METRICS.items() if name == key or name.startswith(f"{key}-")), None)
 
 
 def _trust(values: Sequence[float]) -> list[str]:
