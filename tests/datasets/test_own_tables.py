@@ -150,8 +150,9 @@ def test_categories_are_features_of_their_own_over_all_files(tmp_path: Path) -> 
     assert splits["a"].features == splits["b"].features == ("age", "sex=f", "sex=m", "sex=other")
     preparation = splits["a"].preparation
     assert isinstance(preparation, TablePreparation)
-    raw = {"age": [60.0, 60.0], "sex": ["f", ""]}
-    x = preparation.apply(raw) * torch.tensor(preparation.deviation) + torch.tensor(preparation.mean)
+    x = preparation.apply({"age": [60.0, 60.0], "sex": ["f", ""]}) * torch.tensor(
+        preparation.deviation
+    ) + torch.tensor(preparation.mean)
     torch.testing.assert_close(x, torch.tensor([[60.0, 1, 0, 0], [60.0, 0, 0, 0]]), atol=1e-5, rtol=0)
 
 
