@@ -91,7 +91,7 @@ def test_check_of_another_data_set_is_an_error(fda, tmp_path):
 
 
 def test_own_data_at_sites_are_what_they_are_on_one_machine(tmp_path):
-    """A site that is told the options of the whole has its bits: categories, classes, network."""
+    """A site that is told categories and classes has the bits of the whole."""
     import torch
 
     from fda_flower import RunConfig

@@ -53,5 +53,5 @@ def count(name: str, amount: Amount | None, total: int) -> int:
             raise ConfigError(f"{name} is {amount}, which leaves none of {total} samples: ask for more")
         return wanted
     if amount > total:
-        raise ConfigError(f"{name} is {amount}, but there are only {total}: ask for fewer")
+        raise ConfigError(f"{name} is {amount}, but there are only {total}: ask for fewer, or for all")
     return amount

@@ -65,6 +65,8 @@ class TablePreparation(Preparation):
     categories : tuple
         The columns that are categories, each a tuple of its name and its categories: a feature for each
         category is 1 where the row has it. A missing category, or one that is not listed, has none.
+    label_mean, label_deviation : float
+        In a regression, the network predicts ``(label - label_mean) / label_deviation``.
 
     Examples
     --------
@@ -80,6 +82,8 @@ class TablePreparation(Preparation):
     deviation: tuple[float, ...]
     fill: tuple[float, ...] = ()
     categories: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    label_mean: float = 0.0
+    label_deviation: float = 1.0
     kind: ClassVar[str] = "table"
 
     @classmethod
@@ -126,6 +130,14 @@ class TablePreparation(Preparation):
             for name in self.columns
             for feature in ([f"{name}={each}" for each in listed[name]] if name in listed else [name])
         )
+
+    def labels(self, outputs: Tensor) -> Tensor:
+        """Return the labels that a regression's outputs stand for, in the units of the table."""
+        return outputs * self.label_deviation + self.label_mean
+
+    def outputs(self, labels: Tensor) -> Tensor:
+        """Return a regression's labels as the network predicts them, float32, shape ``(n, 1)``."""
+        return ((labels.double() - self.label_mean) / self.label_deviation).float()[:, None]
 
     def apply(self, raw: Mapping[str, Column]) -> Tensor:
         """Return the features of rows, float32, shape ``(n, features)``.

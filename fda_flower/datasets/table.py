@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.own_data import PARTS, own_folder, warn_of_one
@@ -321,19 +320,13 @@ def _check_features(path: Path, features: Mapping[Path, list[str]]) -> None:
 def split_of(domain: str, found: Survey, meaning: Meaning, target: Target, seed: int) -> Split:
     """Return the training and test samples of a domain."""
     rows = found.rows[domain]
-    y = _labels(found.numbers[domain], target)
-    where = f"the table of domain '{domain}'"
-    train, test = divide(y, seed, where, rows.parts, rows.groups)
-    preparation = TablePreparation.fit(rows.columns, train, found.categories, meaning.missing)
-    samples = Samples(preparation.apply(rows.columns), y)
+    kind = torch.float64 if target.regression else torch.int64
+    y = torch.tensor(found.numbers[domain], dtype=kind)
+    train, test = divide(y, seed, f"the table of domain '{domain}'", rows.parts, rows.groups)
+    fitted = TablePreparation.fit(rows.columns, train, found.categories, meaning.missing)
+    preparation = replace(fitted, label_mean=target.mean, label_deviation=target.deviation)
+    samples = Samples(preparation.apply(rows.columns), preparation.outputs(y) if target.regression else y)
     outputs = 1 if target.regression else len(found.classes)
     return Split(
         samples.take(train), samples.take(test), outputs, found.classes, preparation.features, preparation
     )
-
-
-def _labels(numbers: list[int] | list[float], target: Target) -> Tensor:
-    if not target.regression:
-        return torch.tensor(numbers, dtype=torch.int64)
-    scaled = (torch.tensor(numbers, dtype=torch.float64) - target.mean) / target.deviation
-    return scaled.float()[:, None]

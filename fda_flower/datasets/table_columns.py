@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fda_flower.datasets.own_data import PARTS
+from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.table_files import RawTable
 from fda_flower.errors import ConfigError
@@ -202,7 +203,7 @@ def _complaints(
     cells: Sequence[str], known: Collection[str] | None, meaning: Meaning
 ) -> Callable[[str], tuple[str, str] | None]:
     """Return the function that tells what is wrong with a cell of a column, and the remedy."""
-    words = known is None and _is_of_words(cells, meaning)
+    words = known is None and not meaning.categorical and _is_of_words(cells, meaning)
 
     def complaint(cell: str) -> tuple[str, str] | None:
         if is_missing(cell, known is not None):
@@ -221,6 +222,25 @@ def _complaints(
         return "no number", "fix it"
 
     return complaint
+
+
+def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: bool = False) -> Columns:
+    """Return the columns of new rows as a preparation takes them, for a model that was trained with it.
+
+    Raises
+    ------
+    ConfigError
+        If a column is missing, or a cell cannot be used; the message names file, line and column.
+    """
+    problems = Problems()
+    if missing := [name for name in preparation.columns if name not in table.header]:
+        remedy = f"the model needs also {', '.join(missing)}: add them"
+        problems.add(Problem(f"the columns {', '.join(table.header)}", remedy, table.path))
+    problems.raise_first()
+    meaning = Meaning(missing=bool(preparation.fill), categorical=True, decimal_comma=decimal_comma)
+    columns = clean(table, preparation.columns, dict(preparation.categories), meaning, problems)
+    problems.raise_first()
+    return columns
 
 
 def read_names(option: str, text: str) -> tuple[str, ...]:

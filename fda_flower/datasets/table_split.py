@@ -22,7 +22,8 @@ def divide(
     Parameters
     ----------
     y : Tensor
-        The labels; both parts get their share of each class or, in a regression, of small and large ones.
+        The labels, shape ``(n,)``; both parts get their share of each class or, in a regression, of small and
+        large ones.
     seed : int
         Determines the rows.
     where : str
@@ -37,17 +38,16 @@ def divide(
     ConfigError
         If a part is empty, or there is a single group.
     """
-    labels = y.reshape(len(y), -1)[:, 0]
     if parts:
         train, test = (
             torch.tensor([i for i, part in enumerate(parts) if part == word], dtype=torch.int64)
             for word in PARTS
         )
     elif groups:
-        train, test = _by_group(labels, seed, where, groups)
+        train, test = _by_group(y, seed, where, groups)
     else:
         tested = max(1, round(TEST_SHARE * len(y)))
-        train, test = balanced(labels, len(y) - tested, torch.Generator().manual_seed(seed))
+        train, test = balanced(y, len(y) - tested, torch.Generator().manual_seed(seed))
     for word, part in zip(PARTS, (train, test), strict=True):
         if not len(part):
             raise ConfigError(f"{where} has no row for the part '{word}': mark some, or move some there")

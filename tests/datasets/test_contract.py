@@ -159,8 +159,9 @@ def own_tables(root: Path) -> Callable[[Path | None, int], Any]:
 
 def own_hugging_face(root: Path) -> Callable[[Path | None, int], Any]:
     """A data set of images of the library `datasets`, made."""
-    from datasets import ClassLabel, Dataset, Features, Value
-    from datasets import Image as Picture
+    from datasets.arrow_dataset import Dataset
+    from datasets.features import ClassLabel, Features, Value
+    from datasets.features import Image as Picture
 
     generator, count = torch.Generator().manual_seed(0), FOLDER_IMAGES * len(MADE_CLASSES)
     names = [name for name in MADE_DOMAINS for _ in range(count)]

@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
-from datasets import Image as Picture
+from datasets.arrow_dataset import Dataset
+from datasets.dataset_dict import DatasetDict
+from datasets.features import ClassLabel, Features, Value
+from datasets.features import Image as Picture
 from PIL import Image
 
 from fda_flower import run

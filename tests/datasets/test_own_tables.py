@@ -9,7 +9,8 @@ import torch
 from fda_flower.datasets import DataSpec, Split, load_domain, load_federation
 from fda_flower.datasets.preparation import Preparation, TablePreparation
 from fda_flower.datasets.table import load
-from fda_flower.datasets.table_columns import MOST_CATEGORIES
+from fda_flower.datasets.table_columns import MOST_CATEGORIES, columns_for
+from fda_flower.datasets.table_files import read_table
 from fda_flower.errors import ConfigError
 
 ROWS = [["40", "f", "1"], ["50", "m", "0"], ["60", "f", "1"], ["70", "m", "0"], ["80", "f", "1"]] * 4
@@ -150,8 +151,9 @@ def test_categories_are_features_of_their_own_over_all_files(tmp_path: Path) -> 
     assert splits["a"].features == splits["b"].features == ("age", "sex=f", "sex=m", "sex=other")
     preparation = splits["a"].preparation
     assert isinstance(preparation, TablePreparation)
-    raw = {"age": [60.0, 60.0], "sex": ["f", ""]}
-    x = preparation.apply(raw) * torch.tensor(preparation.deviation) + torch.tensor(preparation.mean)
+    x = preparation.apply({"age": [60.0, 60.0], "sex": ["f", ""]}) * torch.tensor(
+        preparation.deviation
+    ) + torch.tensor(preparation.mean)
     torch.testing.assert_close(x, torch.tensor([[60.0, 1, 0, 0], [60.0, 0, 0, 0]]), atol=1e-5, rtol=0)
 
 
@@ -309,3 +311,33 @@ def test_constant_labels_have_no_scale(tmp_path: Path) -> None:
 def test_numbers_that_are_no_classes_point_to_the_regression(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"whole number from 0 to 999 in line 5.*task=regression"):
         one(write(tmp_path, rows=numbers(r3c2="0.5")))
+
+
+# New rows for a model that was trained
+
+
+def test_new_rows_are_read_and_prepared_as_those_that_the_model_was_trained_on(tmp_path: Path) -> None:
+    rows = [["" if i == 3 else f"{i},5", "fm"[i % 2], str(i % 2)] for i in range(20)]
+    write(tmp_path, rows=rows, separator=";")
+    split = one(tmp_path, missing="mean", categorical="onehot", decimal="comma")
+    preparation = split.preparation
+    assert isinstance(preparation, TablePreparation)
+    table = read_table(tmp_path / "a.csv")
+    x = preparation.apply(columns_for(table, preparation, decimal_comma=True))
+    every = {tuple(row) for part in (split.train, split.test) for row in part.x.tolist()}
+    assert {tuple(row) for row in x.tolist()} == every
+    for header, row, says in (
+        ("age,label", "1,0", "the columns age, label: the model needs also sex: add them"),
+        ("age,sex", "x,f", "no number in line 2, column 'age'"),
+        ("age,sex", "1,other", "none of the known categories in line 2, column 'sex'"),
+    ):
+        (tmp_path / "new.csv").write_text(f"{header}\n{row}\n")
+        with pytest.raises(ConfigError, match=says):
+            columns_for(read_table(tmp_path / "new.csv"), preparation)
+
+
+def test_outputs_of_a_regression_and_labels_are_each_others_inverse() -> None:
+    preparation = TablePreparation(("age",), (0.0,), (1.0,), label_mean=50.0, label_deviation=10.0)
+    outputs = preparation.outputs(torch.tensor([40.0, 70.0]))
+    assert outputs.tolist() == [[-1.0], [2.0]]
+    assert preparation.labels(outputs).tolist() == [[40.0], [70.0]]
