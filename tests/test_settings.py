@@ -14,6 +14,7 @@ from fda_flower.config import OPTION_FIELDS, SETTINGS
 from fda_flower.settings import (
     Options,
     as_flower,
+    command_options,
     flower_table,
     markdown_table,
     setting,
@@ -139,3 +140,19 @@ def test_every_setting_is_declared_with_a_group_and_a_sentence() -> None:
         assert len(each.help) > 10
     assert all(name.endswith("_options") for name in OPTION_FIELDS)
     assert len(OPTION_FIELDS) == 5
+
+
+def test_a_command_line_gives_what_is_not_the_default() -> None:
+    config = RunConfig(shift="rotate", shift_options={"invert": False, "angle": 45}, outcomes=True, rounds=5)
+    words = command_options(SETTINGS, vars(config))
+    assert words == [
+        *("--shift", "rotate", "--shift-option", "angle=45.0", "--shift-option", "invert=false"),
+        *("--target", "target", "--rounds", "5", "--outcomes"),
+    ]
+    assert command_options([each for each in SETTINGS if each.name == "rounds"], {"rounds": 30}) == []
+
+
+def test_a_switch_that_is_on_by_default_is_turned_off() -> None:
+    switch = setting("First", True, "A switch.").metadata["setting"]
+    (named,) = [type(switch)(**{**vars(switch), "name": "fast", "hint": bool})]
+    assert command_options([named], {"fast": False}) == ["--no-fast"]

@@ -122,8 +122,11 @@ def report(
         watch_html(folders, page, on_first=lambda: say(f"Open {page} in a browser; Ctrl-C ends its renewal."))
         say(f"All runs are done. Written: {page}")
     except KeyboardInterrupt:
-        if page.exists():
-            write_html(folders, page)
+        there = [folder for folder in folders if folder.exists()]
+        if not there:
+            say(f"Stopped. Nothing was there yet: {', '.join(map(str, folders))}")
+            return
+        write_html(there, page)
         say(f"Stopped. The page stays as it is: {page}")
 
 

@@ -71,7 +71,11 @@ def experiment_page(folder: Path) -> Page:
         views[name] = replace(view, label=labels.get(name.rpartition("-seed")[0], view.label))
     numbers = {f"All numbers{ending}": table(results) for ending, table in report.tables.items()}
     mark = json.loads((folder / MARK).read_text(encoding="utf-8"))
-    changes = [f"--set={key.replace('_', '-')}={value}" for key, value in mark["settings"].items()]
+    changes = [
+        word
+        for key, value in mark["settings"].items()
+        for word in ("--set", f"{key.replace('_', '-')}={value}")
+    ]
     commands = [
         shlex.join(["fda", "experiment", str(folder / "experiment.toml"), *changes, "--output", str(folder)]),
         shlex.join(["fda", "report", str(folder)]),

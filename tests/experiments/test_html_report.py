@@ -1,0 +1,198 @@
+"""Folders as pages: what is found there, and pages that are renewed."""
+
+import json
+import os
+
+import pytest
+from run_folders import make_run, records
+
+from fda_flower import ConfigError, RunConfig
+from fda_flower.experiments import html_report
+from fda_flower.experiments.cell_files import write_cell
+from fda_flower.experiments.html_report import is_done, kind_of, watch_html, write_html
+from fda_flower.experiments.run import RunResult
+from fda_flower.experiments.views import comparison_page, experiment_page, single_page
+
+EXPERIMENT = """
+title = "Digits"
+axis = "Noise"
+[run]
+dataset = "digits"
+shift = "noise"
+rounds = 2
+[[columns]]
+label = "0.4"
+shift-options = { std = 0.4 }
+[[rows]]
+label = "FedAvg"
+method = "fedavg"
+[[rows]]
+label = "Target Only"
+method = "target-only"
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    return make_run(tmp_path / "first", method="fedda-auto", seed=4, shift_options={"angle": 45})
+
+
+@pytest.fixture
+def comparison(tmp_path):
+    for method in ("target-only", "fedavg"):
+        for seed in (0, 1):
+            make_run(tmp_path / "compare" / f"{method}-seed{seed}", method=method, seed=seed, data_dir="a b")
+    (tmp_path / "compare" / "table.md").write_text("")
+    return tmp_path / "compare"
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    folder = tmp_path / "noise"
+    (folder / "cells").mkdir(parents=True)
+    (folder / "experiment.toml").write_text(EXPERIMENT)
+    (folder / "experiment.json").write_text(json.dumps({"experiment": "noise", "settings": {"model": "mlp"}}))
+    config = RunConfig(dataset="digits", shift="noise", shift_options={"std": 0.4}, method="fedavg", rounds=2)
+    result = RunResult(config, records(2), {"epochs": {}}, {}, None)
+    write_cell(folder / "cells" / "FedAvg-0.4-seed0.json", ("", "FedAvg", "0.4"), result)
+    make_run(folder / "runs" / "Target_Only-0.4-seed0", rounds=1, done=False, method="target-only")
+    return folder
+
+
+def sections(page):
+    return {section.title: section.parts for section in page.sections}
+
+
+def test_a_folder_is_a_run_a_comparison_or_an_experiment(run, comparison, experiment, tmp_path):
+    assert [kind_of(folder) for folder in (run, comparison, experiment)] == [
+        "run",
+        "comparison",
+        "experiment",
+    ]
+    with pytest.raises(ConfigError, match="holds no run, comparison or experiment: give the --output"):
+        kind_of(tmp_path / "nothing")
+
+
+def test_the_page_of_a_run_says_how_to_repeat_it(run):
+    page = single_page(run)
+    assert page.title == "first"
+    first, *others = sections(page)["Repeat it"][0].lines
+    assert first.startswith("fda run --shift rotate --shift-option angle=45.0 ")
+    assert "--seed 4 --method fedda-auto --rounds 3" in first
+    assert others[0] == f"fda run --config {run}/config.json"
+    assert others[1].endswith(f"--resume --output {run}")
+    assert page.state.startswith("Done: 3 of 3 rounds")
+
+
+def test_a_run_of_another_version_is_shown_by_what_it_says(run):
+    (run / "config.json").write_text(json.dumps({"run": {"method": "later", "new": 1}, "rounds": 7}))
+    (run / "summary.json").unlink()
+    page = single_page(run)
+    assert page.about.startswith("later")
+    assert page.state.startswith("Not done: 3 of 7 rounds")
+    assert sections(page)["Repeat it"][0].lines[0] == f"fda run --config {run}/config.json"
+
+
+def test_a_damaged_configuration_is_named(run):
+    (run / "config.json").write_text("[")
+    with pytest.raises(ConfigError, match=r"config\.json' is not the configuration of a run"):
+        single_page(run)
+
+
+def test_the_page_of_a_comparison_has_a_row_for_each_method_in_the_usual_order(comparison):
+    page = comparison_page(comparison)
+    assert page.state == "4 of 4 runs are done."
+    table, numbers = sections(page)["Results"]
+    assert table.markdown.index("| FedAvg |") < table.markdown.index("| Target Only |")
+    assert numbers.header[:2] == ["method", "last5"]
+    again, resumed, report = sections(page)["Repeat it"][0].lines
+    assert again.startswith("fda compare --methods fedavg,target-only --seeds 0,1 --shift rotate ")
+    assert again.endswith(f"--output {comparison}")
+    assert "/a b' " in again
+    assert resumed == f"{again} --resume"
+    assert report == f"fda report --html {comparison}"
+
+
+def test_a_folder_of_runs_of_several_data_sets_has_a_row_for_each(comparison):
+    make_run(comparison / "other", method="fedavg", seed=0, shift="noise", rounds=1)
+    page = comparison_page(comparison)
+    assert "| other |" in sections(page)["Results"][0].markdown
+    assert "| fedavg-seed1 |" in sections(page)["Results"][0].markdown
+    assert len(sections(page)["Repeat it"][0].lines) == 6
+
+
+def test_the_page_of_a_comparison_that_has_just_begun(tmp_path):
+    make_run(tmp_path / "c" / "fedavg-seed4", rounds=0, done=False, method="fedavg", seed=4)
+    page = comparison_page(tmp_path / "c")
+    assert sections(page)["Results"][0].markdown == "No round is done yet."
+    assert page.state == "0 of 1 runs are done."
+    assert "--seeds 4-4 " in sections(page)["Repeat it"][0].lines[0]
+
+
+def test_the_page_of_an_experiment_shows_runs_that_are_not_done(experiment):
+    page = experiment_page(experiment)
+    assert (page.title, page.state) == ("Digits", "1 of 2 runs are done.")
+    (runs,) = sections(page)["Runs"]
+    assert [row[:4] for row in runs.rows] == [
+        ["FedAvg-0.4-seed0", 0, "done", 2],
+        ["Target_Only-0.4-seed0", 0, "not done", 1],
+    ]
+    first, *_ = sections(page)["Repeat it"][0].lines
+    assert first == f"fda experiment {experiment}/experiment.toml --set model=mlp --output {experiment}"
+
+
+def test_several_folders_make_one_file_written_whole(run, comparison, experiment, tmp_path):
+    output = tmp_path / "new" / "page.html"
+    write_html([run, comparison, experiment], output)
+    text = output.read_text(encoding="utf-8")
+    assert [text.count(f"<h1>{title}</h1>") for title in ("first", "compare", "Digits")] == [1, 1, 1]
+    assert os.listdir(output.parent) == ["page.html"]
+
+
+def test_a_page_that_cannot_be_written_is_an_error(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_html([run], tmp_path / "file" / "page.html")
+
+
+@pytest.mark.parametrize("kind", ["run", "comparison"])
+def test_a_run_or_comparison_is_done_when_its_last_file_is_newer_than_its_records(kind, request):
+    folder = request.getfixturevalue(kind)
+    last = folder / html_report.CLOSING[kind]
+    newest = max(path.stat().st_mtime for path in folder.rglob("*.json*"))
+    os.utime(last, (newest, newest + 1))
+    assert is_done(folder)
+    resumed = next(folder.rglob("rounds.jsonl"))
+    os.utime(resumed, (newest, newest + 2))
+    assert not is_done(folder)
+    last.unlink()
+    assert not is_done(folder)
+
+
+def test_watching_waits_renews_and_ends_with_the_run(tmp_path, monkeypatch):
+    folder, page = tmp_path / "run", tmp_path / "page.html"
+    seen, first = [], []
+
+    def sleep(seconds):
+        seen.append(
+            (seconds, page.read_text(encoding="utf-8").count("data-renew-after=") if page.exists() else None)
+        )
+        if len(seen) == 1:
+            folder.mkdir()
+        elif len(seen) == 2:
+            folder.rmdir()
+            make_run(folder, done=False, method="fedavg")
+        elif len(seen) == 4:
+            (folder / "summary.json").write_text("{}")
+
+    monkeypatch.setattr(html_report.time, "sleep", sleep)
+    watch_html([folder], page, every=2, on_first=lambda: first.append(True))
+    assert seen == [(2, None), (2, None), (2, 1), (2, 1)]
+    assert first == [True]
+    assert "data-renew-after=" not in page.read_text(encoding="utf-8")
+
+
+def test_watching_a_folder_of_something_else_is_an_error(tmp_path):
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(ConfigError, match="holds no run"):
+        watch_html([tmp_path], tmp_path / "page.html")

@@ -1,0 +1,26 @@
+"""Folders of runs made by hand."""
+
+import json
+
+from fda_flower import RunConfig
+
+RECORD = {
+    **{"warmup": False, "held": None, "target": {"domain": "target", "examples": 50}, "dropped": []},
+    **{"missing": [], "bytes-received": 1000, "loss": 1.0, "seconds": {"train": 1.0}},
+}
+
+
+def records(rounds, accuracy=0.5):
+    sources = {"source-1": {"domain": "source-1", "examples": 300, "beta": 0.25, "sigma2": 1.0}}
+    return [{**RECORD, "round": n + 1, "accuracy": accuracy, "sources": sources} for n in range(rounds)]
+
+
+def make_run(folder, rounds=3, done=True, **settings):
+    config = RunConfig(**{"dataset": "digits", "shift": "rotate", "rounds": 3, **settings})
+    folder.mkdir(parents=True)
+    found = {"run": config.fingerprint(), "settings": config.settings(), "rounds": 3, "device": "cpu"}
+    (folder / "config.json").write_text(json.dumps(found))
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records(rounds)))
+    if done:
+        (folder / "summary.json").write_text("{}")
+    return folder

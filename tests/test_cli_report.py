@@ -1,0 +1,99 @@
+"""`fda report --html` as the shell calls it."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+from run_folders import make_run
+from typer.testing import CliRunner
+
+from fda_flower import cli
+from fda_flower.cli.app import app
+from fda_flower.experiments import html_report
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    """A wide terminal without colours, and a folder with a run that is done."""
+    monkeypatch.setattr(importlib.import_module("fda_flower.cli.console").console, "width", 200)
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("runs/first"), method="fedavg")
+
+
+def fda(*arguments):
+    done = CliRunner().invoke(app, ["report", *arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.output
+
+
+def test_a_page_is_written_beside_the_run_or_where_it_is_asked_for():
+    code, out = fda("--html", "runs/first")
+    assert code == 0
+    assert "Written: runs/first/report.html" in out
+    assert "<h1>first</h1>" in Path("runs/first/report.html").read_text(encoding="utf-8")
+    assert fda("--html", "runs", "--output", "all.html")[0] == 0
+    assert "<h1>runs</h1>" in Path("all.html").read_text(encoding="utf-8")
+
+
+def test_watching_a_run_that_is_done_ends_at_once():
+    code, out = fda("--html", "--watch", "runs/first", "--output", "page.html")
+    assert code == 0
+    assert "Open page.html in a browser" in out
+    assert "All runs are done. Written: page.html" in out
+
+
+def test_ctrl_c_ends_the_watching_and_the_page_no_longer_renews_itself(monkeypatch):
+    Path("runs/first/summary.json").unlink()
+
+    def interrupt(seconds):
+        assert "data-renew-after=" in Path("page.html").read_text(encoding="utf-8")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(html_report.time, "sleep", interrupt)
+    code, out = fda("--html", "--watch", "runs/first", "--output", "page.html")
+    assert code == 0
+    assert "Stopped. The page stays as it is: page.html" in out
+    assert "data-renew-after=" not in Path("page.html").read_text(encoding="utf-8")
+
+
+def test_ctrl_c_before_there_is_anything_writes_nothing(monkeypatch):
+    def interrupt(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(html_report.time, "sleep", interrupt)
+    code, out = fda("--html", "--watch", "runs/later", "--output", "page.html")
+    assert code == 0
+    assert "Stopped. Nothing was there yet: runs/later" in out
+    assert not Path("page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--watch", "runs/first"], "--watch renews a page: add --html"),
+        (["--html", "nowhere"], "'nowhere' holds no run, comparison or experiment"),
+        (["runs/first"], "or for a run or a comparison `fda report --html`"),
+    ],
+)
+def test_what_cannot_be_reported_is_said_in_a_line(arguments, says, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fda", "report", *arguments])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 2
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("package", ["plotly", "jinja2", "markdown_it"])
+def test_without_the_extra_the_command_says_what_to_install(package, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fda", "report", "--html", "runs"])
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 2
+    assert f"fda report needs {package}, which is not installed: pip install 'fda-flower[html]'" in (
+        capsys.readouterr().err
+    )
