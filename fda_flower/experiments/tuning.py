@@ -2,7 +2,8 @@
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fda_flower.config import RunConfig
-from fda_flower.errors import ConfigError, FdaError
+from fda_flower.errors import ConfigError, FdaError, RunError
 from fda_flower.experiments.cross_validation import fold_configs, mean_by_round
 from fda_flower.experiments.run import run_config
 from fda_flower.experiments.tuning_space import Space, grid, settings_of_trial
@@ -117,18 +118,36 @@ def tune(
     ConfigError
         If a setting is invalid with a value of its space, no labels are held out, or the folder holds
         another search; nothing has been trained.
+    RunError
+        If the study's file cannot be read or written.
     """
     if trials < 1:
         raise ConfigError(f"trials is {trials}, it must be at least 1")
     base = _check(make, spaces, seeds)
-    study = _open(folder, base, spaces, seeds, metric, resume)
-    listed = grid(spaces, trials)
-    for number in range(len(_ended(study)), len(listed) or trials):
-        trial = _ask(study, spaces, listed[number] if listed else None, number, base.seed)
-        _run(study, trial, make, seeds, metric)
-        if on_trial is not None:
-            on_trial(_result(study, spaces, metric))
-    return _result(study, spaces, metric)
+    with _storing(folder / STUDY):
+        study = _open(folder, base, spaces, seeds, metric, resume)
+        listed = grid(spaces, trials)
+        for number in range(len(_ended(study)), len(listed) or trials):
+            trial = _ask(study, spaces, listed[number] if listed else None, number, base.seed)
+            _run(study, trial, make, seeds, metric)
+            if on_trial is not None:
+                on_trial(_result(study, spaces, metric))
+        return _result(study, spaces, metric)
+
+
+@contextmanager
+def _storing(path: Path) -> Iterator[None]:
+    """Inside, an error of the study's file is a `RunError`."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError) as error:
+        raise RunError(
+            f"the search's file '{path}' cannot be used ({error.__cause__ or error}): make room, or restore "
+            "it from a copy, and go on with --resume"
+        ) from error
 
 
 def _check(make: Make, spaces: Sequence[Space], seeds: Sequence[int]) -> RunConfig:
@@ -240,6 +259,8 @@ def _run(study: "Study", trial: "Trial", make: Make, seeds: Sequence[int], metri
         study.tell(trial, state=TrialState.PRUNED)
     except KeyboardInterrupt:
         _cut_off(study, trial.number)
+        raise
+    except optuna.exceptions.StorageInternalError:
         raise
     except Exception as error:
         trial.set_user_attr(REASON, str(error) if isinstance(error, FdaError) else repr(error))

@@ -7,7 +7,7 @@ import optuna
 import pytest
 
 from fda_flower import RunConfig
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments import tuning
 from fda_flower.experiments.run import RunResult
 from fda_flower.experiments.tuning import TrialResult, Tuning, tune
@@ -114,7 +114,7 @@ def test_lists_are_tried_one_after_the_other_if_there_are_enough_trials():
         ({"trials": 0}, "trials is 0, it must be at least 1"),
         (
             {"spaces": read_spaces(["learning-rate=-1..1"])},
-            "search of learning-rate, value -1.0: the learning",
+            "search of learning-rate, value -1.0",
         ),
         ({"spaces": read_spaces(["optimizer=adam,best"])}, "value best: unknown optimizer 'best'"),
         ({"spaces": read_spaces(["method-option.mu=0.1..1"])}, "value 0.1: unknown option 'mu'"),
@@ -203,6 +203,22 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
         tune(make, RATES, tmp_path / "file" / "tune", trials=1)
 
 
+def test_a_study_that_cannot_be_read_is_an_error_with_a_remedy(tmp_path):
+    (tmp_path / "study.db").write_bytes(b"no database " * 100)
+    with pytest.raises(RunError, match=r"the search's file '.*study.db' cannot be used .*--resume"):
+        tune(make, RATES, tmp_path, trials=1, resume=True)
+
+
+def test_a_study_that_cannot_be_written_is_no_failed_trial(figures, tmp_path, monkeypatch):
+    def lost(*_, **__):
+        raise optuna.exceptions.StorageInternalError("disk full")
+
+    figures(lambda config: [0.5])
+    monkeypatch.setattr(optuna.Trial, "report", lost)
+    with pytest.raises(RunError, match=r"cannot be used \(disk full\): make room"):
+        tune(make, RATES, tmp_path, trials=1)
+
+
 @pytest.fixture
 def figures(monkeypatch):
     """Replace each run by figures by round, which a function of its configuration returns."""
@@ -281,18 +297,18 @@ def test_an_error_is_better_the_smaller_it_is(figures, tmp_path):
     assert result.best is result.trials[0]
 
 
+def tried(rate, size, mu):
+    return {"learning-rate": rate, "batch-size": size, "method-option.mu": mu}
+
+
 SOME = Tuning(
     read_spaces(["learning-rate=log:1e-4..1e-1", "batch-size=4,8", "method-option.mu=0..10"]),
     [
-        TrialResult(
-            1, {"learning-rate": 0.001, "batch-size": "4", "method-option.mu": 5}, "complete", 0.5, 7.0
-        ),
-        TrialResult(2, {"learning-rate": 0.05, "batch-size": "8", "method-option.mu": 1}, "pruned"),
-        TrialResult(
-            3, {"learning-rate": 0.01, "batch-size": "8", "method-option.mu": 2}, "complete", 0.75, 3.5
-        ),
+        TrialResult(1, tried(0.001, "4", 5), "complete", 0.5, 7.0),
+        TrialResult(2, tried(0.05, "8", 1), "pruned"),
+        TrialResult(3, tried(0.01, "8", 2), "complete", 0.75, 3.5),
         TrialResult(4, {}, "failed", reason="a | b"),
-        TrialResult(5, {"learning-rate": 0.02, "batch-size": "4", "method-option.mu": 2}, "failed"),
+        TrialResult(5, tried(0.02, "4", 2), "failed"),
     ],
     "accuracy",
 )
