@@ -1,10 +1,15 @@
 """What the tests of runs and comparisons share."""
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from in_process import run_all
+
+import fda_flower.client_app
+from fda_flower.datasets import federation, load_domain, load_federation
 
 SMALL: dict[str, Any] = {
     "model": "mlp",
@@ -42,3 +47,26 @@ def in_process(monkeypatch):
     module = importlib.import_module("fda_flower.experiments.cell")
     monkeypatch.setattr(module, "run_all", run_all)
     return module
+
+
+@pytest.fixture
+def shuffled(monkeypatch):
+    """Shuffle the labels of every test set."""
+    cached = load_federation, load_domain, fda_flower.client_app._domain
+    cut = federation._cut
+
+    def with_shuffled_test(*arguments):
+        domain = cut(*arguments)
+        order = torch.randperm(len(domain.test), generator=torch.Generator().manual_seed(1))
+        test = domain.test.__class__(domain.test.x, domain.test.y[order], domain.test.noise)
+        return replace(domain, test=test)
+
+    def shuffle():
+        monkeypatch.setattr(federation, "_cut", with_shuffled_test)
+        for function in cached:
+            function.cache_clear()
+
+    yield shuffle
+    monkeypatch.undo()
+    for function in cached:
+        function.cache_clear()

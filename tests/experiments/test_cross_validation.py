@@ -1,12 +1,14 @@
 """Selection in whole runs: what chooses, what it does not see, when a run stops, and how it goes on."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 import fda_flower.client_app
 from fda_flower import RunConfig
-from fda_flower.datasets import federation, load_domain, load_federation
+from fda_flower.datasets import load_federation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.experiments import run
@@ -15,35 +17,12 @@ from fda_flower.experiments.run import run_config
 from fda_flower.run_folder import CHOSEN, RunFolder
 from fda_flower.server_app import run_server
 
-SETTINGS = {"model": "mlp", "rounds": 4, "target_samples": 60, "sources": 2}
+SETTINGS: dict[str, Any] = {"model": "mlp", "rounds": 4, "target_samples": 60, "sources": 2}
 FIGURES = ("validation", "selected", "selected-by")
 
 
 def chosen(history):
     return [[record.get(name) for name in FIGURES] for record in history]
-
-
-@pytest.fixture
-def shuffled(monkeypatch):
-    """Shuffle the labels of every test set."""
-    cached = load_federation, load_domain, fda_flower.client_app._domain
-    cut = federation._cut
-
-    def with_shuffled_test(*arguments):
-        domain = cut(*arguments)
-        order = torch.randperm(len(domain.test), generator=torch.Generator().manual_seed(1))
-        test = domain.test.__class__(domain.test.x, domain.test.y[order], domain.test.noise)
-        return federation.replace(domain, test=test)
-
-    def shuffle():
-        monkeypatch.setattr(federation, "_cut", with_shuffled_test)
-        for function in cached:
-            function.cache_clear()
-
-    yield shuffle
-    monkeypatch.undo()
-    for function in cached:
-        function.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +92,7 @@ def test_the_model_of_the_round_chosen_is_kept_beside_the_last(tmp_path):
         np.testing.assert_array_equal(kept.model[name], array)
 
 
-STOPS = {**SETTINGS, "rounds": 30, "validation": 0.2, "patience": 1, "learning_rate": 1e-6}
+STOPS: dict[str, Any] = {**SETTINGS, "rounds": 30, "validation": 0.2, "patience": 1, "learning_rate": 1e-6}
 
 
 def test_a_run_stops_when_the_figure_has_not_improved_and_resume_leaves_it_so(tmp_path):

@@ -1,6 +1,7 @@
 """The search of settings: its spaces, its trials, what they do not see, and how a search goes on."""
 
 import json
+from typing import Any
 
 import numpy as np
 import optuna
@@ -20,15 +21,19 @@ from fda_flower.experiments.tuning_report import (
     write_tuning,
 )
 from fda_flower.experiments.tuning_space import grid, merged, read_space, read_spaces, settings_of_trial
-from tests.experiments.test_cross_validation import shuffled
-
-__all__ = ["shuffled"]
 
 RATES = read_spaces(["learning-rate=log:1e-4..1e-1", "batch-size=8,16"])
 
 
 def make(seed, own, **settings):
-    base = {"model": "mlp", "rounds": 3, "sources": 2, "target_samples": 60, "validation": 0.2, **settings}
+    base: dict[str, Any] = {
+        "model": "mlp",
+        "rounds": 3,
+        "sources": 2,
+        "target_samples": 60,
+        "validation": 0.2,
+        **settings,
+    }
     return RunConfig(**{**merged(base, own), "seed": seed})
 
 
@@ -257,6 +262,15 @@ def test_the_mean_over_folds_is_taken_by_round(figures, tmp_path):
     assert {trial.figure for trial in result.trials} == {0.5}
     assert result.trials[0].round == 2
     assert result.best is result.trials[0]
+
+
+def test_the_last_rounds_judge_where_they_are_to_count(figures, tmp_path):
+    figures(lambda config: [0.9, 0.1, 0.2, 0.3, 0.4, 0.5])
+    result = tune(make, EPOCHS, tmp_path, trials=7, judge="last5")
+    assert result.trials[0].figure == pytest.approx(0.3)
+    assert result.trials[0].round == 6
+    with pytest.raises(ConfigError, match="judge is 'first': choose best or last5"):
+        tune(make, EPOCHS, tmp_path, judge="first")
 
 
 def test_a_bad_trial_is_pruned_and_does_not_go_on(figures, tmp_path):
