@@ -10,7 +10,7 @@ import pytest
 from fda_flower import RunConfig
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments import tuning
-from fda_flower.experiments.run import RunResult
+from fda_flower.experiments.run import RunResult, run_config
 from fda_flower.experiments.tuning import TrialResult, Tuning, tune
 from fda_flower.experiments.tuning_report import (
     as_toml,
@@ -152,7 +152,7 @@ def test_the_best_trial_is_the_first_of_those_with_the_best_figure(done):
 
 def test_a_trial_is_judged_by_the_best_round_of_its_run(done):
     result, _ = done
-    history = tuning.run_config(make(0, settings_of_trial(result.best.values))).history
+    history = run_config(make(0, settings_of_trial(result.best.values))).history
     figures = [record["validation"] for record in history]
     assert result.best.figure == max(figures)
     assert result.best.round == history[-1]["selected"]
@@ -170,9 +170,8 @@ def test_a_search_that_was_cut_off_goes_on_as_if_it_had_not_been(done, tmp_path,
         calls.append(config)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return run(config, **how)
+        return run_config(config, **how)
 
-    run = tuning.run_config
     monkeypatch.setattr(tuning, "run_config", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tune(make, RATES, tmp_path, trials=4)
