@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from in_process import run_all
 
 from fda_flower.experiments import tuning
 
@@ -109,7 +110,6 @@ def test_a_run_says_which_round_was_chosen_and_when_it_stopped(fda, tmp_path):
 
 
 def test_a_comparison_has_a_column_for_the_round_chosen(fda, tmp_path, monkeypatch):
-    from in_process import run_all
 
     monkeypatch.setattr("fda_flower.experiments.cell.run_all", run_all)
     code, out, _ = fda(

@@ -44,6 +44,9 @@ def tune(
             help="Seeds of each trial: a number, or a list or range: 3, 4,7, 10-12.", show_default="--seed"
         ),
     ] = None,
+    judge: Annotated[
+        str, typer.Option(help="What judges a run on the labels held out: its best round, or last5.")
+    ] = "best",
     only: Annotated[
         list[str],
         typer.Option(help="Of an experiment: label of a row, column or group; repeat it for more."),
@@ -54,7 +57,7 @@ def tune(
 ) -> None:
     """Search settings by labels held out from training: no test label has a say.
 
-    A trial trains with one choice of the settings, and is judged by its best round on the labels held out.
+    A trial trains with one choice of the settings, and is judged on the labels held out.
     """
     from fda_flower.experiments.tuning_space import read_spaces
 
@@ -64,7 +67,7 @@ def tune(
     cells = _cells(file, changes, only, output)
     logging.getLogger("flwr").setLevel(logging.WARNING)
     for name, (make, folder) in cells.items():
-        _search(name, make, folder, spaces, trials=trials, seeds=given, resume=resume)
+        _search(name, make, folder, spaces, trials=trials, seeds=given, judge=judge, resume=resume)
 
 
 def _cells(

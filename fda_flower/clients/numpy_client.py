@@ -31,9 +31,9 @@ class NumPyFace(NumPyClient):
     def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the model of a request."""
 
+    @abstractmethod
     def judge(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the model of a request, and judge it by the samples held out, if there are any."""
-        return self.answer_evaluation(request)
 
     def get_parameters(self, config: dict[str, Any]) -> NDArrays:
         """Return copies of the model's arrays, in the order of its state dictionary."""

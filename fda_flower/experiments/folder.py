@@ -118,7 +118,7 @@ def _early(stopped: Collection[int]) -> list[str]:
     """Describe how many runs their patience has ended; `stopped` has the rounds of each."""
     if not stopped:
         return []
-    return [f"{len(stopped)} runs ended by their patience, after {min(stopped)} to {max(stopped)} rounds"]
+    return [f"ended by their patience: runs {len(stopped)}, rounds {min(stopped)} to {max(stopped)}"]
 
 
 def _cuts(

@@ -2,7 +2,8 @@
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fda_flower.config import RunConfig
-from fda_flower.errors import ConfigError, FdaError
+from fda_flower.errors import ConfigError, FdaError, RunError, check_choice
 from fda_flower.experiments.cross_validation import fold_configs, mean_by_round
 from fda_flower.experiments.run import run_config
 from fda_flower.experiments.tuning_space import Space, grid, settings_of_trial
 from fda_flower.metrics import METRICS
 from fda_flower.records import Record
+from fda_flower.reporting.summary import LAST
 from fda_flower.seeds import derive_seed
 from fda_flower.selection import VALIDATION
 from fda_flower.server_app import check_data
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 STUDY, NAME = "study.db", "tune"
 REASON, CUT, ROUND, MARK = "reason", "cut-off", "round", "command"
 """Notes: why a trial failed, that it was cut off, its round chosen; and what the study is of."""
+
+Judge = Callable[[Sequence[float], str], tuple[float, int]]
+"""Returns what counts of the figures by round, and the position of the round that it is of."""
 
 Make = Callable[[int, Mapping[str, Any]], RunConfig]
 """Makes the run with a seed and changed settings."""
@@ -44,7 +49,7 @@ class TrialResult:
     state : str
         ``complete``, ``pruned`` or ``failed``.
     figure : float or None
-        The mean over seeds of each seed's best figure on the labels held out; None unless complete.
+        The mean over seeds of each seed's figure on the labels held out; None unless complete.
     round : float or None
         The mean over seeds of the rounds that have these figures.
     reason : str
@@ -83,6 +88,7 @@ def tune(
     trials: int = 20,
     seeds: Sequence[int] = (0,),
     metric: str = "accuracy",
+    judge: str = "best",
     resume: bool = False,
     on_trial: Callable[[Tuning], None] | None = None,
 ) -> Tuning:
@@ -107,6 +113,9 @@ def tune(
         Each trial is run with all of them.
     metric : str
         The figure that judges, a key of `METRICS`.
+    judge : {"best", "last5"}
+        Whether the best round of a run counts, or the mean of its last 5 rounds: take it for runs of which
+        the last rounds count, without a choice of the round.
     resume : bool
         Go on with the study that `folder` holds.
     on_trial : callable, optional
@@ -117,18 +126,37 @@ def tune(
     ConfigError
         If a setting is invalid with a value of its space, no labels are held out, or the folder holds
         another search; nothing has been trained.
+    RunError
+        If the study's file cannot be read or written.
     """
     if trials < 1:
         raise ConfigError(f"trials is {trials}, it must be at least 1")
+    check_choice("judge", judge, JUDGES)
     base = _check(make, spaces, seeds)
-    study = _open(folder, base, spaces, seeds, metric, resume)
-    listed = grid(spaces, trials)
-    for number in range(len(_ended(study)), len(listed) or trials):
-        trial = _ask(study, spaces, listed[number] if listed else None, number, base.seed)
-        _run(study, trial, make, seeds, metric)
-        if on_trial is not None:
-            on_trial(_result(study, spaces, metric))
-    return _result(study, spaces, metric)
+    with _storing(folder / STUDY):
+        study = _open(folder, base, spaces, {"seeds": list(seeds), "metric": metric, "judge": judge}, resume)
+        listed = grid(spaces, trials)
+        for number in range(len(_ended(study)), len(listed) or trials):
+            trial = _ask(study, spaces, listed[number] if listed else None, number, base.seed)
+            _run(study, trial, make, seeds, metric, JUDGES[judge])
+            if on_trial is not None:
+                on_trial(_result(study, spaces, metric))
+        return _result(study, spaces, metric)
+
+
+@contextmanager
+def _storing(path: Path) -> Iterator[None]:
+    """Inside, an error of the study's file is a `RunError`."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError) as error:
+        raise RunError(
+            f"the search's file '{path}' cannot be used ({error.__cause__ or error}): make room, or restore "
+            "it from a copy, and go on with --resume"
+        ) from error
 
 
 def _check(make: Make, spaces: Sequence[Space], seeds: Sequence[int]) -> RunConfig:
@@ -155,7 +183,7 @@ def _parts(config: RunConfig) -> list[RunConfig]:
 
 
 def _open(
-    folder: Path, base: RunConfig, spaces: Sequence[Space], seeds: Sequence[int], metric: str, resume: bool
+    folder: Path, base: RunConfig, spaces: Sequence[Space], how: Mapping[str, Any], resume: bool
 ) -> "Study":
     import optuna
 
@@ -173,15 +201,14 @@ def _open(
     study = optuna.create_study(
         storage=f"sqlite:///{path.absolute()}",
         study_name=NAME,
-        direction="maximize" if METRICS[metric].higher_is_better else "minimize",
+        direction="maximize" if METRICS[how["metric"]].higher_is_better else "minimize",
         pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
         load_if_exists=True,
     )
     mark = {
         "run": {**base.fingerprint(), "rounds": base.rounds, "patience": base.patience},
         "spaces": [repr(space) for space in spaces],
-        "seeds": list(seeds),
-        "metric": metric,
+        **how,
     }
     found, ours = study.user_attrs.get(MARK), json.loads(json.dumps(mark))
     if found is not None and found != ours:
@@ -222,7 +249,27 @@ def _ask(
     return study.ask({space.name: space.distribution for space in spaces})
 
 
-def _run(study: "Study", trial: "Trial", make: Make, seeds: Sequence[int], metric: str) -> None:
+def _best(figures: Sequence[float], metric: str) -> tuple[float, int]:
+    best = METRICS[metric].best(figures)
+    return best, figures.index(best)
+
+
+def _last5(figures: Sequence[float], metric: str) -> tuple[float, int]:
+    return float(np.mean(figures[-LAST:])), len(figures) - 1
+
+
+JUDGES: dict[str, Judge] = {"best": _best, "last5": _last5}
+"""By the word of the option."""
+
+
+def _run(
+    study: "Study",
+    trial: "Trial",
+    make: Make,
+    seeds: Sequence[int],
+    metric: str,
+    judge: Judge,
+) -> None:
     import optuna
     from optuna.trial import TrialState
 
@@ -231,15 +278,17 @@ def _run(study: "Study", trial: "Trial", make: Make, seeds: Sequence[int], metri
         for index, seed in enumerate(seeds):
             parts = _parts(make(seed, settings_of_trial(trial.params)))
             by_round = mean_by_round(
-                [_history(trial, part, index * len(parts) + i, metric) for i, part in enumerate(parts)]
+                [_history(trial, part, index * len(parts) + i, metric, judge) for i, part in enumerate(parts)]
             )
-            figure = METRICS[metric].best(by_round.values())
-            rounds.append(next(number for number, value in by_round.items() if value == figure))
+            figure, position = judge(list(by_round.values()), metric)
+            rounds.append(list(by_round)[position])
             figures.append(figure)
     except optuna.TrialPruned:
         study.tell(trial, state=TrialState.PRUNED)
     except KeyboardInterrupt:
         _cut_off(study, trial.number)
+        raise
+    except optuna.exceptions.StorageInternalError:
         raise
     except Exception as error:
         trial.set_user_attr(REASON, str(error) if isinstance(error, FdaError) else repr(error))
@@ -249,8 +298,14 @@ def _run(study: "Study", trial: "Trial", make: Make, seeds: Sequence[int], metri
         study.tell(trial, float(np.mean(figures)))
 
 
-def _history(trial: "Trial", config: RunConfig, part: int, metric: str) -> list[Record]:
-    """Run a part of a trial, and report its best figure so far after each round."""
+def _history(
+    trial: "Trial",
+    config: RunConfig,
+    part: int,
+    metric: str,
+    judge: Judge,
+) -> list[Record]:
+    """Run a part of a trial, and report after each round its figure so far."""
     import optuna
 
     seen: list[float] = []
@@ -258,7 +313,7 @@ def _history(trial: "Trial", config: RunConfig, part: int, metric: str) -> list[
     def on_round(record: Record) -> None:
         if VALIDATION in record:
             seen.append(record[VALIDATION])
-            trial.report(METRICS[metric].best(seen), part * config.all_rounds + record["round"])
+            trial.report(judge(seen, metric)[0], part * config.all_rounds + record["round"])
             if trial.should_prune():
                 raise optuna.TrialPruned
 

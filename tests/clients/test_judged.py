@@ -19,7 +19,8 @@ def samples(count, seed):
     return Samples(x, (x.sum(dim=1) > 0).long())
 
 
-WHOLE = Domain("t", samples(24, 0), samples(20, 1), validation=samples(10, 2))
+HELD_OUT = samples(10, 2)
+WHOLE = Domain("t", samples(24, 0), samples(20, 1), validation=HELD_OUT)
 
 
 def client(domain=WHOLE, kind=TargetClient):
@@ -36,7 +37,7 @@ def test_the_samples_held_out_are_evaluated_as_the_test_set_is():
     own, held_out = split_held_out(judging.judge(request(judging)).metrics)
     alone = client(replace(WHOLE, validation=None))
     assert own == alone.judge(request(alone)).metrics
-    other = client(replace(WHOLE, test=WHOLE.validation, validation=None))
+    other = client(replace(WHOLE, test=HELD_OUT, validation=None))
     assert held_out == other.judge(request(other)).metrics
     assert judging.domain is WHOLE
 
@@ -58,7 +59,7 @@ def test_without_samples_held_out_there_is_nothing_to_report():
 def test_the_test_set_is_back_after_an_error():
     judging = client()
     with pytest.raises(ZeroDivisionError):
-        judging.judged(lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+        judging.judged(lambda: 1 / 0)
     assert judging.domain is WHOLE
 
 
@@ -73,9 +74,12 @@ def test_the_evaluation_of_a_trained_model_is_judged_too():
 def test_a_mixture_is_trained_once_for_both(monkeypatch):
     judging, trainings = client(kind=MixtureTarget), []
     train = MixtureTarget._train
-    monkeypatch.setattr(
-        MixtureTarget, "_train", lambda self, *given: trainings.append(1) or train(self, *given)
-    )
+
+    def counted(self, *given):
+        trainings.append(1)
+        return train(self, *given)
+
+    monkeypatch.setattr(MixtureTarget, "_train", counted)
     asked = request(judging, **{"mixture": MixturePlan(2).to_text(), "first-round": 1, "report": "full"})
     reply = judging.judge(replace(asked, records={"first": asked.arrays}))
     assert len(trainings) == 1

@@ -1,6 +1,7 @@
 """What the tests of runs and comparisons share."""
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,8 +9,7 @@ import torch
 from in_process import run_all
 
 import fda_flower.client_app
-from fda_flower.datasets import federation
-from fda_flower.datasets.federation import load_domain, load_federation
+from fda_flower.datasets import federation, load_domain, load_federation
 
 SMALL: dict[str, Any] = {
     "model": "mlp",
@@ -59,7 +59,7 @@ def shuffled(monkeypatch):
         domain = cut(*arguments)
         order = torch.randperm(len(domain.test), generator=torch.Generator().manual_seed(1))
         test = domain.test.__class__(domain.test.x, domain.test.y[order], domain.test.noise)
-        return federation.replace(domain, test=test)
+        return replace(domain, test=test)
 
     def shuffle():
         monkeypatch.setattr(federation, "_cut", with_shuffled_test)

@@ -92,7 +92,7 @@ def test_the_model_of_the_round_chosen_is_kept_beside_the_last(tmp_path):
         np.testing.assert_array_equal(kept.model[name], array)
 
 
-STOPS = {**SETTINGS, "rounds": 30, "validation": 0.2, "patience": 1, "learning_rate": 1e-6}
+STOPS: dict[str, Any] = {**SETTINGS, "rounds": 30, "validation": 0.2, "patience": 1, "learning_rate": 1e-6}
 
 
 def test_a_run_stops_when_the_figure_has_not_improved_and_resume_leaves_it_so(tmp_path):

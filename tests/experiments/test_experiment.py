@@ -704,3 +704,17 @@ def test_a_row_may_be_judged_by_its_averaged_model(define, tmp_path):
     assert averaged.score("last5") == averaged.score("last5", "-average")
     assert averaged.score("last5", "") == plain.score("last5")
     assert averaged.score("last5") != plain.score("last5")
+
+
+def test_runs_that_their_patience_has_ended_are_done_and_the_report_says_so(experiment, tmp_path):
+    asked = {"validation": "0.25", "patience": "1", "learning_rate": "1e-7", "target_samples": "40"}
+    settings = {**asked, "model": "logistic"}
+    run_experiment(experiment, tmp_path, **ONE, rounds=9, settings=settings)
+    results = load_results(tmp_path)
+    (cell,) = results.cells
+    assert len(cell.history) < 9
+    rounds = len(cell.history)
+    assert f"ended by their patience: runs 1, rounds {rounds} to {rounds}" in results.cuts
+    before = (tmp_path / "cells" / f"{FIRST}.json").stat().st_mtime_ns
+    run_experiment(experiment, tmp_path, **ONE, rounds=9, settings=settings)
+    assert (tmp_path / "cells" / f"{FIRST}.json").stat().st_mtime_ns == before

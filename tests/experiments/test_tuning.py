@@ -1,15 +1,16 @@
 """The search of settings: its spaces, its trials, what they do not see, and how a search goes on."""
 
 import json
+from typing import Any
 
 import numpy as np
 import optuna
 import pytest
 
 from fda_flower import RunConfig
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments import tuning
-from fda_flower.experiments.run import RunResult
+from fda_flower.experiments.run import RunResult, run_config
 from fda_flower.experiments.tuning import TrialResult, Tuning, tune
 from fda_flower.experiments.tuning_report import (
     as_toml,
@@ -25,7 +26,14 @@ RATES = read_spaces(["learning-rate=log:1e-4..1e-1", "batch-size=8,16"])
 
 
 def make(seed, own, **settings):
-    base = {"model": "mlp", "rounds": 3, "sources": 2, "target_samples": 60, "validation": 0.2, **settings}
+    base: dict[str, Any] = {
+        "model": "mlp",
+        "rounds": 3,
+        "sources": 2,
+        "target_samples": 60,
+        "validation": 0.2,
+        **settings,
+    }
     return RunConfig(**{**merged(base, own), "seed": seed})
 
 
@@ -111,7 +119,7 @@ def test_lists_are_tried_one_after_the_other_if_there_are_enough_trials():
         ({"trials": 0}, "trials is 0, it must be at least 1"),
         (
             {"spaces": read_spaces(["learning-rate=-1..1"])},
-            "search of learning-rate, value -1.0: the learning",
+            "search of learning-rate, value -1.0",
         ),
         ({"spaces": read_spaces(["optimizer=adam,best"])}, "value best: unknown optimizer 'best'"),
         ({"spaces": read_spaces(["method-option.mu=0.1..1"])}, "value 0.1: unknown option 'mu'"),
@@ -144,7 +152,7 @@ def test_the_best_trial_is_the_first_of_those_with_the_best_figure(done):
 
 def test_a_trial_is_judged_by_the_best_round_of_its_run(done):
     result, _ = done
-    history = tuning.run_config(make(0, settings_of_trial(result.best.values))).history
+    history = run_config(make(0, settings_of_trial(result.best.values))).history
     figures = [record["validation"] for record in history]
     assert result.best.figure == max(figures)
     assert result.best.round == history[-1]["selected"]
@@ -162,9 +170,8 @@ def test_a_search_that_was_cut_off_goes_on_as_if_it_had_not_been(done, tmp_path,
         calls.append(config)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return run(config, **how)
+        return run_config(config, **how)
 
-    run = tuning.run_config
     monkeypatch.setattr(tuning, "run_config", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tune(make, RATES, tmp_path, trials=4)
@@ -198,6 +205,22 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot write to the output folder"):
         tune(make, RATES, tmp_path / "file" / "tune", trials=1)
+
+
+def test_a_study_that_cannot_be_read_is_an_error_with_a_remedy(tmp_path):
+    (tmp_path / "study.db").write_bytes(b"no database " * 100)
+    with pytest.raises(RunError, match=r"the search's file '.*study.db' cannot be used .*--resume"):
+        tune(make, RATES, tmp_path, trials=1, resume=True)
+
+
+def test_a_study_that_cannot_be_written_is_no_failed_trial(figures, tmp_path, monkeypatch):
+    def lost(*_, **__):
+        raise optuna.exceptions.StorageInternalError("disk full")
+
+    figures(lambda config: [0.5])
+    monkeypatch.setattr(optuna.Trial, "report", lost)
+    with pytest.raises(RunError, match=r"cannot be used \(disk full\): make room"):
+        tune(make, RATES, tmp_path, trials=1)
 
 
 @pytest.fixture
@@ -240,6 +263,15 @@ def test_the_mean_over_folds_is_taken_by_round(figures, tmp_path):
     assert result.best is result.trials[0]
 
 
+def test_the_last_rounds_judge_where_they_are_to_count(figures, tmp_path):
+    figures(lambda config: [0.9, 0.1, 0.2, 0.3, 0.4, 0.5])
+    result = tune(make, EPOCHS, tmp_path, trials=7, judge="last5")
+    assert result.trials[0].figure == pytest.approx(0.3)
+    assert result.trials[0].round == 6
+    with pytest.raises(ConfigError, match="judge is 'first': choose best or last5"):
+        tune(make, EPOCHS, tmp_path, judge="first")
+
+
 def test_a_bad_trial_is_pruned_and_does_not_go_on(figures, tmp_path):
     seen = []
 
@@ -278,18 +310,18 @@ def test_an_error_is_better_the_smaller_it_is(figures, tmp_path):
     assert result.best is result.trials[0]
 
 
+def tried(rate, size, mu):
+    return {"learning-rate": rate, "batch-size": size, "method-option.mu": mu}
+
+
 SOME = Tuning(
     read_spaces(["learning-rate=log:1e-4..1e-1", "batch-size=4,8", "method-option.mu=0..10"]),
     [
-        TrialResult(
-            1, {"learning-rate": 0.001, "batch-size": "4", "method-option.mu": 5}, "complete", 0.5, 7.0
-        ),
-        TrialResult(2, {"learning-rate": 0.05, "batch-size": "8", "method-option.mu": 1}, "pruned"),
-        TrialResult(
-            3, {"learning-rate": 0.01, "batch-size": "8", "method-option.mu": 2}, "complete", 0.75, 3.5
-        ),
+        TrialResult(1, tried(0.001, "4", 5), "complete", 0.5, 7.0),
+        TrialResult(2, tried(0.05, "8", 1), "pruned"),
+        TrialResult(3, tried(0.01, "8", 2), "complete", 0.75, 3.5),
         TrialResult(4, {}, "failed", reason="a | b"),
-        TrialResult(5, {"learning-rate": 0.02, "batch-size": "4", "method-option.mu": 2}, "failed"),
+        TrialResult(5, tried(0.02, "4", 2), "failed"),
     ],
     "accuracy",
 )

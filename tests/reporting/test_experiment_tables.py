@@ -258,3 +258,26 @@ def test_the_csv_has_a_column_for_centralised_references_if_there_are_any(result
         **{"FedAvg": "False", "FedGP": "True"}
     }
     assert "centralised" not in experiment_csv(results(ACCURACIES))
+
+
+def judged(history):
+    """The same history, in which labels held out have chosen the second round."""
+    for number, record in enumerate(history, 1):
+        record |= {"validation": 0.5, "selected": min(number, 2), "selected-by": "target"}
+    return history
+
+
+def test_the_round_that_labels_held_out_have_chosen_has_a_table_and_columns_if_there_is_any(results, history):
+    cells = [
+        CellResult(("", "FedGP", "0.2"), 0, judged(history(0.9, 0.5, 0.8))),
+        CellResult(("", "FedAvg", "0.2"), 0, history(0.1, 0.2, 0.3)),
+    ]
+    made = results(cells=cells)
+    *_, selected = tables_of(experiment_markdown(made))
+    assert len(tables_of(experiment_markdown(made))) == 3
+    assert selected["FedGP"] == ["**50.0**", "-"]
+    assert selected["FedAvg"] == ["-", "-"]
+    lines = lines_of(experiment_csv(made))
+    assert lines["", "FedGP", "0.2"]["selected"] == "50.0"
+    assert lines["", "FedAvg", "0.2"]["selected"] == ""
+    assert "selected" not in experiment_csv(results(cells=cells[1:]))

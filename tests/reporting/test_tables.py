@@ -124,3 +124,15 @@ def test_the_averaged_models_have_columns_only_if_there_are_any(rows, history):
 def test_csv_quotes_a_label_with_a_comma():
     (_, line) = csv.reader(io.StringIO(to_csv([Row('A, "B"', (1.0,), (2.0,), 3)])))
     assert line[0] == 'A, "B"'
+
+
+def test_a_table_has_the_round_chosen_and_how_many_rounds_the_seeds_were_run(history):
+    runs = [history(0.1, 0.4, 0.2), history(0.2, 0.3)]
+    for record in (record for run in runs for record in run):
+        record |= {"validation": 0.5, "selected": 1, "selected-by": "target"}
+    rows = make_rows(results_of({"FedAvg": runs, "FedGP": [history(0.5)]}))
+    assert to_markdown(rows).splitlines()[2:] == [
+        "| FedAvg | 24.2 (1.2) | 35.0 (7.1) | **15.0 (7.1)** | 2 | 2-3 |",
+        "| FedGP | **50.0** | **50.0** | - | 1 | 1 |",
+    ]
+    assert "selected,selected_std" in to_csv(rows)

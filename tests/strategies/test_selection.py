@@ -1,5 +1,7 @@
 """How a strategy reads the figures on samples held out, and what it does where they are missing."""
 
+from typing import Any
+
 import pytest
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -36,7 +38,7 @@ class Judged(HandMade):
             if domain in mute:
                 raise RuntimeError("no reply")
             figure = figures[config["server-round"] - 1]
-            metrics = {"accuracy": 0.5, "loss": 1.0, "num-examples": 4}
+            metrics: dict[str, Any] = {"accuracy": 0.5, "loss": 1.0, "num-examples": 4}
             if figure is not None:
                 metrics[f"validation-{name}"] = figure
             return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
