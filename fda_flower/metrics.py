@@ -167,7 +167,7 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
     if regression:
         return _measure_numbers(outputs.astype(np.float64), y.reshape(outputs.shape).astype(np.float64))
     from scipy.special import softmax
-    from sklearn.metrics import precision_recall_fscore_support, roc_auc_score
+    from sklearn.metrics import precision_recall_fscore_support
 
     predicted, classes = outputs.argmax(axis=1), np.unique(y)
     _, recall, f1, _ = precision_recall_fscore_support(y, predicted, labels=classes, zero_division=0)
@@ -179,10 +179,23 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
     if np.isfinite(outputs).all():
         probabilities = softmax(outputs.astype(np.float64), axis=1)
         if len(classes) > 1:
-            one_of_each = (y[:, None] == classes).astype(int)
-            figures["auroc"] = float(roc_auc_score(one_of_each, probabilities[:, classes], average="macro"))
+            figures["auroc"] = _auroc(probabilities[:, classes], y[:, None] == classes)
         figures["ece"] = calibration_error(probabilities, y)
     return figures
+
+
+def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> float:
+    """Return the mean area under the ROC curve of the columns.
+
+    It is the Mann-Whitney statistic of the ranks, ``(Σ_positive r − p(p+1)/2) / (p (n − p))`` (Hanley and
+    McNeil, Radiology 143, 1982). For all columns at once this takes a fraction of the time of
+    `sklearn.metrics.roc_auc_score`, whose value it has.
+    """
+    from scipy.stats import rankdata
+
+    count = positive.sum(axis=0)
+    above = (rankdata(scores, axis=0) * positive).sum(axis=0) - count * (count + 1) / 2
+    return float((above / (count * (len(positive) - count))).mean())
 
 
 def _measure_numbers(outputs: "NDArray[np.float64]", y: "NDArray[np.float64]") -> dict[str, float]:
