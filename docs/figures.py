@@ -240,10 +240,23 @@ def shifts() -> Figure:
     return figure
 
 
+def digits() -> Figure:
+    """Draw what the first cell of the tutorial draws."""
+    data = load_federation(DataSpec("digits", shift="rotate"))
+    figure, axes = plt.subplots(2, 8, figsize=(8, 2))
+    for row, name in zip(axes, ("source-1", "target"), strict=True):
+        for axis, image in zip(row, data.domains[name].train.x, strict=False):
+            axis.imshow(image[0], cmap="gray")
+            axis.set_axis_off()
+        row[0].set_title(name, loc="left")
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     **{f"combining-{name}": (lambda name=name: combining(name)) for name in METHODS},
     "combining-mixture": mixture,
     "shifts": shifts,
+    "tutorial-digits": digits,
 }
 
 

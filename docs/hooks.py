@@ -1,6 +1,8 @@
-"""The site's pages from outside docs/, for MkDocs: each lies at its path in the repository.
+"""What the site needs beyond MkDocs and its plugins.
 
-So a link such as ``../experiments/README.md`` works where the repository is read, and on the site.
+* Pages from outside docs/, each at its path in the repository, so that a link such as ``../experiments/README.md``
+  works where the repository is read, and on the site.
+* In the API reference, names of classes in the text become links, as NumPy docstrings mean them.
 """
 
 import re
@@ -29,6 +31,8 @@ OUTSIDE = (
 
 RELATIVE_LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#|/)([^)#\s]+)(?=[#)])")
 
+CLASS = re.compile(r"<code>((?:fda_flower\.[.\w]+|[A-Z]\w+))</code>")
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files from outside."""
@@ -51,3 +55,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return relpath(path.as_posix(), Path(page.file.src_uri).parent.as_posix())
 
     return RELATIVE_LINK.sub(on_site, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Link names of classes in the API reference; those that it does not have stay as they are."""
+    if not page.file.src_uri.startswith("api/"):
+        return html
+    package = "fda_flower" if page.file.name == "index" else f"fda_flower.{page.file.name}"
+
+    def linked(name: re.Match[str]) -> str:
+        full = name[1] if name[1].startswith("fda_flower.") else f"{package}.{name[1]}"
+        return f'<autoref identifier="{full}" optional>{name[0]}</autoref>'
+
+    return CLASS.sub(linked, html)
