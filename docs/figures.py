@@ -6,7 +6,9 @@ What the methods do is computed by `fda_flower.aggregation` itself, for a model 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -38,7 +40,12 @@ from fda_flower.datasets import DataSpec, load_federation
 
 IMAGES = Path(__file__).resolve().parent / "images"
 TARGET, SOURCE, RESULT, TRUTH = "#0072B2", "#D55E00", "black", "#009E73"
-STYLE = {"font.size": 9, "svg.hashsalt": "fda-flower", "axes.spines.top": False, "axes.spines.right": False}
+STYLE: Any = {
+    "font.size": 9,
+    "svg.hashsalt": "fda-flower",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
 
 Vector = NDArray[np.float64]
 
@@ -125,13 +132,22 @@ METHODS: Mapping[str, tuple[str, Callable[[Setting], Vector]]] = {
 }
 
 
-def arrow(axis: Axes, end: Sequence[float] | Vector, color: str, label: str, style: str, width: float) -> None:
+def arrow(
+    axis: Axes, end: Sequence[float] | Vector, color: str, label: str, style: str, width: float
+) -> None:
     """Draw an update that begins at θ."""
     axis.annotate(
         "",
         xy=(float(end[0]), float(end[1])),
         xytext=(0, 0),
-        arrowprops={"arrowstyle": "-|>", "color": color, "ls": style, "lw": width, "shrinkA": 0, "shrinkB": 0},
+        arrowprops={
+            "arrowstyle": "-|>",
+            "color": color,
+            "ls": style,
+            "lw": width,
+            "shrinkA": 0,
+            "shrinkB": 0,
+        },
     )
     axis.plot([], [], color=color, ls=style, lw=width, label=label)
 
@@ -202,7 +218,9 @@ def mixture() -> Figure:
             axis.contour(xs, ys, values.reshape(200, 200), [0], colors=color, linestyles=style)
             axis.plot([], [], color=color, ls=style, label=label)
         probability = fitted.predict(outputs)[:, 1].reshape(200, 200)
-        axis.imshow(probability, extent=(-4, 4, -4, 4), origin="lower", cmap="PuOr", alpha=0.35, vmin=0, vmax=1)
+        axis.imshow(
+            probability, extent=(-4, 4, -4, 4), origin="lower", cmap="PuOr", alpha=0.35, vmin=0, vmax=1
+        )
         axis.contour(xs, ys, probability, [0.5], **plane)
         axis.plot([], [], color=RESULT, lw=2.4, label="the mixture")
         for value, marker in ((0, "o"), (1, "^")):
@@ -253,7 +271,7 @@ def digits() -> Figure:
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
-    **{f"combining-{name}": (lambda name=name: combining(name)) for name in METHODS},
+    **{f"combining-{name}": partial(combining, name) for name in METHODS},
     "combining-mixture": mixture,
     "shifts": shifts,
     "tutorial-digits": digits,
@@ -263,11 +281,11 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 def main(folder: Path = IMAGES) -> None:
     """Write every figure."""
     folder.mkdir(parents=True, exist_ok=True)
-    with plt.rc_context(STYLE):
-        for name, draw in FIGURES.items():
-            figure = draw()
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-            plt.close(figure)
+    matplotlib.rcParams.update(STYLE)
+    for name, draw in FIGURES.items():
+        figure = draw()
+        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+        plt.close(figure)
 
 
 if __name__ == "__main__":

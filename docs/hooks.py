@@ -1,7 +1,7 @@
 """What the site needs beyond MkDocs and its plugins.
 
-* Pages from outside docs/, each at its path in the repository, so that a link such as ``../experiments/README.md``
-  works where the repository is read, and on the site.
+* Pages from outside docs/, each at its path in the repository, so that a link such as
+  ``../experiments/README.md`` works where the repository is read, and on the site.
 * In the API reference, names of classes in the text become links, as NumPy docstrings mean them.
 """
 
