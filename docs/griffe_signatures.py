@@ -1,12 +1,13 @@
-"""An extension for Griffe: a parameter's type and default in the reference are those of the signature."""
+"""An extension for Griffe: types and defaults of parameters that a docstring describes together."""
 
+from collections import Counter
 from typing import Any
 
 from griffe import Docstring, DocstringSectionParameters, Extension, Module
 
 
 class Signatures(Extension):
-    """Takes types and defaults from signatures, also where a docstring joins parameters."""
+    """Takes every default from the signature, and the types of parameters such as ``target, sources``."""
 
     def on_package(self, *, pkg: Module, **kwargs: object) -> None:
         """Correct all docstrings of a package."""
@@ -22,10 +23,13 @@ class Signatures(Extension):
 
 
 def correct(docstring: Docstring, owner: Any) -> None:
-    """Give the parameters of a docstring what the signature says."""
+    """Correct the parameters of a function's or a class's docstring."""
     for section in docstring.parsed:
         if isinstance(section, DocstringSectionParameters):
+            described = Counter(parameter.description for parameter in section.value)
             for parameter in section.value:
                 if parameter.name in owner.parameters:
                     signature = owner.parameters[parameter.name]
-                    parameter.annotation, parameter.value = signature.annotation, signature.default
+                    parameter.value = signature.default
+                    if described[parameter.description] > 1:
+                        parameter.annotation = signature.annotation
