@@ -1,8 +1,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
-.PHONY: help install demo test test-all check clean
+.PHONY: help install demo test test-all check docs docs-serve notebooks clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -28,5 +29,15 @@ check: install  ## Lint, format and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: install  ## Build the documentation's site in site/
+	$(MKDOCS) build --strict
+
+docs-serve: install  ## Show the site on this machine, and build it anew after each change
+	$(MKDOCS) serve
+
+notebooks: install  ## Execute the tutorials, without pytest's settings for the tests
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -c /dev/null -p no:cacheprovider \
+		--nbmake --nbmake-timeout=600 docs/tutorials
+
 clean:  ## Remove the environment and the caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* dist site

@@ -74,6 +74,7 @@ class TailAverage:
 
 
 Average = MovingAverage | TailAverage
+"""An average of the rounds' models."""
 
 
 def weighted_mean(models: Sequence[Layers], weights: Sequence[float]) -> dict[str, NDArray[Any]]:

@@ -23,7 +23,10 @@ from fda_flower.aggregation.layers import Layers, Vector, blocks, inner_products
 from fda_flower.aggregation.sketch import CountSketch
 
 Encoding = Literal["norms", "sketch", "full"]
+"""How the target sends its batch updates: their norms alone, or also a sketch of each, or each in full."""
+
 ENCODINGS: tuple[Encoding, ...] = ("norms", "sketch", "full")
+"""The values of `Encoding`."""
 
 TOLERANCE = 1e-3
 """The relative error that rounding to float32 may cause in a sum of steps."""

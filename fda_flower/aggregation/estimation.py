@@ -190,6 +190,7 @@ def beta_fedgp_reference(e: Estimates) -> float:
 
 
 BetaRule = Callable[[Estimates], float]
+"""A formula for β, in [0, 1]: NaN where the estimates do not define it."""
 
 
 def _ratio(numerator: float, denominator: float) -> float:

@@ -35,7 +35,10 @@ from fda_flower.aggregation.layers import Layers, Vector
 from fda_flower.aggregation.sketch import CountSketch
 
 GradientEncoding = Literal["sketch", "full"]
+"""How a client sends its gradients: as a sketch, or in full."""
+
 GRADIENT_ENCODINGS: tuple[GradientEncoding, ...] = ("sketch", "full")
+"""The values of `GradientEncoding`."""
 
 TOLERANCE = 1e-3
 """The relative error that rounding to float32 may cause in a squared norm."""

@@ -6,7 +6,7 @@ therefore computes coefficients from the round's `Geometry`, and one function, `
 
 References
 ----------
-Jiang et al., "Principled Federated Domain Adaptation: Gradient Projection and Auto-SourceWeights",
+Jiang et al., "Principled Federated Domain Adaptation: Gradient Projection and Auto-Weighting",
 ICLR 2024. FedDA is Definition 4.1, FedGP is Definition 4.3.
 """
 

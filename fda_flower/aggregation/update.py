@@ -116,6 +116,7 @@ class Update:
 
 
 SourceWeights = Literal["examples", "uniform"]
+"""Weights among clients: by their numbers of examples, or all the same."""
 
 
 def source_weights(sources: Sequence[Update], weights: SourceWeights = "examples") -> Vector:

@@ -54,7 +54,7 @@ def load(data_dir: Path | None, seed: int, shift: float = 0.5, samples: int = 50
 
     References
     ----------
-    Jiang et al., "Principled Federated Domain Adaptation: Gradient Projection and Auto-SourceWeights",
+    Jiang et al., "Principled Federated Domain Adaptation: Gradient Projection and Auto-Weighting",
     ICLR 2024, Appendix B.
     """
     if not 0 <= shift <= 1:

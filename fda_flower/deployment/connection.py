@@ -17,6 +17,9 @@ QUIET = {
     "PYTHONUNBUFFERED": "1",
     "PYTHONIOENCODING": "utf-8",
 }
+COLORED = {"FORCE_COLOR", "TTY_COMPATIBLE"}
+"""What makes ``flwr`` colour its JSON, such as in a notebook or on a CI service."""
+
 GRACE_SECONDS = 1.0
 
 
@@ -33,7 +36,8 @@ class Connection:
 
     def __init__(self, name: str, environment: Mapping[str, str] | None = None) -> None:
         self.name = name
-        self._environment = QUIET | dict(os.environ if environment is None else environment)
+        given = os.environ if environment is None else environment
+        self._environment = QUIET | {name: given[name] for name in given if name not in COLORED}
 
     def submit(self, app: Path) -> str:
         """Start a run of the app in a folder, and return its id.

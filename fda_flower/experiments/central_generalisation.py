@@ -61,7 +61,7 @@ class CORAL(ERM):
     ----------
     gamma : float
         γ, not negative.
-    **more
+    validation_share, **common
         See `ERM`.
     """
 
@@ -106,7 +106,7 @@ class Mixup(ERM):
     ----------
     alpha : float
         α, above 0.
-    **more
+    validation_share, **common
         See `ERM`.
     """
 

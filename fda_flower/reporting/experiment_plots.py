@@ -89,6 +89,7 @@ FIGURES: dict[str, Callable[[Results], Figure]] = {
     "best-rule": plot_best_rule,
     "regret": plot_regret,
 }
+"""The pictures that an experiment's file may ask for, by name."""
 
 
 def check_figures(names: Iterable[str]) -> None:

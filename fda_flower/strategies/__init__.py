@@ -1,6 +1,7 @@
 """Flower strategies for federated domain adaptation; they know no data set, model or client."""
 
 from fda_flower.run_folder import RunFolder
+from fda_flower.strategies.adaptive import AdaptiveStrategy
 from fda_flower.strategies.apfl import APFL
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.ditto import Ditto
@@ -31,6 +32,7 @@ __all__ = [
     "APFL",
     "IRM",
     "KD3A",
+    "AdaptiveStrategy",
     "Aggregated",
     "BadReplyError",
     "ClientUpdate",

@@ -7,13 +7,7 @@ from fda_flower.strategies.base import Aggregated, ClientUpdate, DomainAdaptatio
 
 
 class TargetOnly(DomainAdaptationStrategy):
-    """``θ ← θ + Δ_T``. The sources do not train.
-
-    Parameters
-    ----------
-    **common
-        See `DomainAdaptationStrategy`.
-    """
+    """``θ ← θ + Δ_T``. The sources do not train. The options are those of `DomainAdaptationStrategy`."""
 
     trains: frozenset[str] = frozenset({"target"})
 

@@ -51,6 +51,12 @@ def test_a_run_is_submitted_asked_about_and_stopped(flwr, tmp_path):
     ]
 
 
+def test_answers_are_read_where_everything_is_coloured(flwr, monkeypatch, tmp_path):
+    flwr('test -z "$FORCE_COLOR" || exit 1\n' + says({"success": True, "run-id": "17"}))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert Connection("prod").submit(tmp_path / "app") == "17"
+
+
 def test_a_failure_is_told_in_one_line_with_the_connection_though_the_exit_code_is_0(flwr, tmp_path):
     failing = flwr(says({"success": False, "error-message": "Using it\nno such\nconnection"}))
     with pytest.raises(RunError) as caught:

@@ -1,0 +1,138 @@
+"""The documentation: its site, its notebooks, its figures."""
+
+import importlib
+import importlib.util
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from html.parser import HTMLParser
+from pathlib import Path
+
+import jupytext
+import pytest
+
+import fda_flower
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+TUTORIALS = sorted(path for path in (DOCS / "tutorials").glob("*.md") if path.name != "index.md")
+FOLDERS = [each.name for each in pkgutil.iter_modules(fda_flower.__path__) if each.ispkg]
+PACKAGES = ["fda_flower", *(f"fda_flower.{name}" for name in FOLDERS if name != "cli")]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built without a warning."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [Path(sys.executable).with_name("mkdocs"), "build", "--strict", "--site-dir", folder],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+class Loaded(HTMLParser):
+    """Collects the addresses of what a browser loads with a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.addresses = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.addresses.append(values.get("src"))
+        if tag == "link" and values.get("rel") not in ("canonical", "next", "prev"):
+            self.addresses.append(values.get("href"))
+
+
+def in_reference(package, name, documented):
+    """Whether a public name, or the object that it names, is in the reference."""
+    value = getattr(importlib.import_module(package), name)
+    own = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+    return f"{package}.{name}" in documented or own in documented
+
+
+@pytest.mark.slow
+def test_every_public_name_is_in_the_reference(site):
+    from mkdocstrings import Inventory
+
+    with (site / "objects.inv").open("rb") as file:
+        documented = set(Inventory.parse_sphinx(file))
+    public = [(p, name) for p in PACKAGES for name in getattr(importlib.import_module(p), "__all__", ())]
+    assert len(public) > 150
+    missing = [f"{p}.{name}" for p, name in public if not in_reference(p, name, documented)]
+    assert missing == [], "they have no docstring, or their package has no page in docs/api"
+    assert "fda_flower.walk" not in documented
+
+
+@pytest.mark.slow
+def test_the_site_loads_nothing_from_elsewhere(site):
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        loaded = [address for address in Loaded(page.read_text(encoding="utf-8")).addresses if address]
+        assert loaded, page
+        assert [address for address in loaded if re.match("(https?:)?//", address)] == [], page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(\W*(https?:)?//|@import", style.read_text(encoding="utf-8")), style
+
+
+@pytest.mark.slow
+def test_pages_from_outside_lie_at_their_paths_with_links_that_work(site):
+    mixture = (site / "mixture" / "index.html").read_text(encoding="utf-8")
+    assert 'href="../experiments/"' in mixture
+    results = (site / "experiments" / "RESULTS" / "index.html").read_text(encoding="utf-8")
+    pictures = re.findall(r'<img [^>]*src="([^"]+)"', results)
+    assert len(pictures) > 20
+    for picture in pictures:
+        assert (site / "experiments" / "RESULTS" / picture).is_file(), picture
+    assert not list(site.rglob("*.py"))
+
+
+@pytest.mark.slow
+def test_the_figures_are_drawn_and_shown(tmp_path):
+    done = subprocess.run(
+        [sys.executable, DOCS / "figures.py", tmp_path], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {path.name for path in (DOCS / "images").glob("*.svg")}
+    pages = "".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
+    assert [name for name in sorted(drawn) if f"images/{name})" not in pages] == []
+
+
+def cells(notebook):
+    return [(cell.cell_type, cell.source) for cell in notebook.cells]
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda path: path.stem)
+def test_a_notebook_is_its_page(page):
+    notebook = jupytext.read(page.with_suffix(".ipynb"))
+    renew = f"jupytext --to ipynb {page.relative_to(ROOT)}"
+    assert cells(notebook) == cells(jupytext.read(page)), f"renew it: {renew}"
+    assert not any(cell.get("outputs") for cell in notebook.cells), f"it has outputs: {renew}"
+    assert f"]({page.stem}.ipynb)" in page.read_text(encoding="utf-8")
+
+
+def test_the_readme_of_a_package_index_has_no_relative_paths():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    hook = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    (fragment,) = hook["fragments"]
+    readme = text = (ROOT / fragment["path"]).read_text(encoding="utf-8")
+    for rule in hook["substitutions"]:
+        text = re.sub(rule["pattern"], rule["replacement"], text)
+    relative = re.compile(r"\]\((?!https?://)")
+    assert relative.search(readme)
+    assert not relative.search(text)
+    assert "](https://flower.ai)" in text
+    links = re.findall(r"(?<!!)\[([^\]]+)\]\((?!https?://)", readme)
+    assert [link for link in links if link not in text] == [], "a link's text stays"
