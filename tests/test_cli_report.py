@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from fda_flower import cli
 from fda_flower.cli.app import app
-from fda_flower.experiments import html_report
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +50,7 @@ def test_ctrl_c_ends_the_watching_and_the_page_no_longer_renews_itself(monkeypat
         assert "data-renew-after=" in Path("page.html").read_text(encoding="utf-8")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(html_report.time, "sleep", interrupt)
+    monkeypatch.setattr("time.sleep", interrupt)
     code, out = fda("--html", "--watch", "runs/first", "--output", "page.html")
     assert code == 0
     assert "Stopped. The page stays as it is: page.html" in out
@@ -62,7 +61,7 @@ def test_ctrl_c_before_there_is_anything_writes_nothing(monkeypatch):
     def interrupt(seconds):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(html_report.time, "sleep", interrupt)
+    monkeypatch.setattr("time.sleep", interrupt)
     code, out = fda("--html", "--watch", "runs/later", "--output", "page.html")
     assert code == 0
     assert "Stopped. Nothing was there yet: runs/later" in out

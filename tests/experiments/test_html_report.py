@@ -185,7 +185,7 @@ def test_watching_waits_renews_and_ends_with_the_run(tmp_path, monkeypatch):
         elif len(seen) == 4:
             (folder / "summary.json").write_text("{}")
 
-    monkeypatch.setattr(html_report.time, "sleep", sleep)
+    monkeypatch.setattr("time.sleep", sleep)
     watch_html([folder], page, every=2, on_first=lambda: first.append(True))
     assert seen == [(2, None), (2, None), (2, 1), (2, 1)]
     assert first == [True]

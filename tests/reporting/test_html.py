@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_a_page_that_is_watched_renews_itself():
 
 def test_names_from_records_are_escaped_everywhere():
     drawn = Chart({NASTY: charts.curves({NASTY: [[1.0]]}, {NASTY: style(0)}, NASTY)}, NASTY)
-    parts = [drawn, Table([NASTY], [[NASTY]], NASTY), Text(NASTY), Code([NASTY])]
+    parts: list[Any] = [drawn, Table([NASTY], [[NASTY]], NASTY), Text(NASTY), Code([NASTY])]
     text = render([Page(NASTY, NASTY, [Section(NASTY, parts)], NASTY)], NASTY)
     assert "<script>alert" not in text
     assert "&lt;/script&gt;&lt;script&gt;alert(1)" in text
@@ -148,7 +149,8 @@ def test_faults_are_grouped_by_reason_with_their_rounds(troubled):
 
 def test_without_trouble_this_is_said(history):
     assert "every reply was used" in faults(history(0.1)).markdown
-    assert presence([]) == describe_rounds([]) == []
+    assert presence([]) == []
+    assert describe_rounds([]) == []
 
 
 def test_a_line_a_round_tells_bytes_and_seconds(troubled):

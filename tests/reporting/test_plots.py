@@ -1,6 +1,7 @@
 import io
 import itertools
 import warnings
+from typing import Any
 
 import matplotlib.image
 import numpy as np
@@ -34,6 +35,10 @@ def lines_of(axis):
     return {line.get_label(): line for line in axis.get_lines()}
 
 
+def bars_of(axis) -> list[Any]:
+    return list(axis.containers)
+
+
 def names_beside(axis):
     """The methods of the panel of the last rounds, from top to bottom."""
     return [text.get_text() for text in axis.get_yticklabels()]
@@ -53,14 +58,14 @@ def test_several_methods_share_a_panel_and_are_named_beside_their_last_rounds_th
     curves, last = figure.axes
     assert list(lines_of(curves)) == ["FedGP", "FedAvg"]
     assert names_beside(last) == ["FedAvg", "FedGP"]
-    assert [float(bars.lines[0].get_xdata()[0]) for bars in last.containers] == pytest.approx([30, 20])
+    assert [float(bars.lines[0].get_xdata()[0]) for bars in bars_of(last)] == pytest.approx([30, 20])
     assert last.get_xlabel() == "Mean ± std of the last 5 rounds"
 
 
 def test_a_method_without_an_accuracy_is_named_last_without_a_dot(history):
     _, last = plot_runs({"None": [history(None)], "FedAvg": [history(0.5)]}).axes
     assert names_beside(last) == ["FedAvg", "None"]
-    assert [bars.get_label() for bars in last.containers] == ["FedAvg"]
+    assert [bars.get_label() for bars in bars_of(last)] == ["FedAvg"]
 
 
 def test_each_method_that_estimates_beta_has_a_panel_of_its_own(runs):
@@ -154,7 +159,7 @@ def test_thirty_methods_can_be_told_apart_without_colour_or_with_it(history):
     looks = [(line.get_color(), line.get_marker(), line.get_linestyle()) for line in curves.get_lines()]
     assert len({(color, marker) for color, marker, _ in looks}) == 30
     assert len({(marker, dash) for _, marker, dash in looks}) == 30
-    dots = {bars.get_label(): bars.lines[0] for bars in last.containers}
+    dots = {bars.get_label(): bars.lines[0] for bars in bars_of(last)}
     assert [(dots[name].get_color(), dots[name].get_marker()) for name in runs] == [
         look[:2] for look in looks
     ]
@@ -180,7 +185,7 @@ def test_a_line_is_broken_where_many_rounds_are_unknown(history):
     (axis,) = plot_runs({"Mixture": [history(0.1, 0.2, *[None] * 20, 0.9)]}).axes
     (line,) = axis.get_lines()
     assert np.asarray(line.get_xdata()).tolist() == [1, 2, 12.5, 23]
-    assert np.isnan(line.get_ydata()[2])
+    assert np.isnan(np.asarray(line.get_ydata())[2])
 
 
 @pytest.mark.parametrize("rounds", [2, 3, 30])
@@ -219,7 +224,7 @@ def test_panels_do_not_overlap(runs):
     figure = plot_runs(runs)
     figure.canvas.draw()
     (legend,) = figure.subfigs[1].legends
-    boxes = [*(axis.get_tightbbox() for axis in figure.axes), legend.get_window_extent()]
+    boxes: list[Any] = [*(axis.get_tightbbox() for axis in figure.axes), legend.get_window_extent()]
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
@@ -260,3 +265,8 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_old_one(runs, tmp_path, monkey
         save_figure(path, figure)
     assert path.read_bytes() == b"an older picture"
     assert [file.name for file in tmp_path.iterdir()] == ["picture.png"]
+
+
+def test_five_methods_that_estimate_beta_have_two_lines_of_panels(runs):
+    axes = plot_runs({f"Auto {i}": runs["FedDA_Auto"] for i in range(5)}).axes
+    assert [axis.get_title() for axis in axes[2:]] == [f"Auto {i}" for i in range(5)]
