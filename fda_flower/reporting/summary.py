@@ -12,7 +12,7 @@ from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
 from fda_flower.records import Record
 from fda_flower.reporting.plots import plot_runs, save_figure
-from fda_flower.selection import VALIDATION, chosen_round
+from fda_flower.selection import VALIDATION, chosen_round, has_stopped
 
 LAST = 5
 ACCURACY, AVERAGE = "accuracy", "accuracy-average"
@@ -75,7 +75,8 @@ def summarise(history: Sequence[Record]) -> dict[str, Any]:
 
 def summarise_run(config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
     """Return the same, and the ``epochs`` that a source and the target train in the whole run."""
-    return {**summarise(history), "epochs": config.training_epochs(_labels(config, history))}
+    ran = len(history) if has_stopped(history, config.patience) else None
+    return {**summarise(history), "epochs": config.training_epochs(_labels(config, history), ran)}
 
 
 def _labels(config: RunConfig, history: Sequence[Record]) -> int:
