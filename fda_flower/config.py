@@ -313,11 +313,15 @@ class RunConfig:
         size = self.target_batch_size
         return LocalTraining(rate, size, epochs, self.optimizer, cut, self.proximal, self.class_weights)
 
-    def training_epochs(self, labels: int) -> dict[str, int]:
-        """Return the epochs that a source and a target with so many labels train in the whole run."""
+    def training_epochs(self, labels: int, ran: int | None = None) -> dict[str, int]:
+        """Return the epochs that a source and a target with so many labels train in the whole run.
+
+        `ran` are the rounds of a run that has stopped early, the warm-up rounds among them.
+        """
         strategy = self.entry.build(**self.strategy_options())
         epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
-        return strategy.training_epochs(self.rounds, strategy.warmup_rounds, epochs, labels)
+        rounds = self.rounds if ran is None else ran - strategy.warmup_rounds
+        return strategy.training_epochs(rounds, strategy.warmup_rounds, epochs, labels)
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, as JSON can hold them; the data folder is absolute."""

@@ -12,7 +12,7 @@ from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
 from fda_flower.metrics import CONFIDENCE, METRICS, by_class, interval
 from fda_flower.records import TEST_EXAMPLES, Record, curve
-from fda_flower.selection import VALIDATION, chosen_round
+from fda_flower.selection import VALIDATION, chosen_round, has_stopped
 
 LAST = 5
 ACCURACY, AVERAGE = "accuracy", "-average"
@@ -141,7 +141,9 @@ def describe_interval(value: float | None, samples: int, metric: str = ACCURACY)
 
 def summarise_run(config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
     """Return the same, and the ``epochs`` that a source and the target train in the whole run."""
-    return {**summarise(history, config.headline), "epochs": config.training_epochs(_labels(config, history))}
+    ran = len(history) if has_stopped(history, config.patience) else None
+    epochs = config.training_epochs(_labels(config, history), ran)
+    return {**summarise(history, config.headline), "epochs": epochs}
 
 
 def _labels(config: RunConfig, history: Sequence[Record]) -> int:

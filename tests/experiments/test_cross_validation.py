@@ -99,6 +99,7 @@ def test_a_run_stops_when_the_figure_has_not_improved_and_resume_leaves_it_so(tm
     result = run(**STOPS, output=tmp_path)
     rounds = len(result.history)
     assert rounds == result.summary["rounds"] < 30
+    assert result.summary["epochs"] == {"source": rounds, "target": rounds}
     assert result.history[-1]["selected"] == rounds - 1
     again = run(**STOPS, output=tmp_path, resume=True)
     assert again.history == result.history
