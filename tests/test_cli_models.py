@@ -125,9 +125,8 @@ def test_data_of_another_form_are_refused(table_run: Path) -> None:  # noqa: F81
     shutil.copytree(table_run, "copy")
     about, predictor = read_model(table_run)
     write_model(Path("copy"), About(**{**vars(about), "classes": 3}), predictor)
-    assert "the run's data have 2 classes and samples of shape (2,), its model has 3" in fda(
-        "evaluate", "copy"
-    )
+    said = fda("evaluate", "copy")
+    assert "the run's data have 2 classes and samples of shape (2,), its model has 3" in said
 
 
 def test_a_run_that_is_not_finished_or_a_model_of_the_server_is_said(table_run: Path) -> None:  # noqa: F811
