@@ -11,7 +11,7 @@ from fda_flower import ConfigError, load
 from fda_flower.prediction.model import LoadedModel
 
 
-class Frame(dict):  # type: ignore[type-arg]
+class Frame(dict):
     """As much of a data frame as a prediction needs."""
 
 
