@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from fda_flower import RunConfig
-from fda_flower.client_app import at_node, make_client, own_folder
+from fda_flower.client_app import at_node, make_client, own_folder, simulation_folder
 from fda_flower.errors import ConfigError
 from fda_flower.methods import METHODS
 
@@ -75,7 +75,7 @@ def folder_of(
     node: dict[str, Any], settings: dict[str, Any], run: Path | None = None, config: RunConfig = CONFIG
 ) -> Path | None:
     context = Context(1, 2, node, RecordDict(), settings)
-    return own_folder(config, "va", context, run)
+    return own_folder(config, "va", context, simulation_folder(context, run))
 
 
 def test_a_simulated_client_keeps_its_own_in_the_runs_folder(monkeypatch: pytest.MonkeyPatch) -> None:

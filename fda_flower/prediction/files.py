@@ -173,6 +173,8 @@ def _why_none(folder: Path) -> str:
             "what the target uses, which Mixture's target makes in the last round, or an older version made "
             "the run; go on with --resume and more rounds, or run again"
         )
+    if inside := sorted(path.parent.name for path in folder.glob(f"*/{MODEL}")):
+        return f"'{folder}' holds no model ({MODEL}): give one of the folders in it: {', '.join(inside)}"
     return f"'{folder}' holds no model ({MODEL}): give the folder of a run, or at a site the node's own"
 
 

@@ -97,8 +97,11 @@ class LoadedModel:
 
     @cached_property
     def module(self) -> nn.Module:
-        """The network or, where several predict, one module of all; it maps inputs to outputs."""
-        return self.predictor.module(self._build).to(self._device).eval()
+        """The network or, where several predict, one module of all; it maps inputs to outputs.
+
+        It is in evaluation mode, and asks for no gradients.
+        """
+        return self.predictor.module(self._build).to(self._device).eval().requires_grad_(False)
 
     def predict(self, samples: Any) -> Array:
         """Return the class of each sample, of `classes_`; for a regression the numbers.
@@ -224,7 +227,8 @@ def check_columns(
 
 def _numbers(name: str, column: Any) -> Tensor:
     try:
-        numbers = np.array(column, dtype=np.float64)
+        given = column.numpy() if isinstance(column, Tensor) else column
+        numbers = np.array(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"column '{name}' of the samples holds no numbers ({error}): fix it") from error
     if not np.isfinite(numbers).all():

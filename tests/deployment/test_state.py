@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fda_flower import RunConfig, run
+from fda_flower import RunConfig, load, run
+from fda_flower.datasets import load_domain
 from fda_flower.deployment import Federation, run_deployed
 
 LOCAL_PART = ["local-part-before.safetensors", "local-part.safetensors"]
@@ -52,9 +53,17 @@ def test_what_a_client_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
     assert {name: array.tobytes() for name, array in model.items()} == {
         name: array.tobytes() for name, array in local.model.items()
     }
-    assert len(list((tmp_path / "sites").rglob("*.safetensors"))) == len(domains) * len(files)
+    [model_file] = (tmp_path / "sites").rglob("model.safetensors")
+    assert model_file.read_bytes() == (tmp_path / "local" / "model.safetensors").read_bytes()
+    site_model = load(model_file.parent)
+    test = load_domain(RunConfig(**settings).data, "target").domains["target"].test
+    predicted = site_model.predict(test.x)
+    assert (predicted == test.y.numpy()).mean() == history[-1]["accuracy"]
+    assert load(tmp_path / "deployed").about.holder == "server"
+    own = [path for path in (tmp_path / "sites").rglob("*.safetensors") if path != model_file]
+    assert len(own) == len(domains) * len(files)
     for domain in domains:
-        kept = sorted((tmp_path / "sites" / domain).rglob("*.safetensors"))
+        kept = sorted(path for path in own if path.is_relative_to(tmp_path / "sites" / domain))
         assert [path.name for path in kept] == files
         for path in kept:
             assert path.read_bytes() == (tmp_path / "local" / "clients" / domain / path.name).read_bytes()

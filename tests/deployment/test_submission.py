@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flwr.app import Context, RecordDict
 
-from fda_flower import RunConfig, run
+from fda_flower import RunConfig, load, run
 from fda_flower.client_app import make_client_app
 from fda_flower.deployment import results, run_deployed, submission
 from fda_flower.engines import LocalGrid
@@ -119,9 +119,14 @@ def test_history_model_and_folder_are_those_of_a_local_run(superlink, output, lo
     assert sorted(path.name for path in output.iterdir()) == [
         "checkpoint",
         "config.json",
+        "model.json",
+        "model.safetensors",
         "rounds.jsonl",
         "submitted.json",
     ]
+    model_there = load(output)
+    assert (model_there.about.holder, model_there.about.round) == ("server", 2)
+    assert same_bits(model_there.predictor.networks["network"], local.model)
 
 
 def test_run_has_an_engine_of_this_name(superlink, output, local):

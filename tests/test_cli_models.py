@@ -1,0 +1,153 @@
+"""`fda predict`, `fda evaluate` and `fda export`, as a person calls them."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prediction.conftest import digits_run, image_run, regression_run, table_run  # noqa: F401
+from typer.testing import CliRunner
+
+from fda_flower import load
+from fda_flower.cli.app import app
+from fda_flower.errors import FdaError
+from fda_flower.prediction import About, Single, read_model, write_model
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def fda(*arguments: object) -> str:
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    if isinstance(done.exception, FdaError):
+        return str(done.exception)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def rows_of(name: str = "predictions.csv") -> list[dict[str, str]]:
+    with Path(name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_rows_are_predicted_with_their_lines_and_what_is_kept(table_run: Path) -> None:  # noqa: F811
+    Path("new.csv").write_text("patient,height,age\np1,0.5,1\n\np2,-1,2\n")
+    says = fda("predict", table_run, "--csv", "new.csv")
+    assert "has the columns patient, which the model does not know" in says
+    assert "or name them with --keep (it needs age, height)" in says
+    assert fda("predict", table_run, "--csv", "new.csv", "--keep", "patient").startswith("2 predictions.")
+    first, second = rows_of()
+    assert list(first) == ["line", "patient", "prediction", "p(0)", "p(1)"]
+    assert (first["line"], first["patient"], second["line"]) == ("2", "p1", "4")
+    model, columns = load(table_run), {"age": [1.0, 2.0], "height": [0.5, -1.0]}
+    assert [first["prediction"], second["prediction"]] == model.predict(columns).tolist()
+    found = [[float(row["p(0)"]), float(row["p(1)"])] for row in rows_of()]
+    np.testing.assert_allclose(found, model.predict_proba(columns), atol=1e-5)
+
+
+def test_a_files_own_labels_or_the_test_set_judge_the_model(table_run: Path) -> None:  # noqa: F811
+    recorded = json.loads((table_run / "rounds.jsonl").read_text().splitlines()[-1])
+    own = fda("evaluate", table_run)
+    assert f"accuracy: {100 * recorded['accuracy']:.1f}% (95% interval: " in own
+    assert own.endswith("8 samples\n")
+    whole = fda("evaluate", table_run, "--csv", table_run.parent / "c.csv")
+    assert whole.endswith("40 samples\n")
+    fda("predict", table_run, "--csv", table_run.parent / "c.csv")
+    labels = [row["label"] for row in rows_of(str(table_run.parent / "c.csv"))]
+    right = np.mean([row["prediction"] == label for row, label in zip(rows_of(), labels, strict=True)])
+    assert f"accuracy: {100 * right:.1f}%" in whole
+
+
+def test_noise_is_drawn_as_in_the_run(digits_run: Path) -> None:  # noqa: F811
+    recorded = json.loads((digits_run / "rounds.jsonl").read_text().splitlines()[-1])
+    assert f"accuracy: {100 * recorded['accuracy']:.1f}%" in fda("evaluate", digits_run)
+    assert "450 predictions" in fda("predict", digits_run, "--data-dir", ".", "--output", "a/b.csv")
+    assert rows_of("a/b.csv")[0]["sample"] == "0"
+    assert "its data set has no columns with names" in fda("predict", digits_run, "--csv", "new.csv")
+    assert "its data set has no images with names" in fda("predict", digits_run, "--images", ".")
+
+
+def test_images_are_predicted_by_file_and_judged_by_folder(image_run: Path) -> None:  # noqa: F811
+    folder = shutil.copytree(image_run.parent / "c", "images")
+    Path("images/ant/notes.txt").touch()
+    said = fda("predict", image_run, "--images", folder)
+    assert "Left out, since they are no images: ant/notes.txt" in said
+    assert rows_of()[0]["file"] == "ant/0.png"
+    assert fda("evaluate", image_run, "--images", folder).endswith("20 samples\n")
+    Path("images/bee").rename("images/wasp")
+    assert "is none of the model's classes, ant, bee" in fda("evaluate", image_run, "--images", folder)
+    Path("images/ant/0.png").write_text("no image")
+    assert "ant/0.png' is damaged" in fda("predict", image_run, "--images", folder)
+    Path("empty").mkdir()
+    assert "has no image (" in fda("predict", image_run, "--images", "empty")
+    assert "there is no folder 'nowhere'" in fda("predict", image_run, "--images", "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("age\n1\n", "the file 'new.csv' has no column height: the model needs age, height"),
+        ("age,height\n1,2\n1,much\n", "has no number in line 3, column 'height'"),
+        ("age,height\n1\n", "has 1 columns in line 2, not 2"),
+        ("age,height\n", "has no rows"),
+        ("age,age,height\n1,2,3\n", "has a column twice"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_named_with_the_place(
+    text: str,
+    says: str,
+    table_run: Path,  # noqa: F811
+) -> None:
+    Path("new.csv").write_text(text)
+    assert says in fda("predict", table_run, "--csv", "new.csv")
+
+
+def test_what_cannot_work_is_said(table_run: Path, tmp_path: Path) -> None:  # noqa: F811
+    Path("new.csv").write_text("age,height\n1,2\n")
+    Path("labelled.csv").write_text("age,height,label\n1,2,9\n")
+    assert "cannot be read (No such file" in fda("predict", table_run, "--csv", "nowhere.csv")
+    assert "--csv and --images are given" in fda("predict", table_run, "--csv", "a", "--images", "b")
+    assert "keep is 'a', but only --csv has columns" in fda("predict", table_run, "--keep", "a")
+    assert "has no column label" in fda("evaluate", table_run, "--csv", "new.csv")
+    assert "is none of the model's classes, 0, 1" in fda("evaluate", table_run, "--csv", "labelled.csv")
+    Path("out").mkdir()
+    assert "'out' cannot be written" in fda("predict", table_run, "--csv", "new.csv", "--output", "out")
+    copied = shutil.copytree(table_run, "copy")
+    Path("copy/config.json").unlink()
+    assert "does not say what the run's data are" in fda("evaluate", copied)
+
+
+def test_data_of_another_form_are_refused(table_run: Path) -> None:  # noqa: F811
+    shutil.copytree(table_run, "copy")
+    about, predictor = read_model(table_run)
+    write_model(Path("copy"), About(**{**vars(about), "classes": 3}), predictor)
+    said = fda("evaluate", "copy")
+    assert "the run's data have 2 classes and samples of shape (2,), its model has 3" in said
+
+
+def test_a_run_that_is_not_finished_or_a_model_of_the_server_is_said(table_run: Path) -> None:  # noqa: F811
+    about, predictor = read_model(table_run)
+    server = {"holder": "server", "preparation": None, "round": 1}
+    write_model(Path("server"), About(**{**vars(about), **server}), Single(predictor.networks["network"]))
+    assert "The run is not finished: the model is of round 1 of 2." in fda(
+        "export", "server", "--format", "state-dict"
+    )
+    Path("new.csv").write_text("age,height\n1,2\n")
+    assert "which stays at the target: predict there" in fda("predict", "server", "--csv", "new.csv")
+
+
+def test_an_export_says_what_it_takes(table_run: Path) -> None:  # noqa: F811
+    said = fda("export", table_run, "--format", "torchscript")
+    assert "It takes rows that are prepared" in said
+    assert "Written to model.ts" in said
+    assert Path("model.ts").exists()
+
+
+def test_a_regression_has_a_column_for_each_number(regression_run: Path) -> None:  # noqa: F811
+    fda("predict", regression_run)
+    assert list(rows_of()[0])[:3] == ["sample", "prediction-1", "prediction-2"]
+    assert "R²: " in fda("evaluate", regression_run)
