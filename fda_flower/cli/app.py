@@ -1,5 +1,6 @@
 """All commands together."""
 
+import json
 from typing import Annotated
 
 import typer
@@ -7,11 +8,10 @@ import typer
 import fda_flower.cli.deploy
 import fda_flower.cli.runs
 import fda_flower.cli.tables
-from fda_flower.cli.console import console, say
+from fda_flower.cli.console import Json, say, show_markup
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Federated domain adaptation on Flower: a target with few labels learns from shifted sources."
@@ -48,7 +48,7 @@ def options(
 
 
 @app.command("list", epilog="Example: `fda list`")
-def list_names() -> None:
+def list_names(as_json: Json = False) -> None:
     """Show the methods, data sets, shifts and models, with a line each."""
     from fda_flower.datasets.partitions import PARTITIONS
     from fda_flower.datasets.registry import DATASETS
@@ -71,7 +71,11 @@ def list_names() -> None:
             "deploy": "on the SuperLink of a connection, with real SuperNodes",
         },
     }
+    if as_json:
+        keys = [kind.partition(" (")[0].lower().replace(" ", "-") for kind in kinds]
+        print(json.dumps(dict(zip(keys, map(list, kinds.values()), strict=True))))
+        return
     for kind, names in kinds.items():
-        console.print(f"[bold]{kind}[/bold]")
+        show_markup(f"[bold]{kind}[/bold]")
         for name, text in names.items():
             say(f"  {name:<16} {text}")

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,10 +11,23 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, read_seeds
+from fda_flower.cli.cells import CellBar
+from fda_flower.cli.console import (
+    check_jobs,
+    conclude,
+    console,
+    end_with,
+    progress_bar,
+    read_seeds,
+    round_line,
+    say_without_bar,
+    show_markup,
+    with_output,
+)
 from fda_flower.cli.options import ConfigFile, with_settings
+from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.config import SETTINGS, RunConfig
-from fda_flower.records import COSTS, Record
+from fda_flower.records import COSTS, Record, headline
 
 COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture"
 """The methods of the FedGP paper and this package's own, on the same samples for the same rounds."""
@@ -21,6 +35,7 @@ COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fed
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]
 
 
+@with_output
 @with_settings()
 def run(
     settings: dict[str, Any],
@@ -54,6 +69,13 @@ def run(
     """Run one method on one data set, and write its records, model and picture to a folder."""
     wanted = RunConfig(**settings)
     folder = output or _free_folder(wanted, repeats=config is not None and not resume)
+    done = 0
+    when_stopped(
+        lambda: (
+            f"Stopped {f'after round {done} of {wanted.all_rounds}' if done else 'before a round was done'}. "
+            f"Go on with: {this_command('--resume', output=folder)}"
+        )
+    )
     from fda_flower.experiments import run_config
 
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
@@ -63,9 +85,10 @@ def run(
         task = progress.add_task(label, total=wanted.all_rounds, shown="")
 
         def on_round(record: Record) -> None:
-            accuracy = record.get("accuracy")
-            shown = "" if accuracy is None else f"target accuracy {100 * accuracy:.1f}%"
-            progress.update(task, completed=record["round"], shown=shown)
+            nonlocal done
+            done = record["round"]
+            progress.update(task, completed=done, shown=headline(record))
+            say_without_bar(round_line(record, wanted.all_rounds))
 
         result = run_config(
             wanted,
@@ -80,11 +103,14 @@ def run(
     shown = _shown(result.summary)
     if "average" in result.summary:
         shown += f"; the averaged model: {_shown(result.summary['average'])}"
-    console.print(f"{label}: {shown}. Written to {escape(str(folder))}")
+    lines = [f"{label}: {shown}. Written to {escape(str(folder))}"]
     if faults := _faults(wanted, result.history):
-        console.print(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)", soft_wrap=True)
+        lines.append(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)")
+    about = {"folder": str(folder), "method": wanted.method, "seed": wanted.seed}
+    conclude(*lines, result=about | result.summary)
 
 
+@with_output
 @with_settings([each.name for each in SETTINGS if each.name not in ("method", "seed")])
 def compare(
     settings: dict[str, Any],
@@ -105,13 +131,19 @@ def compare(
 ) -> None:
     """Run several methods with several seeds, and end with a table and a picture."""
     check_jobs(jobs)
+    bar = CellBar()
+    when_stopped(
+        lambda: (
+            f"Stopped with {bar.done}{bar.where(output / 'table.md')}. "
+            f"Go on with: {this_command('--resume', output=output)}"
+        )
+    )
     from rich.table import Table
 
     from fda_flower.experiments import compare as run_comparison
     from fda_flower.reporting import columns, mean_std
 
-    with progress_bar() as progress:
-        task = progress.add_task("Rounds", total=None, shown="")
+    with bar:
         comparison = run_comparison(
             "all" if methods == "all" else [name.strip() for name in methods.split(",")],
             read_seeds(seeds),
@@ -119,7 +151,7 @@ def compare(
             engine=engine,
             jobs=jobs or (1 if engine == "ray" else os.cpu_count() or 1),
             resume=resume,
-            on_progress=lambda done, total: progress.update(task, completed=done, total=total),
+            on_progress=bar,
             **settings,
         )
     what = ", ".join(filter(None, (settings.get("dataset", RunConfig.dataset), settings.get("shift"))))
@@ -130,10 +162,16 @@ def compare(
     for row, *values in zip(comparison.rows, *shown.values(), strict=True):
         table.add_row(row.label, *map(mean_std, values), str(len(row.last5)), str(row.rounds))
     console.print(table)
-    if comparison.rows:
-        console.print(f"Written to {escape(str(output))}: table.md, table.csv, comparison.png")
     for reason in comparison.left_out.values():
-        console.print(f"Left out: {escape(reason)}", soft_wrap=True, highlight=False)
+        show_markup(f"Left out: {escape(reason)}")
+    written = [f"Written to {escape(str(output))}: table.md, table.csv, comparison.png"]
+    result = {
+        "folder": str(output),
+        "rows": [asdict(row) for row in comparison.rows],
+        "failures": comparison.failures,
+        "left-out": comparison.left_out,
+    }
+    conclude(*(written if comparison.rows else ()), result=result)
     end_with(comparison.failures)
 
 

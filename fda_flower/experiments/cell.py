@@ -1,6 +1,6 @@
 """The cells of a table of runs: each is a run in its own process, whose result may go to a file."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,12 +51,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a table's cells; rounds leave out cells that were done before or have failed."""
+    """The progress of a table's cells; rounds leave out cells that were done before or have failed.
+
+    `finished` names the cells done by this call, in that order; `done` counts those done before too.
+    """
 
     cells: int
     done: int
     running: Sequence[str]
-    failed: int
+    finished: Sequence[str]
+    failures: Mapping[str, str]
     rounds: int
     rounds_done: int
 
@@ -78,8 +82,8 @@ def run_cells(
         if on_progress is not None:
             left = [cell for cell in cells if cell.name not in state.failures]
             rounds = sum(cell.config.all_rounds for cell in left), sum(cell.rounds_done() for cell in left)
-            counts = done + len(cells), done + state.done, state.running, len(state.failures)
-            on_progress(Progress(*counts, *rounds))
+            counts = done + len(cells), done + len(state.done)
+            on_progress(Progress(*counts, state.running, state.done, state.failures, *rounds))
 
     return run_all(run_cell, {cell.name: cell for cell in cells}, jobs, on_poll)
 

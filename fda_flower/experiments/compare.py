@@ -46,12 +46,13 @@ def compare(
     engine: str = "local",
     jobs: int = 1,
     resume: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Comparison:
     """Run each method with each seed, each cell in its own process.
 
-    A cell that fails does not stop the others; the result holds the failures.
+    A cell that fails does not stop the others; the result holds the failures. An interrupt (Ctrl-C) leaves
+    the table and the picture of the cells that are done.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ def compare(
     resume : bool
         Keep the cells that are done and continue the others.
     on_progress : callable, optional
-        Called regularly with the rounds done and the rounds in total.
+        Called a few times a second.
     **settings
         The fields of `RunConfig` that the cells share. ``beta`` and each of the ``method_options`` go only
         to the methods that take them.
@@ -117,14 +118,12 @@ def compare(
         for method in chosen
         if method not in left_out
     ]
-
-    def in_rounds(progress: Progress) -> None:
-        if on_progress is not None:
-            on_progress(progress.rounds_done, progress.rounds)
-
-    failures = run_cells(cells, jobs, in_rounds)
-    done = [cell for cell in cells if cell.name not in failures]
-    rows = _write(folder, done) if done else []
+    try:
+        failures = run_cells(cells, jobs, on_progress)
+    except KeyboardInterrupt:
+        _write(folder, [cell for cell in cells if cell.rounds_done() == cell.config.all_rounds])
+        raise
+    rows = _write(folder, [cell for cell in cells if cell.name not in failures])
     return Comparison(rows, failures, folder, left_out)
 
 
@@ -142,7 +141,9 @@ def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[st
 
 
 def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
-    """Write the table and the figure from the records of the cells that are done."""
+    """Write the table and the figure from the records of the cells that are done, if there are any."""
+    if not cells:
+        return []
     runs: dict[str, list[CellResult]] = {}
     for cell in cells:
         result = CellResult(cell.place, cell.config.seed, RunFolder(cell.run_folder).read_rounds())

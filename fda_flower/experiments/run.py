@@ -13,6 +13,7 @@ from fda_flower.errors import unknown
 from fda_flower.experiments.runners import RUNNERS, RunRequest
 from fda_flower.records import Record
 from fda_flower.reporting import accuracies, summarise_run, write_summary
+from fda_flower.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,28 @@ def run_config(
     connection: str | None = None,
     on_round: Callable[[Record], None] | None = None,
 ) -> RunResult:
-    """Run a configuration; the other parameters are those of `run`."""
+    """Run a configuration; the other parameters are those of `run`.
+
+    An interrupt (Ctrl-C) leaves the summary of the rounds that are done.
+    """
     if engine not in RUNNERS:
         raise unknown("engine", engine, RUNNERS)
     path = None if output is None else Path(output).absolute()
-    request = RunRequest(config, path, resume, gpus_per_client, workers, connection, on_round)
-    history, model = RUNNERS[engine](request)
+    begun = False
+
+    def on_record(record: Record) -> None:
+        nonlocal begun
+        begun = True
+        if on_round is not None:
+            on_round(record)
+
+    request = RunRequest(config, path, resume, gpus_per_client, workers, connection, on_record)
+    try:
+        history, model = RUNNERS[engine](request)
+    except KeyboardInterrupt:
+        if path is not None and begun:
+            write_summary(path, config, RunFolder(path).read_rounds())
+        raise
     if path is not None:
         write_summary(path, config, history)
     return RunResult(config, history, summarise_run(config, history), model, path)
