@@ -56,6 +56,7 @@ def list_names(as_json: Json = False) -> None:
     from fda_flower.engines import ENGINES
     from fda_flower.methods import CENTRAL, METHODS, PREFIX
     from fda_flower.models import MODELS
+    from fda_flower.trackers import TRACKERS
 
     kinds = {
         "Methods": {name: f"{method.label}: {method.summary}" for name, method in METHODS.items()},
@@ -70,6 +71,7 @@ def list_names(as_json: Json = False) -> None:
             **{name: engine.summary for name, engine in ENGINES.items()},
             "deploy": "on the SuperLink of a connection, with real SuperNodes",
         },
+        "Trackers": {name: tracker.summary for name, tracker in TRACKERS.items()},
     }
     if as_json:
         keys = [kind.partition(" (")[0].lower().replace(" ", "-") for kind in kinds]

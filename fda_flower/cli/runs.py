@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 from fda_flower.cli.cells import CellBar
+from fda_flower.cli.completion import among, complete_methods
 from fda_flower.cli.console import (
     check_jobs,
     conclude,
@@ -24,10 +25,12 @@ from fda_flower.cli.console import (
     show_markup,
     with_output,
 )
-from fda_flower.cli.options import ConfigFile, with_settings
+from fda_flower.cli.options import ConfigFile, Track, with_settings
 from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.config import SETTINGS, RunConfig
+from fda_flower.engines import ENGINES
 from fda_flower.records import COSTS, Record, headline
+from fda_flower.trackers.registry import read_names
 
 COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture"
 """The methods of the FedGP paper and this package's own, on the same samples for the same rounds."""
@@ -47,7 +50,10 @@ def run(
     resume: Resume = False,
     engine: Annotated[
         str,
-        typer.Option(help="local: in this process; ray: Flower's Ray simulation; deploy: over a SuperLink."),
+        typer.Option(
+            help="local: in this process; ray: Flower's Ray simulation; deploy: over a SuperLink.",
+            autocompletion=among((*ENGINES, "deploy")),
+        ),
     ] = "local",
     connection: Annotated[
         str | None,
@@ -64,10 +70,12 @@ def run(
     workers: Annotated[
         int | None, typer.Option(help="Cores to use in all, on Ray.", show_default="all")
     ] = None,
+    track: Track = [],  # noqa: B006
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's log.")] = False,
 ) -> None:
     """Run one method on one data set, and write its records, model and picture to a folder."""
     wanted = RunConfig(**settings)
+    trackers = read_names(track)
     folder = output or _free_folder(wanted, repeats=config is not None and not resume)
     done = 0
     when_stopped(
@@ -99,6 +107,7 @@ def run(
             workers=workers,
             connection=connection,
             on_round=on_round,
+            track=trackers,
         )
     shown = _shown(result.summary)
     if "average" in result.summary:
@@ -116,18 +125,25 @@ def compare(
     settings: dict[str, Any],
     methods: Annotated[
         str,
-        typer.Option(help="Methods, separated by commas, or all that can work; `fda list` shows them."),
+        typer.Option(
+            help="Methods, separated by commas, or all that can work; `fda list` shows them.",
+            autocompletion=complete_methods,
+        ),
     ] = COMPARED,
     seeds: Annotated[str, typer.Option(help="Number of seeds, or a list or range: 3, 4,7, 10-12.")] = "3",
     config: ConfigFile = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/compare"),
     resume: Resume = False,
     engine: Annotated[
-        str, typer.Option(help="local: in this process; ray: Flower's Ray simulation.")
+        str,
+        typer.Option(
+            help="local: in this process; ray: Flower's Ray simulation.", autocompletion=among(ENGINES)
+        ),
     ] = "local",
     jobs: Annotated[
         int, typer.Option(help="Runs at a time.", show_default="the number of cores; 1 on Ray")
     ] = 0,
+    track: Track = [],  # noqa: B006
 ) -> None:
     """Run several methods with several seeds, and end with a table and a picture."""
     check_jobs(jobs)
@@ -151,6 +167,7 @@ def compare(
             engine=engine,
             jobs=jobs or (1 if engine == "ray" else os.cpu_count() or 1),
             resume=resume,
+            track=read_names(track),
             on_progress=bar,
             **settings,
         )

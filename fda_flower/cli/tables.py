@@ -13,11 +13,12 @@ from rich.markup import escape
 
 from fda_flower.cli.cells import CellBar
 from fda_flower.cli.console import check_jobs, conclude, end_with, read_seeds, with_output
-from fda_flower.cli.options import with_settings
+from fda_flower.cli.options import Track, with_settings
 from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.config import OPTION_FIELDS
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_options
+from fda_flower.trackers.registry import read_names
 
 
 @with_output
@@ -38,9 +39,7 @@ def experiment(
         typer.Option("--set", metavar="KEY=VALUE", help="Another setting for all runs, such as model=lenet."),
     ] = [],  # noqa: B006
     jobs: Annotated[int, typer.Option(help="Runs at a time.", show_default="the number of cores")] = 0,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard's files too.")
-    ] = False,
+    track: Track = [],  # noqa: B006
     output: Annotated[
         Path | None, typer.Option(help="Folder of the results.", show_default="runs/FILE")
     ] = None,
@@ -74,7 +73,7 @@ def experiment(
                 settings=_changes(change),
                 machine=settings,
                 jobs=jobs or os.cpu_count() or 1,
-                tensorboard=tensorboard,
+                track=read_names(track),
                 on_progress=bar,
             )
     except KeyboardInterrupt:

@@ -16,8 +16,8 @@ from fda_flower.reporting.results import Place
 class Cell:
     """One run of a table of runs, in its own folder below `runs`.
 
-    Without a folder `results`, no result file is written besides the run; `engine` and `resume` are as in
-    `fda_flower.run`.
+    Without a folder `results`, no result file is written besides the run; `engine`, `resume` and `track` are
+    as in `fda_flower.run`, and `track_in` as in `run_config`.
     """
 
     place: Place
@@ -26,7 +26,8 @@ class Cell:
     results: Path | None = None
     engine: str = "local"
     resume: bool = True
-    tensorboard: bool = False
+    track: Sequence[str] = ()
+    track_in: Path | None = None
 
     @property
     def name(self) -> str:
@@ -90,13 +91,13 @@ def run_cells(
 
 def run_cell(cell: Cell) -> None:
     """Run a cell and write its result."""
-    on_round = None
-    if cell.tensorboard:
-        from fda_flower.reporting.tensorboard import tensorboard_writer
-
-        on_round = tensorboard_writer(cell.run_folder)
     result = run_config(
-        cell.config, engine=cell.engine, output=cell.run_folder, resume=cell.resume, on_round=on_round
+        cell.config,
+        engine=cell.engine,
+        output=cell.run_folder,
+        resume=cell.resume,
+        track=cell.track,
+        track_in=cell.track_in,
     )
     if cell.result is not None:
         write_cell(cell.result, cell.place, result)

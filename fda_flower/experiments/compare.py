@@ -14,6 +14,7 @@ from fda_flower.methods import check_federated, find_method, method_names
 from fda_flower.reporting import CellResult, Row, make_rows, plot_runs, save_figure, to_csv, to_markdown
 from fda_flower.run_folder import RunFolder
 from fda_flower.server_app import check_data
+from fda_flower.trackers import check_trackers
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def compare(
     engine: str = "local",
     jobs: int = 1,
     resume: bool = False,
+    track: Sequence[str] = (),
     on_progress: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Comparison:
@@ -68,6 +70,8 @@ def compare(
         Cells to run at a time.
     resume : bool
         Keep the cells that are done and continue the others.
+    track : sequence of str
+        Trackers of each cell, as in `fda_flower.run`; local stores are in `output`.
     on_progress : callable, optional
         Called a few times a second.
     **settings
@@ -92,6 +96,7 @@ def compare(
         raise unknown("engine", engine, ENGINES)
     if jobs < 1:
         raise ConfigError(f"jobs is {jobs}, it must be at least 1")
+    check_trackers(track)
     folder = Path(output).absolute()
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"the output folder '{folder}' is a file: choose another --output")
@@ -113,7 +118,15 @@ def compare(
     if len(left_out) == len(chosen):
         raise ConfigError(f"no method can work with these settings: {next(iter(left_out.values()))}")
     cells = [
-        Cell(("", method, ""), _config(method, seed, chosen, settings), folder, engine=engine, resume=resume)
+        Cell(
+            ("", method, ""),
+            _config(method, seed, chosen, settings),
+            folder,
+            engine=engine,
+            resume=resume,
+            track=track,
+            track_in=folder,
+        )
         for seed in seeds
         for method in chosen
         if method not in left_out

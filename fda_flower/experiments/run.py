@@ -1,6 +1,6 @@
 """One run, in one call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.config import RunConfig
-from fda_flower.errors import unknown
+from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.runners import RUNNERS, RunRequest
 from fda_flower.records import Record
 from fda_flower.reporting import accuracies, summarise_run, write_summary
 from fda_flower.run_folder import RunFolder
+from fda_flower.server_app import versions
+from fda_flower.trackers import TrackedRun, Tracking, check_trackers
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ def run(
     workers: int | None = None,
     connection: str | None = None,
     on_round: Callable[[Record], None] | None = None,
+    track: Sequence[str] = (),
     **settings: Any,
 ) -> RunResult:
     """Run one method on one federation.
@@ -74,6 +77,9 @@ def run(
         For "deploy": the SuperLink, by its name in Flower's ``config.toml``.
     on_round : callable, optional
         Called with each round's record.
+    track : sequence of str
+        Trackers that show the rounds: ``"mlflow"``, ``"wandb"``, ``"tensorboard"``. One that fails is off,
+        with a warning; the run goes on.
     **settings
         The fields of `RunConfig`.
 
@@ -100,6 +106,7 @@ def run(
         workers=workers,
         connection=connection,
         on_round=on_round,
+        track=track,
     )
 
 
@@ -113,25 +120,35 @@ def run_config(
     workers: int | None = None,
     connection: str | None = None,
     on_round: Callable[[Record], None] | None = None,
+    track: Sequence[str] = (),
+    track_in: Path | None = None,
 ) -> RunResult:
     """Run a configuration; the other parameters are those of `run`.
 
+    `track_in` is the folder of the trackers' local stores. Default: the run's.
     An interrupt (Ctrl-C) leaves the summary of the rounds that are done.
     """
     if engine not in RUNNERS:
         raise unknown("engine", engine, RUNNERS)
     path = None if output is None else Path(output).absolute()
+    check_trackers(track)
+    if track and path is None:
+        raise ConfigError(f"track is '{','.join(track)}', but nothing is written: give an output folder")
+    about = config.settings() | {"data_dir": None}
+    tracked = TrackedRun(path or Path(), track_in or path or Path(), about, versions())
     begun = False
-
-    def on_record(record: Record) -> None:
-        nonlocal begun
-        begun = True
-        if on_round is not None:
-            on_round(record)
-
-    request = RunRequest(config, path, resume, gpus_per_client, workers, connection, on_record)
     try:
-        history, model = RUNNERS[engine](request)
+        with Tracking(track, tracked) as tracking:
+
+            def on_record(record: Record) -> None:
+                nonlocal begun
+                begun = True
+                tracking.record(record)
+                if on_round is not None:
+                    on_round(record)
+
+            request = RunRequest(config, path, resume, gpus_per_client, workers, connection, on_record)
+            history, model = RUNNERS[engine](request)
     except KeyboardInterrupt:
         if path is not None and begun:
             write_summary(path, config, RunFolder(path).read_rounds())

@@ -1,10 +1,10 @@
 import sys
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
+from fda_flower.reporting.tensorboard import scalars, tensorboard_writer
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fda_flower.errors import ConfigError
-from fda_flower.reporting.tensorboard import scalars, tensorboard_writer
 
 
 @pytest.fixture
