@@ -29,15 +29,15 @@ def unknown(what: str, name: str, valid: Iterable[str]) -> ConfigError:
 
 
 def near(name: str, valid: Iterable[str]) -> str:
-    """Return a question in brackets that names the valid names near a name; nothing if there are none.
+    """Return a question in brackets that has the valid name nearest to a name; nothing if none is near.
 
     Examples
     --------
     >>> near("magnitute", ["magnitude", "granularity"]), near("size", ["magnitude"])
     (" (did you mean 'magnitude'?)", '')
     """
-    found = get_close_matches(name, valid)
-    return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
+    found = get_close_matches(name, valid, n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ from fda_flower.cli.console import Json, say, show_markup
 
 app = typer.Typer(
     no_args_is_help=True,
+    suggest_commands=False,  # click does
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Federated domain adaptation on Flower: a target with few labels learns from shifted sources."

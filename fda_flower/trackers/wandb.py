@@ -29,6 +29,7 @@ class WandB:
             config={**run.settings, "versions": dict(run.versions)},
             reinit="create_new",
             settings=wandb.Settings(
+                host="",
                 console="off",
                 silent=True,
                 disable_code=True,
