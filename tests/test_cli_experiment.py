@@ -194,7 +194,7 @@ def test_an_interrupt_says_how_to_go_on(fda, monkeypatch):
     monkeypatch.setattr("fda_flower.experiments.cell.run_all", interrupt)
     code, out, err = fda("experiment", "noise.toml", *ONE)
     assert (code, out) == (130, "")
-    again = f"fda experiment noise.toml {shlex.join(ONE)} --output runs/noise"
+    again = f"fda experiment noise.toml {shlex.join(ONE)}"
     assert err == f"Stopped with no cell done. Go on with: {again}\n"
     assert Path("runs/noise/report.md").exists()
 

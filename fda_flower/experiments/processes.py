@@ -133,10 +133,12 @@ def _call(function: Callable[[Any], None], argument: Any, sender: Connection) ->
     logging.getLogger("flwr").setLevel(logging.WARNING)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        function(argument)
-    except Exception as error:
-        reason = str(error) if isinstance(error, FdaError) else repr(error)
-        sender.send(reason[:LONGEST])
+        try:
+            function(argument)
+        except Exception as error:
+            reason = str(error) if isinstance(error, FdaError) else repr(error)
+            sender.send(reason[:LONGEST])
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except KeyboardInterrupt:
         # The threads of a simulation would wait for ever.
         os._exit(128 + signal.SIGTERM)

@@ -140,8 +140,13 @@ def end(process, number):
     """Signal all processes of a terminal, as Ctrl-C does; what is said then on standard error."""
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=120)
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + number, err
     return err.splitlines()
+
+
+def the_only(lines):
+    assert len(lines) == 1, "\n".join(lines)
+    return lines[0]
 
 
 def left(process, seconds=15):
@@ -168,7 +173,7 @@ def belongs(process, session):
 def test_a_run_is_summarised_and_goes_on_with_the_command_that_is_told(number, tmp_path):
     process = start("run", *SMALL, "--rounds", "60", "--output", "a b")
     read_until(process.stdout, r"^round 2/60: target accuracy [\d.]+%$")
-    (line,) = end(process, number)
+    line = the_only(end(process, number))
     told = re.fullmatch(r"Stopped after round (\d+) of 60\. Go on with: (.*)", line)
     done = int(told[1])
     records = RunFolder("a b").read_rounds()
@@ -185,7 +190,8 @@ def test_a_run_is_summarised_and_goes_on_with_the_command_that_is_told(number, t
 def test_a_command_that_still_loads_is_ended_by_one_line(module):
     process = start("run", *SMALL, "--rounds", "60", python=["-X", "importtime"])
     read_until(process.stderr, rf"\| +{module}\.")
-    (line,) = [line for line in end(process, signal.SIGINT) if not line.startswith("import time:")]
+    lines = [line for line in end(process, signal.SIGINT) if not line.startswith("import time:")]
+    line = the_only(lines)
     assert line.startswith("Stopped")
 
 
@@ -194,7 +200,7 @@ def test_a_comparison_has_a_table_of_what_is_done_and_leaves_no_process():
     methods = ["--methods", "target-only,fedavg,fedda", "--seeds", "2", "--jobs", "2"]
     process = start("compare", *SMALL, "--rounds", "40", *methods, "--output", "c")
     read_until(process.stdout, "^cell 1/6: .* is done$")
-    (line,) = end(process, signal.SIGINT)
+    line = the_only(end(process, signal.SIGINT))
     told = re.fullmatch(r"Stopped with (\d) of 6 cells done \(c/table.md has them\)\. Go on with: (.*)", line)
     assert 1 <= int(told[1]) < 6
     assert told[2].endswith("--output c --resume")
@@ -211,7 +217,7 @@ def test_a_comparison_whose_first_cells_start_is_ended_by_one_line():
     while not psutil.Process(process.pid).children() and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.5)
-    (line,) = end(process, signal.SIGINT)
+    line = the_only(end(process, signal.SIGINT))
     assert line.startswith("Stopped with ")
     assert left(process) == []
 
