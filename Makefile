@@ -10,7 +10,8 @@ help:  ## Show this list
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@echo "Installing into $(VENV): a few minutes, some gigabytes, most of them PyTorch"
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 install: $(VENV)/.installed  ## Make .venv and install the package into it

@@ -10,6 +10,8 @@ EXTRAS = {
     "tensorboard": ("tensorboard",),
     "export": ("onnx", "onnxscript"),
     "tune": ("optuna",),
+    "mlflow": ("mlflow",),
+    "wandb": ("wandb",),
 }
 """By extra of this package, the packages that it installs, by the names that import them."""
 

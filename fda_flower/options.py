@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, near
 
 Options = Mapping[str, Any]
 
@@ -48,7 +48,7 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
         key = name.replace("-", "_")
         if key not in valid:
             remedy = f"choose one of {', '.join(valid)}" if valid else "it has no options, leave it out"
-            raise ConfigError(f"unknown option '{name}' of {what}: {remedy}")
+            raise ConfigError(f"unknown option '{name}' of {what}{near(key, valid)}: {remedy}")
         try:
             read[key] = _convert(value, hints[key])
         except (TypeError, ValueError) as error:

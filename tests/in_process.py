@@ -5,11 +5,11 @@ from fda_flower.experiments.processes import State
 
 
 def run_all(function, tasks, jobs, on_poll=None):
-    state = State([], 0, {})
+    state = State([], [], {})
     for name, argument in tasks.items():
         try:
             function(argument)
-            state.done += 1
+            state.done.append(name)
         except Exception as error:
             state.failures[name] = str(error) if isinstance(error, FdaError) else repr(error)
         if on_poll is not None:

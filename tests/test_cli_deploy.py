@@ -66,7 +66,7 @@ def test_a_key_is_made_and_named(fda, tmp_path):
 def test_a_rehearsal_ends_with_its_table(fda, rehearsed):
     code, out, err = fda("deploy", "rehearse", "--output", "out")
     assert (code, err) == (0, "")
-    assert "Round 1 of 2 is done: target accuracy 50.0%" in out
+    assert "round 1/2: target accuracy 50.0%" in out
     lines = out.splitlines()
     (start,) = [i for i, line in enumerate(lines) if "50.0 " in line]
     cells = [cell.strip() for cell in lines[start].strip("│").split("│")]

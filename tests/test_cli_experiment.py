@@ -4,6 +4,8 @@ import importlib
 import json
 import logging
 import re
+import shlex
+import signal
 from pathlib import Path
 
 import pytest
@@ -187,12 +189,14 @@ def test_the_folder_of_data_sets_and_the_device_go_to_the_runs(fda, module, monk
 
 def test_an_interrupt_says_how_to_go_on(fda, monkeypatch):
     def interrupt(*args):
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("fda_flower.experiments.cell.run_all", interrupt)
     code, out, err = fda("experiment", "noise.toml", *ONE)
-    assert (code, err) == (130, "")
-    assert "Interrupted. What is done is in runs/noise: call it again to go on." in out
+    assert (code, out) == (130, "")
+    again = f"fda experiment noise.toml {shlex.join(ONE)}"
+    assert err == f"Stopped with no cell done. Go on with: {again}\n"
+    assert Path("runs/noise/report.md").exists()
 
 
 def test_a_cell_that_fails_is_told_with_its_reason_and_the_exit_code_is_1(fda, module, monkeypatch):
@@ -219,7 +223,7 @@ def test_a_cell_that_fails_is_told_with_its_reason_and_the_exit_code_is_1(fda, m
 
 def test_tensorboards_files_can_be_asked_for(fda):
     pytest.importorskip("tensorboard")
-    assert fda("experiment", "noise.toml", *ONE, "--rounds", "1", "--tensorboard")[0] == 0
+    assert fda("experiment", "noise.toml", *ONE, "--rounds", "1", "--track", "tensorboard")[0] == 0
     assert len(list(Path("runs/noise/runs", FIRST).glob("*tfevents*"))) == 1
 
 

@@ -2,16 +2,21 @@
 
 import sys
 
+from fda_flower.cli.stopping import stoppable
 from fda_flower.errors import ConfigError, FdaError
 from fda_flower.extras import missing_extra
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one line on standard error and exit code 2, a failed run 1."""
-    try:
-        from fda_flower.cli.app import app
+    """Run the command; a user's mistake is one line on standard error and exit code 2, a failed run 1.
 
-        app()
+    Ctrl-C is a line and exit code 130, SIGTERM the same and 143.
+    """
+    try:
+        with stoppable():
+            from fda_flower.cli.app import app
+
+            app()
     except (FdaError, ImportError) as error:
         if missing := missing_extra(error):
             print(f"Error: {_command()} needs {missing}", file=sys.stderr)

@@ -1,5 +1,6 @@
 """All commands together."""
 
+import json
 from typing import Annotated
 
 import typer
@@ -10,11 +11,11 @@ import fda_flower.cli.models
 import fda_flower.cli.runs
 import fda_flower.cli.tables
 import fda_flower.cli.tune
-from fda_flower.cli.console import console, say
+from fda_flower.cli.console import Json, say, show_markup
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    suggest_commands=False,  # click does
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Federated domain adaptation on Flower: a target with few labels learns from shifted sources."
@@ -64,7 +65,7 @@ def options(
 
 
 @app.command("list", epilog="Example: `fda list`")
-def list_names() -> None:
+def list_names(as_json: Json = False) -> None:
     """Show the methods, data sets, shifts and models, with a line each."""
     from fda_flower.datasets.partitions import PARTITIONS
     from fda_flower.datasets.registry import DATASETS
@@ -72,6 +73,7 @@ def list_names() -> None:
     from fda_flower.engines import ENGINES
     from fda_flower.methods import CENTRAL, METHODS, PREFIX
     from fda_flower.models import MODELS
+    from fda_flower.trackers import TRACKERS
 
     kinds = {
         "Methods": {name: f"{method.label}: {method.summary}" for name, method in METHODS.items()},
@@ -86,8 +88,13 @@ def list_names() -> None:
             **{name: engine.summary for name, engine in ENGINES.items()},
             "deploy": "on the SuperLink of a connection, with real SuperNodes",
         },
+        "Trackers": {name: tracker.summary for name, tracker in TRACKERS.items()},
     }
+    if as_json:
+        keys = [kind.partition(" (")[0].lower().replace(" ", "-") for kind in kinds]
+        print(json.dumps(dict(zip(keys, map(list, kinds.values()), strict=True))))
+        return
     for kind, names in kinds.items():
-        console.print(f"[bold]{kind}[/bold]")
+        show_markup(f"[bold]{kind}[/bold]")
         for name, text in names.items():
             say(f"  {name:<16} {text}")

@@ -1,23 +1,88 @@
-"""Where commands print."""
+"""Where commands print, and how much: all, the last line alone, or JSON."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from fda_flower.errors import ConfigError
+from fda_flower.records import Record, headline
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 console = Console()
 
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and the last line alone.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the result as a JSON object; all else goes to standard error.")
+]
+
+
+def with_output(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options ``--quiet`` and ``--json``; it ends by `conclude`."""
+    signature = inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def call(*, quiet: bool, as_json: bool, **values: Any) -> None:
+        console.quiet, console.stderr = quiet, as_json
+        try:
+            command(**values)
+        finally:
+            console.quiet, console.stderr = False, False
+
+    own = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=hint)
+        for name, hint in (("quiet", Quiet), ("as_json", Json))
+    ]
+    given = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in signature.parameters.values()]
+    call.__signature__ = signature.replace(parameters=[*given, *own])  # type: ignore[attr-defined]
+    call.__annotations__ = {}
+    return call
+
+
+def conclude(*lines: str, result: Mapping[str, Any]) -> None:
+    """Print a command's last lines, markup, with ``--quiet`` too; with ``--json`` also the result, a line."""
+    show = show_markup if console.stderr else insist
+    for line in lines:
+        show(line)
+    if console.stderr:
+        from fda_flower.files import json_safe
+
+        print(json.dumps(json_safe(result)))
+
 
 def say(text: object) -> None:
     """Print a line as it is."""
-    console.print(escape(str(text)), soft_wrap=True, highlight=False)
+    show_markup(escape(str(text)))
+
+
+def show_markup(line: str) -> None:
+    """Print a line of rich's markup."""
+    console.print(line, soft_wrap=True, highlight=False)
+
+
+def say_without_bar(text: object) -> None:
+    """Print a line where no bar shows the progress: in a log."""
+    if not console.is_terminal:
+        say(text)
+
+
+def insist(line: str) -> None:
+    """Print a line of rich's markup, with ``--quiet`` too."""
+    quiet, console.quiet = console.quiet, False
+    show_markup(line)
+    console.quiet = quiet
+
+
+def round_line(record: Record, rounds: int, metric: str | None = None) -> str:
+    """Return ``round 3/30: target accuracy 41.2%``; `metric` is the headline."""
+    return f"round {record['round']}/{rounds}: {headline(record, metric)}"
 
 
 def show_error(text: str) -> None:
@@ -37,6 +102,7 @@ def progress_bar() -> "Progress":
         TextColumn("{task.fields[shown]}"),
         console=console,
         transient=True,
+        disable=not console.is_terminal,
     )
 
 
@@ -77,6 +143,6 @@ def check_jobs(jobs: int) -> None:
 def end_with(failures: Mapping[str, str]) -> None:
     """Name the cells that failed; with any, the exit code is 1."""
     for cell, reason in failures.items():
-        console.print(f"[red]Failed:[/red] {cell}: {escape(reason)}", soft_wrap=True)
+        insist(f"[red]Failed:[/red] {escape(cell)}: {escape(reason)}")
     if failures:
         raise typer.Exit(1)

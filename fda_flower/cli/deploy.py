@@ -2,20 +2,20 @@
 
 import logging
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import console, say
+from fda_flower.cli.console import conclude, console, round_line, say, with_output
 from fda_flower.cli.options import ConfigFile, with_settings
+from fda_flower.cli.stopping import stop, this_command, when_stopped
 from fda_flower.config import RunConfig
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.methods import METHODS
 from fda_flower.metrics import METRICS
-from fda_flower.records import Record, figure_of, headline, source_weight
+from fda_flower.records import Record, figure_of, source_weight
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,6 +57,7 @@ def key(
 
 
 @app.command(epilog="Example: `fda deploy rehearse --output runs/rehearsal`")
+@with_output
 @with_settings(shown={"sources": "2, or those of the data set"}, rounds=2)
 def rehearse(
     settings: dict[str, Any],
@@ -73,11 +74,17 @@ def rehearse(
     if config is None and settings.get("sources") is None and not own_domains:
         settings["sources"] = 2
     wanted = RunConfig(**settings)
+    done = 0
+    when_stopped(
+        lambda: (
+            f"Stopped after round {done} of {wanted.all_rounds}, and all processes are ended. {output} holds "
+            f"what is done; begin again with another --output: {this_command()}"
+        )
+    )
     from fda_flower.deployment import rehearse as run_rehearsal
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGHUP, stop)
     with console.status("") as status:
 
         def on_step(step: str) -> None:
@@ -85,13 +92,13 @@ def rehearse(
             status.update(step)
 
         def on_round(record: Record) -> None:
-            known = figure_of(record, wanted.headline) is not None
-            shown = f": {headline(record, wanted.headline)}" if known else ""
-            on_step(f"Round {record['round']} of {wanted.all_rounds} is done{shown}")
+            nonlocal done
+            done = record["round"]
+            on_step(round_line(record, wanted.all_rounds, wanted.headline))
 
         history = run_rehearsal(wanted, output, on_step=on_step, on_round=on_round)
     console.print(_table(wanted, history))
-    console.print(f"Written to {escape(str(output))}", soft_wrap=True)
+    conclude(f"Written to {escape(str(output))}", result={"folder": str(output), "rounds": len(history)})
 
 
 def _table(config: RunConfig, history: list[Record]) -> "Table":

@@ -9,10 +9,12 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from click.core import ParameterSource
 
+from fda_flower.cli.completion import COMPLETED, among
 from fda_flower.config import SETTINGS
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_options
 from fda_flower.settings import Setting, as_flower
+from fda_flower.trackers.registry import TRACKERS
 
 ALL = tuple(each.name for each in SETTINGS)
 
@@ -30,6 +32,15 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option(
         help="Take the settings from config.json of another run; options given here win.", show_default="none"
+    ),
+]
+
+Track = Annotated[
+    list[str],
+    typer.Option(
+        help="Show the rounds in mlflow, wandb or tensorboard too; repeat it, or separate them by commas.",
+        show_default="none",
+        autocompletion=among(TRACKERS),
     ),
 ]
 
@@ -124,6 +135,7 @@ def _option(each: Setting, default: Any, shown: Mapping[str, str]) -> inspect.Pa
         show_default=shown.get(each.name) or each.shown or True,
         envvar=each.envvar,
         rich_help_panel=each.group,
+        autocompletion=COMPLETED.get(each.name),
     )
     if each.has_options:
         return _parameter(each.name, Annotated[list[str], option], [])

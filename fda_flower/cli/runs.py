@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,12 +11,29 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, read_seeds, say
-from fda_flower.cli.options import ConfigFile, with_settings
+from fda_flower.cli.cells import CellBar
+from fda_flower.cli.completion import among, complete_methods
+from fda_flower.cli.console import (
+    check_jobs,
+    conclude,
+    console,
+    end_with,
+    progress_bar,
+    read_seeds,
+    round_line,
+    say,
+    say_without_bar,
+    show_markup,
+    with_output,
+)
+from fda_flower.cli.options import ConfigFile, Track, with_settings
+from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.config import SETTINGS, RunConfig
+from fda_flower.engines import ENGINES
 from fda_flower.metrics import METRICS, Metric
-from fda_flower.records import COSTS, Record, figure_of, headline
+from fda_flower.records import COSTS, Record, headline
 from fda_flower.selection import has_stopped
+from fda_flower.trackers.registry import read_names
 
 COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture"
 """The methods of the FedGP paper and this package's own, on the same samples for the same rounds."""
@@ -23,6 +41,7 @@ COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fed
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]
 
 
+@with_output
 @with_settings()
 def run(
     settings: dict[str, Any],
@@ -34,7 +53,10 @@ def run(
     resume: Resume = False,
     engine: Annotated[
         str,
-        typer.Option(help="local: in this process; ray: Flower's Ray simulation; deploy: over a SuperLink."),
+        typer.Option(
+            help="local: in this process; ray: Flower's Ray simulation; deploy: over a SuperLink.",
+            autocompletion=among((*ENGINES, "deploy")),
+        ),
     ] = "local",
     connection: Annotated[
         str | None,
@@ -51,11 +73,20 @@ def run(
     workers: Annotated[
         int | None, typer.Option(help="Cores to use in all, on Ray.", show_default="all")
     ] = None,
+    track: Track = [],  # noqa: B006
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's log.")] = False,
 ) -> None:
     """Run one method on one data set, and write its records, model and picture to a folder."""
     wanted = RunConfig(**settings)
+    trackers = read_names(track)
     folder = output or _free_folder(wanted, repeats=config is not None and not resume)
+    done = 0
+    when_stopped(
+        lambda: (
+            f"Stopped {f'after round {done} of {wanted.all_rounds}' if done else 'before a round was done'}. "
+            f"Go on with: {this_command('--resume', output=folder)}"
+        )
+    )
     from fda_flower.experiments import run_config
     from fda_flower.experiments.overview import first_round
     from fda_flower.reporting.summary import describe_interval
@@ -67,12 +98,16 @@ def run(
         task = progress.add_task(label, total=wanted.all_rounds, shown="")
 
         def on_round(record: Record) -> None:
-            known = figure_of(record, wanted.headline) is not None
-            shown = headline(record, wanted.headline) if known else ""
+            nonlocal done
             if "fold" in record:
-                shown = f"fold {record['fold']} of {str(wanted.validation).removeprefix('cv:')}"
-            progress.update(task, completed=record["round"], shown=shown)
-            if record["round"] == 1 < wanted.all_rounds:
+                fold = f"fold {record['fold']} of {str(wanted.validation).removeprefix('cv:')}"
+                progress.update(task, completed=record["round"], shown=fold)
+                say_without_bar(f"{fold}: {round_line(record, wanted.all_rounds, wanted.headline)}")
+                return
+            done = record["round"]
+            progress.update(task, completed=done, shown=headline(record, wanted.headline))
+            say_without_bar(round_line(record, wanted.all_rounds, wanted.headline))
+            if done == 1 < wanted.all_rounds:
                 say(first_round(record, wanted.all_rounds))
 
         result = run_config(
@@ -85,6 +120,7 @@ def run(
             connection=connection,
             on_round=on_round,
             on_ready=lambda lines: say("\n".join(lines)),
+            track=trackers,
         )
     metric, summary = METRICS[wanted.headline], result.summary
     shown = f"{metric.title} {_shown(summary, metric)}"
@@ -96,38 +132,54 @@ def run(
         shown += f"; stopped after {len(result.history)} rounds"
     if size := describe_interval(summary["last5"], summary.get("test-samples", 0), wanted.headline):
         shown += f" ({size})"
-    console.print(f"{label}: {shown}. Written to {escape(str(folder))}")
+    lines = [f"{label}: {shown}. Written to {escape(str(folder))}"]
     if faults := _faults(wanted, result.history):
-        console.print(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)", soft_wrap=True)
+        lines.append(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)")
+    about = {"folder": str(folder), "method": wanted.method, "seed": wanted.seed}
+    conclude(*lines, result=about | result.summary)
 
 
+@with_output
 @with_settings([each.name for each in SETTINGS if each.name not in ("method", "seed")])
 def compare(
     settings: dict[str, Any],
     methods: Annotated[
         str,
-        typer.Option(help="Methods, separated by commas, or all that can work; `fda list` shows them."),
+        typer.Option(
+            help="Methods, separated by commas, or all that can work; `fda list` shows them.",
+            autocompletion=complete_methods,
+        ),
     ] = COMPARED,
     seeds: Annotated[str, typer.Option(help="Number of seeds, or a list or range: 3, 4,7, 10-12.")] = "3",
     config: ConfigFile = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/compare"),
     resume: Resume = False,
     engine: Annotated[
-        str, typer.Option(help="local: in this process; ray: Flower's Ray simulation.")
+        str,
+        typer.Option(
+            help="local: in this process; ray: Flower's Ray simulation.", autocompletion=among(ENGINES)
+        ),
     ] = "local",
     jobs: Annotated[
         int, typer.Option(help="Runs at a time.", show_default="the number of cores; 1 on Ray")
     ] = 0,
+    track: Track = [],  # noqa: B006
 ) -> None:
     """Run several methods with several seeds, and end with a table and a picture."""
     check_jobs(jobs)
+    bar = CellBar()
+    when_stopped(
+        lambda: (
+            f"Stopped with {bar.done}{bar.where(output / 'table.md')}. "
+            f"Go on with: {this_command('--resume', output=output)}"
+        )
+    )
     from rich.table import Table
 
     from fda_flower.experiments import compare as run_comparison
     from fda_flower.reporting import caption, columns, mean_std
 
-    with progress_bar() as progress:
-        task = progress.add_task("Rounds", total=None, shown="")
+    with bar:
         comparison = run_comparison(
             "all" if methods == "all" else [name.strip() for name in methods.split(",")],
             read_seeds(seeds),
@@ -135,7 +187,8 @@ def compare(
             engine=engine,
             jobs=jobs or (1 if engine == "ray" else os.cpu_count() or 1),
             resume=resume,
-            on_progress=lambda done, total: progress.update(task, completed=done, total=total),
+            track=read_names(track),
+            on_progress=bar,
             **settings,
         )
     what = ", ".join(filter(None, (settings.get("dataset", RunConfig.dataset), settings.get("shift"))))
@@ -149,10 +202,17 @@ def compare(
         table.add_row(row.label, *texts, str(len(row.last5)), row.ran)
     console.print(table)
     if comparison.rows:
-        console.print(caption(comparison.rows), soft_wrap=True, highlight=False)
-        console.print(f"Written to {escape(str(output))}: table.md, table.csv, comparison.png")
+        show_markup(escape(caption(comparison.rows)))
     for reason in comparison.left_out.values():
-        console.print(f"Left out: {escape(reason)}", soft_wrap=True, highlight=False)
+        show_markup(f"Left out: {escape(reason)}")
+    written = [f"Written to {escape(str(output))}: table.md, table.csv, comparison.png"]
+    result = {
+        "folder": str(output),
+        "rows": [asdict(row) for row in comparison.rows],
+        "failures": comparison.failures,
+        "left-out": comparison.left_out,
+    }
+    conclude(*(written if comparison.rows else ()), result=result)
     end_with(comparison.failures)
 
 

@@ -1,22 +1,27 @@
 """The commands for experiments and their reports."""
 
+import csv
+import io
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import check_jobs, console, end_with, progress_bar, read_seeds, say
-from fda_flower.cli.options import with_settings
+from fda_flower.cli.cells import CellBar
+from fda_flower.cli.console import check_jobs, conclude, end_with, read_seeds, say, with_output
+from fda_flower.cli.options import Track, with_settings
+from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.config import OPTION_FIELDS
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_options
-
-if TYPE_CHECKING:
-    from fda_flower.experiments.cell import Progress
+from fda_flower.trackers.registry import read_names
 
 
+@with_output
 @with_settings(("data_dir", "device"))
 def experiment(
     settings: dict[str, Any],
@@ -34,9 +39,7 @@ def experiment(
         typer.Option("--set", metavar="KEY=VALUE", help="Another setting for all runs, such as model=lenet."),
     ] = [],  # noqa: B006
     jobs: Annotated[int, typer.Option(help="Runs at a time.", show_default="the number of cores")] = 0,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard's files too.")
-    ] = False,
+    track: Track = [],  # noqa: B006
     output: Annotated[
         Path | None, typer.Option(help="Folder of the results.", show_default="runs/FILE")
     ] = None,
@@ -45,22 +48,22 @@ def experiment(
 
     What is done is kept: call it again to go on after an interruption, or with more seeds.
     """
-    from fda_flower.experiments import read_experiment, run_experiment
+    bar = CellBar()
+    when_stopped(lambda: f"Stopped. Go on with: {this_command()}")
+    from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
 
     definition = read_experiment(file)
     check_jobs(jobs)
     chosen = None if seeds is None else read_seeds(seeds)
     folder = output or Path("runs") / definition.name
-    with progress_bar() as bar:
-        task = bar.add_task("Rounds", total=None, shown="")
-
-        def on_progress(state: "Progress") -> None:
-            shown = f"{state.done} of {state.cells} cells done, {len(state.running)} running"
-            if state.failed:
-                shown += f", {state.failed} failed"
-            bar.update(task, completed=state.rounds_done, total=state.rounds, shown=shown)
-
-        try:
+    file_of_report = folder / "report.md"
+    when_stopped(
+        lambda: (
+            f"Stopped with {bar.done}{bar.where(file_of_report)}. Go on with: {this_command(output=output)}"
+        )
+    )
+    try:
+        with bar:
             failures = run_experiment(
                 definition,
                 folder,
@@ -70,17 +73,17 @@ def experiment(
                 settings=_changes(change),
                 machine=settings,
                 jobs=jobs or os.cpu_count() or 1,
-                tensorboard=tensorboard,
-                on_progress=on_progress,
+                track=read_names(track),
+                on_progress=bar,
             )
-        except KeyboardInterrupt:
-            bar.stop()
-            console.print(f"Interrupted. What is done is in {escape(str(folder))}: call it again to go on.")
-            raise typer.Exit(130) from None
-    _report([folder], folder / "report.md")
+    except KeyboardInterrupt:
+        write_report([load_results(folder)], file_of_report)
+        raise
+    _report([folder], file_of_report, failures)
     end_with(failures)
 
 
+@with_output
 def report(
     folders: Annotated[
         list[Path],
@@ -130,11 +133,35 @@ def report(
         say(f"Stopped. The page stays as it is: {page}")
 
 
-def _report(folders: list[Path], output: Path) -> None:
+def _report(folders: list[Path], output: Path, failures: Mapping[str, str] | None = None) -> None:
     from fda_flower.experiments import load_results, write_report
+    from fda_flower.reporting import experiment_csv
 
-    paths = write_report([load_results(folder) for folder in folders], output)
-    console.print(f"Written: {escape(', '.join(map(str, paths)))}", soft_wrap=True)
+    results = [load_results(folder) for folder in folders]
+    paths = write_report(results, output)
+    result = {
+        "files": list(map(str, paths)),
+        "rows": [{"experiment": one.name, **row} for one in results for row in _rows(experiment_csv(one))],
+        **({} if failures is None else {"failures": failures}),
+    }
+    conclude(f"Written: {escape(', '.join(map(str, paths)))}", result=result)
+
+
+def _rows(table: str) -> list[dict[str, Any]]:
+    """The rows of a table in CSV, with numbers where they are numbers and None for what is unknown."""
+    labels = ("group", "row", "column")
+    return [
+        {key: text if key in labels else _value(text) for key, text in row.items()}
+        for row in csv.DictReader(io.StringIO(table))
+    ]
+
+
+def _value(text: str) -> Any:
+    words = {"": None, "True": True, "False": False}
+    try:
+        return words[text] if text in words else json.loads(text)
+    except ValueError:
+        return text
 
 
 def _changes(pairs: list[str]) -> dict[str, Any]:

@@ -110,8 +110,12 @@ def run_deployed(
     try:
         status, details = _follow(flower, run_id, receiver)
     except KeyboardInterrupt:
-        log(WARNING, "Stopping run %s on '%s'; --resume goes on with it", run_id, connection)
-        flower.stop(run_id)
+        try:
+            flower.stop(run_id)
+        except RunError as error:
+            raise RunError(
+                f"run {run_id} goes on on '{connection}', it could not be stopped: {error}"
+            ) from error
         raise
     files = receiver.files
     for name, data in (files or {}).items():

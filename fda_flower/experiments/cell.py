@@ -1,6 +1,6 @@
 """The cells of a table of runs: each is a run in its own process, whose result may go to a file."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from fda_flower.reporting.results import Place
 class Cell:
     """One run of a table of runs, in its own folder below `runs`.
 
-    Without a folder `results`, no result file is written besides the run; `engine` and `resume` are as in
-    `fda_flower.run`.
+    Without a folder `results`, no result file is written besides the run; `engine`, `resume` and `track` are
+    as in `fda_flower.run`, and `track_in` as in `run_config`.
     """
 
     place: Place
@@ -26,7 +26,8 @@ class Cell:
     results: Path | None = None
     engine: str = "local"
     resume: bool = True
-    tensorboard: bool = False
+    track: Sequence[str] = ()
+    track_in: Path | None = None
 
     @property
     def name(self) -> str:
@@ -51,12 +52,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a table's cells; rounds leave out cells that were done before or have failed."""
+    """The progress of a table's cells; rounds leave out cells that were done before or have failed.
+
+    `finished` names the cells done by this call, in that order; `done` counts those done before too.
+    """
 
     cells: int
     done: int
     running: Sequence[str]
-    failed: int
+    finished: Sequence[str]
+    failures: Mapping[str, str]
     rounds: int
     rounds_done: int
 
@@ -78,21 +83,21 @@ def run_cells(
         if on_progress is not None:
             left = [cell for cell in cells if cell.name not in state.failures]
             rounds = sum(cell.config.all_rounds for cell in left), sum(cell.rounds_done() for cell in left)
-            counts = done + len(cells), done + state.done, state.running, len(state.failures)
-            on_progress(Progress(*counts, *rounds))
+            counts = done + len(cells), done + len(state.done)
+            on_progress(Progress(*counts, state.running, state.done, state.failures, *rounds))
 
     return run_all(run_cell, {cell.name: cell for cell in cells}, jobs, on_poll)
 
 
 def run_cell(cell: Cell) -> None:
     """Run a cell and write its result."""
-    on_round = None
-    if cell.tensorboard:
-        from fda_flower.reporting.tensorboard import tensorboard_writer
-
-        on_round = tensorboard_writer(cell.run_folder)
     result = run_config(
-        cell.config, engine=cell.engine, output=cell.run_folder, resume=cell.resume, on_round=on_round
+        cell.config,
+        engine=cell.engine,
+        output=cell.run_folder,
+        resume=cell.resume,
+        track=cell.track,
+        track_in=cell.track_in,
     )
     if cell.result is not None:
         write_cell(cell.result, cell.place, result)

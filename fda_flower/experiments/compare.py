@@ -24,6 +24,7 @@ from fda_flower.reporting import (
 )
 from fda_flower.run_folder import RunFolder
 from fda_flower.server_app import check_data
+from fda_flower.trackers import check_trackers
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,14 @@ def compare(
     engine: str = "local",
     jobs: int = 1,
     resume: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
+    track: Sequence[str] = (),
+    on_progress: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Comparison:
     """Run each method with each seed, each cell in its own process.
 
-    A cell that fails does not stop the others; the result holds the failures.
+    A cell that fails does not stop the others; the result holds the failures. An interrupt (Ctrl-C) leaves
+    the table and the picture of the cells that are done.
 
     Parameters
     ----------
@@ -78,8 +81,10 @@ def compare(
         Cells to run at a time.
     resume : bool
         Keep the cells that are done and continue the others.
+    track : sequence of str
+        Trackers of each cell, as in `fda_flower.run`; local stores are in `output`.
     on_progress : callable, optional
-        Called regularly with the rounds done and the rounds in total.
+        Called a few times a second.
     **settings
         The fields of `RunConfig` that the cells share. ``beta`` and each of the ``method_options`` go only
         to the methods that take them.
@@ -102,6 +107,7 @@ def compare(
         raise unknown("engine", engine, ENGINES)
     if jobs < 1:
         raise ConfigError(f"jobs is {jobs}, it must be at least 1")
+    check_trackers(track)
     folder = Path(output).absolute()
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"the output folder '{folder}' is a file: choose another --output")
@@ -123,19 +129,25 @@ def compare(
     if len(left_out) == len(chosen):
         raise ConfigError(f"no method can work with these settings: {next(iter(left_out.values()))}")
     cells = [
-        Cell(("", method, ""), _config(method, seed, chosen, settings), folder, engine=engine, resume=resume)
+        Cell(
+            ("", method, ""),
+            _config(method, seed, chosen, settings),
+            folder,
+            engine=engine,
+            resume=resume,
+            track=track,
+            track_in=folder,
+        )
         for seed in seeds
         for method in chosen
         if method not in left_out
     ]
-
-    def in_rounds(progress: Progress) -> None:
-        if on_progress is not None:
-            on_progress(progress.rounds_done, progress.rounds)
-
-    failures = run_cells(cells, jobs, in_rounds)
-    done = [cell for cell in cells if cell.name not in failures]
-    rows = _write(folder, done) if done else []
+    try:
+        failures = run_cells(cells, jobs, on_progress)
+    except KeyboardInterrupt:
+        _write(folder, [cell for cell in cells if cell.rounds_done() == cell.config.all_rounds])
+        raise
+    rows = _write(folder, [cell for cell in cells if cell.name not in failures])
     return Comparison(rows, failures, folder, left_out)
 
 
@@ -153,7 +165,9 @@ def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[st
 
 
 def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
-    """Write the table and the figure from the records of the cells that are done."""
+    """Write the table and the figure from the records of the cells that are done, if there are any."""
+    if not cells:
+        return []
     runs: dict[str, list[CellResult]] = {}
     for cell in cells:
         history = RunFolder(cell.run_folder).read_rounds()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.config import OPTION_FIELDS, RunConfig
-from fda_flower.errors import ConfigError, check_choice, unknown
+from fda_flower.errors import ConfigError, check_choice, near, unknown
 from fda_flower.experiments.packaged import find_experiment
 from fda_flower.reporting import REPORTS, check_figures
 from fda_flower.reporting.results import Place
@@ -305,7 +305,9 @@ def _check_keys(where: str, data: Any, valid: Collection[str], more: Collection[
         raise ConfigError(f"{where} is {data!r}, it must be a table")
     for key in data:
         if key not in (*more, *valid):
-            raise ConfigError(f"unknown key '{key}' in {where}: choose one of {', '.join((*more, *valid))}")
+            names = (*more, *valid)
+            hint = near(key, names)
+            raise ConfigError(f"unknown key '{key}' in {where}{hint}: choose one of {', '.join(names)}")
 
 
 def slug(label: str) -> str:

@@ -11,6 +11,7 @@ from fda_flower.experiments.cell_files import is_done
 from fda_flower.experiments.definition import Experiment
 from fda_flower.experiments.folder import RESULTS, RUNS, check_free, claim
 from fda_flower.reporting.results import Place
+from fda_flower.trackers import check_trackers
 
 
 def run_experiment(
@@ -23,7 +24,7 @@ def run_experiment(
     settings: Mapping[str, Any] | None = None,
     machine: Mapping[str, Any] | None = None,
     jobs: int = 1,
-    tensorboard: bool = False,
+    track: Sequence[str] = (),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> dict[str, str]:
     """Run the cells that are not done yet, each in its own process.
@@ -44,8 +45,8 @@ def run_experiment(
         ``data_dir``, ``device`` and ``threads``.
     jobs : int
         Cells to run at a time.
-    tensorboard : bool
-        Write TensorBoard events into each run's folder.
+    track : sequence of str
+        Trackers of each run, as in `fda_flower.run`; local stores are in `output`.
     on_progress : callable, optional
         Called a few times a second.
 
@@ -61,12 +62,13 @@ def run_experiment(
     """
     if jobs < 1:
         raise ConfigError(f"jobs is {jobs}, it must be at least 1")
+    check_trackers(track)
     folder = Path(output).absolute()
     changed = dict(settings or {})
     overrides = {**changed, **(machine or {}), **({} if rounds is None else {"rounds": rounds})}
     folders = folder / RUNS, folder / RESULTS
     cells = [
-        Cell(place, experiment.config(place, seed, overrides), *folders, tensorboard=tensorboard)
+        Cell(place, experiment.config(place, seed, overrides), *folders, track=track, track_in=folder)
         for seed in (experiment.seeds if seeds is None else seeds)
         for place in chosen_places(experiment, only)
     ]

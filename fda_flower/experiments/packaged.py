@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, near
 
 HERE = Path(__file__).parent
 FOLDERS = (HERE / "tables", HERE.parents[1] / "experiments")
@@ -29,7 +29,8 @@ def find_experiment(file: str | Path) -> Path:
     name = path.name.removesuffix(".toml")
     if name not in known:
         raise ConfigError(
-            f"unknown experiment '{file}': give the path of a TOML file, or choose one of {', '.join(known)}"
+            f"unknown experiment '{file}'{near(name, known)}: give the path of a TOML file, or choose one of "
+            f"{', '.join(known)}"
         )
     return known[name]
 

@@ -1,18 +1,26 @@
 """Run tasks in parallel, each in its own process."""
 
 import multiprocessing
+import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
+from types import FrameType
 from typing import Any, TypeVar
 
 from fda_flower.errors import FdaError
 
 POLL_SECONDS = 0.3
+GRACE_SECONDS = 15.0
+"""In which a process that is terminated summarises what it has done, and ends what it has started."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PRELOADED = ["fda_flower.experiments.run", "torch._dynamo"]
 """Modules that every process needs; torch's first optimizer imports the second, in 2 seconds."""
 LONGEST = 4000
@@ -22,10 +30,10 @@ Argument = TypeVar("Argument")
 
 @dataclass
 class State:
-    """The progress of the tasks: names of those that are running, and reasons of failures by name."""
+    """The progress of the tasks: names of those that are running or done, reasons of failures by name."""
 
     running: list[str]
-    done: int
+    done: list[str]
     failures: dict[str, str]
 
 
@@ -56,7 +64,7 @@ def run_all(
     context = _context()
     waiting = list(tasks.items())
     running: dict[str, tuple[BaseProcess, Connection]] = {}
-    state = State([], 0, {})
+    state = State([], [], {})
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -65,21 +73,22 @@ def run_all(
                 process: BaseProcess = context.Process(
                     target=_call, args=(function, argument, sender), daemon=False
                 )
-                process.start()
+                with _uninterrupted():
+                    process.start()
                 sender.close()
                 running[name] = process, receiver
             wait([process.sentinel for process, _ in running.values()], POLL_SECONDS)
             for name in [name for name, (process, _) in running.items() if not process.is_alive()]:
                 reason = _reason(*running.pop(name))
-                state.done += reason is None
-                if reason is not None:
+                if reason is None:
+                    state.done.append(name)
+                else:
                     state.failures[name] = reason
             state.running = list(running)
             if on_poll is not None:
                 on_poll(state)
     finally:
-        for process, _ in running.values():
-            process.terminate()
+        _end([process for process, _ in running.values()])
     return state.failures
 
 
@@ -92,19 +101,53 @@ def _context() -> ForkServerContext | SpawnContext:
     return context
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Have signals wait: what starts here inherits that, and shows no traceback while it imports."""
+    # Started within, it would have signals come again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end(processes: Collection[BaseProcess]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(GRACE_SECONDS)
+        process.kill()
+        process.join()
+
+
 def _call(function: Callable[[Any], None], argument: Any, sender: Connection) -> None:
     """Call a function and send the reason if it fails; a user's mistake is sent without a traceback."""
     import logging
 
     # The parent handles an interrupt: it terminates its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _interrupt)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.getLogger("flwr").setLevel(logging.WARNING)
     try:
-        function(argument)
-    except Exception as error:
-        reason = str(error) if isinstance(error, FdaError) else repr(error)
-        sender.send(reason[:LONGEST])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        try:
+            function(argument)
+        except Exception as error:
+            reason = str(error) if isinstance(error, FdaError) else repr(error)
+            sender.send(reason[:LONGEST])
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    except KeyboardInterrupt:
+        # The threads of a simulation would wait for ever.
+        os._exit(128 + signal.SIGTERM)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Interrupt the task, once: what it does then is not interrupted."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _end_with_parent() -> None:
@@ -112,7 +155,9 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        signal.raise_signal(signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE_SECONDS)
+        os._exit(128 + signal.SIGTERM)
 
 
 def _reason(process: BaseProcess, receiver: Connection) -> str | None:

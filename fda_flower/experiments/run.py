@@ -1,6 +1,6 @@
 """One run, in one call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from fda_flower.experiments.cross_validation import cross_validate
 from fda_flower.experiments.runners import RUNNERS, RunRequest
 from fda_flower.records import Record, curve
 from fda_flower.reporting import summarise_run, write_summary
+from fda_flower.run_folder import RunFolder
+from fda_flower.trackers import TrackedRun, Tracking, check_trackers
+from fda_flower.versions import versions
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ def run(
     workers: int | None = None,
     connection: str | None = None,
     on_round: Callable[[Record], None] | None = None,
+    track: Sequence[str] = (),
     **settings: Any,
 ) -> RunResult:
     """Run one method on one federation.
@@ -81,6 +85,9 @@ def run(
         For "deploy": the SuperLink, by its name in Flower's ``config.toml``.
     on_round : callable, optional
         Called with each round's record.
+    track : sequence of str
+        Trackers that show the rounds: ``"mlflow"``, ``"wandb"``, ``"tensorboard"``. One that fails is off,
+        with a warning; the run goes on.
     **settings
         The fields of `RunConfig`.
 
@@ -107,6 +114,7 @@ def run(
         workers=workers,
         connection=connection,
         on_round=on_round,
+        track=track,
     )
 
 
@@ -121,8 +129,10 @@ def run_config(
     connection: str | None = None,
     on_round: Callable[[Record], None] | None = None,
     on_ready: Callable[[list[str]], None] | None = None,
+    track: Sequence[str] = (),
+    track_in: Path | None = None,
 ) -> RunResult:
-    """Run a configuration.
+    """Run a configuration. An interrupt (Ctrl-C) leaves the summary of the rounds that are done.
 
     Parameters
     ----------
@@ -131,21 +141,51 @@ def run_config(
     on_ready : callable, optional
         Called before training with lines that say what the run takes; not in a deployment, whose server has
         no data.
-    engine, output, resume, gpus_per_client, workers, connection, on_round
+    track_in : Path, optional
+        The folder of the trackers' local stores. Default: the run's.
+    engine, output, resume, gpus_per_client, workers, connection, on_round, track
         Those of `run`.
     """
     if engine not in RUNNERS:
         raise unknown("engine", engine, RUNNERS)
     path = None if output is None else Path(output).absolute()
-    request = RunRequest(config, path, resume, gpus_per_client, workers, connection, on_round, on_ready)
-    if config.held_out is not None and config.held_out.in_turn:
-        if engine == "deploy":
-            raise ConfigError(
-                f"validation is {config.validation}, but engine deploy holds out one part in a run: give a "
-                "share such as 0.2, or a fold such as fold:1/5"
+    check_trackers(track)
+    if track and path is None:
+        raise ConfigError(f"track is '{','.join(track)}', but nothing is written: give an output folder")
+    about = config.settings() | {"data_dir": None}
+    tracked = TrackedRun(path or Path(), track_in or path or Path(), about, versions())
+    begun = False
+    try:
+        with Tracking(track, tracked) as tracking:
+
+            def on_record(record: Record) -> None:
+                nonlocal begun
+                if "fold" not in record:
+                    begun = True
+                    tracking.record(record)
+                if on_round is not None:
+                    on_round(record)
+
+            request = RunRequest(
+                config, path, resume, gpus_per_client, workers, connection, on_record, on_ready
             )
-        request = replace(request, validation=cross_validate(request, RUNNERS[engine]))
-    history, model = RUNNERS[engine](request)
+            if config.held_out is not None and config.held_out.in_turn:
+                request = replace(request, validation=_validated(request, engine))
+            history, model = RUNNERS[engine](request)
+    except KeyboardInterrupt:
+        if path is not None and begun:
+            write_summary(path, config, RunFolder(path).read_rounds())
+        raise
     if path is not None:
         write_summary(path, config, history)
     return RunResult(config, history, summarise_run(config, history), model, path)
+
+
+def _validated(request: RunRequest, engine: str) -> dict[int, float]:
+    """Return the figures of cross-validation, by round."""
+    if engine == "deploy":
+        raise ConfigError(
+            f"validation is {request.config.validation}, but engine deploy holds out one part in a run: give "
+            "a share such as 0.2, or a fold such as fold:1/5"
+        )
+    return cross_validate(request, RUNNERS[engine])

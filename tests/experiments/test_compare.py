@@ -29,7 +29,12 @@ def done(config, progress, tmp_path_factory):
     """A comparison in processes of its own; tests that change it take a copy."""
     folder = tmp_path_factory.mktemp("compare") / "runs"
     return compare(
-        METHODS, SEEDS, folder, jobs=2, on_progress=lambda *counts: progress.append(counts), **config
+        METHODS,
+        SEEDS,
+        folder,
+        jobs=2,
+        on_progress=lambda state: progress.append((state.rounds_done, state.rounds)),
+        **config,
     )
 
 

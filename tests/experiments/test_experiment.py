@@ -217,7 +217,7 @@ def test_machine_settings_go_to_the_run_and_leave_no_mark(experiment, tmp_path, 
 def test_progress_counts_cells_and_rounds(experiment, tmp_path):
     seen = []
     run_experiment(experiment, tmp_path / "out", rounds=2, seeds=[0], on_progress=seen.append)
-    assert [(p.cells, p.done, p.failed, p.rounds, p.rounds_done) for p in seen] == [
+    assert [(p.cells, p.done, len(p.failures), p.rounds, p.rounds_done) for p in seen] == [
         (4, 1, 0, 8, 2),
         (4, 2, 0, 8, 4),
         (4, 3, 0, 8, 6),
@@ -550,13 +550,13 @@ def test_a_summary_that_cannot_be_written_fails_its_cell(experiment, tmp_path, m
     assert run_experiment(experiment, tmp_path / "out", rounds=1, **ONE) == {}
 
 
-# TensorBoard
+# Trackers
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_tensorboard_events_are_written_on_request(experiment, tmp_path, asked):
+def test_a_tracker_shows_each_cell_on_request(experiment, tmp_path, asked):
     pytest.importorskip("tensorboard")
-    assert run_experiment(experiment, tmp_path / "out", rounds=1, tensorboard=asked, **ONE) == {}
+    assert run_experiment(experiment, tmp_path / "out", rounds=1, track=["tensorboard"] * asked, **ONE) == {}
     files = list((tmp_path / "out" / "runs" / FIRST).glob("*tfevents*"))
     assert len(files) == asked
     assert all(path.stat().st_size > 100 for path in files)

@@ -1,0 +1,95 @@
+"""Ctrl-C and SIGTERM: one line that says what is done and how to go on, and a shell's exit code for it."""
+
+import logging
+import os
+import shlex
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from fda_flower.errors import FdaError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PATIENCE = 5.0
+"""Seconds in which a second signal is ignored, since the first one is being answered."""
+
+
+class _Stop:
+    """The signal that came, and what the command has to say then."""
+
+    number: int | None = None
+    since: float = 0.0
+    words: Callable[[], str] | None = None
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Have a signal end the block by a line on standard error and the exit code 128 + its number.
+
+    Whatever the signal's `KeyboardInterrupt` has become on its way up, no traceback is shown.
+    """
+    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    _Stop.number, _Stop.words = None, None
+    try:
+        yield
+    except BaseException as error:
+        if _Stop.number is None:
+            raise
+        if isinstance(error, FdaError):
+            print(f"Error: {error}", file=sys.stderr)
+        _end(_Stop.number)
+    finally:
+        logging.disable(logging.NOTSET)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def stop(number: int, frame: FrameType | None) -> None:
+    """Raise `KeyboardInterrupt`: the handler of a signal that is to be answered as Ctrl-C is."""
+    now = time.monotonic()
+    if _Stop.number is not None and now < _Stop.since + PATIENCE:
+        return
+    _Stop.number, _Stop.since = number, now
+    # What fails from here on, fails because everything is ended.
+    logging.disable(logging.CRITICAL)
+    raise KeyboardInterrupt
+
+
+def when_stopped(words: Callable[[], str]) -> None:
+    """Set what the rest of the command says when it is stopped: what is done, and how to go on."""
+    _Stop.words = words
+
+
+def this_command(*more: str, output: Path | None = None) -> str:
+    """Return the command that was called, for a shell, with more options unless it has them.
+
+    Parameters
+    ----------
+    *more : str
+        Options without a value, such as ``--resume``.
+    output : Path, optional
+        The value of ``--output``, where none was given.
+    """
+    program, *given = sys.argv
+    name = Path(program).name
+    words = [name if shutil.which(name) == program else program, *given]
+    if output is not None and not any(word == "--output" or word.startswith("--output=") for word in given):
+        words += ["--output", str(output)]
+    return shlex.join([*words, *(option for option in more if option not in given)])
+
+
+def _end(number: int) -> None:
+    words = f"Stopped. Begin again with: {this_command()}" if _Stop.words is None else _Stop.words()
+    print(words, file=sys.stderr, flush=True)
+    code = 128 + number
+    if any(not (t.daemon or t is threading.main_thread()) for t in threading.enumerate()):
+        # A simulation's server waits for replies that will never come.
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)

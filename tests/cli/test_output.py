@@ -1,0 +1,142 @@
+"""`--quiet`, `--json`, and what a log gets in place of a bar."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from in_process import run_all
+from rich.console import Console
+
+from fda_flower.cli import console
+from fda_flower.cli.cells import CellBar
+from fda_flower.errors import RunError
+from fda_flower.experiments.cell import Progress
+
+SMALL = ["--model", "mlp", "--rounds", "2", "--target-samples", "16", "--device", "cpu"]
+TEXT = """
+title = "Two"
+seeds = [0]
+[run]
+model = "mlp"
+rounds = 1
+target-samples = 16
+[[columns]]
+label = "0.5"
+[[rows]]
+label = "FedAvg"
+method = "fedavg"
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    for name, value in {"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fda_flower.experiments.cell.run_all", run_all)
+    Path("two.toml").write_text(TEXT, encoding="utf-8")
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    yield
+    logger.setLevel(level)
+
+
+def test_a_log_gets_a_line_a_round_and_no_bar(fda):
+    code, out, err = fda("run", *SMALL, "--output", "a")
+    first, second, last = out.splitlines()
+    assert (code, err) == (0, "")
+    for number, line in ((1, first), (2, second)):
+        assert line.startswith(f"round {number}/2: target accuracy ")
+    assert last.startswith("FedGP_Auto: last5 ")
+
+
+def test_a_terminal_gets_a_bar_and_no_lines(fda, monkeypatch):
+    monkeypatch.setattr(console, "console", Console(force_terminal=True, _environ={"TERM": "xterm"}))
+    _, out, _ = fda("run", *SMALL, "--output", "a")
+    assert "━" in out
+    assert "round 1/2" not in out
+
+
+def test_quiet_is_the_last_line_alone(fda):
+    code, out, err = fda("run", *SMALL, "--output", "a", "--quiet")
+    assert (code, err) == (0, "")
+    (line,) = out.splitlines()
+    assert line.endswith("Written to a")
+    assert fda("list")[1] != "", "the next command is not quiet"
+
+
+def test_json_is_the_summary_of_a_run_and_the_rest_goes_to_standard_error(fda):
+    code, out, err = fda("run", *SMALL, "--output", "a", "--json")
+    summary = json.loads(Path("a/summary.json").read_text())
+    found = json.loads(out)
+    assert code == 0
+    assert len(out.splitlines()) == 1
+    assert (found["folder"], found["method"], found["seed"]) == ("a", "fedgp-auto", 0)
+    assert all(summary[key] == value for key, value in found.items() if key != "folder")
+    assert err.startswith("round 1/2: ")
+    assert err.splitlines()[-1].endswith("Written to a")
+
+
+def test_quiet_json_is_json_alone(fda):
+    code, out, err = fda("run", *SMALL, "--output", "a", "--json", "--quiet")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["rounds"] == 2
+
+
+def test_an_error_is_told_with_quiet_and_json_too(fda):
+    code, out, err = fda("run", "--method", "nope", "--json", "--quiet")
+    assert (code, out) == (2, "")
+    assert err.startswith("Error: unknown method 'nope'")
+
+
+def test_json_of_a_comparison_has_its_rows_and_failures(fda, monkeypatch):
+    cell = Path("c/fedgp-seed0")
+    cell.mkdir(parents=True)
+    (cell / "config.json").write_text("{", encoding="utf-8")
+    arguments = ["compare", *SMALL, "--methods", "fedavg,fedgp", "--seeds", "1", "--output", "c", "--resume"]
+    code, out, err = fda(*arguments, "--json")
+    found = json.loads(out)
+    assert code == 1
+    assert [(row["label"], row["rounds"], len(row["last5"])) for row in found["rows"]] == [("FedAvg", 2, 1)]
+    assert list(found["failures"]) == ["fedgp-seed0"]
+    assert "cell 1/2: fedavg-seed0 is done" in err
+    assert "cell fedgp-seed0 has failed: " in err
+    assert "Failed: fedgp-seed0: " in err
+    code, out, _ = fda(*arguments, "--quiet")
+    assert code == 1
+    assert [line.split(":")[0] for line in out.splitlines()] == ["Written to c", "Failed"]
+
+
+def test_json_of_an_experiment_and_its_report_has_their_rows(fda):
+    code, out, _ = fda("experiment", "two.toml", "--device", "cpu", "--json")
+    found = json.loads(out)
+    assert code == 0
+    (row,) = found["rows"]
+    assert (row["experiment"], row["row"], row["column"], row["seeds"]) == ("two", "FedAvg", "0.5", 1)
+    assert row["last5"] > 0
+    assert row["paper"] is None
+    assert found["files"][0] == "runs/two/report.md"
+    assert found["failures"] == {}
+    assert json.loads(fda("report", "runs/two", "--json")[1])["rows"] == found["rows"]
+
+
+def test_json_of_list_has_the_names(fda):
+    found = json.loads(fda("list", "--json")[1])
+    assert {"methods", "centralised-references", "data-sets", "shifts", "trackers"} <= found.keys()
+    assert "fedgp-auto" in found["methods"]
+
+
+def test_the_bar_of_cells_says_each_cell_once(capsys):
+    failures = {"c": str(RunError("no luck"))}
+    with CellBar() as bar:
+        assert (bar.done, bar.where(Path("table.md"))) == ("no cell done", "")
+        bar(Progress(5, 1, ["a"], [], {}, 8, 0))
+        bar(Progress(5, 2, ["b", "c"], ["a"], {}, 8, 2))
+        bar(Progress(5, 3, [], ["a", "b"], failures, 8, 4))
+    assert capsys.readouterr().out.splitlines() == [
+        "cell 2/5: a is done",
+        "cell 3/5: b is done",
+        "cell c has failed: no luck",
+    ]
+    assert (bar.done, bar.where(Path("table.md"))) == ("3 of 5 cells done", " (table.md has them)")

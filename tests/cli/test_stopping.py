@@ -1,0 +1,233 @@
+"""Ctrl-C and SIGTERM, in this process and to real ones."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fda_flower.cli import stopping
+from fda_flower.cli.stopping import stop, stoppable, this_command, when_stopped
+from fda_flower.errors import RunError
+from fda_flower.reporting import summarise
+from fda_flower.run_folder import RunFolder
+
+FDA = str(Path(sys.executable).with_name("fda"))
+SMALL = ["--model", "mlp", "--target-samples", "16", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def called(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["fda", "run", "--shift-option", "angle=45 invert=no"])
+    monkeypatch.chdir(tmp_path)
+
+
+# In this process
+
+
+def exit_code_of(block):
+    """Call a block as the command is called; its exit code."""
+
+    def within():
+        with stoppable():
+            block()
+
+    with pytest.raises(SystemExit) as exit_:
+        within()
+    return exit_.value.code
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_block_by_a_line_and_an_exit_code(number, capsys):
+    before = signal.getsignal(number)
+    assert exit_code_of(lambda: signal.raise_signal(number)) == 128 + number
+    again = "fda run --shift-option 'angle=45 invert=no'"
+    assert capsys.readouterr().err == f"Stopped. Begin again with: {again}\n"
+    assert signal.getsignal(number) is before
+
+
+def test_what_a_command_says_takes_the_place_of_it(capsys):
+    def block():
+        when_stopped(lambda: "Stopped after round 3 of 30.")
+        interrupt()
+
+    assert exit_code_of(block) == 130
+    assert capsys.readouterr().err == "Stopped after round 3 of 30.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"), [(ImportError("half a module"), []), (RunError("it goes on"), ["Error: it goes on"])]
+)
+def test_what_an_interrupt_breaks_is_no_traceback_and_a_reason_for_persons_is_told(error, lines, capsys):
+    def block():
+        try:
+            interrupt()
+        except KeyboardInterrupt as cause:
+            raise error from cause
+
+    assert exit_code_of(block) == 130
+    *before, last = capsys.readouterr().err.splitlines()
+    assert before == lines
+    assert last.startswith("Stopped.")
+
+
+def test_a_second_signal_is_ignored_at_first(monkeypatch, capsys):
+    def block():
+        try:
+            interrupt()
+        finally:
+            stop(signal.SIGTERM, None)
+            monkeypatch.setattr(stopping, "PATIENCE", -1)
+            with pytest.raises(KeyboardInterrupt):
+                stop(signal.SIGINT, None)
+
+    assert exit_code_of(block) == 130
+    assert capsys.readouterr().err.startswith("Stopped.")
+
+
+def test_without_a_signal_an_error_stays_what_it_is():
+    with pytest.raises(ZeroDivisionError), stoppable():
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["run"], "fda run --output 'a b' --resume"),
+        (["run", "--resume", "--output", "c"], "fda run --resume --output c"),
+        (["run", "--output=c"], "fda run --output=c --resume"),
+    ],
+)
+def test_the_command_to_go_on_with_can_be_pasted(monkeypatch, given, expected):
+    monkeypatch.setattr(sys, "argv", ["fda", *given])
+    assert this_command("--resume", output=Path("a b")) == expected
+
+
+def test_a_program_that_the_shell_finds_is_called_by_its_name(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/opt/bin/fda", "list"])
+    assert this_command() == "/opt/bin/fda list"
+    monkeypatch.setattr(stopping.shutil, "which", lambda name: f"/opt/bin/{name}")
+    assert this_command() == "fda list"
+
+
+# Real processes
+
+
+def start(*arguments, python=()):
+    command = [sys.executable, *python, FDA, *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+
+
+def read_until(stream, pattern):
+    for line in stream:
+        if re.search(pattern, line):
+            return
+    raise AssertionError(f"it ended without saying {pattern}")
+
+
+def end(process, number):
+    """Signal all processes of a terminal, as Ctrl-C does; what is said then on standard error."""
+    os.killpg(process.pid, number)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + number, err
+    return err.splitlines()
+
+
+def the_only(lines):
+    assert len(lines) == 1, "\n".join(lines)
+    return lines[0]
+
+
+def left(process, seconds=15):
+    """The processes of a session that still run after some seconds, of those that have not ended sooner."""
+    deadline = time.monotonic() + seconds
+    while (
+        found := [p for p in psutil.process_iter() if belongs(p, process.pid)]
+    ) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
+
+
+def belongs(process, session):
+    try:
+        return os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, psutil.NoSuchProcess):
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.smoke), signal.SIGTERM], ids=["INT", "TERM"]
+)
+def test_a_run_is_summarised_and_goes_on_with_the_command_that_is_told(number, tmp_path):
+    process = start("run", *SMALL, "--rounds", "60", "--output", "a b")
+    read_until(process.stdout, r"^round 2/60: target accuracy [\d.]+%$")
+    line = the_only(end(process, number))
+    told = re.fullmatch(r"Stopped after round (\d+) of 60\. Go on with: (.*)", line)
+    done = int(told[1])
+    records = RunFolder("a b").read_rounds()
+    assert done <= len(records) <= done + 1
+    assert f'"rounds": {summarise(records)["rounds"]}' in Path("a b/summary.json").read_text()
+    assert left(process) == []
+    assert shlex.split(told[2])[1:] == ["run", *SMALL, "--rounds", "60", "--output", "a b", "--resume"]
+    subprocess.run(told[2], shell=True, check=True, capture_output=True, timeout=200)
+    assert [record["round"] for record in RunFolder("a b").read_rounds()] == list(range(1, 61))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["typer", "numpy", "torch", "sklearn", "matplotlib"])
+def test_a_command_that_still_loads_is_ended_by_one_line(module):
+    process = start("run", *SMALL, "--rounds", "60", python=["-X", "importtime"])
+    read_until(process.stderr, rf"\| +{module}\.")
+    lines = [line for line in end(process, signal.SIGINT) if not line.startswith("import time:")]
+    line = the_only(lines)
+    assert line.startswith("Stopped")
+
+
+@pytest.mark.slow
+def test_a_comparison_has_a_table_of_what_is_done_and_leaves_no_process():
+    methods = ["--methods", "target-only,fedavg,fedda", "--seeds", "2", "--jobs", "2"]
+    process = start("compare", *SMALL, "--rounds", "40", *methods, "--output", "c")
+    read_until(process.stdout, "^cell 1/6: .* is done$")
+    line = the_only(end(process, signal.SIGINT))
+    told = re.fullmatch(r"Stopped with (\d) of 6 cells done \(c/table.md has them\)\. Go on with: (.*)", line)
+    assert 1 <= int(told[1]) < 6
+    assert told[2].endswith("--output c --resume")
+    assert Path("c/table.md").exists()
+    assert left(process) == []
+
+
+@pytest.mark.slow
+def test_a_comparison_whose_first_cells_start_is_ended_by_one_line():
+    process = start(
+        "compare", *SMALL, "--rounds", "400", "--methods", "fedavg", "--seeds", "2", "--jobs", "2"
+    )
+    deadline = time.monotonic() + 60
+    while not psutil.Process(process.pid).children() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    line = the_only(end(process, signal.SIGINT))
+    assert line.startswith("Stopped with ")
+    assert left(process) == []
+
+
+@pytest.mark.slow
+def test_a_simulation_on_ray_is_ended_with_all_its_processes():
+    process = start("run", *SMALL, "--rounds", "400", "--engine", "ray", "--output", "r")
+    read_until(process.stdout, "^round 1/400")
+    lines = end(process, signal.SIGINT)
+    assert re.match(r"Stopped after round \d+ of 400\. Go on with: ", lines[-1])
+    assert "Traceback" not in "".join(lines)
+    assert Path("r/summary.json").exists()
+    assert left(process) == []
