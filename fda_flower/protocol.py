@@ -97,7 +97,7 @@ PENALTY, LOSS_AT_START = "penalty", "loss-at-start"
 setting that asks for it."""
 
 LABELLED, UNLABELLED, TEST = "examples", "unlabelled", "test-examples"
-VALIDATION, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-names"
+HELD_OUT, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-names"
 """Properties that a client tells with its role: how many samples it has of each kind, whether its labels are
 numbers, and the names of its classes."""
 

@@ -104,10 +104,11 @@ class DomainClient(NumPyFace):
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return the number of samples of each kind, whether labels are numbers, and the client's `about`."""
-        rest = self.domain.unlabelled
+        rest, held_out = self.domain.unlabelled, self.domain.validation
         return {
             protocol.LABELLED: len(self.domain.train),
             protocol.UNLABELLED: 0 if rest is None else len(rest),
+            **({} if held_out is None else {protocol.HELD_OUT: len(held_out)}),
             protocol.TEST: len(self.domain.test),
             protocol.REGRESSION: self.domain.train.y.is_floating_point(),
             **self._about,
@@ -240,11 +241,12 @@ class DomainClient(NumPyFace):
         if whole.validation is None:
             return EvaluateReply(0) if only else evaluate()
         reply = EvaluateReply(len(whole.validation)) if only else evaluate()
+        publish, self._publish = self._publish, None
         self.domain = replace(whole, test=whole.validation)
         try:
             found = evaluate().metrics
         finally:
-            self.domain = whole
+            self.domain, self._publish = whole, publish
         return reply.judged_by({name: found[name] for name in METRICS if name in found})
 
     def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:

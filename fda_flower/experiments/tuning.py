@@ -87,12 +87,11 @@ def tune(
     *,
     trials: int = 20,
     seeds: Sequence[int] = (0,),
-    metric: str = "accuracy",
     judge: str = "best",
     resume: bool = False,
     on_trial: Callable[[Tuning], None] | None = None,
 ) -> Tuning:
-    """Search settings by the labels held out in each run; no test label has a say.
+    """Search settings by the headline on the labels held out in each run; no test label has a say.
 
     The sampler is Optuna's tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011), seeded by the
     number of the trial, so that a search that goes on has the trials of one that was never cut off. Lists
@@ -111,10 +110,8 @@ def tune(
         The trials in all, those done before included.
     seeds : sequence of int
         Each trial is run with all of them.
-    metric : str
-        The figure that judges, a key of `METRICS`.
     judge : {"best", "last5"}
-        Whether the best round of a run counts, or the mean of its last 5 rounds: take it for runs of which
+        How the run's headline judges: whether the best round of a run counts, or the mean of its last 5 rounds: take it for runs of which
         the last rounds count, without a choice of the round.
     resume : bool
         Go on with the study that `folder` holds.
@@ -133,6 +130,7 @@ def tune(
         raise ConfigError(f"trials is {trials}, it must be at least 1")
     check_choice("judge", judge, JUDGES)
     base = _check(make, spaces, seeds)
+    metric = base.headline
     with _storing(folder / STUDY):
         study = _open(folder, base, spaces, {"seeds": list(seeds), "metric": metric, "judge": judge}, resume)
         listed = grid(spaces, trials)

@@ -61,7 +61,7 @@ def to_markdown(results: Results) -> str:
             parts += [
                 "The same for the round that labels held out from training have chosen; no test label has a "
                 "say.",
-                _table(results, chosen, {}, usual),
+                _table(results, group, chosen, {}, usual),
             ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

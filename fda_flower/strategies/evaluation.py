@@ -60,7 +60,7 @@ def read_sizes(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
     told = {
         "labelled": protocol.LABELLED,
         "unlabelled": protocol.UNLABELLED,
-        "validation": protocol.VALIDATION,
+        "validation": protocol.HELD_OUT,
         "test": protocol.TEST,
     }
     sizes = {
