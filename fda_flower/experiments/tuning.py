@@ -111,8 +111,8 @@ def tune(
     seeds : sequence of int
         Each trial is run with all of them.
     judge : {"best", "last5"}
-        How the run's headline judges: whether the best round of a run counts, or the mean of its last 5 rounds: take it for runs of which
-        the last rounds count, without a choice of the round.
+        Whether the headline's best round counts, or its mean over the last 5 rounds: take it for runs of
+        which the last rounds count, without a choice of the round.
     resume : bool
         Go on with the study that `folder` holds.
     on_trial : callable, optional

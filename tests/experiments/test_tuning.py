@@ -306,7 +306,11 @@ def test_a_failed_trial_has_its_reason_and_does_not_end_the_search(figures, tmp_
 
 def test_an_error_is_better_the_smaller_it_is(figures, tmp_path):
     figures(lambda config: [0.1 * config.epochs, 0.9])
-    result = tune(make, EPOCHS, tmp_path, trials=7, metric="rmse")
+
+    def lossy(seed, own, **settings):
+        return make(seed, own, metric="ece", **settings)
+
+    result = tune(lossy, EPOCHS, tmp_path, trials=7)
     assert result.best is result.trials[0]
 
 
