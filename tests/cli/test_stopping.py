@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,7 +117,7 @@ def test_the_command_to_go_on_with_can_be_pasted(monkeypatch, given, expected):
 def test_a_program_that_the_shell_finds_is_called_by_its_name(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/opt/bin/fda", "list"])
     assert this_command() == "/opt/bin/fda list"
-    monkeypatch.setattr(stopping.shutil, "which", lambda name: f"/opt/bin/{name}")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/opt/bin/{name}")
     assert this_command() == "fda list"
 
 
@@ -175,6 +176,7 @@ def test_a_run_is_summarised_and_goes_on_with_the_command_that_is_told(number, t
     read_until(process.stdout, r"^round 2/60: target accuracy [\d.]+%$")
     line = the_only(end(process, number))
     told = re.fullmatch(r"Stopped after round (\d+) of 60\. Go on with: (.*)", line)
+    assert told
     done = int(told[1])
     records = RunFolder("a b").read_rounds()
     assert done <= len(records) <= done + 1
@@ -202,6 +204,7 @@ def test_a_comparison_has_a_table_of_what_is_done_and_leaves_no_process():
     read_until(process.stdout, "^cell 1/6: .* is done$")
     line = the_only(end(process, signal.SIGINT))
     told = re.fullmatch(r"Stopped with (\d) of 6 cells done \(c/table.md has them\)\. Go on with: (.*)", line)
+    assert told
     assert 1 <= int(told[1]) < 6
     assert told[2].endswith("--output c --resume")
     assert Path("c/table.md").exists()

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from fda_flower.trackers import Tracking, registry, tracking
+from fda_flower.trackers import Tracking, registry
 
 
 class Fake:
@@ -44,7 +44,7 @@ def fake(monkeypatch):
         def begin(self, run):
             return Own(run)
 
-    monkeypatch.setitem(tracking.TRACKERS, "fake", Entry("", "", ""))
+    monkeypatch.setitem(registry.TRACKERS, "fake", Entry("", "", ""))
     return Own
 
 
