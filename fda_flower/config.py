@@ -225,11 +225,27 @@ class RunConfig:
             self._set("model_options", tuple(sorted(options.items())))
 
     def _check_method(self) -> None:
-        from fda_flower.method_checks import check_method, check_strategy
+        from fda_flower.method_checks import check_class_weights, read_beta, read_method
+        from fda_flower.strategies.selection import check_selection
 
-        for name, value in check_method(self).items():
-            self._set(name, value)
-        check_strategy(self)
+        method, what = self.entry, f"method '{self.method}'"
+        self._set("method_options", read_method(method, what, dict(self.method_options), self.variant))
+        if self.beta is not None:
+            self._set("beta", read_beta(method, what, self.beta, self.data.source_names))
+        check_class_weights(self.class_weights, method, what, self.dataset, self.regression)
+        strategy = method.build(**self.strategy_options())
+        strategy.model_average.check(self.rounds)
+        folds = 0 if self.held_out is None else self.held_out.folds
+        check_selection(what, strategy, self.validation, folds, self.select_by, self.patience)
+        if self.proximal and strategy.sets_penalty:
+            raise ConfigError(
+                f"proximal is {self.proximal}, but {what} sets the penalty itself: leave it out, and give "
+                "the method's own option, such as mu of fedprox"
+            )
+        if isinstance(self.data.target_samples, int):
+            self.check_samples("target", "the target", self.data.target_samples)
+        if isinstance(self.source_samples, int):
+            self.check_samples("source", "each source", self.source_samples)
 
     def check_samples(self, role: str, who: str, samples: int) -> None:
         """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""

@@ -427,7 +427,10 @@ def test_options_of_the_model_are_read_checked_and_come_back(monkeypatch: pytest
     assert RunConfig.from_flower(config.to_flower()) == config
     assert RunConfig.from_flower({"model": "deep", "model-options": "depth=3 bias=false"}) == config
     for options, message in (
-        ({"width": 3}, "unknown option 'width' of model 'deep': choose one of depth, bias"),
+        (
+            {"width": 3},
+            "'width' of model 'deep' (did you mean 'depth'?): choose one of depth, bias",
+        ),
         ({"depth": "many"}, "option 'depth' of model 'deep' is 'many'"),
         ({"classes": 3}, "unknown option 'classes' of model 'deep'"),
     ):

@@ -114,7 +114,6 @@ def default_metric(figures: Sequence[Mapping[str, float]]) -> str:
 def check_selection(
     what: str,
     strategy: Any,
-    *,
     validation: str | float | None,
     folds: int,
     select_by: str,

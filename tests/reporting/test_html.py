@@ -192,7 +192,7 @@ def test_the_page_of_a_run_has_its_curves_weights_and_what_went_wrong(troubled):
         *("Rounds", "Settings", "Repeat it"),
     ]
     table, chart = part(page, "Results")
-    assert (column(table, "last5"), column(table, "best")) == (["40.0"], ["60.0"])
+    assert (column(table, "last5, accuracy (%)"), column(table, "best, accuracy (%)")) == (["40.0"], ["60.0"])
     assert column(table, "MB received") == ["10.0"]
     assert list(chart.figures) == ["Target test accuracy (%)", "loss"]
     assert figure(chart)["data"][0]["y"] == pytest.approx([20, 30, 40, 50, 60])

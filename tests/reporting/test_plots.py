@@ -45,7 +45,7 @@ def names_beside(axis):
 
 
 def test_one_method_is_named_above_its_panel(runs):
-    figure = plot_runs({"FedAvg": runs["FedAvg"]}, "digits; seeds 0, 1")
+    figure = plot_runs({"FedAvg": runs["FedAvg"]}, about="digits; seeds 0, 1")
     (axis,) = figure.axes
     assert axis.get_title() == "FedAvg"
     assert axis.get_xlabel() == "Round"
@@ -209,7 +209,7 @@ def test_a_run_of_a_single_round_can_be_seen(history, rounds):
 @pytest.mark.parametrize("methods", [1, 2, 4])
 def test_labels_are_legible_and_within_the_figure(runs, methods):
     figure = plot_runs(
-        dict(list(runs.items())[-methods:]), "digits, rotate; seeds 0, 1; mean ± std over seeds"
+        dict(list(runs.items())[-methods:]), about="digits, rotate; seeds 0, 1; mean ± std over seeds"
     )
     figure.canvas.draw()
     width, height = figure.canvas.get_width_height()
