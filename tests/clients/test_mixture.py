@@ -238,7 +238,7 @@ def test_a_regression_with_ten_outputs_by_the_definition():
     weights = {key.removeprefix("weight."): v for key, v in metrics.items() if key.startswith("weight.")}
     assert weights == pytest.approx(by_hand.weights, abs=1e-5)
     y = by_hand.domain.test.y
-    assert metrics["accuracy"] == pytest.approx(by_hand.score(by_hand.predicted(), y), abs=1e-5)
+    assert metrics["r2"] == pytest.approx(by_hand.score(by_hand.predicted(), y), abs=1e-5)
     assert metrics["loss"] == pytest.approx(((by_hand.predicted() - y.numpy()) ** 2).mean(), rel=1e-5)
     for name, outputs in by_hand.views.items():
         assert metrics[f"test.{name}"] == pytest.approx(by_hand.score(outputs[0], y), abs=1e-5)

@@ -20,6 +20,7 @@ from fda_flower.devices import find_device
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.flower_internals import task_identity
+from fda_flower.metrics import metric_names
 from fda_flower.models import build_model
 from fda_flower.strategies import FedGP
 
@@ -136,11 +137,11 @@ def test_replies_have_the_same_bits_in_any_order_of_the_clients() -> None:
 
 
 @pytest.mark.parametrize("node", [SOURCE, TARGET])
-def test_an_evaluate_reply_has_loss_accuracy_and_examples(grid: LocalGrid, node: int) -> None:
+def test_an_evaluate_reply_has_the_figures_and_examples(grid: LocalGrid, node: int) -> None:
     reply = ask(grid, node, "evaluate", server_round=1)
     assert set(reply.content) == {"metrics"}
     metrics = reply.content.metric_records["metrics"]
-    assert set(metrics) == {"loss", "accuracy", "num-examples"}
+    assert set(metrics) == {*metric_names(regression=False), "num-examples"}
     assert metrics["num-examples"] == len(load_federation(CONFIG.data).domains[DOMAINS[node]].test)
     assert 0 <= metrics["accuracy"] <= 1  # type: ignore[operator]
     assert metrics["loss"] > 0  # type: ignore[operator]
@@ -151,15 +152,16 @@ def test_every_node_tells_its_role_and_domain(grid: LocalGrid, node: int) -> Non
     reply = ask(grid, node, "query.role")
     assert set(reply.content) == {"info"}
     domain = load_federation(CONFIG.data).domains[DOMAINS[node]]
-    rest = {} if domain.unlabelled is None else {"unlabelled": len(domain.unlabelled)}
-    assert bool(rest) == (node == TARGET)
+    assert (domain.unlabelled is not None) == (node == TARGET)
     assert dict(reply.content.config_records["info"]) == {
         "role": "target" if node == TARGET else "source",
         "domain": DOMAINS[node],
         "examples": len(domain.train),
+        "unlabelled": 0 if domain.unlabelled is None else len(domain.unlabelled),
+        "test-examples": len(domain.test),
+        "regression": False,
         "shape": [1, 8, 8],
         "classes": 10,
-        **rest,
     }
 
 
@@ -430,6 +432,9 @@ def test_a_handmade_app_answers_the_role_query_from_its_client(client: type, dom
         "role": client.role,  # type: ignore[attr-defined]
         "domain": domain,
         "examples": len(data.train),
+        "unlabelled": 0 if data.unlabelled is None else len(data.unlabelled),
+        "test-examples": len(data.test),
+        "regression": False,
     }
 
 

@@ -64,7 +64,7 @@ def test_the_target_evaluates_the_average_after_the_model(average, second, third
     _, grid = start(strategy)
     assert grid.evaluated == [[2, 1], [2, 1], [4, -1], second, [7, -4], third]
     assert grid.contents[4] == (["arrays", "config"], {"server-round": 3, "confusion": True})
-    assert grid.contents[5] == (["arrays", "config"], {"server-round": 3})
+    assert grid.contents[5] == (["arrays", "config"], {"server-round": 3, "beside": True})
     for record in strategy.history:
         assert (record["accuracy-average"], record["loss-average"]) == (0.5, 1.0)
         assert (record["accuracy"], record["loss"]) == (0.5, 1.0)
