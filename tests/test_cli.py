@@ -165,6 +165,8 @@ def test_run_writes_a_folder_named_after_what_was_run(fda, tmp_path):
         "accuracy.png",
         "checkpoint",
         "config.json",
+        "model.json",
+        "model.safetensors",
         "rounds.jsonl",
         "summary.json",
     ]

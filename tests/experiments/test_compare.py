@@ -91,6 +91,8 @@ def test_its_folder_holds_a_folder_for_each_cell_the_tables_and_the_figure(done)
             "accuracy.png",
             "checkpoint",
             "config.json",
+            "model.json",
+            "model.safetensors",
             "rounds.jsonl",
             "summary.json",
         ]
@@ -192,7 +194,9 @@ def test_resume_may_add_methods_seeds_and_rounds(done, small, copy, in_process):
     assert resumed.failures == {}
     assert [row.label for row in resumed.rows] == ["FedAvg", "FedGP", "Target Only"]
     assert [(len(row.last5), row.rounds) for row in resumed.rows] == [(3, 3)] * 3
-    assert rounds_of(copy / "fedgp-seed0")[:2] == rounds_of(done.path / "fedgp-seed0")
+    *before, last = rounds_of(done.path / "fedgp-seed0")
+    del last["confusion"]  # only that of a run's last round is kept
+    assert rounds_of(copy / "fedgp-seed0")[:2] == [*before, last]
 
 
 def test_resume_with_other_settings_fails_cell_by_cell(small, copy, files_of, in_process):

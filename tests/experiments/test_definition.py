@@ -360,7 +360,7 @@ def test_labels_that_make_the_same_files_are_refused(refused):
         ([RUN, COLUMN, ROW, "paper = 5"], "'paper' of row 'FedAvg' is 5, it must be a table"),
         (
             [RUN, COLUMN, ROW, "paper = { '0.3' = 5 }"],
-            "unknown key '0.3' in 'paper' of row 'FedAvg': choose one of 0.2",
+            "unknown key '0.3' in 'paper' of row 'FedAvg' (did you mean '0.2'?): choose one of 0.2",
         ),
         (
             [RUN, COLUMN, ROW, "paper = { '0.2' = 'high' }"],
@@ -381,7 +381,7 @@ def test_labels_that_make_the_same_files_are_refused(refused):
         ),
         (
             [RUN, GROUP, COLUMN, ROW, "paper.few = { '0.3' = 5 }"],
-            "unknown key '0.3' in 'paper' of row 'FedAvg': choose one of 0.2",
+            "unknown key '0.3' in 'paper' of row 'FedAvg' (did you mean '0.2'?): choose one of 0.2",
         ),
     ],
 )

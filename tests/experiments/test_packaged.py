@@ -58,7 +58,9 @@ def test_an_unknown_name_lists_the_known_ones(tmp_path, name):
     with pytest.raises(ConfigError) as caught:
         read_experiment(name)
     message = str(caught.value)
-    assert message.startswith(f"unknown experiment '{name}': give the path of a TOML file, or choose one of")
+    assert message.startswith(
+        f"unknown experiment '{name}' (did you mean 'beta_fashion_mnist'?): give the path"
+    )
     assert message.endswith(", ".join(NAMES))
 
 

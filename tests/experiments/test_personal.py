@@ -63,8 +63,8 @@ def test_they_run_on_any_data_and_a_resumed_run_has_the_same_bits(method, kind, 
     whole = run(**settings, rounds=3)
     run(**settings, rounds=2, output=tmp_path / "run")
     resumed = run(**settings, rounds=3, output=tmp_path / "run", resume=True)
-    assert all(math.isfinite(accuracy) for accuracy in whole.accuracies)
-    assert resumed.accuracies == whole.accuracies
+    assert all(math.isfinite(figure) for figure in whole.figures())
+    assert resumed.figures() == whole.figures()
     for name, array in whole.model.items():
         assert resumed.model[name].tobytes() == array.tobytes()
     assert not any(record["dropped"] or record["held"] for record in whole.history)

@@ -15,7 +15,10 @@ from fda_flower.methods import METHODS
 from fda_flower.models import build_model
 
 PNG = b"\x89PNG\r\n\x1a\n"
-FILES = ["accuracy.pdf", "accuracy.png", "checkpoint", "config.json", "rounds.jsonl", "summary.json"]
+FILES = [
+    *("accuracy.pdf", "accuracy.png", "checkpoint", "config.json", "model.json", "model.safetensors"),
+    *("rounds.jsonl", "summary.json"),
+]
 
 
 class CrashError(Exception):
