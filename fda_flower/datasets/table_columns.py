@@ -238,9 +238,21 @@ def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: b
         problems.add(Problem(f"the columns {', '.join(table.header)}", remedy, table.path))
     problems.raise_first()
     meaning = Meaning(missing=bool(preparation.fill), categorical=True, decimal_comma=decimal_comma)
-    columns = clean(table, preparation.columns, dict(preparation.categories), meaning, problems)
+    known = dict(preparation.categories)
+    columns = clean(table, preparation.columns, known, meaning, problems)
+    for problem in problems.found.values():
+        problem.remedy = _remedy_for_new(problem, known.get(problem.column, ()))
     problems.raise_first()
     return columns
+
+
+def _remedy_for_new(problem: Problem, known: Sequence[str]) -> str:
+    """Return what to do about a cell of new rows, for which a run's options come too late."""
+    return {
+        "no value": "the model has learnt no value for it: fill it in, or train with missing=mean",
+        "none of the known categories": f"the model knows {', '.join(known)}: fix it, or leave it empty",
+        "a decimal comma": "write a point, as in the tables that the model was trained on",
+    }.get(problem.what, problem.remedy)
 
 
 def read_names(option: str, text: str) -> tuple[str, ...]:
