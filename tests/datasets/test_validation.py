@@ -165,5 +165,5 @@ def test_each_group_is_held_out_once_in_all_folds():
 
 def test_too_few_groups_are_refused():
     samples = Samples(torch.zeros(9, 1), torch.zeros(9, dtype=torch.int64), groups=torch.zeros(9))
-    with pytest.raises(ConfigError, match="has too few labelled samples, 9 .*number of groups: 1"):
+    with pytest.raises(ConfigError, match=r"has too few labelled samples, 9 .*number of groups: 1"):
         hold_out(samples, HeldOut(0.2), 3, "the target")
