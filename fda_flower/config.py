@@ -348,9 +348,13 @@ class RunConfig:
         return values | {"data_dir": folder}
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what makes two runs the same, as JSON: everything but how long and where they run."""
+        """Return what makes two runs the same, as JSON: everything but how long and where they run.
+
+        The metric does where labels held out choose by it.
+        """
         values = self.settings()
-        return {each.name: values[each.name] for each in SETTINGS if each.defines_run}
+        found = {each.name: values[each.name] for each in SETTINGS if each.defines_run}
+        return found | ({} if self.validation is None else {"metric": self.headline})
 
     def to_flower(self) -> dict[str, Any]:
         """Return the same as a run configuration of Flower's: text and numbers by kebab-case names."""

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+MODEL, DESCRIPTION = "model.safetensors", "model.json"
+"""The model of a run, and what it is; see `fda_flower.prediction.files`."""
+
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file whole or not at all.

@@ -14,12 +14,14 @@ from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.files import checksum, json_safe, write_atomically
+from fda_flower.files import DESCRIPTION, MODEL, checksum, json_safe, write_atomically
 from fda_flower.records import Record
 
 CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint"
 CHOSEN = "checkpoint-selected"
 """The checkpoint of the round that validation has chosen so far."""
+CHOSEN_MODEL = "selected"
+"""The folder with the model of that round, as the target uses it."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class RunFolder:
     ``rounds.jsonl``        one line a round, written when the round ends
     ``checkpoint``          the models (safetensors), the round and a checksum of all of it, one file
     ``checkpoint-selected`` the same of the round that validation has chosen so far, if there is any
+    ``selected/``           the model's files as they were after that round, if its target writes them here
     ======================= =======================================================================
 
     Parameters
@@ -171,6 +174,7 @@ class RunFolder:
                 os.fsync(file.fileno())
             if chosen:
                 write_atomically(self.path / CHOSEN, data)
+                self._keep_model(record["round"])
             write_atomically(self.path / CHECKPOINT, data)
         except OSError as error:
             raise RunError(
@@ -237,6 +241,15 @@ class RunFolder:
         }
         header["sha256"] = checksum(header, arrays)
         return save(arrays, metadata={"fda-flower": json.dumps(header)})
+
+    def _keep_model(self, number: int) -> None:
+        """Copy the files of the model of a round, if the target has written them in it."""
+        description = self.path / DESCRIPTION
+        if not description.exists() or json.loads(description.read_text())["round"] != number:
+            return
+        (self.path / CHOSEN_MODEL).mkdir(exist_ok=True)
+        for name in (MODEL, DESCRIPTION):
+            write_atomically(self.path / CHOSEN_MODEL / name, (self.path / name).read_bytes())
 
     def _read_config(self) -> Record | None:
         path = self.path / CONFIG

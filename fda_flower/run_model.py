@@ -10,14 +10,16 @@ from typing import Any
 import torch
 
 from fda_flower.config import RunConfig
-from fda_flower.datasets import DATASETS, FederatedDataset, load_domain
+from fda_flower.datasets import FederatedDataset, load_domain
 from fda_flower.errors import ConfigError
-from fda_flower.prediction.files import MODEL, About, read_model, write_model
+from fda_flower.files import MODEL
+from fda_flower.prediction.files import About, read_model, write_model
 from fda_flower.prediction.inputs import NewSamples
 from fda_flower.prediction.model import LoadedModel
 from fda_flower.prediction.predictors import Predictor, Single
-from fda_flower.run_folder import CHECKPOINT, CONFIG, RunFolder
+from fda_flower.run_folder import CHECKPOINT, CHOSEN, CHOSEN_MODEL, CONFIG, RunFolder
 from fda_flower.seeds import derive_seed
+from fda_flower.selection import has_stopped
 from fda_flower.versions import versions
 
 DATA = "data"
@@ -56,34 +58,43 @@ def about_target(config: RunConfig, site: FederatedDataset) -> About:
         about,
         class_names=site.class_names,
         features=site.features,
-        regression=domain.test.y.is_floating_point(),
         label=str(dict(config.dataset_options).get("label", "label")) if site.features else "",
         preparation=None if domain.preparation is None else domain.preparation.to_json(),
     )
 
 
 def write_global_model(path: Path, config: RunConfig) -> None:
-    """Write the global model of a checkpoint to its run's folder, unless the target has written its own.
+    """Write the global models of checkpoints to their run's folder, unless the target has written its own.
 
-    It has no `preparation`: how a site's samples become inputs never leaves the site.
+    They are those of the last round and, in a folder of its own, of the round that validation has chosen.
+    They have no `preparation`: how a site's samples become inputs never leaves the site.
     """
-    if not (path / CHECKPOINT).exists():
-        return
-    if (path / MODEL).exists() and read_model(path)[0].holder == "target":
-        return
-    data: Mapping[str, Any] = json.loads((path / CONFIG).read_text(encoding="utf-8")).get(DATA) or {}
-    if not data:
-        return
-    checkpoint = RunFolder(path).load_checkpoint()
-    about = replace(
-        _about(config, tuple(data["shape"]), data["classes"]),
-        holder="server",
-        class_names=tuple(data.get("class-names", ())),
-        features=tuple(data.get("features", ())),
-        regression=DATASETS[config.dataset].regression,
-        round=checkpoint.round,
-    )
-    write_model(path, about, Single(checkpoint.model))
+    for name, folder in ((CHECKPOINT, path), (CHOSEN, path / CHOSEN_MODEL)):
+        if not (path / name).exists():
+            continue
+        if (folder / MODEL).exists() and read_model(folder)[0].holder == "target":
+            continue
+        data: Mapping[str, Any] = json.loads((path / CONFIG).read_text(encoding="utf-8")).get(DATA) or {}
+        if not data:
+            return
+        checkpoint = RunFolder(path).load_checkpoint(name)
+        about = replace(
+            _about(config, tuple(data["shape"]), data["classes"]),
+            holder="server",
+            class_names=tuple(data.get("class-names", ())),
+            features=tuple(data.get("features", ())),
+            round=checkpoint.round,
+        )
+        write_model(folder, about, Single(checkpoint.model))
+
+
+def has_ended(run: Path) -> bool:
+    """Whether a run has stopped early, as its patience says."""
+    try:
+        settings = json.loads((run / CONFIG).read_text(encoding="utf-8"))["settings"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return has_stopped(RunFolder(run).read_rounds(), settings.get("patience"))
 
 
 def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> NewSamples:
@@ -94,7 +105,7 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
     model : LoadedModel
         The run's model.
     run : Path
-        The run's folder.
+        The run's folder, or the one in it with the model that validation has chosen.
     data_dir : str, optional
         Where the data are. Default: where they were.
 
@@ -104,7 +115,8 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
         If the folder does not say what the data are, or they are missing or of another form.
     """
     try:
-        settings = json.loads((run / CONFIG).read_text(encoding="utf-8"))["settings"]
+        folder = run.parent if run.name == CHOSEN_MODEL else run
+        settings = json.loads((folder / CONFIG).read_text(encoding="utf-8"))["settings"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"'{run}' does not say what the run's data are ({CONFIG}: {error}): give --csv or --images"
@@ -137,6 +149,8 @@ def _about(config: RunConfig, shape: tuple[int, ...], classes: int) -> About:
         network_options=dict(config.model_options),
         shape=shape,
         classes=classes,
+        regression=config.regression,
+        dataset_options=dict(config.dataset_options),
         rounds=config.all_rounds,
         versions=versions(),
     )

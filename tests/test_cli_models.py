@@ -7,10 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from prediction.conftest import digits_run, image_run, regression_run, table_run  # noqa: F401
+from prediction.conftest import (  # noqa: F401
+    digits_run,
+    image_run,
+    patients_run,
+    regression_run,
+    table_run,
+)
 from typer.testing import CliRunner
 
-from fda_flower import load
+from fda_flower import load, run
 from fda_flower.cli.app import app
 from fda_flower.errors import FdaError
 from fda_flower.prediction import About, Single, read_model, write_model
@@ -151,3 +157,25 @@ def test_a_regression_has_a_column_for_each_number(regression_run: Path) -> None
     fda("predict", regression_run)
     assert list(rows_of()[0])[:3] == ["sample", "prediction-1", "prediction-2"]
     assert "R²: " in fda("evaluate", regression_run)
+
+
+def test_errors_are_in_the_unit_of_the_label(patients_run: Path) -> None:  # noqa: F811
+    recorded = json.loads((patients_run / "rounds.jsonl").read_text().splitlines()[-1])
+    assert f"RMSE: {recorded['rmse']:.3f}" in fda("evaluate", patients_run)
+    fda("predict", patients_run, "--csv", patients_run.parent / "c.csv")
+    assert 900 < float(rows_of()[0]["prediction"]) < 1400
+
+
+def test_a_chosen_or_stopped_model_is_said_and_finds_its_runs_data(tmp_path: Path) -> None:
+    settings = {"device": "cpu", "model": "mlp", "sources": 2, "target_samples": 60, "method": "fedavg"}
+    run(**settings, rounds=9, validation=0.2, patience=1, learning_rate=1e-6, output="run")
+    last = json.loads(Path("run/rounds.jsonl").read_text().splitlines()[-1])
+    chosen = last["selected"]
+    said = fda("evaluate", "run/selected")
+    assert f"The model is of round {chosen}, which labels held out have chosen." in said
+    assert said.endswith("450 samples\n")
+    assert f"The run has stopped after round {chosen + 1} of 9, as its patience says." in fda(
+        "predict", "run"
+    )
+    Path("run/config.json").unlink()
+    assert "The run is not finished" in fda("export", "run", "--format", "state-dict")

@@ -42,13 +42,14 @@ def check(
         sizes = {} if found.problems else sizes_of(spec)
     classes = list(dict.fromkeys(name for domain in found.domains.values() for name in domain.classes))
     table = Table(title=f"{dataset} in {folder}")
-    for column in ("Domain", "Samples", "Train", "Test", *classes, "Missing values"):
+    last = ["Missing values"] if any(domain.missing for domain in found.domains.values()) else []
+    for column in ("Domain", "Samples", "Train", "Test", *classes, *last):
         table.add_column(column, justify="right" if column not in ("Domain", "Missing values") else "left")
     for name, domain in found.domains.items():
-        missing = ", ".join(f"{column} {count}" for column, count in domain.missing.items())
+        missing = [", ".join(f"{column} {count}" for column, count in domain.missing.items())] if last else []
         role = " (target)" if name == spec.target_name else ""
         counts = (str(domain.classes.get(each, 0)) for each in classes)
-        table.add_row(f"{name}{role}", str(domain.samples), *sizes.get(name, ("", "")), *counts, missing)
+        table.add_row(f"{name}{role}", str(domain.samples), *sizes.get(name, ("", "")), *counts, *missing)
     console.print(table)
     say(f"Inputs: {found.inputs}")
     for kind, places in found.problems.by_kind().items():

@@ -79,7 +79,8 @@ def evaluate(
     model = _load(run, device)
     new = _samples(model, run, csv, images, data_dir, keep, labelled=True)
     outputs, y = model.outputs(new.samples, new.drawing), new.samples.y.numpy()
-    figures = measure(outputs, y, regression=model.about.regression)
+    pair = (model.labels(outputs), model.labels(y)) if model.about.regression else (outputs, y)
+    figures = measure(*pair, regression=model.about.regression)
     for name, value in figures.items():
         limits = interval(name, value, len(y))
         text = f"{METRICS[name].title}: {METRICS[name].show(value)}"
@@ -112,11 +113,17 @@ def export(
 def _load(run: Path, device: str) -> "LoadedModel":
     from fda_flower.devices import check_device
     from fda_flower.prediction.model import load
+    from fda_flower.run_folder import CHOSEN_MODEL
+    from fda_flower.run_model import has_ended
 
     check_device(device)
     model = load(run, device)
     about = model.about
-    if not about.finished:
+    if run.name == CHOSEN_MODEL:
+        say(f"The model is of round {about.round}, which labels held out have chosen.")
+    elif not about.finished and has_ended(run):
+        say(f"The run has stopped after round {about.round} of {about.rounds}, as its patience says.")
+    elif not about.finished:
         say(f"The run is not finished: the model is of round {about.round} of {about.rounds}.")
     if about.holder == "server":
         say(

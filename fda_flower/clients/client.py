@@ -302,7 +302,7 @@ class DomainClient(NumPyFace):
             records[protocol.OUTCOMES] = {"right": np.packbits(right), "examples": np.array(len(y))}
         if config.get(protocol.CONFUSION) and not y.is_floating_point():
             records[protocol.CONFUSION] = {"counts": confusion(outputs.cpu().numpy(), y.cpu().numpy())}
-        return EvaluateReply(len(y), figures(outputs, y), records)
+        return EvaluateReply(len(y), figures(outputs, y, self.domain.labels), records)
 
     def recorder(self, config: Settings) -> Recorder | None:
         """Return the recorder of this round's steps, if there is one."""

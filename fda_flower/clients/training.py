@@ -213,14 +213,18 @@ def score(outputs: Tensor, y: Tensor, batch_size: int = 256) -> tuple[float, flo
     return loss / y.numel(), 1 - loss / spread if spread else float(loss == 0)
 
 
-def figures(outputs: Tensor, y: Tensor) -> dict[str, float]:
+def figures(
+    outputs: Tensor, y: Tensor, to_labels: Callable[[Tensor], Tensor] | None = None
+) -> dict[str, float]:
     """Return ``loss`` and what `fda_flower.metrics.measure` has of outputs; see `score`.
 
-    ``accuracy`` or ``r2`` is that of `score`.
+    ``accuracy`` or ``r2`` is that of `score`. In a regression `to_labels` brings outputs and `y` to the
+    labels' own unit, in which the errors are; the loss is that of the outputs as they are.
     """
     loss, headline = score(outputs, y)
     regression = y.is_floating_point()
-    measured = measure(outputs.cpu().numpy(), y.cpu().numpy(), regression=regression)
+    pair = (outputs, y) if to_labels is None or not regression else map(to_labels, (outputs, y))
+    measured = measure(*(each.cpu().numpy() for each in pair), regression=regression)
     return {"loss": loss, **measured, "r2" if regression else "accuracy": headline}
 
 

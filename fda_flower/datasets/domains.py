@@ -94,6 +94,10 @@ class Domain:
         known = self.train.without_labels()
         return known if self.unlabelled is None else known.joined(self.unlabelled)
 
+    def labels(self, outputs: "torch.Tensor") -> "torch.Tensor":
+        """Return a regression's outputs, or its labels as the samples have them, in the labels' own unit."""
+        return outputs if self.preparation is None else self.preparation.labels(outputs)
+
     def to(self, device: "torch.device") -> "Domain":
         """Return the same data on a device."""
         parts = (self.train, self.test, self.unlabelled, self.validation)

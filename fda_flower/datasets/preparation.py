@@ -29,6 +29,10 @@ class Preparation(ABC):
     def apply(self, raw: Any) -> Tensor:
         """Return the inputs of raw samples, as `Samples` holds them in ``x``."""
 
+    def labels(self, outputs: Tensor) -> Tensor:
+        """Return the labels that a regression's outputs stand for, in their own unit."""
+        return outputs
+
     def to_json(self) -> dict[str, Any]:
         """Return the preparation as a JSON object, for `from_json`."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
@@ -132,8 +136,8 @@ class TablePreparation(Preparation):
         )
 
     def labels(self, outputs: Tensor) -> Tensor:
-        """Return the labels that a regression's outputs stand for, in the units of the table."""
-        return outputs * self.label_deviation + self.label_mean
+        """Return the labels that a regression's outputs stand for, in the unit of the table."""
+        return outputs.double() * self.label_deviation + self.label_mean
 
     def outputs(self, labels: Tensor) -> Tensor:
         """Return a regression's labels as the network predicts them, float32, shape ``(n, 1)``."""

@@ -22,11 +22,15 @@ class Samples:
         Classes, int64, shape ``(n,)``; or, if the task is a regression, float32, ``(n, outputs)``.
     noise : float
         Standard deviation of the Gaussian noise that is drawn anew and added at every access.
+    groups : Tensor, optional
+        The group of each sample, such as a patient, int64, shape ``(n,)``; those of one stay together where
+        labels are held out.
     """
 
     x: Tensor
     y: Tensor
     noise: float = 0.0
+    groups: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -34,12 +38,15 @@ class Samples:
     def take(self, *positions: Tensor) -> "Samples":
         """Return the samples at these positions, one tensor of positions after the other."""
         indices = torch.cat(positions)
-        return replace(self, x=self.x.index_select(0, indices), y=self.y[indices])
+        groups = None if self.groups is None else self.groups[indices]
+        return replace(self, x=self.x.index_select(0, indices), y=self.y[indices], groups=groups)
 
     def joined(self, others: "Samples") -> "Samples":
         """Return these samples followed by others of the same kind, with the noise of these."""
         x = torch.cat([self.x, others.x]) if isinstance(self.x, Tensor) else self.x.joined(others.x)
-        return replace(self, x=x, y=torch.cat([self.y, others.y]))
+        both = None if self.groups is None or others.groups is None else (self.groups, others.groups)
+        groups = None if both is None else torch.cat(both)
+        return replace(self, x=x, y=torch.cat([self.y, others.y]), groups=groups)
 
     def order(self, generator: torch.Generator) -> Tensor:
         """Return all positions in random order."""
@@ -61,7 +68,8 @@ class Samples:
 
     def to(self, device: torch.device) -> "Samples":
         """Return the same samples on a device."""
-        return replace(self, x=self.x.to(device), y=self.y.to(device))
+        groups = None if self.groups is None else self.groups.to(device)
+        return replace(self, x=self.x.to(device), y=self.y.to(device), groups=groups)
 
     def batches(
         self, size: int, generator: torch.Generator, shuffle: bool = False, cut: str = "even"

@@ -33,7 +33,7 @@ from fda_flower.datasets.table_labels import (
     labels_of,
     numbers_to_predict,
 )
-from fda_flower.datasets.table_split import divide
+from fda_flower.datasets.table_split import divide, numbered
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_names
 from fda_flower.seeds import derive_seed
@@ -325,7 +325,9 @@ def split_of(domain: str, found: Survey, meaning: Meaning, target: Target, seed:
     train, test = divide(y, seed, f"the table of domain '{domain}'", rows.parts, rows.groups)
     fitted = TablePreparation.fit(rows.columns, train, found.categories, meaning.missing)
     preparation = replace(fitted, label_mean=target.mean, label_deviation=target.deviation)
-    samples = Samples(preparation.apply(rows.columns), preparation.outputs(y) if target.regression else y)
+    labels = preparation.outputs(y) if target.regression else y
+    groups = numbered(rows.groups) if rows.groups else None
+    samples = Samples(preparation.apply(rows.columns), labels, groups=groups)
     outputs = 1 if target.regression else len(found.classes)
     return Split(
         samples.take(train), samples.take(test), outputs, found.classes, preparation.features, preparation

@@ -217,7 +217,8 @@ def _complaints(
         if math.isfinite(Meaning(decimal_comma=True).number(cell)):
             return "a decimal comma", "write a point, or give --dataset-option decimal=comma"
         if words:
-            fix = "categorical=onehot, or leave the column out by --dataset-option ignore=COLUMN"
+            fix = "categorical=onehot; of a column that tells patients or rows apart, keep each one's rows "
+            fix += "together by group=COLUMN, or leave it out by ignore=COLUMN"
             return "a word", f"make categories of words by --dataset-option {fix}"
         return "no number", "fix it"
 
@@ -238,9 +239,22 @@ def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: b
         problems.add(Problem(f"the columns {', '.join(table.header)}", remedy, table.path))
     problems.raise_first()
     meaning = Meaning(missing=bool(preparation.fill), categorical=True, decimal_comma=decimal_comma)
-    columns = clean(table, preparation.columns, dict(preparation.categories), meaning, problems)
+    known = dict(preparation.categories)
+    columns = clean(table, preparation.columns, known, meaning, problems)
+    for problem in problems.found.values():
+        problem.remedy = _remedy_for_new(problem, known.get(problem.column, ()), meaning.missing)
     problems.raise_first()
     return columns
+
+
+def _remedy_for_new(problem: Problem, known: Sequence[str], may_lack: bool) -> str:
+    """Return what to do about a cell of new rows, for which a run's options come too late."""
+    return {
+        "no value": "the model has learnt no value for it: fill it in, or train with missing=mean",
+        "none of the known categories": f"the model knows {', '.join(known)}: fix it"
+        + (", or leave it empty" if may_lack else ""),
+        "a decimal comma": "write a point, as in the tables that the model was trained on",
+    }.get(problem.what, problem.remedy)
 
 
 def read_names(option: str, text: str) -> tuple[str, ...]:

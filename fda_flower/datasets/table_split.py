@@ -54,6 +54,12 @@ def divide(
     return train, test
 
 
+def numbered(groups: Sequence[str]) -> Tensor:
+    """Return the number of each row's group, int64."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(groups))}
+    return torch.tensor([numbers[name] for name in groups])
+
+
 def _by_group(y: Tensor, seed: int, where: str, groups: Sequence[str]) -> tuple[Tensor, Tensor]:
     from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold
 

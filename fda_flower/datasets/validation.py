@@ -3,11 +3,13 @@
 import re
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fda_flower.datasets.samples import Samples
 
 
@@ -76,7 +78,9 @@ def read_validation(value: object) -> HeldOut | None:
 def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple[Samples, Samples]":
     """Divide samples into those to train on and those held out, stratified by class; a seed decides which.
 
-    With a share, the only sample of a class stays in training. With folds it is in one of them.
+    With a share, the only sample of a class stays in training. With folds it is in one of them. The samples
+    of a group stay together, so that classes get their share as far as groups allow; unless a whole number of
+    such shares makes 1, groups are drawn without regard to classes.
 
     Raises
     ------
@@ -91,7 +95,9 @@ def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple
     regression, random = labels.dtype.kind == "f", seed % 2**32
     positions = np.arange(len(labels))
     try:
-        if what.folds:
+        if samples.groups is not None:
+            held = _held_groups(labels, samples.groups.cpu().numpy(), what, random)
+        elif what.folds:
             kind = KFold if regression else StratifiedKFold
             with warnings.catch_warnings():
                 # A class with fewer samples than folds is not in every fold.
@@ -115,3 +121,27 @@ def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple
     device = samples.y.device
     kept, out = (torch.from_numpy(np.flatnonzero(part)).to(device) for part in (~mask, mask))
     return samples.take(kept), samples.take(out)
+
+
+def _held_groups(
+    labels: "NDArray[Any]", groups: "NDArray[Any]", what: HeldOut, random: int
+) -> "NDArray[Any]":
+    """Return the positions of samples to hold out, in whole groups."""
+    import numpy as np
+    from sklearn.model_selection import GroupShuffleSplit, KFold, StratifiedGroupKFold
+
+    parts = what.folds or round(1 / what.share)
+    whole = what.folds or (parts > 1 and parts * what.share == 1)
+    names = np.unique(groups)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a class with fewer samples than parts
+        if not whole:
+            splitter = GroupShuffleSplit(1, test_size=what.share, random_state=random)
+            divided = [held for _, held in splitter.split(labels, labels, groups)]
+        elif labels.dtype.kind == "f":
+            dealt = KFold(parts, shuffle=True, random_state=random).split(names)
+            divided = [np.flatnonzero(np.isin(groups, names[held])) for _, held in dealt]
+        else:
+            splitter = StratifiedGroupKFold(parts, shuffle=True, random_state=random)
+            divided = [held for _, held in splitter.split(labels, labels, groups)]
+    return divided[what.fold - 1 if what.fold else 0]

@@ -13,7 +13,7 @@ from fda_flower.prediction.model import LoadedModel
 
 
 class Probabilities(nn.Module):
-    """A model's module, with probabilities in place of scores; the numbers of a regression stay.
+    """A model's module, with probabilities in place of scores, and a regression's numbers in their own unit.
 
     Parameters
     ----------
@@ -24,11 +24,14 @@ class Probabilities(nn.Module):
     def __init__(self, model: LoadedModel) -> None:
         super().__init__()
         self.model, self.regression = model.module, model.about.regression
+        self.mean, self.deviation = model.label_scale
 
     def forward(self, samples: Tensor) -> Tensor:
         """Return probabilities or numbers, float32, shape ``(n, C)``."""
         outputs: Tensor = self.model(samples)
-        return outputs.float() if self.regression else outputs.double().softmax(dim=1).float()
+        if self.regression:
+            return (outputs.double() * self.deviation + self.mean).float()
+        return outputs.double().softmax(dim=1).float()
 
 
 def export(model: LoadedModel, path: Path, kind: str) -> None:

@@ -12,10 +12,9 @@ from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.files import checksum, write_atomically
+from fda_flower.files import DESCRIPTION, MODEL, checksum, write_atomically
 from fda_flower.prediction.predictors import Predictor
 
-MODEL, DESCRIPTION = "model.safetensors", "model.json"
 FORMAT = 1
 KEY = "fda-flower"
 """The key of the description in the metadata of the safetensors file."""
@@ -49,6 +48,8 @@ class About:
         Whether it predicts numbers.
     label : str
         The column of a table that holds the label.
+    dataset_options : Mapping
+        The run's options of its data set, by which new samples are read as the run's own were.
     preparation : Mapping, optional
         How raw samples become inputs; see `fda_flower.datasets.preparation.Preparation`.
     round, rounds : int
@@ -69,6 +70,7 @@ class About:
     features: tuple[str, ...] = ()
     regression: bool = False
     label: str = ""
+    dataset_options: Mapping[str, Any] = field(default_factory=dict)
     preparation: Mapping[str, Any] | None = None
     round: int = 0
     rounds: int = 0

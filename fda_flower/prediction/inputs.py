@@ -1,18 +1,22 @@
 """New samples from files: rows of a CSV file, or images in a folder, each with what tells it from others."""
 
-import csv
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from fda_flower.datasets import Samples
-from fda_flower.datasets.folders import SUFFIXES
+from fda_flower.datasets.image_folders import SUFFIXES
 from fda_flower.datasets.preparation import ImagePreparation, TablePreparation
+from fda_flower.datasets.problems import Problems
+from fda_flower.datasets.table_columns import SPLIT, Meaning, columns_for, read_names
+from fda_flower.datasets.table_files import RawTable, read_table
+from fda_flower.datasets.table_labels import labels_of, numbers_to_predict
 from fda_flower.errors import ConfigError
-from fda_flower.prediction.model import LoadedModel, check_columns
+from fda_flower.prediction.columns import check_columns
+from fda_flower.prediction.model import LoadedModel
 from fda_flower.prediction.passes import Drawing, seeded
 
 
@@ -42,7 +46,9 @@ class NewSamples:
 
 
 def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled: bool = False) -> NewSamples:
-    """Return the rows of a CSV file, whose columns are found by their names.
+    """Return the rows of a CSV file, read as the run's own tables were; columns are found by their names.
+
+    The columns that the run ignores, groups or splits rows by, or finds domains by, may be there.
 
     Parameters
     ----------
@@ -63,25 +69,23 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     preparation = model.preparation
     if not isinstance(preparation, TablePreparation):
         raise ConfigError(f"the model cannot predict the rows of '{path}': {_why_not(model, 'columns')}")
-    header, rows = _read(path)
-    who, label = f"the file '{path}' has", model.about.label
+    options = model.about.dataset_options
+    table = read_table(path, str(options.get("encoding", "")))
+    header, who, label = table.header, f"the file '{path}' has", model.about.label
+    if not table.rows:
+        raise ConfigError(f"{who} no rows: give a header and a row for each sample")
     if len({*header}) < len(header):
         raise ConfigError(f"{who} a column twice ({', '.join(header)}): leave one of them out")
-    check_columns(who, header, preparation, (*keep, label), "leave them out, or name them with --keep")
+    known = (*keep, label, *_beside(options))
+    check_columns(who, header, preparation, known, "leave them out, or name them with --keep")
     if missing := [name for name in (*keep, *([label] if labelled else [])) if name not in header]:
         raise ConfigError(f"{who} no column {', '.join(missing)}: it has {', '.join(header)}")
-    at = {name: header.index(name) for name in header}
-    columns = {
-        name: [_number(path, line, name, cells[at[name]]) for cells, line in rows]
-        for name in preparation.columns
-    }
-    names = {"line": [str(line) for _, line in rows]}
-    names |= {name: [cells[at[name]] for cells, _ in rows] for name in keep}
-    samples = model.samples(columns)
-    if labelled:
-        labels = [_label(model, path, line, cells[at[label]]) for cells, line in rows]
-        samples = Samples(samples.x, _labels(model, labels))
-    return NewSamples(samples, names, labelled)
+    comma = options.get("decimal") == "comma"
+    x = preparation.apply(columns_for(table, preparation, comma))
+    names = {"line": list(map(str, table.lines)), **{name: table.column(name) for name in keep}}
+    if not labelled:
+        return NewSamples(Samples(x, torch.full((len(x),), -1)), names)
+    return NewSamples(Samples(x, _labels_of(model, table, preparation, comma)), names, labelled=True)
 
 
 def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> NewSamples:
@@ -102,14 +106,14 @@ def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> New
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
     paths = [path for path in found if path.suffix.lower() in SUFFIXES]
-    others = tuple(str(path.relative_to(folder)) for path in found if path not in {*paths})
+    others = tuple(str(path.relative_to(folder)) for path in found if path.suffix.lower() not in SUFFIXES)
     if not paths:
         raise ConfigError(f"the folder '{folder}' has no image ({', '.join(SUFFIXES)}): give another")
     names = {"file": [str(path.relative_to(folder)) for path in paths]}
     samples = model.samples(paths)
     if labelled:
         labels = [_class(model, str(path), path.relative_to(folder).parts[0]) for path in paths]
-        samples = Samples(samples.x, _labels(model, labels))
+        samples = Samples(samples.x, torch.tensor(labels))
     return NewSamples(samples, names, labelled, others)
 
 
@@ -122,38 +126,33 @@ def _why_not(model: LoadedModel, what: str) -> str:
     return f"its data set has no {what} with names; in Python, fda_flower.load takes arrays"
 
 
-def _read(path: Path) -> tuple[list[str], list[tuple[list[str], int]]]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.reader(file)
-            header = [cell.strip() for cell in next(lines, [])]
-            rows = [([cell.strip() for cell in cells], lines.line_num) for cells in lines if cells]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"the file '{path}' cannot be read ({reason}): give a CSV file") from error
-    if not rows:
-        raise ConfigError(f"the file '{path}' has no rows: give a header and a row for each sample")
-    for cells, line in rows:
-        if len(cells) != len(header):
-            raise ConfigError(f"the file '{path}' has {len(cells)} columns in line {line}, not {len(header)}")
-    return header, rows
+def _beside(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns that the run's data may have beside the features and the label."""
+    named = (str(options[name]) for name in ("group", "domain") if name in options)
+    return (SPLIT, *named, *read_names("ignore", str(options.get("ignore", ""))))
 
 
-def _number(path: Path, line: int, column: str, cell: str) -> float:
-    try:
-        number = float(cell)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ConfigError(f"the file '{path}' has no number in line {line}, column '{column}': fix it")
-    return number
-
-
-def _label(model: LoadedModel, path: Path, line: int, cell: str) -> float:
-    where = f"'{path}', line {line}, column '{model.about.label}'"
+def _labels_of(
+    model: LoadedModel, table: RawTable, preparation: TablePreparation, decimal_comma: bool
+) -> torch.Tensor:
+    labels = labels_of(table, model.about.label)
     if model.about.regression:
-        return _number(path, line, model.about.label, cell)
-    return _class(model, where, cell if cell in model.about.class_names else cell.removesuffix(".0"))
+        problems = Problems()
+        meaning = Meaning(decimal_comma=decimal_comma)
+        numbers = numbers_to_predict(labels, model.about.label, meaning, problems)
+        problems.raise_first()
+        return preparation.outputs(torch.tensor(numbers, dtype=torch.float64))
+    known = model.about.class_names
+    return torch.tensor(
+        [
+            _class(
+                model,
+                f"'{table.path}', line {each.line}, column '{model.about.label}'",
+                each.text if each.text in known else each.text.removesuffix(".0"),
+            )
+            for each in labels
+        ]
+    )
 
 
 def _class(model: LoadedModel, where: str, name: str) -> int:
@@ -161,9 +160,3 @@ def _class(model: LoadedModel, where: str, name: str) -> int:
     if name not in known:
         raise ConfigError(f"the label of {where} is none of the model's classes, {', '.join(known)}: fix it")
     return known.index(name)
-
-
-def _labels(model: LoadedModel, labels: Sequence[float]) -> torch.Tensor:
-    if model.about.regression:
-        return torch.tensor(labels, dtype=torch.float32)[:, None]
-    return torch.tensor(labels, dtype=torch.int64)

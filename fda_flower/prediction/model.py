@@ -17,6 +17,7 @@ from fda_flower.devices import find_device
 from fda_flower.errors import ConfigError
 from fda_flower.models import build_architecture
 from fda_flower.models.prototypes import replace_head
+from fda_flower.prediction.columns import check_columns, read_column
 from fda_flower.prediction.files import About, read_model
 from fda_flower.prediction.passes import Drawing, Passes, load_layers, seeded
 from fda_flower.prediction.predictors import Predictor
@@ -81,6 +82,17 @@ class LoadedModel:
         self.preparation = None if found is None else Preparation.from_json(found)
         self._device = find_device(device)
 
+    def labels(self, outputs: Array) -> Array:
+        """Return a regression's outputs, or a network's labels, in the labels' own unit, float64."""
+        mean, deviation = self.label_scale
+        return np.asarray(outputs.astype(np.float64) * deviation + mean)
+
+    @property
+    def label_scale(self) -> tuple[float, float]:
+        """Mean and deviation by which a regression's labels are scaled for the network."""
+        found = self.about.preparation or self.about.dataset_options
+        return float(found.get("label_mean", 0.0)), float(found.get("label_deviation", 1.0))
+
     @property
     def classes_(self) -> Array:
         """The classes by number: names or, if they have none, numbers; a regression has none."""
@@ -111,7 +123,8 @@ class LoadedModel:
         samples : array, mapping or sequence
             An array or tensor of raw samples, ``(n, *shape)``: of a table the numbers of the columns in the
             order of `feature_names_in_`, images in [0, 1] or, as uint8, in [0, 255]. Of a table also a
-            mapping of columns by name, such as a data frame; of images also their files.
+            mapping of columns by name, such as a data frame; of images also their files. A column of
+            categories holds them as text. NaN, or None, is a missing value where the run fills them in.
 
         Returns
         -------
@@ -134,13 +147,15 @@ class LoadedModel:
     def predictions(self, outputs: Array) -> Array:
         """Return the predictions that `outputs` are; see `predict`."""
         if self.about.regression:
-            return outputs[:, 0] if outputs.shape[1] == 1 else outputs
+            labels = self.labels(outputs)
+            return labels[:, 0] if labels.shape[1] == 1 else labels
         return np.asarray(self.classes_[outputs.argmax(axis=1)])
 
     def outputs(self, samples: Samples, drawing: Drawing = seeded) -> Array:
         """Return what the target's evaluation has of samples: scores of classes, or numbers.
 
-        The softmax of scores is the probabilities; `drawing` gives the random numbers of samples with noise.
+        The softmax of scores is the probabilities, and `labels` brings numbers to their own unit; `drawing`
+        gives the random numbers of samples with noise.
         """
         network = build(self.about).to(self._device)
         passes = Passes(network, samples.to(self._device), drawing)
@@ -161,12 +176,13 @@ class LoadedModel:
             if not isinstance(preparation, ImagePreparation):
                 raise ConfigError(f"the model takes no image files: give {self._wanted}")
             return preparation.apply([Path(item) for item in raw])
-        x = _tensor(raw)
         if isinstance(preparation, TablePreparation):
             columns = preparation.columns
-            if x.ndim != 2 or x.shape[1] != len(columns):
-                raise ConfigError(f"the samples have shape {tuple(x.shape)}: give {self._wanted}")
-            return self._from_columns(dict(zip(columns, x.unbind(dim=1), strict=True)))
+            rows = np.array(raw, dtype=object) if preparation.categories else _tensor(raw).numpy()
+            if rows.ndim != 2 or rows.shape[1] != len(columns) or not len(rows):
+                raise ConfigError(f"the samples have shape {rows.shape}: give {self._wanted}")
+            return self._from_columns(dict(zip(columns, rows.T, strict=True)))
+        x = _tensor(raw)
         if x.shape[1:] != self.about.shape:
             raise ConfigError(f"the samples have shape {tuple(x.shape)}: give {self._wanted}")
         return x if x.dtype == torch.uint8 else x.float()
@@ -175,7 +191,9 @@ class LoadedModel:
         if not isinstance(self.preparation, TablePreparation):
             raise ConfigError(f"the model takes no columns with names: give {self._wanted}")
         check_columns("the samples have", list(raw.keys()), self.preparation)
-        return self.preparation.apply({n: _numbers(n, raw[n]) for n in self.preparation.columns})
+        return self.preparation.apply(
+            {name: read_column(name, raw[name], self.preparation) for name in self.preparation.columns}
+        )
 
     def _build(self, layers: Layers) -> nn.Module:
         network = build(self.about)
@@ -205,35 +223,6 @@ def build(about: About) -> nn.Module:
         with torch.random.fork_rng([]):
             replace_head(network, torch.zeros(1, *about.shape), about.prototypes)
     return network
-
-
-def check_columns(
-    who: str,
-    names: Sequence[str],
-    preparation: TablePreparation,
-    allowed: Sequence[str] = (),
-    remedy: str = "leave them out",
-) -> None:
-    """Raise a `ConfigError` unless names are those of a table's columns, and no others but the allowed."""
-    wanted = preparation.columns
-    if missing := [name for name in wanted if name not in names]:
-        raise ConfigError(f"{who} no column {', '.join(missing)}: the model needs {', '.join(wanted)}")
-    if others := sorted({*map(str, names)} - {*wanted, *allowed}):
-        raise ConfigError(
-            f"{who} the columns {', '.join(others)}, which the model does not know: {remedy} (it "
-            f"needs {', '.join(wanted)})"
-        )
-
-
-def _numbers(name: str, column: Any) -> Tensor:
-    try:
-        given = column.numpy() if isinstance(column, Tensor) else column
-        numbers = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"column '{name}' of the samples holds no numbers ({error}): fix it") from error
-    if not np.isfinite(numbers).all():
-        raise ConfigError(f"column '{name}' of the samples lacks numbers: fill them in")
-    return torch.from_numpy(numbers)
 
 
 def _tensor(raw: Any) -> Tensor:

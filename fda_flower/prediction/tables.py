@@ -24,11 +24,15 @@ def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
     outputs = model.outputs(new.samples, new.drawing)
     predicted = model.predictions(outputs)
     columns = dict(new.names)
-    if predicted.ndim > 1:
-        columns |= {f"prediction-{i}": column.tolist() for i, column in enumerate(predicted.T, 1)}
+    if model.about.regression:
+        numbers = predicted.reshape(len(predicted), -1).T
+        ends = [f"-{i}" for i in range(1, len(numbers) + 1)] if len(numbers) > 1 else [""]
+        columns |= {
+            f"prediction{end}": [f"{n:.7g}" for n in column]
+            for end, column in zip(ends, numbers, strict=True)
+        }
     else:
         columns["prediction"] = predicted.tolist()
-    if not model.about.regression:
         columns |= {
             f"p({name})": [f"{p:.6g}" for p in column]
             for name, column in zip(model.classes_.tolist(), probabilities(outputs).T, strict=True)

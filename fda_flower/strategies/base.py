@@ -31,7 +31,7 @@ from fda_flower.strategies.averaging import ModelAverage
 from fda_flower.strategies.buffers import Buffers, check_buffers, with_buffers
 from fda_flower.strategies.client_states import ClientStates
 from fda_flower.strategies.common_options import CommonOptions, check_numbers, check_rounds
-from fda_flower.strategies.evaluation import of_a_round_before, read_sizes
+from fda_flower.strategies.evaluation import going_on, read_sizes
 from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.round import Channel, Round, Updates, require_replies
@@ -224,6 +224,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         for server_round in range(done + 1, num_rounds + 1):
             if self.selection.stops(self.history):
                 break
+            self.history = going_on(self.history, self.output)
             begun = time.perf_counter()
             messages = self.configure_train(server_round, result.arrays, train_config or ConfigRecord(), grid)
             replies = list(grid.send_and_receive(messages, timeout=timeout))
@@ -326,7 +327,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self._client_states.to_give_back = set(self.state)
         self._held_rounds = checkpoint.held_rounds
         done = folder.read_rounds()[: checkpoint.round]
-        self.history = done if len(done) >= self.num_rounds else list(map(of_a_round_before, done))
+        ended = len(done) >= self.num_rounds or self.selection.has_stopped(done)
+        self.history = done if ended else going_on(done)
         result.arrays = to_record(checkpoint.model)
         log(INFO, "Resumed after round %d from %s", checkpoint.round, folder.path)
         return checkpoint.round

@@ -10,11 +10,11 @@ from flwr.app import ArrayRecord
 from fda_flower import protocol
 from fda_flower.aggregation import Layers
 from fda_flower.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
-from fda_flower.records import RoundRecord
+from fda_flower.records import Record, RoundRecord
 from fda_flower.strategies.evaluation import DETAILS, EVALUATED
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
-from fda_flower.strategies.selection import IN_TRAIN_REPLY
+from fda_flower.strategies.selection import IN_TRAIN_REPLY, Selection
 from fda_flower.strategies.validation import ClientUpdate
 
 Sources = Mapping[str, ClientUpdate]
@@ -50,6 +50,8 @@ class MethodHooks(ABC):
 
     round: Round
     state: dict[str, ArrayRecord]
+    history: list[Record]
+    selection: Selection
     trains: frozenset[str] = frozenset({"source", "target"})
     """The roles that train; the others are not asked to."""
     evaluates_trained: bool = False
@@ -140,8 +142,9 @@ class MethodHooks(ABC):
         return self.round.model
 
     def asks_for_confusion(self, number: int) -> dict[str, bool]:
-        """Return the setting that asks for the confusion matrix, in the last round of a run."""
-        return {protocol.CONFUSION: True} if number == self.num_rounds else {}
+        """Return the setting that asks for the confusion matrix, in a round that may be the run's last."""
+        last = number == self.num_rounds or self.selection.may_stop(self.history)
+        return {protocol.CONFUSION: True} if last else {}
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Return what the target is asked to evaluate, by default the new global model; None for nothing."""

@@ -88,9 +88,17 @@ class Selection:
         """Whether a round is the one chosen so far."""
         return bool(chosen_round([record]) == record["round"])
 
+    def may_stop(self, history: Sequence[Record]) -> bool:
+        """Whether the run ends with the next round, unless that is better."""
+        return self.patience is not None and has_stopped(history, self.patience - 1)
+
+    def has_stopped(self, history: Sequence[Record]) -> bool:
+        """Whether the run has ended with the rounds that it has."""
+        return has_stopped(history, self.patience)
+
     def stops(self, history: Sequence[Record]) -> bool:
-        """Whether the run ends with the rounds that it has."""
-        if not has_stopped(history, self.patience):
+        """Whether the run ends with the rounds that it has; the log says so."""
+        if not self.has_stopped(history):
             return False
         chosen = chosen_round(history)
         log(INFO, "Stopped after round %d: none was better than round %d", len(history), chosen)

@@ -329,7 +329,8 @@ def test_new_rows_are_read_and_prepared_as_those_that_the_model_was_trained_on(t
     for header, row, says in (
         ("age,label", "1,0", "the columns age, label: the model needs also sex: add them"),
         ("age,sex", "x,f", "no number in line 2, column 'age'"),
-        ("age,sex", "1,other", "none of the known categories in line 2, column 'sex'"),
+        ("age,sex", "1,other", "none of the known categories in line 2, column 'sex': the model knows f, m:"),
+        ("age,sex", '"1,5",f', "a decimal comma in line 2, column 'age': write a point, as in the tables"),
     ):
         (tmp_path / "new.csv").write_text(f"{header}\n{row}\n")
         with pytest.raises(ConfigError, match=says):
@@ -341,3 +342,20 @@ def test_outputs_of_a_regression_and_labels_are_each_others_inverse() -> None:
     outputs = preparation.outputs(torch.tensor([40.0, 70.0]))
     assert outputs.tolist() == [[-1.0], [2.0]]
     assert preparation.labels(outputs).tolist() == [[40.0], [70.0]]
+
+
+def test_a_patients_rows_are_held_out_together(tmp_path: Path) -> None:
+    rows = [[f"P{i // 2}", str(i), str(i // 2 % 2)] for i in range(80)]
+    for name in ("a", "b"):
+        write(tmp_path, name, header="patient,age,label", rows=rows)
+    options = (("group", "patient"),)
+    spec = DataSpec(
+        "table", dataset_options=options, data_dir=str(tmp_path), validation="0.25", target_samples=48
+    )
+    domain = load_domain(spec, "b").domains["b"]
+    assert domain.validation is not None
+    train, held = domain.train.groups, domain.validation.groups
+    assert train is not None
+    assert held is not None
+    assert held.tolist()
+    assert not {*train.tolist()} & {*held.tolist()}

@@ -121,3 +121,11 @@ def test_to_a_device_moves_images_and_labels() -> None:
     samples = make(noise=0.5).to(torch.device("meta"))
     assert samples.x.device.type == samples.y.device.type == "meta"
     assert (samples.x.shape, samples.y.shape, samples.noise) == (make().x.shape, make().y.shape, 0.5)
+
+
+def test_groups_go_where_their_samples_go():
+    whole = Samples(torch.zeros(4, 1), torch.arange(4), groups=torch.tensor([7, 7, 8, 9]))
+    part = whole.take(torch.tensor([3, 0])).to(torch.device("cpu"))
+    assert part.groups.tolist() == [9, 7]
+    assert part.joined(whole).groups.tolist() == [9, 7, 7, 7, 8, 9]
+    assert part.joined(Samples(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))).groups is None

@@ -137,3 +137,33 @@ def test_samples_held_out_go_to_the_device_too():
 def test_a_word_that_says_nobodys_labels_is_refused():
     with pytest.raises(ConfigError, match="select-by is 'nobody': choose target or sources"):
         DataSpec("digits", select_by="nobody")
+
+
+def grouped(regression=False):
+    """Thirty patients of two classes with two samples each."""
+    y = torch.arange(30).repeat_interleave(2) % 2
+    x = torch.arange(60, dtype=torch.float32)[:, None]
+    labels = y.float()[:, None] if regression else y
+    return Samples(x, labels, groups=torch.arange(30).repeat_interleave(2))
+
+
+@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize("what", [HeldOut(0.2), HeldOut(0.3), HeldOut(folds=5, fold=2)], ids=str)
+def test_the_samples_of_a_group_stay_together(what, regression):
+    train, held = hold_out(grouped(regression), what, 0, "the target")
+    assert len(train) + len(held) == 60
+    assert not {*train.groups.tolist()} & {*held.groups.tolist()}
+    assert len(held) == (18 if what.share == 0.3 else 12)
+    if what.share != 0.3 and not regression:
+        assert torch.bincount(held.y).tolist() == [6, 6]
+
+
+def test_each_group_is_held_out_once_in_all_folds():
+    found = [hold_out(grouped(), HeldOut(folds=3, fold=i), 1, "")[1].groups.tolist() for i in (1, 2, 3)]
+    assert sorted(group for part in found for group in part) == grouped().groups.tolist()
+
+
+def test_too_few_groups_are_refused():
+    samples = Samples(torch.zeros(9, 1), torch.zeros(9, dtype=torch.int64), groups=torch.zeros(9))
+    with pytest.raises(ConfigError, match=r"has too few labelled samples, 9 .*number of groups: 1"):
+        hold_out(samples, HeldOut(0.2), 3, "the target")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fda_flower.client_app
-from fda_flower import RunConfig
+from fda_flower import RunConfig, load
 from fda_flower.datasets import load_federation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
@@ -92,6 +92,22 @@ def test_the_model_of_the_round_chosen_is_kept_beside_the_last(tmp_path):
         np.testing.assert_array_equal(kept.model[name], array)
 
 
+@pytest.mark.parametrize("method", ["fedgp-auto", "ditto", "central:s+t"])
+def test_what_the_target_uses_is_kept_of_the_round_chosen(method, tmp_path):
+    settings = {**SETTINGS, "method": method, "validation": 0.2}
+    run(**{**settings, "rounds": 2}, output=tmp_path / "long")
+    result = run(**settings, output=tmp_path / "long", resume=True)
+    best = result.summary["selected-round"]
+    run(**{**settings, "rounds": best}, output=tmp_path / "short")
+    kept, alike = load(tmp_path / "long/selected"), load(tmp_path / "short")
+    assert kept.about.round == alike.about.round == best
+    test = load_federation(result.config.data).domains["target"].test
+    np.testing.assert_array_equal(kept.outputs(test), alike.outputs(test))
+    right = (kept.predict(test.x.numpy()) == test.y.numpy()).mean()
+    assert 100 * right == pytest.approx(result.accuracies[best - 1])
+    assert load(tmp_path / "long").about.round == SETTINGS["rounds"]
+
+
 STOPS: dict[str, Any] = {**SETTINGS, "rounds": 30, "validation": 0.2, "patience": 1, "learning_rate": 1e-6}
 
 
@@ -105,7 +121,31 @@ def test_a_run_stops_when_the_figure_has_not_improved_and_resume_leaves_it_so(tm
     assert again.history == result.history
     longer = run(**{**STOPS, "patience": 2}, output=tmp_path, resume=True)
     assert len(longer.history) > rounds
-    assert longer.history[:rounds] == result.history
+    *before, last = result.history
+    assert "confusion" in last, "the round that ended the run has what only a last one has"
+    assert "confusion" in again.summary
+    last.pop("confusion")
+    assert longer.history[:rounds] == [*before, last]
+    found = RunFolder(tmp_path).read_rounds()
+    assert ["confusion" in record for record in found] == [False] * (len(found) - 1) + [True]
+
+
+def test_a_round_that_might_have_been_the_last_keeps_nothing_of_it(tmp_path):
+    settings = {**SETTINGS, "rounds": 6, "validation": 0.2, "patience": 2, "learning_rate": 0.01}
+    history = run(**settings, output=tmp_path).history
+    chosen = [record["selected"] for record in history]
+    assert chosen[1:4] == [2, 2, 4], "the fourth round is better, where the run might have ended"
+    assert "confusion" in history[-1]
+    assert not any("confusion" in record for record in history[:-1])
+    assert RunFolder(tmp_path).read_rounds() == history
+
+
+def test_the_figure_that_chooses_defines_the_run(tmp_path):
+    run(**{**SETTINGS, "rounds": 1}, validation=0.2, output=tmp_path / "chosen")
+    with pytest.raises(ConfigError, match=r"of another run .*metric: 'accuracy' there, 'macro-f1' asked for"):
+        run(**SETTINGS, validation=0.2, metric="macro-f1", output=tmp_path / "chosen", resume=True)
+    run(**{**SETTINGS, "rounds": 1}, output=tmp_path / "shown")
+    run(**SETTINGS, metric="macro-f1", output=tmp_path / "shown", resume=True)
 
 
 def test_a_stopped_run_is_a_cell_that_is_done(tmp_path):

@@ -74,6 +74,33 @@ def regression_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+PATIENTS = {"label": "risk", "task": "regression", "decimal": "comma", "encoding": "cp1252"}
+PATIENTS |= {"missing": "mean", "categorical": "onehot", "group": "patient", "ignore": "note"}
+
+
+@pytest.fixture(scope="session")
+def patients_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a regression on tables with words, gaps, commas and patients; its data are beside it."""
+    folder = tmp_path_factory.mktemp("patients")
+    for name in "abc":
+        rows = [
+            f"P{i // 2};{'' if i % 7 == 3 else f'{i},5'};{'fm'[i % 2]};x;{1000 + 10 * i},5" for i in range(40)
+        ]
+        text = "\n".join(["patient;größe;sex;note;risk", *rows])
+        (folder / f"{name}.csv").write_text(text, encoding="cp1252")
+    run(
+        **SMALL | {"rounds": 20, "target_samples": "all"},
+        dataset="table",
+        dataset_options=PATIENTS,
+        data_dir=str(folder),
+        model="logistic",
+        method="fedavg",
+        learning_rate=0.1,
+        output=folder / "run",
+    )
+    return folder / "run"
+
+
 @pytest.fixture
 def table(table_run: Path) -> LoadedModel:
     return load(table_run)

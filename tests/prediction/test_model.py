@@ -62,7 +62,7 @@ def test_columns_that_do_not_fit_are_named(table: LoadedModel) -> None:
     for more, says in (
         ({"weight": [1.0]}, "the samples have the columns weight, which the model does not know"),
         ({first: ["much"]}, f"column '{first}' of the samples holds no numbers"),
-        ({first: [float("nan")]}, f"column '{first}' of the samples lacks numbers"),
+        ({first: [float("nan")]}, f"column '{first}' of the samples lacks values"),
     ):
         with pytest.raises(ConfigError, match=says):
             table.predict(columns | more)

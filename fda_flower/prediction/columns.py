@@ -1,0 +1,78 @@
+"""The columns of new rows in Python, as a table's preparation takes them: names, numbers and categories."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fda_flower.datasets.preparation import Column, TablePreparation
+from fda_flower.datasets.table_columns import is_missing
+from fda_flower.errors import ConfigError
+
+
+def check_columns(
+    who: str,
+    names: Sequence[str],
+    preparation: TablePreparation,
+    allowed: Sequence[str] = (),
+    remedy: str = "leave them out",
+) -> None:
+    """Raise a `ConfigError` unless names are those of a table's columns, and no others but the allowed."""
+    wanted = preparation.columns
+    if missing := [name for name in wanted if name not in names]:
+        raise ConfigError(f"{who} no column {', '.join(missing)}: the model needs {', '.join(wanted)}")
+    if others := sorted({*map(str, names)} - {*wanted, *allowed}):
+        raise ConfigError(
+            f"{who} the columns {', '.join(others)}, which the model does not know: {remedy} (it "
+            f"needs {', '.join(wanted)})"
+        )
+
+
+def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
+    """Return a column of samples: numbers, NaN where one is missing, or categories as text.
+
+    Raises
+    ------
+    ConfigError
+        If it holds neither, a category is unknown, or a value is missing that the preparation does not fill
+        in.
+    """
+    known = dict(preparation.categories).get(name)
+    values = given.numpy() if isinstance(given, Tensor) else given
+    if known is None:
+        return _numbers(name, values, bool(preparation.fill))
+    words = [_word(value) for value in values]
+    if unknown := sorted({*words} - {*known, ""}):
+        raise ConfigError(
+            f"column '{name}' of the samples holds {', '.join(unknown)}, which is none of the categories "
+            f"that the model knows, {', '.join(known)}: fix it"
+        )
+    if "" in words and not preparation.fill:
+        raise _lacking(name)
+    return words
+
+
+def _numbers(name: str, values: Any, may_lack: bool) -> Tensor:
+    try:
+        numbers = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"column '{name}' of the samples holds no numbers ({error}): fix it") from error
+    if np.isinf(numbers).any() or (np.isnan(numbers).any() and not may_lack):
+        raise _lacking(name)
+    return torch.from_numpy(numbers)
+
+
+def _lacking(name: str) -> ConfigError:
+    return ConfigError(
+        f"column '{name}' of the samples lacks values: fill them in, or train with missing=mean"
+    )
+
+
+def _word(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    # A column of whole numbers with gaps holds floats.
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    return "" if is_missing(text, words=True) else text

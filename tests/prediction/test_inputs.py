@@ -1,0 +1,90 @@
+"""New rows as the run's own were written: words, gaps, commas, an encoding, columns that are no features."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fda_flower import ConfigError, load
+from fda_flower.prediction.export import Probabilities
+from fda_flower.prediction.inputs import from_csv
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="cp1252")
+    return path
+
+
+def test_a_file_like_the_runs_own_is_predicted_without_a_word(patients_run: Path, tmp_path: Path) -> None:
+    model = load(patients_run)
+    own = from_csv(model, patients_run.parent / "c.csv", keep=["patient"])
+    assert own.names["patient"][:3] == ["P0", "P0", "P1"]
+    columns = {
+        "größe": [float("nan") if i % 7 == 3 else i + 0.5 for i in range(40)],
+        "sex": ["fm"[i % 2] for i in range(40)],
+    }
+    np.testing.assert_array_equal(own.samples.x, model.samples(columns).x)
+    array = np.array([columns[name] for name in model.feature_names_in_.tolist()], dtype=object).T
+    np.testing.assert_array_equal(own.samples.x, model.samples(array).x)
+    bare = from_csv(model, written(tmp_path / "new.csv", "sex;größe\nf;\n;2,5\n"))
+    assert torch.isfinite(bare.samples.x).all()
+    lacking = model.samples({"größe": [None, 2.5], "sex": ["f", None]})
+    np.testing.assert_array_equal(bare.samples.x, lacking.x)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("größe;sex\n1,5;x\n", "none of the known categories in line 2, column 'sex': the model knows f, m"),
+        ("größe;sex\nmuch;f\n", "no number in line 2, column 'größe': fix it"),
+        ("größe;sex;weight\n1;f;2\n", "the columns weight, which the model does not know"),
+        ("größe;sex;risk\n1;f;high\n", "a label that is no number in line 2, column 'risk'"),
+    ],
+)
+def test_a_cell_that_cannot_be_used_is_named(
+    text: str, says: str, patients_run: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        from_csv(load(patients_run), written(tmp_path / "new.csv", text), labelled="risk" in text)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"sex": ["x"]}, "column 'sex' of the samples holds x, which is none of the categories .* f, m"),
+        ({"größe": [float("inf")]}, "column 'größe' of the samples lacks values"),
+    ],
+)
+def test_a_column_that_cannot_be_used_is_named(
+    changed: dict[str, object], says: str, patients_run: Path
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load(patients_run).predict({"größe": [1.0], "sex": ["f"], **changed})
+
+
+def test_whole_numbers_are_categories_as_text(patients_run: Path) -> None:
+    from fda_flower.datasets.preparation import TablePreparation
+    from fda_flower.prediction.columns import read_column
+
+    preparation = TablePreparation(("kind",), (0.0,), (1.0,), categories=(("kind", ("1", "2")),))
+    assert read_column("kind", [1, 2.0, " 1"], preparation) == ["1", "2", "1"]
+    with pytest.raises(ConfigError, match="column 'kind' of the samples lacks values"):
+        read_column("kind", [1.0, float("nan")], preparation)
+
+
+def test_a_regression_is_in_the_unit_of_its_label(patients_run: Path) -> None:
+    model = load(patients_run)
+    new = from_csv(model, patients_run.parent / "c.csv", labelled=True)
+    labels = model.labels(new.samples.y.numpy())[:, 0]
+    np.testing.assert_allclose(labels, [1000.5 + 10 * i for i in range(40)], rtol=1e-5)
+    predicted = model.predictions(model.outputs(new.samples))
+    assert np.abs(predicted - labels).mean() < 100, "the network itself predicts numbers about 0"
+    with torch.no_grad():
+        exported = Probabilities(model)(new.samples.x)
+    np.testing.assert_allclose(exported[:, 0], predicted, rtol=1e-5)
+    last = json.loads((patients_run / "rounds.jsonl").read_text().splitlines()[-1])
+    assert last["mae"] > 5, "in the unit of the label, whose deviation is 115"
+    assert last["rmse"] == pytest.approx(115 * last["loss"] ** 0.5, rel=0.02)
+    assert last["r2"] > 0.8
