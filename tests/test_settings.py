@@ -147,7 +147,7 @@ def test_a_command_line_gives_what_is_not_the_default() -> None:
     words = command_options(SETTINGS, vars(config))
     assert words == [
         *("--shift", "rotate", "--shift-option", "angle=45.0", "--shift-option", "invert=false"),
-        *("--target", "target", "--rounds", "5", "--outcomes"),
+        *("--target", "target", "--rounds", "5", "--model", "cnn", "--outcomes"),
     ]
     assert command_options([each for each in SETTINGS if each.name == "rounds"], {"rounds": 30}) == []
 
