@@ -58,7 +58,7 @@ ClientRecord = TypedDict(
     },
     total=False,
 )
-"""What a round's record holds of one client; ``docs/user-guide.md`` explains each field."""
+"""What a round's record holds of one client; ``docs/records.md`` explains each field."""
 
 RoundRecord = TypedDict(
     "RoundRecord",
@@ -131,7 +131,7 @@ RoundRecord = TypedDict(
     },
     total=False,
 )
-"""One line of ``rounds.jsonl``; ``docs/user-guide.md`` explains each field."""
+"""One line of ``rounds.jsonl``; ``docs/records.md`` explains each field."""
 
 
 def source_weight(entry: ClientRecord | Record) -> float | None:

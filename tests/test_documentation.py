@@ -136,3 +136,9 @@ def test_the_readme_of_a_package_index_has_no_relative_paths():
     assert "](https://flower.ai)" in text
     links = re.findall(r"(?<!!)\[([^\]]+)\]\((?!https?://)", readme)
     assert [link for link in links if link not in text] == [], "a link's text stays"
+
+
+def test_the_readme_is_a_page_that_one_reads():
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) < 150
+    assert [line for line in lines if len(line) > 120] == []

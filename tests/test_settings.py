@@ -120,7 +120,7 @@ def test_flwr_run_takes_the_shift_of_the_data_set(dataset: str, shift: str | Non
 
 
 def test_the_guides_table_is_generated() -> None:
-    guide = (ROOT / "docs" / "user-guide.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"<!-- settings: begin -->\n(.*)<!-- settings: end -->", guide, re.DOTALL)
     assert table == markdown_table(SETTINGS)
 
