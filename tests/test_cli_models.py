@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,7 +168,13 @@ def test_errors_are_in_the_unit_of_the_label(patients_run: Path) -> None:  # noq
 
 
 def test_a_chosen_or_stopped_model_is_said_and_finds_its_runs_data(tmp_path: Path) -> None:
-    settings = {"device": "cpu", "model": "mlp", "sources": 2, "target_samples": 60, "method": "fedavg"}
+    settings: dict[str, Any] = {
+        "device": "cpu",
+        "model": "mlp",
+        "sources": 2,
+        "target_samples": 60,
+        "method": "fedavg",
+    }
     run(**settings, rounds=9, validation=0.2, patience=1, learning_rate=1e-6, output="run")
     last = json.loads(Path("run/rounds.jsonl").read_text().splitlines()[-1])
     chosen = last["selected"]

@@ -144,4 +144,5 @@ def _held_groups(
         else:
             splitter = StratifiedGroupKFold(parts, shuffle=True, random_state=random)
             divided = [held for _, held in splitter.split(labels, labels, groups)]
-    return divided[what.fold - 1 if what.fold else 0]
+    held: NDArray[Any] = divided[what.fold - 1 if what.fold else 0]
+    return held

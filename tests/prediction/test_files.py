@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fda_flower import ConfigError, RunError, load, run
+from fda_flower.files import DESCRIPTION, MODEL
 from fda_flower.prediction import About, Predictor, Single, read_model, write_model
-from fda_flower.prediction.files import DESCRIPTION, MODEL
 
 LAYERS = {"b": np.ones((2, 3), np.float32), "a": np.zeros(2, np.float32)}
 ABOUT = About(method="fedavg", domain="t", network="logistic", shape=(3,), classes=2, round=1, rounds=2)
