@@ -225,7 +225,7 @@ class RunConfig:
             self._set("model_options", tuple(sorted(options.items())))
 
     def _check_method(self) -> None:
-        from fda_flower.method_checks import check_class_weights, read_beta, read_method
+        from fda_flower.method_checks import check_class_weights, check_proximal, read_beta, read_method
         from fda_flower.strategies.selection import check_selection
 
         method, what = self.entry, f"method '{self.method}'"
@@ -237,11 +237,7 @@ class RunConfig:
         strategy.model_average.check(self.rounds)
         folds = 0 if self.held_out is None else self.held_out.folds
         check_selection(what, strategy, self.validation, folds, self.select_by, self.patience)
-        if self.proximal and strategy.sets_penalty:
-            raise ConfigError(
-                f"proximal is {self.proximal}, but {what} sets the penalty itself: leave it out, and give "
-                "the method's own option, such as mu of fedprox"
-            )
+        check_proximal(self.proximal, what, strategy.sets_penalty)
         if isinstance(self.data.target_samples, int):
             self.check_samples("target", "the target", self.data.target_samples)
         if isinstance(self.source_samples, int):

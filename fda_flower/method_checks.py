@@ -49,3 +49,12 @@ def check_class_weights(words: str, method: Method, what: str, dataset: str, reg
         raise ConfigError(
             f"class-weights is '{words}', but {what} has no local training to weigh them in: leave it out"
         )
+
+
+def check_proximal(proximal: float, what: str, sets_penalty: bool) -> None:
+    """Raise a `ConfigError` if a run gives a penalty to a method that sets the penalty itself."""
+    if proximal and sets_penalty:
+        raise ConfigError(
+            f"proximal is {proximal}, but {what} sets the penalty itself: leave it out, and give the method's "
+            "own option, such as mu of fedprox"
+        )

@@ -88,7 +88,7 @@ def run(
         )
     )
     from fda_flower.experiments import run_config
-    from fda_flower.experiments.overview import first_round
+    from fda_flower.experiments.overview import cost_of_round
     from fda_flower.reporting.summary import describe_interval
 
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
@@ -107,8 +107,8 @@ def run(
             done = record["round"]
             progress.update(task, completed=done, shown=headline(record, wanted.headline))
             say_without_bar(round_line(record, wanted.all_rounds, wanted.headline))
-            if done == 1 < wanted.all_rounds:
-                say(first_round(record, wanted.all_rounds))
+            if done == min(2, wanted.all_rounds - 1):  # the first one also loads and warms up
+                say(cost_of_round(record, wanted.all_rounds))
 
         result = run_config(
             wanted,

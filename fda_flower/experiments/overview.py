@@ -26,8 +26,8 @@ def overview(config: RunConfig, data: FederatedDataset, model: "nn.Module") -> l
     ]
 
 
-def first_round(record: Record, rounds: int) -> str:
-    """Return a line that says what the first round has cost, and what all may take."""
+def cost_of_round(record: Record, rounds: int) -> str:
+    """Return a line that says what a round has cost, and what all may take."""
     seconds = sum(record.get("seconds", {}).values())
     unit = 1 if sys.platform == "darwin" else 1024
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20

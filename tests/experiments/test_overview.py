@@ -6,7 +6,7 @@ import pytest
 from sites import write_table
 
 from fda_flower import RunConfig
-from fda_flower.experiments.overview import first_round, overview
+from fda_flower.experiments.overview import cost_of_round, overview
 from fda_flower.server_app import check_data
 
 
@@ -47,8 +47,10 @@ def test_a_regression() -> None:
     )
 
 
-def test_the_first_round() -> None:
-    told = first_round({"seconds": {"train": 2.0, "evaluate": 1.0}}, 50)
+def test_the_cost_of_round() -> None:
+    told = cost_of_round({"seconds": {"train": 2.0, "evaluate": 1.0}}, 50)
     assert told.startswith("A round: 3.0 s, so 50 take about 2 min; memory: ")
-    assert first_round({"seconds": {"train": 600.0}}, 30).startswith("A round: 600.0 s, so 30 take about 5 h")
-    assert first_round({}, 3).startswith("A round: 0.0 s, so 3 take about 0 s")
+    assert cost_of_round({"seconds": {"train": 600.0}}, 30).startswith(
+        "A round: 600.0 s, so 30 take about 5 h"
+    )
+    assert cost_of_round({}, 3).startswith("A round: 0.0 s, so 3 take about 0 s")
