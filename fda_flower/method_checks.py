@@ -55,6 +55,6 @@ def check_proximal(proximal: float, what: str, sets_penalty: bool) -> None:
     """Raise a `ConfigError` if a run gives a penalty to a method that sets the penalty itself."""
     if proximal and sets_penalty:
         raise ConfigError(
-            f"proximal is {proximal}, but {what} sets the penalty itself: leave it out, and give the method's "
-            "own option, such as mu of fedprox"
+            f"proximal is {proximal}, but {what} sets the penalty itself: leave it out, and give the "
+            "method's own option, such as mu of fedprox"
         )
