@@ -175,7 +175,7 @@ def test_sources_of_a_data_set_with_its_own_domains_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     ("dataset", "only", "message"),
     [
-        ("digits", ("source-9",), "unknown source 'source-9': choose one of source-1, source-2, source-3"),
+        ("digits", ("source-9",), "?): choose one of source-1, source-2, source-3"),
         ("digits", ("source-1", "nobody"), "unknown source 'nobody'"),
         ("digits", ("target",), "unknown source 'target': choose one of source-1, source-2, source-3"),
         ("materials", ("wood",), "unknown source 'wood': choose one of brick, glass"),
