@@ -447,10 +447,12 @@ def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
     config = RunConfig(beta=(0.1, 0.2, 0.3), shift_options={"angle": 45}, data_dir="/data", validation=0.2)
     identity = config.fingerprint()
     assert json.loads(json.dumps(identity))["shift_options"] == {"angle": 45}
-    elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None, "outcomes": True, "metric": "ece"}
+    elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None, "outcomes": True}
     patience = {"max_held_rounds": 1, "wait_seconds": 5.0, "query_timeout": 6.0, "round_timeout": 7.0}
     elsewhere |= patience | {"patience": 5}
     assert set(identity) == set(config.__dataclass_fields__) - set(elsewhere)
+    assert identity["metric"] == "accuracy"
+    assert RunConfig(metric="ece").fingerprint() == RunConfig().fingerprint(), "nothing is chosen by it"
     assert RunConfig(**{**_as_settings(config), **elsewhere}).fingerprint() == identity
     assert RunConfig(**{**_as_settings(config), "seed": 1}).fingerprint() != identity
 

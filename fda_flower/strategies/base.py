@@ -224,7 +224,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         for server_round in range(done + 1, num_rounds + 1):
             if self.selection.stops(self.history):
                 break
-            self.history = going_on(self.history, self.output)
+            self.history[:] = going_on(self.history, self.output)
             begun = time.perf_counter()
             messages = self.configure_train(server_round, result.arrays, train_config or ConfigRecord(), grid)
             replies = list(grid.send_and_receive(messages, timeout=timeout))
@@ -328,7 +328,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self._held_rounds = checkpoint.held_rounds
         done = folder.read_rounds()[: checkpoint.round]
         ended = len(done) >= self.num_rounds or self.selection.has_stopped(done)
-        self.history = done if ended else going_on(done)
+        self.history[:] = done if ended else going_on(done)
         result.arrays = to_record(checkpoint.model)
         log(INFO, "Resumed after round %d from %s", checkpoint.round, folder.path)
         return checkpoint.round

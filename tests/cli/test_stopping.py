@@ -138,11 +138,11 @@ def read_until(stream, pattern):
 
 
 def end(process, number):
-    """Signal all processes of a terminal, as Ctrl-C does; what is said then on standard error."""
+    """Signal all processes of a terminal, as Ctrl-C does; what standard error says then, but for warnings."""
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number, err
-    return err.splitlines()
+    return [line for line in err.splitlines() if "WARNING" not in line]
 
 
 def the_only(lines):

@@ -158,7 +158,7 @@ def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(s
     done = start("--seed", "3", "--rounds", "1")
     said, _ = done.communicate(timeout=540)
     assert done.returncode == 0, said
-    assert "Round 1 of 1 is done" in said
+    assert "round 1/1: target " in said
     assert "β of source-2" in said
     local = run(sources=2, rounds=1, seed=3, device="cpu")
     checkpoint = RunFolder(tmp_path / "out").load_checkpoint()

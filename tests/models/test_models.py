@@ -183,7 +183,7 @@ def test_sigmoid_fits_the_synthetic_regression() -> None:
     _, _, before = client.evaluate(client.get_parameters({}), {})
     arrays, _, _ = client.fit(client.get_parameters({}), {})
     _, _, after = client.evaluate(arrays, {})
-    assert before["accuracy"] < 0 < 0.5 < after["accuracy"] <= 1
+    assert before["r2"] < 0 < 0.5 < after["r2"] <= 1
 
 
 def test_a_residual_adds_its_input() -> None:

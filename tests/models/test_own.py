@@ -92,7 +92,7 @@ def test_a_reference_to_something_else_is_an_error_before_any_data_are_read(
 @pytest.mark.usefixtures("here")
 def test_an_unknown_option_of_it_is_an_error() -> None:
     with pytest.raises(
-        ConfigError, match=r"unknown option 'depth' of model 'our_networks:small': .* width, dropout"
+        ConfigError, match=r"unknown option 'depth' of model 'our_networks:small'.*: .* width, dropout"
     ):
         RunConfig(model="our_networks:small", model_options={"depth": 2})
 
