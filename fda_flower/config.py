@@ -237,7 +237,7 @@ class RunConfig:
         strategy.model_average.check(self.rounds)
         folds = 0 if self.held_out is None else self.held_out.folds
         check_selection(what, strategy, self.validation, folds, self.select_by, self.patience)
-        check_proximal(self.proximal, what, strategy.sets_penalty)
+        check_proximal(self.proximal, method, what, strategy)
         if isinstance(self.data.target_samples, int):
             self.check_samples("target", "the target", self.data.target_samples)
         if isinstance(self.source_samples, int):

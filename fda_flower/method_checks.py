@@ -51,9 +51,13 @@ def check_class_weights(words: str, method: Method, what: str, dataset: str, reg
         )
 
 
-def check_proximal(proximal: float, what: str, sets_penalty: bool) -> None:
-    """Raise a `ConfigError` if a run gives a penalty to a method that sets the penalty itself."""
-    if proximal and sets_penalty:
+def check_proximal(proximal: float, method: Method, what: str, strategy: Any) -> None:
+    """Raise a `ConfigError` if a run gives a penalty where none can be, or where the method sets it itself."""
+    if not proximal:
+        return
+    if method.centralised:
+        raise ConfigError(f"proximal is {proximal}, but {what} has no clients to draw to it: leave it out")
+    if strategy.sets_penalty:
         raise ConfigError(
             f"proximal is {proximal}, but {what} sets the penalty itself: leave it out, and give the "
             "method's own option, such as mu of fedprox"
