@@ -52,7 +52,7 @@ def check_class_weights(words: str, method: Method, what: str, dataset: str, reg
 
 
 def check_proximal(proximal: float, method: Method, what: str, strategy: Any) -> None:
-    """Raise a `ConfigError` if a run gives a penalty where none can be, or where the method sets it itself."""
+    """Raise a `ConfigError` if a run gives a penalty that the method cannot have, or sets itself."""
     if not proximal:
         return
     if method.centralised:

@@ -16,5 +16,5 @@ def test_a_centralised_reference_has_no_local_training_to_change(setting):
 
 
 def test_a_method_that_sets_its_penalty_takes_no_other():
-    with pytest.raises(ConfigError, match="proximal is 0.1, but method 'fedprox' sets the penalty itself"):
+    with pytest.raises(ConfigError, match=r"proximal is 0\.1, but method 'fedprox' sets the penalty itself"):
         RunConfig(method="fedprox", proximal=0.1)

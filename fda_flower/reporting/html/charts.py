@@ -46,7 +46,7 @@ def curves(
     layout: dict[str, Any] = {
         "height": HEIGHT + 20 * max(0, len(series) - 16),
         "hovermode": "x" if len(series) <= FEW else "closest",
-        "xaxis": {"title": {"text": "Round"}, "tickformat": "d"},
+        "xaxis": _round_axis(max((len(each) for values in series.values() for each in values), default=0)),
         "yaxis": {"title": {"text": ylabel}} | ({"rangemode": "tozero"} if from_zero else {}),
     }
     return _json(traces, layout)
