@@ -117,10 +117,15 @@ def presence(states: Mapping[str, Sequence[str]], reasons: Mapping[str, Sequence
     layout = {
         "height": 150 + LINE * len(states),
         "showlegend": True,
-        "xaxis": {"title": {"text": "Round"}, "tickformat": "d"},
+        "xaxis": _round_axis(max(map(len, states.values()), default=0)),
         "yaxis": {"autorange": "reversed", "type": "category", "automargin": True},
     }
     return _json(traces, layout)
+
+
+def _round_axis(rounds: int) -> dict[str, Any]:
+    """Return an axis of rounds, with a label for each if there are few."""
+    return {"title": {"text": "Round"}, "tickformat": "d", **({"dtick": 1} if rounds <= 10 else {})}
 
 
 def _curve(name: str, values: Series, look: Style, band: bool) -> list[dict[str, Any]]:
