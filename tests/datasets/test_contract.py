@@ -52,7 +52,7 @@ FILES = {
 }
 """Where the files of data sets that are not bundled lie, in the folder of data."""
 
-OPTIONS = {"cifar-10": {"subset": "exact"}}
+OPTIONS: dict[str, dict[str, Any]] = {"cifar-10": {"subset": "exact"}, "rbf": {"samples": 600}}
 MADE_CLASSES, FOLDER_IMAGES, IMAGE_SIZE = ("ant", "bee", "cat"), 14, 8
 """Image folders are read in part, or made where nothing is in `FILES`: so many images of each class."""
 
