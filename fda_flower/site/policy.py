@@ -142,10 +142,10 @@ class AllowBatchUpdates(Rule):
                 found = level_of(record, asked.numbers, int(float(str(steps))))
                 if not self._allows(found):
                     return f"the site allows '{self.level}' of each batch, the record '{name}' has '{found}'"
-            elif count(record) > asked.numbers:
+            elif (numbers := count(record)) > asked.numbers:
                 return (
-                    f"the record '{name}' has {count(record)} numbers, more than the model's {asked.numbers}: "
-                    "that leaves the site only with allow-batch-updates=full"
+                    f"the record '{name}' has {numbers} numbers, more than the model's {asked.numbers}: that "
+                    "leaves the site only with allow-batch-updates=full"
                 )
         return None
 

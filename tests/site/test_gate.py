@@ -42,7 +42,7 @@ def nodes(target: dict[str, Any] | None = None, source: dict[str, Any] | None = 
 
 def ask(
     app: ClientApp, node: dict[str, Any], kind: str, settings: dict[str, Any] | None = None, **config: Any
-) -> Message:
+) -> Any:
     content = RecordDict(
         {"config": ConfigRecord({key.replace("_", "-"): value for key, value in config.items()})}
     )
@@ -169,7 +169,10 @@ class Own(NumPyClient):
     def fit(self, parameters: Any, config: Any) -> Any:
         if config.get("fails"):
             raise OSError("the disk is full")
-        batches = {"batch-updates.norms": np.ones(3), "batch-updates.full": np.ones((3, 40), np.float32)}
+        batches: dict[str, Any] = {
+            "batch-updates.norms": np.ones(3),
+            "batch-updates.full": np.ones((3, 40), np.float32),
+        }
         return parameters, 5, {"num-steps": 3} | {k: ndarray_to_bytes(v) for k, v in batches.items()}
 
     def evaluate(self, parameters: Any, config: Any) -> Any:
