@@ -81,7 +81,17 @@ def reached_from(part):
 
 
 LEAVES = (
-    *("devices", "extras", "files", "flower_internals", "lazy", "local_training", "mixture_plan", "protocol"),
+    *(
+        "chain",
+        "devices",
+        "extras",
+        "files",
+        "flower_internals",
+        "lazy",
+        "local_training",
+        "mixture_plan",
+        "protocol",
+    ),
     *("metrics", "registry", "selection", "settings"),
 )
 """Modules that import only errors and the maths."""
