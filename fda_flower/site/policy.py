@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -223,10 +224,15 @@ def read_rules(node: Mapping[str, Any], methods: Collection[str] = ()) -> dict[s
     fda_flower.errors.ConfigError: unknown rule of the node configuration 'allow-method' (did you mean ...
     """
     for name in node:
-        plain = name.replace("_", "-")
-        if name not in RULES and (plain.startswith(RESERVED) or get_close_matches(plain, RULES, 1, 0.8)):
+        if _is_misspelt(name):
             raise unknown("rule of the node configuration", name, RULES)
     return {name: RULES[name].read(node[name], methods) for name in RULES if name in node}
+
+
+@lru_cache(maxsize=256)
+def _is_misspelt(name: str) -> bool:
+    plain = name.replace("_", "-")
+    return name not in RULES and (plain.startswith(RESERVED) or bool(get_close_matches(plain, RULES, 1, 0.8)))
 
 
 def wanted_level(asked: Asked) -> str:

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.common import ndarray_to_bytes
+from sites import run_sites
 
 import fda_flower.client_app
 from fda_flower import RunConfig
@@ -18,7 +19,6 @@ from fda_flower.clients import serve
 from fda_flower.errors import RunError
 from fda_flower.protocol import to_record
 from fda_flower.site import SiteGate, read_log
-from tests.sites import run_sites
 
 CONFIG = RunConfig(
     method="fedgp-auto", model="mlp", sources=2, rounds=1, device="cpu",
