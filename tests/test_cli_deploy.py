@@ -2,6 +2,7 @@
 
 import json
 import signal
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,7 @@ def test_a_rehearsal_of_a_runs_config_has_the_runs_sources(fda, rehearsed, tmp_p
 
 
 def test_the_log_of_a_site_is_shown_in_total_with_what_was_refused(fda, tmp_path):
-    line = {
+    line: dict[str, Any] = {
         "time": "2026-11-22T10:00:00.000+00:00",
         "run": 7,
         "domain": "north",
@@ -135,11 +136,11 @@ def test_the_log_of_a_site_is_shown_in_total_with_what_was_refused(fda, tmp_path
     (tmp_path / "sent.jsonl").write_text(text)
     code, out, _ = fda("deploy", "log", tmp_path)
     assert code == 0
-    assert "Sent by north" in out
+    assert "Sent by north in run 7" in out
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
     assert rows == [
-        ["7", "train", "arrays", "2", "2,400", "1,200"],
-        ["7", "train", "metrics", "2", "80", "40"],
+        ["train", "arrays", "2", "2,400", "1,200"],
+        ["train", "metrics", "2", "80", "40"],
     ]
     assert "Refused at 2026-11-22T10:00:00.000, train of run 7: not [that]\n" in out
     assert "Failed at 2026-11-22T10:00:00.000, train of run 7: OSError('the disk is full')" in out

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from fda_flower.run_folder import Checkpoint, RunFolder
 from fda_flower.run_model import write_global_model
 from fda_flower.verification import verify
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     **{"model": "mlp", "sources": 1, "device": "cpu", "method": "fedavg", "validation": 0.4},
     **{"target_samples": 32, "source_samples": 20, "test_samples": 20},
 }

@@ -69,13 +69,16 @@ def log(
     from fda_flower.site.log import read_log, totals
 
     lines = read_log(state_dir)
-    table = Table(title=f"Sent by {', '.join(sorted({line['domain'] for line in lines}))}")
-    for column in ("Run", "Message", "Record", "Replies", "Bytes", "Largest"):
-        table.add_column(column, justify="right" if column in ("Replies", "Bytes", "Largest") else "left")
-    for total in totals(lines):
-        told = (total["run"], total["message"], escape(total["record"]))
-        table.add_row(*map(str, told), *(f"{total[name]:,}" for name in ("replies", "bytes", "most")))
-    console.print(table)
+    domains = ", ".join(sorted({line["domain"] for line in lines}))
+    sent = totals(lines)
+    for run in dict.fromkeys(each["run"] for each in sent):
+        table = Table(title=f"Sent by {domains} in run {run}")
+        for column in ("Message", "Record", "Replies", "Bytes", "Largest"):
+            table.add_column(column, justify="left" if column in ("Message", "Record") else "right")
+        for each in (each for each in sent if each["run"] == run):
+            numbers = (f"{each[name]:,}" for name in ("replies", "bytes", "most"))
+            table.add_row(each["message"], escape(each["record"]), *numbers)
+        console.print(table)
     for kind in ("refused", "failed"):
         for line in lines:
             if kind in line:

@@ -58,18 +58,27 @@ class Asked:
 class Rule:
     """A rule: an entry of the node configuration, which refuses a message or the reply to it.
 
-    A subclass overrides `before`, `after` or both; a line of `RULES` makes it a rule.
-
-    Raises
-    ------
-    ConfigError
-        By `read`, if the value is none that the rule knows.
+    A subclass overrides `read`, and `before`, `after` or both; a line of `RULES` makes it a rule. This one
+    takes any value and refuses nothing: it is for an entry that another part of the package enforces.
     """
 
     @classmethod
     def read(cls, value: Any, methods: Collection[str]) -> "Rule":
-        """Return the rule with the value of the node configuration; `methods` are those that exist."""
-        raise NotImplementedError
+        """Return the rule with the value of the node configuration.
+
+        Parameters
+        ----------
+        value : Any
+            The value.
+        methods : Collection[str]
+            The methods that exist, if they are known.
+
+        Raises
+        ------
+        ConfigError
+            If the rule does not know the value.
+        """
+        return cls()
 
     def before(self, asked: Asked) -> str | None:
         """Return why the site refuses a message, before any data are read; None if it does not."""

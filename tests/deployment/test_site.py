@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {
 @pytest.mark.timeout(900)
 def test_a_site_refuses_notes_what_it_sends_and_a_changed_round_is_found(tmp_path):
     sites = {domain: tmp_path / "sites" / domain for domain in ("source-1", "target")}
-    rules = {
+    rules: dict[str, dict[str, Any]] = {
         "source-1": {
             "allow-methods": "fedda-auto,fedgp-auto",
             "allow-batch-updates": "none",

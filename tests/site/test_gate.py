@@ -64,7 +64,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return loaded
 
 
-SKETCH = {"batch_updates": "sketch", "sketch_size": 8, "sketch_seed": 1}
+SKETCH: dict[str, Any] = {"batch_updates": "sketch", "sketch_size": 8, "sketch_seed": 1}
 
 
 @pytest.mark.parametrize("kind", ["query.role", "train", "evaluate"])

@@ -21,9 +21,10 @@ ARRAYS = to_record({"w": np.zeros((2, 3), np.float32), "b": np.array(1, np.int64
 CONTEXT = Context(7, 2, {"domain": "north"}, RecordDict(), {})
 
 
-def asking(kind: str = "train", **config: Any) -> Message:
+def asking(kind: str = "train", number: int | None = None) -> Message:
+    config = {} if number is None else {"server-round": number}
     with task_identity():
-        return Message(RecordDict({"config": ConfigRecord(config)}), 2, kind)
+        return Message(RecordDict({"config": ConfigRecord(dict(config))}), 2, kind)
 
 
 def replying(content: RecordDict | Error) -> Message:
@@ -38,7 +39,7 @@ def log(tmp_path: Path) -> SentLog:
 
 def test_a_line_says_what_left_by_record(log: SentLog) -> None:
     content = RecordDict({"arrays": ARRAYS, "metrics": MetricRecord({"loss": 0.5})})
-    log.note(asking(**{"server-round": 3}), CONTEXT, replying(content))
+    log.note(asking(number=3), CONTEXT, replying(content))
     [line] = read_log(log.path.parent)
     assert line.pop("time").endswith("+00:00")
     assert line == {
