@@ -23,6 +23,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
 from fda_flower.run_model import publisher
+from fda_flower.site import Asked, SiteGate
 
 
 def make_client_app(
@@ -49,7 +50,12 @@ def make_client_app(
         own = own_folder(run, name, context, simulated)
         return make_client(run, name, context.state, own, simulated or own)
 
-    return serve(client_fn, mods)
+    def about(asked: Asked) -> Asked:
+        run = RunConfig.from_flower(asked.context.run_config) if config is None else config
+        run, name = at_node(run, asked.context.node_config)
+        return replace(asked, method=run.method, role="target" if name == run.data.target_name else "source")
+
+    return serve(client_fn, mods, SiteGate(about, METHODS))
 
 
 def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]:

@@ -14,6 +14,11 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers
 
 ROLE_QUERY = "query.role"
+ASKS = "asks"
+"""The record of the role query that says, by role, how much of single batches the run will ask for."""
+PROBLEM, REFUSED = "problem", "refused"
+"""Entries of the answer's ``info``: why the node cannot take part, and whether its site refuses the run."""
+
 TRAIN, EVALUATE = "train", "evaluate"
 """Types of messages."""
 

@@ -1,5 +1,6 @@
 """The files of a run: its configuration, a line a round, and a checkpoint, so that it can be resumed."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
+from fda_flower.chain import Chain, read_chain
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import DESCRIPTION, MODEL, checksum, json_safe, write_atomically
 from fda_flower.records import Record
 
-CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint"
+CONFIG, ROUNDS, CHAIN, CHECKPOINT = "config.json", "rounds.jsonl", "chain.jsonl", "checkpoint"
 CHOSEN = "checkpoint-selected"
 """The checkpoint of the round that validation has chosen so far."""
 CHOSEN_MODEL = "selected"
@@ -52,6 +54,7 @@ class RunFolder:
     ======================= =======================================================================
     ``config.json``         everything that defines the run
     ``rounds.jsonl``        one line a round, written when the round ends
+    ``chain.jsonl``         a link for each round, by which changes of the files show; see `Chain`
     ``checkpoint``          the models (safetensors), the round and a checksum of all of it, one file
     ``checkpoint-selected`` the same of the round that validation has chosen so far, if there is any
     ``selected/``           the model's files as they were after that round, if its target writes them here
@@ -84,6 +87,7 @@ class RunFolder:
         self._notes = dict(notes or {})
         self._resume = resume
         self._mirror = mirror
+        self._chain: Chain | None = None
 
     def note(self, name: str, value: Any) -> None:
         """Add to what `begin` writes into ``config.json`` beside the run's configuration."""
@@ -126,6 +130,7 @@ class RunFolder:
             return None
         checkpoint = self.load_checkpoint()
         self._rounds_up_to(checkpoint.round)
+        self._check_chain(checkpoint.round)
         return checkpoint
 
     def begin(self, done: int, model: Layers | None = None, history: Sequence[Record] | None = None) -> None:
@@ -148,17 +153,18 @@ class RunFolder:
         config = json.dumps({"run": self.config, **self._notes}, indent=2) + "\n"
         done_so_far = self._rounds_up_to(done)
         records = done_so_far if history is None else history
-        text = "".join(json.dumps(record) + "\n" for record in records)
+        lines = [json.dumps(record) for record in records]
         try:
             write_atomically(self.path / CONFIG, config.encode())
             if done == 0 and model is not None:
-                write_atomically(self.path / CHECKPOINT, self._pack(Checkpoint(0, model)))
-            write_atomically(self.path / ROUNDS, text.encode())
+                write_atomically(self.path / CHECKPOINT, self._pack(Checkpoint(0, model))[0])
+            self._begin_chain(lines)
+            write_atomically(self.path / ROUNDS, "".join(f"{line}\n" for line in lines).encode())
         except OSError as error:
             raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
 
     def save_round(self, record: Record, checkpoint: Checkpoint, chosen: bool = False) -> None:
-        """Append a round's record, then replace the checkpoint, and that of the chosen round if it is this.
+        """Append a round's record and its link, then replace the checkpoint, and that of the chosen round.
 
         Raises
         ------
@@ -166,12 +172,14 @@ class RunFolder:
             If they cannot be written, for example because the disk is full; what was written before stays
             valid.
         """
-        data = self._pack(checkpoint)
+        data, digest = self._pack(checkpoint)
+        line = json.dumps(json_safe(record))
         try:
-            with (self.path / ROUNDS).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(json_safe(record)) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+            self._append(ROUNDS, f"{line}\n")
+            if self._chain is not None:
+                files = self._model_files(record["round"])
+                sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+                self._append(CHAIN, self._chain.add(line, digest, sums).to_line())
             if chosen:
                 write_atomically(self.path / CHOSEN, data)
                 self._keep_model(record["round"])
@@ -225,7 +233,49 @@ class RunFolder:
                 break
         return records
 
-    def _pack(self, checkpoint: Checkpoint) -> bytes:
+    def read_chain(self) -> tuple[Chain, list[str]] | None:
+        """Return the chain and what is wrong with its lines; None for a run of an older version."""
+        path = self.path / CHAIN
+        if not path.exists():
+            return None
+        return read_chain(path.read_text(encoding="utf-8", errors="replace"), self.config)
+
+    def read_lines(self) -> list[str]:
+        """Return the lines of the records as they are in the file."""
+        path = self.path / ROUNDS
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        return text.removesuffix("\n").split("\n") if text else []
+
+    def _begin_chain(self, lines: Sequence[str]) -> None:
+        """Write the links of the rounds that are done; their records may be new. A mirror has none."""
+        if self._mirror:
+            return
+        if self._chain is None:
+            found = self.read_chain()
+            self._chain = Chain(self.config) if found is None else found[0]
+        self._chain = self._chain.up_to(len(lines))
+        self._chain.cover(lines)
+        write_atomically(self.path / CHAIN, self._chain.to_text().encode())
+
+    def _check_chain(self, done: int) -> None:
+        found = self.read_chain()
+        if found is None or self._mirror:
+            return
+        chain = found[0].up_to(done)
+        if problems := chain.problems(self.read_lines()[:done], going_on=True):
+            raise RunError(
+                f"'{self.path}' is not as the run has left it ({problems[0]}; see `fda verify`): restore it "
+                "from a copy, or start again in another --output"
+            )
+
+    def _append(self, name: str, text: str) -> None:
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _pack(self, checkpoint: Checkpoint) -> tuple[bytes, str]:
+        """Return the checkpoint's file, and the checksum in it."""
         # A safetensors file sorts its arrays: the models' own order is kept beside them.
         models = {"": checkpoint.model, **checkpoint.state}
         header: Record = {
@@ -240,16 +290,19 @@ class RunFolder:
             for name, array in layers.items()
         }
         header["sha256"] = checksum(header, arrays)
-        return save(arrays, metadata={"fda-flower": json.dumps(header)})
+        return save(arrays, metadata={"fda-flower": json.dumps(header)}), str(header["sha256"])
 
-    def _keep_model(self, number: int) -> None:
-        """Copy the files of the model of a round, if the target has written them in it."""
+    def _model_files(self, number: int) -> dict[str, bytes]:
+        """Return the files of the model of a round, if the target has written them in it."""
         description = self.path / DESCRIPTION
         if not description.exists() or json.loads(description.read_text())["round"] != number:
-            return
-        (self.path / CHOSEN_MODEL).mkdir(exist_ok=True)
-        for name in (MODEL, DESCRIPTION):
-            write_atomically(self.path / CHOSEN_MODEL / name, (self.path / name).read_bytes())
+            return {}
+        return {name: (self.path / name).read_bytes() for name in (MODEL, DESCRIPTION)}
+
+    def _keep_model(self, number: int) -> None:
+        for name, content in self._model_files(number).items():
+            (self.path / CHOSEN_MODEL).mkdir(exist_ok=True)
+            write_atomically(self.path / CHOSEN_MODEL / name, content)
 
     def _read_config(self) -> Record | None:
         path = self.path / CONFIG

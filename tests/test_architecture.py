@@ -81,7 +81,17 @@ def reached_from(part):
 
 
 LEAVES = (
-    *("devices", "extras", "files", "flower_internals", "lazy", "local_training", "mixture_plan", "protocol"),
+    *(
+        "chain",
+        "devices",
+        "extras",
+        "files",
+        "flower_internals",
+        "lazy",
+        "local_training",
+        "mixture_plan",
+        "protocol",
+    ),
     *("metrics", "registry", "selection", "settings"),
 )
 """Modules that import only errors and the maths."""
@@ -106,6 +116,7 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
                 "datasets",
                 "models",
                 "seeds",
+                "site",
                 *LEAVES,
                 "records",
                 "errors",
@@ -114,6 +125,7 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
         ("prediction", {"prediction", "aggregation", "datasets", "models", *LEAVES, "records", "errors"}),
         ("engines", {"engines", *LEAVES, "records", "errors"}),
         ("legacy", {"legacy", "strategies", "run_folder", *LEAVES, "records", "errors"}),
+        ("site", {"site", *LEAVES, "errors"}),
         ("models", {"models", *LEAVES, "records", "errors"}),
         ("datasets", {"datasets", *LEAVES, "records", "errors", "options", "seeds"}),
     ],
@@ -130,6 +142,7 @@ def test_a_part_imports_nothing_of_the_package_but_what_it_may(part, allowed):
         ("strategies", {"torch", "torchvision"}),
         ("datasets", {"flwr"}),
         ("models", {"flwr"}),
+        ("site", {"torch"}),
         ("errors", {"flwr", "torch"}),
         ("options", {"flwr", "torch"}),
         ("reporting", {"flwr", "torch"}),

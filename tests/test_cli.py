@@ -163,6 +163,7 @@ def test_run_writes_a_folder_named_after_what_was_run(fda, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == [
         "accuracy.pdf",
         "accuracy.png",
+        "chain.jsonl",
         "checkpoint",
         "config.json",
         "model.json",

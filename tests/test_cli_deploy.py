@@ -1,6 +1,8 @@
 """`fda deploy`: what the options become, what is printed, and the exit codes."""
 
+import json
 import signal
+from typing import Any
 
 import pytest
 
@@ -117,3 +119,30 @@ def test_a_rehearsal_of_a_runs_config_has_the_runs_sources(fda, rehearsed, tmp_p
     assert fda("deploy", "rehearse", "--output", "out", "--config", file)[0] == 0
     assert rehearsed == [(RunConfig(rounds=3), "out")]
     assert len(rehearsed[0][0].data.source_names) == 3
+
+
+def test_the_log_of_a_site_is_shown_in_total_with_what_was_refused(fda, tmp_path):
+    line: dict[str, Any] = {
+        "time": "2026-11-22T10:00:00.000+00:00",
+        "run": 7,
+        "domain": "north",
+        "round": 1,
+        "message": "train",
+    }
+    sent = line | {"records": {"arrays": {"bytes": 1200}, "metrics": {"bytes": 40}}, "bytes": 1240}
+    refused = line | {"records": {}, "bytes": 0, "refused": "not [that]\nat all"}
+    failed = line | {"records": {}, "bytes": 0, "failed": "OSError('the disk is full')"}
+    text = "".join(json.dumps(each) + "\n" for each in (sent, sent, refused, failed))
+    (tmp_path / "sent.jsonl").write_text(text)
+    code, out, _ = fda("deploy", "log", tmp_path)
+    assert code == 0
+    assert "Sent by north in run 7" in out
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    assert rows == [
+        ["train", "arrays", "2", "2,400", "1,200"],
+        ["train", "metrics", "2", "80", "40"],
+    ]
+    assert "Refused at 2026-11-22T10:00:00.000, train of run 7: not [that]\n" in out
+    assert "Failed at 2026-11-22T10:00:00.000, train of run 7: OSError('the disk is full')" in out
+    code, _, err = fda("deploy", "log", tmp_path / "nowhere")
+    assert (code, "has no sent.jsonl: give the state-dir of a node" in err) == (2, True)

@@ -118,7 +118,9 @@ def test_a_path_that_is_a_file_is_refused(tmp_path):
 def test_no_part_files_are_left(tmp_path):
     folder, _ = opened(tmp_path)
     folder.save_round({"round": 1}, Checkpoint(1, MODEL))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint", "config.json", "rounds.jsonl"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        *("chain.jsonl", "checkpoint", "config.json", "rounds.jsonl")
+    ]
 
 
 def test_finite_keeps_what_json_knows():

@@ -11,6 +11,7 @@ import fda_flower.cli.models
 import fda_flower.cli.runs
 import fda_flower.cli.tables
 import fda_flower.cli.tune
+import fda_flower.cli.verify
 from fda_flower.cli.console import Json, say, show_markup
 
 app = typer.Typer(
@@ -37,6 +38,7 @@ app.command(epilog="Example: `fda evaluate runs/mine --csv patients.csv`")(fda_f
 app.command(epilog="Example: `fda export runs/mine --format onnx --output model.onnx`")(
     fda_flower.cli.models.export
 )
+app.command(epilog="Example: `fda verify runs/mine`")(fda_flower.cli.verify.verify)
 app.add_typer(fda_flower.cli.data.app, name="data")
 app.command(epilog="Example: `fda report --html runs/compare --output compare.html`")(
     fda_flower.cli.tables.report

@@ -20,7 +20,10 @@ from fda_flower.records import Record, figure_of, source_weight
 if TYPE_CHECKING:
     from rich.table import Table
 
-app = typer.Typer(no_args_is_help=True, help="Certificates and keys for a federation, and its rehearsal.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Certificates and keys for a federation, its rehearsal, and what a site has sent.",
+)
 
 
 @app.command(
@@ -54,6 +57,33 @@ def key(
 
     for path in make_key(output, name):
         say(path)
+
+
+@app.command(epilog="Example: `fda deploy log /srv/fl-state`")
+def log(
+    state_dir: Annotated[Path, typer.Argument(help="The state-dir of a site's node configuration.")],
+) -> None:
+    """Show what has left a site, in total by run, message and record, and what the site has refused."""
+    from rich.table import Table
+
+    from fda_flower.site.log import read_log, totals
+
+    lines = read_log(state_dir)
+    domains = ", ".join(sorted({line["domain"] for line in lines}))
+    sent = totals(lines)
+    for run in dict.fromkeys(each["run"] for each in sent):
+        table = Table(title=f"Sent by {domains} in run {run}")
+        for column in ("Message", "Record", "Replies", "Bytes", "Largest"):
+            table.add_column(column, justify="left" if column in ("Message", "Record") else "right")
+        for each in (each for each in sent if each["run"] == run):
+            numbers = (f"{each[name]:,}" for name in ("replies", "bytes", "most"))
+            table.add_row(each["message"], escape(each["record"]), *numbers)
+        console.print(table)
+    for kind in ("refused", "failed"):
+        for line in lines:
+            if kind in line:
+                first = line[kind].strip().partition("\n")[0]
+                say(f"{kind.capitalize()} at {line['time']}, {line['message']} of run {line['run']}: {first}")
 
 
 @app.command(epilog="Example: `fda deploy rehearse --output runs/rehearsal`")

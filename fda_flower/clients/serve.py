@@ -18,9 +18,14 @@ from fda_flower.clients.aggregation import aggregate_on_target
 from fda_flower.clients.numpy_client import NumPyFace, unpack
 from fda_flower.errors import FdaError
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, read_request
+from fda_flower.site import SiteGate, about_node
 
 
-def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = None) -> ClientApp:
+def serve(
+    client_fn: Callable[[Context], NumPyClient],
+    mods: list[Mod] | None = None,
+    gate: SiteGate = SiteGate(),  # noqa: B008
+) -> ClientApp:
     """A `ClientApp` that works with the strategies of this package.
 
     Parameters
@@ -33,13 +38,15 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
         Flower's mods around training, such as ``LocalDpMod``. They see each train reply, before it is
         aggregated with ``aggregate_on="target"``; they do not see evaluation and the role query, which they
         would refuse.
+    gate : SiteGate, optional
+        What a site decides by its node configuration, and notes of what leaves it.
 
     Examples
     --------
     >>> from flwr.client import NumPyClient
     >>> app = serve(lambda context: NumPyClient())
     """
-    app = ClientApp(mods=[return_errors, aggregate_on_target])
+    app = ClientApp(mods=[gate, return_errors, aggregate_on_target])
 
     def make(context: Context) -> Any:
         client = client_fn(context)
@@ -103,16 +110,15 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
         except Exception as error:  # The server's operator has to read whatever keeps a site out.
             log(ERROR, "This node cannot take part", exc_info=error)
             info = _info(None, context)
-            info["problem"] = str(error) if isinstance(error, FdaError) else repr(error)
+            info[protocol.PROBLEM] = str(error) if isinstance(error, FdaError) else repr(error)
         return Message(RecordDict({protocol.INFO: info}), reply_to=message)
 
 
 def _info(client: Any, context: Context) -> ConfigRecord:
-    node = context.node_config
-    domain = getattr(client, "domain", node.get("domain", node.get("partition-id", context.node_id)))
-    info = ConfigRecord({"domain": str(getattr(domain, "name", domain))})
-    role = getattr(client, "role", node.get("role"))
-    if role is not None:
+    info = about_node(context)
+    if (domain := getattr(client, "domain", None)) is not None:
+        info["domain"] = str(getattr(domain, "name", domain))
+    if (role := getattr(client, "role", None)) is not None:
         info["role"] = str(role)
     return info
 

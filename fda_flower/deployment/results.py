@@ -17,7 +17,7 @@ from fda_flower.errors import FdaError, RunError
 from fda_flower.flower_internals import log_writer
 from fda_flower.records import Record
 
-FILES = ("config.json", "rounds.jsonl", "checkpoint", "checkpoint-selected")
+FILES = ("config.json", "rounds.jsonl", "chain.jsonl", "checkpoint", "checkpoint-selected")
 """Of a run's folder, in the order in which they may be replaced one by one."""
 MARK = "FDA-RESULT "
 PIECE = 768 * 1024

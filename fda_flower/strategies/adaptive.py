@@ -124,6 +124,10 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
                 "choose definition, or estimate_at=training"
             )
         self._betas: dict[str, float] = {}
+        roles = {"target"} if self._at_start is None else {"source", "target"}
+        stays = {"target"} if self.asks_again else set()
+        level = batch_update_encoding if self._at_start is None else gradient_encoding
+        self.roster.asks = dict.fromkeys(sorted(roles - stays), level) if auto else {}
 
     def settings(self) -> Record:
         """Return what defines the strategy."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from logging import WARNING
 from typing import Any, TypeGuard
 
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fda_flower.errors import RunError
-from fda_flower.protocol import INFO, ROLE_QUERY
+from fda_flower.protocol import ASKS, INFO, PROBLEM, REFUSED, ROLE_QUERY
 
 ASK_AGAIN_SECONDS = 60.0
 """After this time a node that cannot take part is asked again; in a deployment a message takes seconds."""
@@ -77,6 +77,12 @@ class Roster:
         ``"target"``.
     query_timeout : float
         Seconds to wait for the answers to the role query; before the first round, `patience` if it is more.
+
+    Attributes
+    ----------
+    asks : Mapping[str, str]
+        By role, what the run will ask of single batches: ``norms``, ``sketch`` or ``full``. The role query
+        tells it, so that a site that does not allow it refuses the run before any training.
     """
 
     def __init__(self, target: str | None = None, query_timeout: float = 30.0) -> None:
@@ -84,6 +90,7 @@ class Roster:
         self._query_timeout = query_timeout
         self._nodes: dict[int, Node] = {}
         self._missing: dict[int, Missing] = {}
+        self.asks: Mapping[str, str] = {}
 
     def gather(self, grid: Grid, expected: int, patience: float) -> None:
         """Ask the first nodes, and those that do not answer up to `ATTEMPTS` times; see `refresh`."""
@@ -110,7 +117,8 @@ class Roster:
         ------
         RunError
             If two of the first nodes claim to be the target, have the same domain, or data that do not fit
-            together. A later node that clashes with one that takes part is left out instead.
+            together; or if a site refuses the run. A later node that clashes with one that takes part, or
+            refuses, is left out instead.
         """
         connected = _wait_for(grid, expected, patience)
         begun = bool(self._nodes)
@@ -122,9 +130,10 @@ class Roster:
             if i in connected and now < each.asked + ASK_AGAIN_SECONDS and not (patience and each.silent)
         }
         new = sorted(connected - self._nodes.keys() - self._missing.keys())
-        for node, problem in sorted(
-            self._ask(grid, new, max(patience, self._query_timeout)), key=lambda told: told[0].domain
-        ):
+        told = list(self._ask(grid, new, max(patience, self._query_timeout)))
+        if not begun:
+            _check_refusals(told)
+        for node, problem in sorted(told, key=lambda each: each[0].domain):
             clash = next(filter(None, (conflict(other, node) for other in self.nodes)), None)
             if clash and not problem and not begun:
                 raise RunError(clash)
@@ -179,7 +188,8 @@ class Roster:
 
     def _ask(self, grid: Grid, node_ids: list[int], timeout: float) -> Iterable[tuple[Node, str | None]]:
         """Yield each node, and why it cannot take part if it cannot."""
-        sent = {self._node(i, {}): Message(RecordDict(), i, ROLE_QUERY) for i in node_ids}
+        asks = ConfigRecord(dict(self.asks))
+        sent = {self._node(i, {}): Message(RecordDict({ASKS: asks}), i, ROLE_QUERY) for i in node_ids}
         replies = grid.send_and_receive(sent.values(), timeout=timeout) if sent else []
         for node, reply in match_replies(sent, replies):
             if reply is None:
@@ -190,7 +200,7 @@ class Roster:
                 yield node, "its answer has no record 'info'"
             else:
                 info = dict(reply.content.config_records[INFO])
-                yield self._node(node.id, info), _first_line(info["problem"]) if "problem" in info else None
+                yield self._node(node.id, info), _first_line(info[PROBLEM]) if PROBLEM in info else None
 
     def _node(self, node_id: int, info: dict[str, Any]) -> Node:
         domain = str(info.get("domain", f"node {node_id}"))
@@ -205,6 +215,15 @@ def _wait_for(grid: Grid, expected: int, patience: float) -> set[int]:
     if len(connected) < expected:
         log(WARNING, "%d of %d nodes are connected after %g s", len(connected), expected, patience)
     return connected
+
+
+def _check_refusals(told: Iterable[tuple[Node, str | None]]) -> None:
+    """Raise a `RunError` with the reasons of the sites that refuse the run."""
+    refused = sorted(f"'{node.domain}': {problem}" for node, problem in told if node.info.get(REFUSED))
+    if refused:
+        raise RunError(
+            f"a site refuses the run: {'; '.join(refused)}; change the run, or take the site's node out"
+        )
 
 
 def _first_line(reason: object) -> str:

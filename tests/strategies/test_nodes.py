@@ -8,7 +8,7 @@ from handmade import HandMade, initial, moves
 
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
-from fda_flower.strategies import FedAvg, FedGP
+from fda_flower.strategies import FedAvg, FedDA, FedDAJoint, FedGP
 from fda_flower.strategies.nodes import ASK_AGAIN_SECONDS, Roster
 
 
@@ -352,3 +352,53 @@ def test_a_problem_keeps_its_node_out_whatever_its_text(problem):
     assert [node.domain for node in roster.sources] == ["a"]
     (missing,) = roster.missing
     assert missing["reason"] == (problem.strip().splitlines() or ["an error without a reason"])[0]
+
+
+FULL = {"source": "full", "target": "full"}
+REFUSES = {"problem": "the site allows fedavg alone", "refused": True}
+
+
+def test_a_run_that_a_site_refuses_ends_before_its_first_round():
+    app = federation(("target", "t"), ("source", "a"), ("source", "b"), a=REFUSES, b=REFUSES)
+    says = "a site refuses the run: 'a': the site allows fedavg alone; 'b': .*; change the run, or take the"
+    with pytest.raises(RunError, match=says):
+        FedAvg().start(app.grid(), initial(), num_rounds=1)
+    assert app.configs == []
+
+
+def test_a_site_that_refuses_later_is_left_out():
+    app = federation(("target", "t"), ("source", "a"), ("source", "b"), b=REFUSES)
+    grid, roster = Changing(app, [0, 1]), Roster()
+    roster.refresh(grid)
+    grid.present = [0, 1, 2]
+    roster.refresh(grid)
+    assert [node.domain for node in roster.nodes] == ["a", "t"]
+    assert roster.missing == [{"domain": "b", "reason": "the site allows fedavg alone"}]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "asks"),
+    [
+        (FedAvg(), {}),
+        (FedGP(), {}),
+        (FedGP(auto=True), {"target": "sketch"}),
+        (FedGP(auto=True, batch_update_encoding="full"), {"target": "full"}),
+        (FedGP(auto=True, aggregate_on="target"), {}),
+        (FedGP(auto=True, estimate_at="start"), {"source": "sketch", "target": "sketch"}),
+        (FedGP(auto=True, estimate_at="start", gradient_encoding="full"), FULL),
+        (FedGP(auto=True, estimate_at="start", aggregate_on="target"), {"source": "sketch"}),
+        (FedDA(auto=True), {"target": "norms"}),
+        (FedDAJoint(), {"target": "norms"}),
+    ],
+)  # fmt: skip
+def test_the_role_query_tells_what_the_run_will_ask_of_single_batches(strategy, asks):
+    told = []
+
+    def watch(message, context, call_next):
+        if message.metadata.message_type == "query.role":
+            told.append(dict(message.content["asks"]))
+        return call_next(message, context)
+
+    nodes = [("target", "t", moves(0.1, "target", "t")), ("source", "a", moves(0.1))]
+    strategy.connect(HandMade(nodes, mods=[watch]).grid())
+    assert told == [asks, asks]

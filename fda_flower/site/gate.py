@@ -1,0 +1,113 @@
+"""The gate of a site: a Flower mod around its whole app, which refuses, and notes what leaves."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from logging import WARNING
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common.logger import log
+
+from fda_flower import protocol
+from fda_flower.errors import ConfigError
+from fda_flower.site.log import REFUSED_CODE, SENT, SentLog
+from fda_flower.site.policy import Asked, read_rules
+
+
+def as_told(asked: Asked) -> Asked:
+    """Return the same with the method that the run's configuration names, and the role of the node's."""
+    method = asked.context.run_config.get("method")
+    role = asked.context.node_config.get("role")
+    return replace(
+        asked, method=None if method is None else str(method), role=None if role is None else str(role)
+    )
+
+
+@dataclass(frozen=True)
+class SiteGate:
+    """A Flower mod: have the site decide by its node configuration, and note what leaves it.
+
+    It has to be the first of a ``ClientApp``'s mods, so that it sees what the others make of a reply;
+    `fda_flower.clients.serve` has it. The rules are those of `fda_flower.site.RULES`; a message that they
+    refuse does not reach the app. With a ``state-dir`` each reply is noted in its ``sent.jsonl`` before it
+    leaves, and does not leave if it cannot be noted.
+
+    Parameters
+    ----------
+    about : callable
+        Adds the run's method and the node's role to what is asked. Default: ``method`` of the run's
+        configuration, ``role`` of the node's.
+    methods : Collection[str]
+        The methods that exist, so that the node configuration can be checked. Default: not known.
+
+    Examples
+    --------
+    >>> from flwr.clientapp import ClientApp
+    >>> app = ClientApp(mods=[SiteGate()])
+    """
+
+    about: Callable[[Asked], Asked] = as_told
+    methods: Collection[str] = ()
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer a message, by the app below if the site's rules allow it."""
+        asked = Asked(message, context)
+        folder = context.node_config.get("state-dir")
+        sent = None if folder is None else SentLog(Path(str(folder)).expanduser() / SENT)
+        try:
+            reply = self._answer(asked, call_next)
+        except Exception as error:
+            if sent is not None:  # Flower sends the exception to the server.
+                sent.note(message, context, error)
+            raise
+        if sent is not None:
+            try:
+                sent.note(message, context, reply)
+            except OSError as error:
+                return refusal(asked, f"the site cannot note what it sends in '{sent.path}': {error}")
+        return reply
+
+    def _answer(self, asked: Asked, call_next: ClientAppCallable) -> Message:
+        try:
+            rules = read_rules(asked.context.node_config, self.methods)
+            told = self.about(asked) if rules else asked
+        except ConfigError as error:
+            return refusal(asked, str(error))
+        for name, rule in rules.items():
+            if reason := rule.before(told):
+                return refusal(asked, reason, name)
+        reply = call_next(asked.message, asked.context)
+        # A node that cannot take part says no more than why.
+        if reply.has_error() or protocol.PROBLEM in _info(reply.content):
+            return reply
+        for name, rule in rules.items():
+            if reason := rule.after(told, reply.content):
+                return refusal(asked, reason, name)
+        return reply
+
+
+def refusal(asked: Asked, reason: str, rule: str | None = None) -> Message:
+    """Return the reply that refuses: to the role query the node's ``problem``, else an error."""
+    text = reason if rule is None else f"{reason} (the site's {rule})"
+    log(WARNING, "This site refuses: %s", text)
+    if asked.message.metadata.message_type != protocol.ROLE_QUERY:
+        return Message(Error(REFUSED_CODE, text), reply_to=asked.message)
+    info = about_node(asked.context)
+    info[protocol.PROBLEM] = text
+    if rule is not None:
+        info[protocol.REFUSED] = True
+    return Message(RecordDict({protocol.INFO: info}), reply_to=asked.message)
+
+
+def about_node(context: Context) -> ConfigRecord:
+    """Return a node's domain and role as its configuration has them; in a simulation its number."""
+    node = context.node_config
+    info = ConfigRecord({"domain": str(node.get("domain", node.get("partition-id", context.node_id)))})
+    if "role" in node:
+        info["role"] = str(node["role"])
+    return info
+
+
+def _info(content: RecordDict) -> ConfigRecord:
+    return content.config_records.get(protocol.INFO, ConfigRecord())

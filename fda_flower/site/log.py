@@ -1,0 +1,142 @@
+"""A site's own log of what left it: a JSON line for each reply."""
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+
+from fda_flower import protocol
+from fda_flower.errors import ConfigError
+
+SENT = "sent.jsonl"
+"""The log's name in a node's ``state-dir``."""
+
+REFUSED_CODE = 6
+"""Flower's code of an error reply for what a mod refuses (``MOD_FAILED_PRECONDITION``)."""
+
+Line = dict[str, Any]
+
+
+class SentLog:
+    """The log of a site.
+
+    ============ ======================================================================================
+    ``time``     when the reply was ready, in UTC
+    ``run``      Flower's id of the run
+    ``domain``   of the node
+    ``round``    the round that the message is of; null in the role query
+    ``message``  its type: ``query.role``, ``train``, ``evaluate``
+    ``records``  by name: its ``kind`` and ``bytes``; of arrays their ``arrays``, each with type and shape;
+                 of others the names of their ``entries``
+    ``bytes``    of all records
+    ``refused``  the reason that the site sent instead of what was asked for; absent if it did not refuse
+    ``failed``   the error that the server was told of; absent without one
+    ============ ======================================================================================
+
+    Parameters
+    ----------
+    path : Path
+        The file; made at the first line, with mode 0600.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def note(self, message: Message, context: Context, reply: Message | Exception) -> None:
+        """Append the line of a reply, or of the exception that the server is told of.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written whole.
+        """
+        node = context.node_config
+        line: Line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "run": context.run_id,
+            "domain": str(node.get("domain", context.node_id)),
+            "round": _round_of(message.content),
+            "message": message.metadata.message_type,
+            "records": {},
+            "bytes": 0,
+        }
+        if isinstance(reply, Exception):
+            line["failed"] = repr(reply)
+        elif reply.has_error():
+            line["refused" if reply.error.code == REFUSED_CODE else "failed"] = reply.error.reason
+        else:
+            line["records"] = {name: _describe(record) for name, record in reply.content.items()}
+            line["bytes"] = sum(each["bytes"] for each in line["records"].values())
+            info = reply.content.config_records.get(protocol.INFO, ConfigRecord())
+            if protocol.PROBLEM in info:
+                line["refused" if protocol.REFUSED in info else "failed"] = str(info[protocol.PROBLEM])
+        self._append((json.dumps(line) + "\n").encode())
+
+    def _append(self, data: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            size = os.fstat(file).st_size
+            # A machine that lost its power may have left half a line.
+            if size and os.pread(file, 1, size - 1) != b"\n":
+                data = b"\n" + data
+            if os.write(file, data) != len(data):
+                raise OSError("the disk took a part of the line alone")
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def read_log(folder: Path) -> list[Line]:
+    """Return the lines of a node's log; one that was cut off is left out.
+
+    Raises
+    ------
+    ConfigError
+        If the folder has no log.
+    """
+    path = folder.expanduser() / SENT
+    if not path.exists():
+        raise ConfigError(f"'{folder}' has no {SENT}: give the state-dir of a node that has taken part")
+    lines: list[Line] = []
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            continue
+    return lines
+
+
+def totals(lines: list[Line]) -> list[Line]:
+    """Return what left a site by run, type of message and record: ``replies``, ``bytes`` and ``most``.
+
+    ``most`` are the bytes of the largest reply's.
+    """
+    found: dict[tuple[Any, ...], Line] = {}
+    for line in lines:
+        for name, record in line["records"].items():
+            key = (line["run"], line["message"], name)
+            told = {"run": line["run"], "message": line["message"], "record": name}
+            total = found.setdefault(key, told | {"replies": 0, "bytes": 0, "most": 0})
+            total["replies"] += 1
+            total["bytes"] += record["bytes"]
+            total["most"] = max(total["most"], record["bytes"])
+    return list(found.values())
+
+
+def _describe(record: Any) -> Line:
+    if isinstance(record, ArrayRecord):
+        arrays = {name: [array.dtype, list(array.shape)] for name, array in record.items()}
+        return {"kind": "arrays", "bytes": record.count_bytes(), "arrays": arrays}
+    kind = type(record).__name__.removesuffix("Record").lower()
+    return {"kind": kind, "bytes": record.count_bytes(), "entries": list(record)}
+
+
+def _round_of(content: RecordDict) -> int | None:
+    for record in content.config_records.values():
+        if isinstance(number := record.get(protocol.SERVER_ROUND), int):
+            return number
+    return None

@@ -1,0 +1,131 @@
+"""A site's log of what left it."""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
+
+from fda_flower.errors import ConfigError
+from fda_flower.flower_internals import task_identity
+from fda_flower.protocol import to_record
+from fda_flower.site import SentLog, read_log, totals
+from fda_flower.site.log import REFUSED_CODE
+
+ARRAYS = to_record({"w": np.zeros((2, 3), np.float32), "b": np.array(1, np.int64)})
+CONTEXT = Context(7, 2, {"domain": "north"}, RecordDict(), {})
+
+
+def asking(kind: str = "train", number: int | None = None) -> Message:
+    config = {} if number is None else {"server-round": number}
+    with task_identity():
+        return Message(RecordDict({"config": ConfigRecord(dict(config))}), 2, kind)
+
+
+def replying(content: RecordDict | Error) -> Message:
+    with task_identity():
+        return Message(content, reply_to=asking())
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> SentLog:
+    return SentLog(tmp_path / "state" / "sent.jsonl")
+
+
+def test_a_line_says_what_left_by_record(log: SentLog) -> None:
+    content = RecordDict({"arrays": ARRAYS, "metrics": MetricRecord({"loss": 0.5})})
+    log.note(asking(number=3), CONTEXT, replying(content))
+    [line] = read_log(log.path.parent)
+    assert line.pop("time").endswith("+00:00")
+    assert line == {
+        "run": 7,
+        "domain": "north",
+        "round": 3,
+        "message": "train",
+        "records": {
+            "arrays": {
+                "kind": "arrays",
+                "bytes": ARRAYS.count_bytes(),
+                "arrays": {"w": ["float32", [2, 3]], "b": ["int64", []]},
+            },
+            "metrics": {"kind": "metric", "bytes": content["metrics"].count_bytes(), "entries": ["loss"]},
+        },
+        "bytes": ARRAYS.count_bytes() + content["metrics"].count_bytes(),
+    }
+    assert "0.5" not in log.path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (Error(REFUSED_CODE, "not that"), {"refused": "not that"}),
+        (Error(2, "the disk is full"), {"failed": "the disk is full"}),
+        (OSError("no"), {"failed": "OSError('no')"}),
+        ({"problem": "not that", "refused": True}, {"refused": "not that"}),
+        ({"problem": "no data"}, {"failed": "no data"}),
+    ],
+)
+def test_a_reason_that_was_sent_is_in_the_line(reply: Any, told: dict[str, str], log: SentLog) -> None:
+    if isinstance(reply, dict):
+        reply = RecordDict({"info": ConfigRecord(reply)})
+    log.note(asking("query.role"), CONTEXT, reply if isinstance(reply, Exception) else replying(reply))
+    [line] = read_log(log.path.parent)
+    assert {key: line[key] for key in ("refused", "failed") if key in line} == told
+    assert line["round"] is None
+
+
+def test_the_code_of_a_refusal_is_flowers() -> None:
+    assert REFUSED_CODE == ErrorCode.MOD_FAILED_PRECONDITION
+
+
+def test_the_log_is_for_its_owner_alone_and_grows(log: SentLog) -> None:
+    for _ in range(2):
+        log.note(asking(), CONTEXT, replying(RecordDict()))
+    assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
+    assert len(read_log(log.path.parent)) == 2
+
+
+def test_half_a_line_harms_no_other(log: SentLog) -> None:
+    log.note(asking(), CONTEXT, replying(RecordDict()))
+    whole = log.path.read_bytes()
+    log.path.write_bytes(whole + whole[: len(whole) // 2])
+    log.note(asking(), CONTEXT, replying(RecordDict()))
+    assert [line["run"] for line in read_log(log.path.parent)] == [7, 7]
+
+
+def test_a_line_that_does_not_fit_on_the_disk_is_an_error(
+    log: SentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "write", lambda file, data: len(data) // 2)
+    with pytest.raises(OSError, match="a part of the line"):
+        log.note(asking(), CONTEXT, replying(RecordDict()))
+
+
+def test_a_folder_without_a_log_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give the state-dir of a node"):
+        read_log(tmp_path)
+
+
+def test_totals_are_by_run_message_and_record() -> None:
+    def line(run: int, message: str, **sizes: int) -> dict[str, Any]:
+        return {
+            "run": run,
+            "message": message,
+            "records": {name: {"bytes": size} for name, size in sizes.items()},
+        }
+
+    lines = [
+        line(1, "train", arrays=10, metrics=1),
+        line(1, "train", arrays=30),
+        line(2, "evaluate", metrics=5),
+    ]
+    assert totals(json.loads(json.dumps(lines))) == [
+        {"run": 1, "message": "train", "record": "arrays", "replies": 2, "bytes": 40, "most": 30},
+        {"run": 1, "message": "train", "record": "metrics", "replies": 1, "bytes": 1, "most": 1},
+        {"run": 2, "message": "evaluate", "record": "metrics", "replies": 1, "bytes": 5, "most": 5},
+    ]
