@@ -3,16 +3,18 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from flwr.app import Context, Error, Message
 from flwr.common.constant import ErrorCode
 from flwr.proto.log_pb2 import PushLogsRequest
 from flwr.proto.node_pb2 import Node
-from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
 from fda_flower.errors import RunError
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
 
 try:
     from flwr.supercore.task_identity import TaskIdentity
@@ -71,7 +73,7 @@ def error_reply(message: Message, reason: str) -> Message:
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
 
-def log_writer(grid: Grid) -> Callable[[str], None]:
+def log_writer(grid: "Grid") -> Callable[[str], None]:
     """Return a function that appends text to the log of a run on a SuperLink.
 
     Flower uploads what a server app prints too, but late, cut off at the end, and on the SuperLink's

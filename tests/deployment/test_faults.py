@@ -36,12 +36,14 @@ SETTINGS: dict[str, Any] = {
 FAULTY = '''
 """The package's apps, with the faults of the run's configuration, such as "steady hangs in 2"."""
 
+import os
 import time
 
 from flwr.clientapp import ClientApp
 
 from fda_flower import server_app
-from fda_flower.client_app import app as real
+from fda_flower.client_app import make_client_app
+from fda_flower.site.resident import ResidentApp
 from fda_flower.strategies import nodes
 
 nodes.ASK_AGAIN_SECONDS = 1
@@ -57,19 +59,22 @@ class Faulty(ClientApp):
                 time.sleep(context.run_config["round-timeout"] + 5)
             if f"{domain} raises in {now}" in faults:
                 raise OSError("the disk is full")
+            if f"{domain} crashes in {now}" in faults:
+                os._exit(1)
         return real(message, context)
 
 
-app = Faulty()
+real = make_client_app()
+app = ResidentApp(Faulty(), "faulty:Faulty")
 server = server_app.app
 '''
 
 
 @pytest.fixture(scope="module")
 def enough():
-    """Seconds in which four sites train for sure: each imports torch anew, which takes most of the time."""
+    """Seconds in which four sites train for sure: importing torch takes most of the time."""
     begun = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import fda_flower.client_app"], check=True)
+    subprocess.run([sys.executable, "-c", "import fda_flower.run_model"], check=True)
     return max(60.0, 15 * (time.monotonic() - begun))
 
 
@@ -96,14 +101,19 @@ def table_at(federation, site):
 
 @pytest.fixture(scope="module")
 def node(data):
-    """The node configuration of a site that has its table in a folder of its own."""
+    """The node configuration of a site that has its table in a folder of its own.
+
+    All but "late" have a resident worker.
+    """
 
     def config(federation_folder, site):
         path = federation_folder / "data" / site / f"{site}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes((data / path.name).read_bytes())
         role = "target" if site == "target" else "source"
-        return {"domain": site, "role": role, "data-dir": str(path.parent)}
+        config = {"domain": site, "role": role, "data-dir": str(path.parent)}
+        own = {"state-dir": str(federation_folder / "state" / site), "resident": True}
+        return config if site == "late" else config | own
 
     return config
 
@@ -184,7 +194,8 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
     federation, node, enough, tmp_path, monkeypatch
 ):
     def write_faulty(folder, settings):
-        write_app(folder, settings | {"faults": "steady hangs in 2, steady raises in 3"})
+        faults = "steady hangs in 2, steady raises in 3, broken crashes in 3"
+        write_app(folder, settings | {"faults": faults})
         project = folder / "pyproject.toml"
         text = project.read_text(encoding="utf-8")
         text = text.replace("fda_flower.client_app:app", "faulty:app")
@@ -207,7 +218,7 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
     until(trains("late", 2), submitted)
     federation.stop_node("late", kill=True)
     until(lambda: len(submitted.records) == 2, submitted)
-    # The target dies.
+    # A worker dies, and the target.
     until(trains("target", 3), submitted)
     federation.stop_node("target", kill=True)
     submitted.join(1200)
@@ -223,7 +234,8 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
     assert set(dropped(second)) == {"late", "steady"}
 
     assert "the disk is full" in dropped(third)["steady"]
-    assert set(dropped(third)) == {"steady", "target"}
+    assert "the resident worker of this node (process " in dropped(third)["broken"]
+    assert set(dropped(third)) == {"broken", "steady", "target"}
     assert "target" in third["held"]
     assert third["evaluation-failed"]
     assert "in a row" in str(submitted.error)
