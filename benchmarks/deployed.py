@@ -62,7 +62,8 @@ def rehearsed(resident: bool) -> tuple[float, float, float]:
     meter.start()
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        records = rehearse(RunConfig(sources=2, rounds=2), Path(folder) / "run", resident=resident)
+        config = RunConfig(sources=2, rounds=2, query_timeout=300, wait_seconds=300)
+        records = rehearse(config, Path(folder) / "run", resident=resident)
     taken = time.monotonic() - begun
     return sum(records[1]["seconds"].values()), taken, meter.stop()
 
