@@ -38,6 +38,7 @@ FAULTY = '''
 
 import os
 import time
+from pathlib import Path
 
 from flwr.clientapp import ClientApp
 
@@ -55,6 +56,8 @@ class Faulty(ClientApp):
             domain, now = context.node_config["domain"], message.content["config"]["server-round"]
             print(f"{domain} trains in round {now}", flush=True)
             faults = str(context.run_config["faults"]).split(", ")
+            while f"{domain} waits in {now}" in faults and not Path(context.run_config["go"]).exists():
+                time.sleep(0.1)
             if f"{domain} hangs in {now}" in faults:
                 time.sleep(context.run_config["round-timeout"] + 5)
             if f"{domain} raises in {now}" in faults:
@@ -194,8 +197,8 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
     federation, node, enough, tmp_path, monkeypatch
 ):
     def write_faulty(folder, settings):
-        faults = "steady hangs in 2, steady raises in 3, broken crashes in 3"
-        write_app(folder, settings | {"faults": faults})
+        faults = "steady waits in 1, steady hangs in 2, steady raises in 3, broken crashes in 3"
+        write_app(folder, settings | {"faults": faults, "go": str(tmp_path / "go")})
         project = folder / "pyproject.toml"
         text = project.read_text(encoding="utf-8")
         text = text.replace("fda_flower.client_app:app", "faulty:app")
@@ -203,7 +206,8 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
         (folder / "faulty.py").write_text(FAULTY, encoding="utf-8")
 
     monkeypatch.setattr(submission, "write_app", write_faulty)
-    config = RunConfig(**SETTINGS, rounds=5, max_held_rounds=1, wait_seconds=1, round_timeout=enough)
+    seconds = {"wait_seconds": 1, "query_timeout": enough, "round_timeout": enough}
+    config = RunConfig(**SETTINGS, rounds=5, max_held_rounds=1, **seconds)
     submitted = Submitted(config, federation, tmp_path / "run")
 
     def trains(site, number):
@@ -212,7 +216,9 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
     # A damaged site stays out until it is mended, a late one comes in.
     until(trains("steady", 1), submitted)
     federation.add_node("late", node(federation.folder, "late"))
+    federation.wait_for_node("late")
     node(federation.folder, "broken")
+    (tmp_path / "go").touch()
     until(lambda: len(submitted.records) == 1, submitted)
     # One source dies, another one hangs.
     until(trains("late", 2), submitted)
