@@ -206,7 +206,7 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
         (folder / "faulty.py").write_text(FAULTY, encoding="utf-8")
 
     monkeypatch.setattr(submission, "write_app", write_faulty)
-    seconds = {"wait_seconds": 1, "query_timeout": enough, "round_timeout": enough}
+    seconds: dict[str, Any] = {"wait_seconds": 1, "query_timeout": enough, "round_timeout": enough}
     config = RunConfig(**SETTINGS, rounds=5, max_held_rounds=1, **seconds)
     submitted = Submitted(config, federation, tmp_path / "run")
 
