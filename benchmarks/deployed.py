@@ -27,7 +27,7 @@ IMPORTS = {
     "with a resident worker": f"{FLOWER}, fda_flower.client_app",
     "without": f"{FLOWER}, fda_flower.client_app, fda_flower.run_model, sklearn.datasets",
 }
-LIMIT = 1 / 3
+LIMIT = 0.33
 MESSAGES = ("flwr-clientapp", "fda_flower.site.worker")
 POLL_SECONDS = 0.1
 
