@@ -1,4 +1,7 @@
-"""The Flower client app: what every node runs, simulated or deployed."""
+"""The Flower client app: what every node runs, simulated or deployed.
+
+A message that a resident worker answers loads no more of it than what this module imports at its top.
+"""
 
 import hashlib
 import json
@@ -7,23 +10,25 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
-from torch import nn
 
-from fda_flower.clients import DomainClient, serve
+from fda_flower.clients.serve import serve
 from fda_flower.config import RunConfig
-from fda_flower.datasets import Domain, load_domain
-from fda_flower.devices import find_device
 from fda_flower.errors import ConfigError
 from fda_flower.methods import METHODS
-from fda_flower.models import build_model
-from fda_flower.run_model import publisher
 from fda_flower.site import Asked, SiteGate
+from fda_flower.site.resident import ResidentApp
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from fda_flower.clients import DomainClient
+    from fda_flower.datasets import Domain
 
 
 def make_client_app(
@@ -43,7 +48,7 @@ def make_client_app(
         they keep it in the context's state, until the run ends.
     """
 
-    def client_fn(context: Context) -> DomainClient:
+    def client_fn(context: Context) -> "DomainClient":
         run = RunConfig.from_flower(context.run_config) if config is None else config
         run, name = at_node(run, context.node_config)
         simulated = simulation_folder(context, folder)
@@ -66,12 +71,14 @@ def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]
     config : RunConfig
         The run; the node's ``data-dir`` replaces its own.
     node : Mapping
-        The node configuration: ``domain``, ``role``, ``data-dir``; in a simulation ``partition-id``.
+        The node configuration: ``domain``, ``role``, ``data-dir``, ``resident``; in a simulation
+        ``partition-id``.
 
     Raises
     ------
     ConfigError
-        If `node` names no domain, or a role that the domain does not have in the run.
+        If `node` names no domain, or a role that the domain does not have in the run, or if its ``resident``
+        is neither true nor false.
     """
     data = config.data
     if "data-dir" in node:
@@ -85,6 +92,8 @@ def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]
         raise ConfigError(
             f"the simulation has more nodes than the run has domains ({', '.join(names)}): use {len(names)}"
         )
+    if not isinstance(node.get("resident", False), bool):
+        raise ConfigError(f"the node configuration's resident is '{node['resident']}': choose true or false")
     name = str(node["domain"]) if "domain" in node else names[int(node["partition-id"])]
     role = "target" if name == data.target_name else "source"
     if node.get("role", role) != role:
@@ -123,7 +132,7 @@ def make_client(
     state: RecordDict | None = None,
     folder: Path | None = None,
     model_folder: Path | None = None,
-) -> DomainClient:
+) -> "DomainClient":
     """Return the client of one domain; its data and its model are cached per process.
 
     Parameters
@@ -139,6 +148,10 @@ def make_client(
     model_folder : Path, optional
         Where the target's client writes the run's model.
     """
+    from fda_flower.datasets import load_domain
+    from fda_flower.devices import find_device
+    from fda_flower.run_model import publisher
+
     site = load_domain(config.data, name)
     device = find_device(config.device)
     model = _model(config, site.shape, site.classes, device, get_ident())
@@ -162,15 +175,19 @@ def make_client(
 
 
 @lru_cache(maxsize=64)
-def _domain(config: RunConfig, name: str, device: torch.device) -> Domain:
+def _domain(config: RunConfig, name: str, device: "torch.device") -> "Domain":
+    from fda_flower.datasets import load_domain
+
     return load_domain(config.data, name).domains[name].to(device)
 
 
 @lru_cache(maxsize=2)
 def _model(
-    config: RunConfig, shape: tuple[int, ...], classes: int, device: torch.device, thread: int
-) -> nn.Module:
+    config: RunConfig, shape: tuple[int, ...], classes: int, device: "torch.device", thread: int
+) -> "nn.Module":
+    from fda_flower.models import build_model
+
     return build_model(config.model, shape, classes, 0, dict(config.model_options)).to(device)
 
 
-app = make_client_app()
+app = ResidentApp(make_client_app(), "fda_flower.client_app:make_client_app")

@@ -1,25 +1,40 @@
 """All that this package uses of Flower's private parts; a new Flower breaks this module alone."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from flwr.app import Error, Message
+from flwr.app import Context, Error, Message
 from flwr.common.constant import ErrorCode
 from flwr.proto.log_pb2 import PushLogsRequest
 from flwr.proto.node_pb2 import Node
-from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
 from fda_flower.errors import RunError
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
 
 try:
     from flwr.supercore.task_identity import TaskIdentity
 except ModuleNotFoundError:  # Flower 1.36 lets messages be made anywhere.
     TaskIdentity = None  # type: ignore[assignment,misc]
 
-__all__ = ["Run", "empty_run", "error_reply", "log_writer", "numbered", "task_identity"]
+__all__ = [
+    "Run",
+    "context_from_bytes",
+    "context_to_bytes",
+    "empty_run",
+    "error_reply",
+    "log_writer",
+    "message_from_parts",
+    "message_to_parts",
+    "numbered",
+    "set_task",
+    "task",
+    "task_identity",
+]
 
 _ids = count(1)
 
@@ -58,7 +73,7 @@ def error_reply(message: Message, reason: str) -> Message:
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
 
-def log_writer(grid: Grid) -> Callable[[str], None]:
+def log_writer(grid: "Grid") -> Callable[[str], None]:
     """Return a function that appends text to the log of a run on a SuperLink.
 
     Flower uploads what a server app prints too, but late, cut off at the end, and on the SuperLink's
@@ -77,3 +92,59 @@ def log_writer(grid: Grid) -> Callable[[str], None]:
         client.PushLogs(PushLogsRequest(node=Node(node_id=0), run_id=grid.run.run_id, logs=[text]))
 
     return write
+
+
+def task() -> dict[str, int]:
+    """Return the task, run and node that this process works for; nothing with an older Flower."""
+    if TaskIdentity is None:
+        return {}
+    return {name: getattr(TaskIdentity, name) for name in ("task_id", "run_id", "node_id")}
+
+
+def set_task(numbers: dict[str, int]) -> None:
+    """Let this process work for the task, run and node that `task` has returned in another process."""
+    for name, number in numbers.items():
+        setattr(TaskIdentity, name, number)
+
+
+def message_to_parts(message: Message) -> tuple[dict[str, Any], list[bytes]]:
+    """Return a message as Flower sends it, in parts of which none is larger than a piece of an array.
+
+    Returns
+    -------
+    tuple
+        What identifies the message and each part, in JSON values; and the parts.
+    """
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
+
+    with no_object_id_recompute():
+        objects = get_all_nested_objects(message)
+        parts = [each.deflate() for each in objects.values()]
+    return {"message": message.metadata.message_id, "objects": list(objects)}, parts
+
+
+def message_from_parts(header: dict[str, Any], parts: Sequence[bytes]) -> Message:
+    """Return the message of which `message_to_parts` has made parts."""
+    from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+
+    contents = dict(zip(header["objects"], parts, strict=True))
+    # A message comes after all that it contains.
+    message = cast(Message, inflate_object_from_contents(header["objects"][-1], contents))
+    message.metadata.__dict__["_message_id"] = header["message"]
+    return message
+
+
+def context_to_bytes(context: Context) -> bytes:
+    """Return a context as Flower sends it."""
+    from flwr.common.serde import context_to_proto
+
+    data: bytes = context_to_proto(context).SerializeToString()
+    return data
+
+
+def context_from_bytes(data: bytes) -> Context:
+    """Return the context of which `context_to_bytes` has made bytes."""
+    from flwr.common.serde import context_from_proto
+    from flwr.proto.message_pb2 import Context as ContextProto
+
+    return context_from_proto(ContextProto.FromString(data))

@@ -124,6 +124,7 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
         ),
         ("prediction", {"prediction", "aggregation", "datasets", "models", *LEAVES, "records", "errors"}),
         ("engines", {"engines", *LEAVES, "records", "errors"}),
+        ("site", {"site", *LEAVES, "errors"}),
         ("legacy", {"legacy", "strategies", "run_folder", *LEAVES, "records", "errors"}),
         ("site", {"site", *LEAVES, "errors"}),
         ("models", {"models", *LEAVES, "records", "errors"}),

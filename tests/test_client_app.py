@@ -45,6 +45,10 @@ def test_a_nodes_folder_of_data_wins_over_the_runs() -> None:
             {"domain": "hungary", "role": "target"},
             "'hungary' has role 'target', but the run's target is 'va'",
         ),
+        (
+            {"domain": "va", "resident": "yes"},
+            "the node configuration's resident is 'yes': choose true or false",
+        ),
         ({"partition-id": 4}, r"more nodes than the run has domains \(cleveland, .*\): use 4"),
     ],
 )

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.superlink.grid.http_grid import HttpGrid
 from handmade import HandMade
@@ -11,10 +11,16 @@ from handmade import HandMade
 from fda_flower import flower_internals
 from fda_flower.errors import RunError
 from fda_flower.flower_internals import (
+    context_from_bytes,
+    context_to_bytes,
     empty_run,
     error_reply,
     log_writer,
+    message_from_parts,
+    message_to_parts,
     numbered,
+    set_task,
+    task,
     task_identity,
 )
 
@@ -97,6 +103,42 @@ def test_an_error_reply_has_the_reason_and_goes_to_who_asked(in_a_run):
     )
     assert reply.metadata.reply_to_message_id == sent.metadata.message_id
     assert reply.metadata.src_node_id == 7
+
+
+@needs_identity
+def test_another_process_works_for_the_same_task(monkeypatch):
+    for number, field in enumerate(IDENTITY, 11):
+        monkeypatch.setattr(flower_internals.TaskIdentity, field, number)  # type: ignore[attr-defined]
+    numbers = task()
+    for field in IDENTITY:
+        monkeypatch.setattr(flower_internals.TaskIdentity, field, None)  # type: ignore[attr-defined]
+    set_task(numbers)
+    assert identity() == [11, 12, 13]
+
+
+def test_an_older_flower_has_no_task(monkeypatch):
+    monkeypatch.setattr(flower_internals, "TaskIdentity", None)
+    assert task() == {}
+    set_task({})
+
+
+def test_a_message_is_the_same_after_its_way_to_another_process(in_a_run):
+    (sent,) = numbered([message()])
+    received = message_from_parts(*message_to_parts(sent))
+    assert vars(received.metadata) == vars(sent.metadata)
+    assert received.content == sent.content
+
+    failed = message_from_parts(*message_to_parts(error_reply(sent, "the disk is full")))
+    assert (failed.error.reason, failed.metadata.reply_to_message_id) == (
+        "the disk is full",
+        sent.metadata.message_id,
+    )
+
+
+def test_a_context_is_the_same_after_its_way_to_another_process():
+    state = RecordDict({"own": MetricRecord({"weight": 0.5})})
+    context = Context(3, 7, {"domain": "a", "resident": True}, state, {"lr": 0.1, "rounds": 2})
+    assert context_from_bytes(context_to_bytes(context)) == context
 
 
 def test_what_is_written_is_appended_to_the_log_of_the_run():

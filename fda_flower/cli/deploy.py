@@ -92,6 +92,9 @@ def log(
 def rehearse(
     settings: dict[str, Any],
     output: Annotated[Path, typer.Option(help="Folder to write to.")],
+    resident: Annotated[
+        bool, typer.Option(help="Let a process of each site stay, with PyTorch, data and model.")
+    ] = True,
     config: ConfigFile = None,
 ) -> None:
     """Rehearse a federation on this machine: a SuperLink with TLS and authentication, and its SuperNodes.
@@ -126,7 +129,7 @@ def rehearse(
             done = record["round"]
             on_step(round_line(record, wanted.all_rounds, wanted.headline))
 
-        history = run_rehearsal(wanted, output, on_step=on_step, on_round=on_round)
+        history = run_rehearsal(wanted, output, resident=resident, on_step=on_step, on_round=on_round)
     console.print(_table(wanted, history))
     conclude(f"Written to {escape(str(output))}", result={"folder": str(output), "rounds": len(history)})
 

@@ -19,6 +19,7 @@ def rehearse(
     config: RunConfig,
     output: Path,
     *,
+    resident: bool = True,
     on_step: Callable[[str], None] = lambda step: None,
     on_round: Callable[[Record], None] | None = None,
 ) -> list[Record]:
@@ -33,6 +34,8 @@ def rehearse(
         What to run.
     output : Path
         A folder that is empty or not there yet.
+    resident : bool
+        Whether each site has a resident worker (`fda_flower.site.resident`).
     on_step : callable, optional
         Called with what is done next, in words.
     on_round : callable, optional
@@ -57,7 +60,7 @@ def rehearse(
     # Processes run in folders of their own: the data folder has to be absolute.
     config = replace(config, data_dir=config.settings()["data_dir"])
     with TemporaryDirectory(prefix="fda-rehearsal-") as folder:
-        nodes = node_configs(config, Path(folder) / "sites")
+        nodes = node_configs(config, Path(folder) / "sites", resident)
         try:
             on_step(f"Starting a SuperLink and {len(nodes)} SuperNodes: {', '.join(nodes)}")
             with Federation(Path(folder), nodes) as federation:
@@ -77,7 +80,7 @@ def rehearse(
     return history
 
 
-def node_configs(config: RunConfig, sites: Path) -> dict[str, NodeConfig]:
+def node_configs(config: RunConfig, sites: Path, resident: bool) -> dict[str, NodeConfig]:
     """Return the node configuration of each domain of a run, each with a folder of its own in `sites`."""
     target = config.data.target_name
     return {
@@ -85,6 +88,7 @@ def node_configs(config: RunConfig, sites: Path) -> dict[str, NodeConfig]:
             "domain": domain,
             "role": "target" if domain == target else "source",
             "state-dir": str(sites / domain),
+            "resident": resident,
         }
         for domain in config.data.domain_names
     }

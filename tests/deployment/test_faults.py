@@ -36,12 +36,15 @@ SETTINGS: dict[str, Any] = {
 FAULTY = '''
 """The package's apps, with the faults of the run's configuration, such as "steady hangs in 2"."""
 
+import os
 import time
+from pathlib import Path
 
 from flwr.clientapp import ClientApp
 
 from fda_flower import server_app
-from fda_flower.client_app import app as real
+from fda_flower.client_app import make_client_app
+from fda_flower.site.resident import ResidentApp
 from fda_flower.strategies import nodes
 
 nodes.ASK_AGAIN_SECONDS = 1
@@ -53,23 +56,28 @@ class Faulty(ClientApp):
             domain, now = context.node_config["domain"], message.content["config"]["server-round"]
             print(f"{domain} trains in round {now}", flush=True)
             faults = str(context.run_config["faults"]).split(", ")
+            while f"{domain} waits in {now}" in faults and not Path(context.run_config["go"]).exists():
+                time.sleep(0.1)
             if f"{domain} hangs in {now}" in faults:
                 time.sleep(context.run_config["round-timeout"] + 5)
             if f"{domain} raises in {now}" in faults:
                 raise OSError("the disk is full")
+            if f"{domain} crashes in {now}" in faults:
+                os._exit(1)
         return real(message, context)
 
 
-app = Faulty()
+real = make_client_app()
+app = ResidentApp(Faulty(), "faulty:Faulty")
 server = server_app.app
 '''
 
 
 @pytest.fixture(scope="module")
 def enough():
-    """Seconds in which four sites train for sure: each imports torch anew, which takes most of the time."""
+    """Seconds in which four sites train for sure: importing torch takes most of the time."""
     begun = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import fda_flower.client_app"], check=True)
+    subprocess.run([sys.executable, "-c", "import fda_flower.run_model"], check=True)
     return max(60.0, 15 * (time.monotonic() - begun))
 
 
@@ -96,14 +104,19 @@ def table_at(federation, site):
 
 @pytest.fixture(scope="module")
 def node(data):
-    """The node configuration of a site that has its table in a folder of its own."""
+    """The node configuration of a site that has its table in a folder of its own.
+
+    All but "late" have a resident worker.
+    """
 
     def config(federation_folder, site):
         path = federation_folder / "data" / site / f"{site}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes((data / path.name).read_bytes())
         role = "target" if site == "target" else "source"
-        return {"domain": site, "role": role, "data-dir": str(path.parent)}
+        config = {"domain": site, "role": role, "data-dir": str(path.parent)}
+        own = {"state-dir": str(federation_folder / "state" / site), "resident": True}
+        return config if site == "late" else config | own
 
     return config
 
@@ -184,7 +197,8 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
     federation, node, enough, tmp_path, monkeypatch
 ):
     def write_faulty(folder, settings):
-        write_app(folder, settings | {"faults": "steady hangs in 2, steady raises in 3"})
+        faults = "steady waits in 1, steady hangs in 2, steady raises in 3, broken crashes in 3"
+        write_app(folder, settings | {"faults": faults, "go": str(tmp_path / "go")})
         project = folder / "pyproject.toml"
         text = project.read_text(encoding="utf-8")
         text = text.replace("fda_flower.client_app:app", "faulty:app")
@@ -192,7 +206,8 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
         (folder / "faulty.py").write_text(FAULTY, encoding="utf-8")
 
     monkeypatch.setattr(submission, "write_app", write_faulty)
-    config = RunConfig(**SETTINGS, rounds=5, max_held_rounds=1, wait_seconds=1, round_timeout=enough)
+    seconds: dict[str, Any] = {"wait_seconds": 1, "query_timeout": enough, "round_timeout": enough}
+    config = RunConfig(**SETTINGS, rounds=5, max_held_rounds=1, **seconds)
     submitted = Submitted(config, federation, tmp_path / "run")
 
     def trains(site, number):
@@ -201,13 +216,15 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
     # A damaged site stays out until it is mended, a late one comes in.
     until(trains("steady", 1), submitted)
     federation.add_node("late", node(federation.folder, "late"))
+    federation.wait_for_node("late")
     node(federation.folder, "broken")
+    (tmp_path / "go").touch()
     until(lambda: len(submitted.records) == 1, submitted)
     # One source dies, another one hangs.
     until(trains("late", 2), submitted)
     federation.stop_node("late", kill=True)
     until(lambda: len(submitted.records) == 2, submitted)
-    # The target dies.
+    # A worker dies, and the target.
     until(trains("target", 3), submitted)
     federation.stop_node("target", kill=True)
     submitted.join(1200)
@@ -223,7 +240,8 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
     assert set(dropped(second)) == {"late", "steady"}
 
     assert "the disk is full" in dropped(third)["steady"]
-    assert set(dropped(third)) == {"steady", "target"}
+    assert "the resident worker of this node (process " in dropped(third)["broken"]
+    assert set(dropped(third)) == {"broken", "steady", "target"}
     assert "target" in third["held"]
     assert third["evaluation-failed"]
     assert "in a row" in str(submitted.error)

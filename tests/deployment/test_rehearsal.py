@@ -50,13 +50,20 @@ def faked(monkeypatch):
     return seen
 
 
-def test_there_is_a_node_for_each_domain_with_its_role(faked, tmp_path):
-    rehearse(RunConfig(sources=2, rounds=1), tmp_path / "out", on_round=lambda record: None)
+@pytest.mark.parametrize("resident", [True, False])
+def test_there_is_a_node_for_each_domain_with_its_role(faked, tmp_path, resident):
+    rehearse(
+        RunConfig(sources=2, rounds=1), tmp_path / "out", resident=resident, on_round=lambda record: None
+    )
     sites = str(faked["folder"] / "sites")
     assert faked["nodes"] == {
-        "source-1": {"domain": "source-1", "role": "source", "state-dir": f"{sites}/source-1"},
-        "source-2": {"domain": "source-2", "role": "source", "state-dir": f"{sites}/source-2"},
-        "target": {"domain": "target", "role": "target", "state-dir": f"{sites}/target"},
+        domain: {
+            "domain": domain,
+            "role": role,
+            "state-dir": f"{sites}/{domain}",
+            "resident": resident,
+        }
+        for domain, role in {"source-1": "source", "source-2": "source", "target": "target"}.items()
     }
     assert (faked["connection"], faked["environment"]) == ("there", {"FLWR_HOME": "home"})
 

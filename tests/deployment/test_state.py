@@ -24,21 +24,21 @@ def untimed(records):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("method", "options", "domains", "files"),
+    ("method", "options", "domains", "files", "resident"),
     [
-        ("mixture", {"epochs": "1,3", "every": 1}, ["target"], ["mixture.safetensors"]),
-        ("apfl", {"adaptive": True}, ["target"], ["apfl-before.safetensors", "apfl.safetensors"]),
-        ("fedrep", {"head_epochs": 2}, ["source-1", "target"], LOCAL_PART),
-        ("kd3a", {"gate_start": 0.0, "gate_end": 0.5}, [], []),
+        ("mixture", {"epochs": "1,3", "every": 1}, ["target"], ["mixture.safetensors"], True),
+        ("apfl", {"adaptive": True}, ["target"], ["apfl-before.safetensors", "apfl.safetensors"], True),
+        ("fedrep", {"head_epochs": 2}, ["source-1", "target"], LOCAL_PART, False),
+        ("kd3a", {"gate_start": 0.0, "gate_end": 0.5}, [], [], True),
     ],
 )
 def test_what_a_client_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
-    method, options, domains, files, tmp_path
+    method, options, domains, files, resident, tmp_path
 ):
-    """Flower starts a new process for each message: the second round finds the first one's models."""
+    """Without a resident worker the second round's process finds the first one's models."""
     settings = {**SETTINGS, "method": method, "method_options": options}
     nodes = {
-        domain: {"domain": domain, "state-dir": str(tmp_path / "sites" / domain)}
+        domain: {"domain": domain, "state-dir": str(tmp_path / "sites" / domain), "resident": resident}
         for domain in ("source-1", "target")
     }
     with Federation(tmp_path / "federation", nodes, secure=False) as federation:

@@ -1,0 +1,95 @@
+"""What a message costs in a deployment, with and without a resident worker.
+
+(1) CPU seconds of what the process imports that Flower starts for a message. (2) The rehearsal: two rounds of
+FedGP_Auto with three sites over a SuperLink and SuperNodes on loopback, both ways in turns. Seconds of the
+second round and of the whole, and the CPU seconds of all processes that Flower starts for messages, together
+with the workers; least of all turns. CPU times are read from ``/proc`` while the processes run (Linux).
+"""
+
+import contextlib
+import math
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+from common import quick_asked, show, show_machine, verdict
+from startup import cpu_seconds
+
+from fda_flower.config import RunConfig
+from fda_flower.deployment import rehearse
+
+FLOWER = "import flwr.supernode.cli.flwr_clientapp"
+IMPORTS = {
+    "import flwr": "import flwr",
+    "Flower's own process": FLOWER,
+    "with a resident worker": f"{FLOWER}, fda_flower.client_app",
+    "without": f"{FLOWER}, fda_flower.client_app, fda_flower.run_model, sklearn.datasets",
+}
+LIMIT = 0.33
+MESSAGES = ("flwr-clientapp", "fda_flower.site.worker")
+POLL_SECONDS = 0.1
+
+
+class Meter(threading.Thread):
+    """Adds up the CPU seconds of the processes for messages below this one."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._seconds: dict[psutil.Process, float] = {}
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Read the times."""
+        while not self._over.wait(POLL_SECONDS):
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if any(name in part for part in process.cmdline() for name in MESSAGES):
+                        times = process.cpu_times()
+                        self._seconds[process] = times.user + times.system
+
+    def stop(self) -> float:
+        """The sum."""
+        self._over.set()
+        self.join()
+        return sum(self._seconds.values())
+
+
+def rehearsed(resident: bool) -> tuple[float, float, float]:
+    """Seconds of the second round, and of all; CPU seconds of the processes for messages."""
+    meter = Meter()
+    meter.start()
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        config = RunConfig(sources=2, rounds=2, query_timeout=300, wait_seconds=300)
+        records = rehearse(config, Path(folder) / "run", resident=resident)
+    taken = time.monotonic() - begun
+    return sum(records[1]["seconds"].values()), taken, meter.stop()
+
+
+def main() -> None:
+    quick = quick_asked(__doc__)
+    show_machine()
+    seconds = {
+        name: min(cpu_seconds(code) for _ in range(1 if quick else 9)) for name, code in IMPORTS.items()
+    }
+    yardstick = seconds["import flwr"]
+    rows = [[name, f"{taken:.2f}", f"{taken / yardstick:.2f}"] for name, taken in seconds.items()]
+    show("CPU time of a process for a message", ["imports", "seconds", "ratio to `import flwr`"], rows)
+
+    least = dict.fromkeys((True, False), (math.inf, math.inf, math.inf))
+    for _ in range(1 if quick else 3):
+        for resident, before in least.items():
+            taken = rehearsed(resident)
+            least[resident] = (min(before[0], taken[0]), min(before[1], taken[1]), min(before[2], taken[2]))
+    names = ("second round (s)", "rehearsal (s)", "CPU for messages (s)")
+    rows = [
+        [name, f"{without:.1f}", f"{resident:.1f}", verdict(resident / without, LIMIT)]
+        for name, resident, without in zip(names, least[True], least[False], strict=True)
+    ]
+    show("The rehearsal", ["", "without", "with a resident worker", "ratio"], rows)
+
+
+if __name__ == "__main__":
+    main()

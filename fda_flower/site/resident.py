@@ -1,0 +1,219 @@
+"""The light half of a site's client app: it hands each message to a worker process that stays.
+
+Flower starts a process for every message. With ``resident = true`` in the node configuration that process
+imports neither torch nor data: it hands the message, as Flower serialises it, over a Unix socket to a worker of
+the same node (`fda_flower.site.worker`), and Flower gets the worker's reply and its changed context.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from logging import INFO, WARNING
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.common.logger import log
+
+from fda_flower import flower_internals as flower
+from fda_flower.errors import RunError
+from fda_flower.site.channel import PREFIX, Folder, Owner, receive, send
+
+WORKERS = "workers"
+"""Below a node's ``state-dir``: a folder for each SuperNode, with the socket of its worker."""
+START_SECONDS = 120.0
+"""Within which a worker has to take a message."""
+START = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from fda_flower.site.worker import main
+main(sys.argv[2:])
+"""
+
+
+class UnavailableError(Exception):
+    """Why this message cannot have a resident worker; nothing has happened yet."""
+
+
+class ResidentApp(ClientApp):
+    """A client app whose messages a worker answers, at nodes that are configured to have one.
+
+    Parameters
+    ----------
+    app : ClientApp
+        Answers in this process, at any other node, and where a worker cannot be had.
+    reference : str
+        ``module:name`` of a function that makes the same app in the worker.
+    """
+
+    def __init__(self, app: ClientApp, reference: str) -> None:
+        super().__init__()
+        self._app = app
+        self._reference = reference
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer a message.
+
+        Raises
+        ------
+        RunError
+            If the worker ends before it has answered.
+        Exception
+            As the app in the worker has raised it: the name of its class and its text are the same.
+        """
+        if context.node_config.get("resident") is not True:
+            return self._app(message, context)
+        kind = message.metadata.message_type
+        try:
+            folder = place(context)
+            with held(folder):
+                return hand_over(message, context, folder, self._reference)
+        except BlockingIOError:
+            log(INFO, "The resident worker is busy: another process answers this message (%s)", kind)
+        except (UnavailableError, OSError) as reason:
+            # A run begins with the role query: this is said once a run.
+            if kind.startswith("query"):
+                log(WARNING, "This node has no resident worker (%s); it works without", reason)
+        return self._app(message, context)
+
+
+def place(context: Context) -> Path:
+    """Return the folder of this SuperNode's worker, which only its account can enter; make it if need be.
+
+    Raises
+    ------
+    UnavailableError
+        If the system is not Linux, or the node has no ``state-dir``.
+    OSError
+        If the folder cannot be made.
+    """
+    if sys.platform != "linux":
+        raise UnavailableError(f"it needs Linux, and this is {sys.platform}")
+    if "state-dir" not in context.node_config:
+        raise UnavailableError("the node configuration has no state-dir")
+    state = Path(str(context.node_config["state-dir"])).expanduser().absolute()
+    # The parent is Flower's SuperExec, which ends with its SuperNode.
+    folder = state / WORKERS / str(Owner.of(os.getppid()))
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (folder.parent, folder):
+        path.chmod(0o700)
+    return folder
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Have a worker for oneself, as long as this process lives.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process has it.
+    OSError
+        If there is no folder, or its file system has no locks.
+    """
+    import fcntl
+
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def hand_over(message: Message, context: Context, folder: Path, reference: str) -> Message:
+    """Return the worker's reply to a message, and give the context the state that the worker has left.
+
+    Raises
+    ------
+    UnavailableError, OSError
+        If no worker can be started; nothing has happened yet.
+    RunError
+        If the worker ends before it has answered.
+    Exception
+        As the app in the worker has raised it.
+    """
+    pid, connection = _connect(folder, _key(context.run_id, reference), reference)
+    with connection:
+        identity, parts = flower.message_to_parts(message)
+        request = {**identity, "task": flower.task()}
+        try:
+            send(connection, request, [flower.context_to_bytes(context), *parts])
+            header, (changed, *answer) = receive(connection)
+        except (EOFError, OSError) as error:
+            raise RunError(
+                f"the resident worker of this node (process {pid}) ended while it answered a message "
+                f"({message.metadata.message_type}): see the SuperNode's log; the next message starts another"
+            ) from error
+    context.state = flower.context_from_bytes(changed).state
+    if "error" in header:
+        raise _as_raised(**header["error"])
+    return flower.message_from_parts(header, answer)
+
+
+def _key(run: int, reference: str) -> str:
+    """Digest of all that a worker may have loaded: one of another run or of other code is not used."""
+    package = Path(__file__).parents[1]
+    changed = max(path.stat().st_mtime_ns for path in package.rglob("*.py"))
+    loaded = [run, reference, version("fda-flower"), str(package), changed, sys.path]
+    return hashlib.sha256(json.dumps(loaded).encode()).hexdigest()[:12]
+
+
+def _connect(folder: Path, key: str, reference: str) -> tuple[int, socket.socket]:
+    """Return a worker's process and a connection to it; a worker is started if none answers."""
+    with Folder(folder) as opened:
+        for is_new in (False, True):
+            if is_new:
+                _start(opened, PREFIX + key, reference)
+            connection = socket.socket(socket.AF_UNIX)
+            connection.settimeout(START_SECONDS)
+            try:
+                connection.connect(opened.address(PREFIX + key))
+                header, _ = receive(connection)
+                connection.settimeout(None)
+                return header["pid"], connection
+            except (EOFError, OSError):
+                connection.close()
+    raise UnavailableError("it ended before it took the message: see what it says in this log")
+
+
+def _start(folder: Folder, name: str, reference: str) -> None:
+    """Start a worker, in the place of one that has ended or that is for something else."""
+    for path in folder.path.glob(PREFIX + "*"):
+        path.unlink()
+    _clear(folder.path.parent)
+    command = [sys.executable, "-P", "-c", START, json.dumps(sys.path), reference]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(folder.address(name))
+        (folder.path / name).chmod(0o600)
+        listener.listen()
+        # Its output goes where that of this process goes; a session of its own lets it outlive this process.
+        subprocess.Popen(
+            [*command, str(listener.fileno()), str(folder.path / name)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[listener.fileno()],
+            start_new_session=True,
+        )
+
+
+def _clear(workers: Path) -> None:
+    """Remove the folders of SuperNodes that were killed together with their workers."""
+    for path in workers.iterdir():
+        with contextlib.suppress(ValueError):
+            if not Owner.named(path.name).is_alive():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _as_raised(module: str, name: str, text: str, trace: str) -> Exception:
+    """Return an exception from which Flower makes the error reply that the worker's own would have become."""
+    kind = type(name.rpartition(".")[2], (Exception,), {"__module__": module, "__qualname__": name})
+    error: Exception = kind(text)
+    error.add_note(f"In the resident worker:\n{trace}")
+    return error

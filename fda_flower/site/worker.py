@@ -1,0 +1,171 @@
+"""A site's resident worker: it keeps torch, data and model, and answers the messages of one run.
+
+It ends with its SuperNode, when its socket is gone (another worker has taken its place), when the process that
+waits for its answer is gone (Flower has given the message up), after an error (the next message finds a fresh
+process, as without a worker), and after an hour without a message.
+"""
+
+import os
+import shutil
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from flwr.clientapp import ClientApp
+
+from fda_flower import flower_internals as flower
+from fda_flower import protocol
+from fda_flower.site.channel import Frame, Owner, receive, send
+
+IDLE_SECONDS = 3600.0
+POLL_SECONDS = 0.2
+
+
+class Watch(threading.Thread):
+    """Ends this process as soon as nobody needs it.
+
+    Parameters
+    ----------
+    path : Path
+        The socket, in the folder that bears the name of its owner.
+    leave : callable
+        Ends the process, with an exit code.
+
+    Attributes
+    ----------
+    client : socket.socket or None
+        Who waits for an answer.
+    """
+
+    def __init__(self, path: Path, leave: Callable[[int], object]) -> None:
+        super().__init__(daemon=True)
+        self.client: socket.socket | None = None
+        self._path = path
+        self._inode = path.stat().st_ino
+        self._owner = Owner.named(path.parent.name)
+        self._leave = leave
+
+    def run(self) -> None:
+        """Look five times a second whether somebody needs this process."""
+        pause = threading.Event()
+        while not self.is_over():
+            pause.wait(POLL_SECONDS)
+        self._leave(0)
+
+    def is_over(self) -> bool:
+        """Return whether nobody needs this process any more; remove the folder of an owner that is gone."""
+        client = self.client
+        if not self._owner.is_alive():
+            shutil.rmtree(self._path.parent, ignore_errors=True)
+            return True
+        if client is None:
+            return self._is_replaced()
+        # A client that has its answer leaves too: by then it is no longer the one who waits.
+        return has_left(client) and self.client is client
+
+    def _is_replaced(self) -> bool:
+        try:
+            return self._path.stat().st_ino != self._inode
+        except OSError:
+            return True
+
+
+def has_left(client: socket.socket) -> bool:
+    """Return whether the other side of a connection is gone."""
+    try:
+        return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def answer(request: Frame, load: Callable[[], ClientApp]) -> tuple[Frame, bool]:
+    """Answer a message.
+
+    Parameters
+    ----------
+    request : Frame
+        Of `fda_flower.site.resident`: the task, the context and the message.
+    load : callable
+        Returns the app.
+
+    Returns
+    -------
+    tuple
+        The reply, or the error that the app has raised, with the context as the app has left it; and whether
+        all went well.
+    """
+    header, (given, *parts) = request
+    flower.set_task(header["task"])
+    context = flower.context_from_bytes(given)
+    try:
+        reply = load()(flower.message_from_parts(header, parts), context)
+        identity, parts = flower.message_to_parts(reply)
+        went_well = not reply.has_error() and "problem" not in reply.content.get(protocol.INFO, {})
+    except Exception as error:
+        kind = type(error)
+        told = {"module": kind.__module__, "name": kind.__qualname__, "text": str(error)}
+        identity, parts = {"error": {**told, "trace": traceback.format_exc()}}, []
+        went_well = False
+    return (identity, [flower.context_to_bytes(context), *parts]), went_well
+
+
+def serve(listener: socket.socket, watch: Watch, load: Callable[[], ClientApp]) -> None:
+    """Answer messages one after another, until one of them ends in an error or none comes for an hour.
+
+    Parameters
+    ----------
+    listener : socket.socket
+        Where the messages come from; it is closed at the end.
+    watch : Watch
+        Told who waits.
+    load : callable
+        Returns the app.
+    """
+    listener.settimeout(IDLE_SECONDS)
+    with listener:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                return
+            with connection:
+                connection.setblocking(True)
+                watch.client = connection
+                try:
+                    send(connection, {"pid": os.getpid()}, [])
+                    (header, parts), went_well = answer(receive(connection), load)
+                    watch.client = None
+                    if not went_well:
+                        listener.close()
+                    send(connection, header, parts)
+                except (EOFError, OSError):
+                    return
+            if not went_well:
+                return
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve the app of a reference on an open socket.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        ``module:name`` of a function that makes the app, the socket's descriptor, and its path.
+    """
+    reference, descriptor, path = arguments
+    watch = Watch(Path(path), os._exit)
+    watch.start()
+
+    @cache
+    def load() -> ClientApp:
+        module, _, name = reference.partition(":")
+        app: ClientApp = getattr(import_module(module), name)()
+        return app
+
+    serve(socket.socket(fileno=int(descriptor)), watch, load)

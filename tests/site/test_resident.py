@@ -1,0 +1,202 @@
+"""Handing messages to a resident worker, in real processes whose app is loaded in an instant."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from flwr.app import Message
+from flwr.clientapp import ClientApp
+from site_messages import REFERENCE, context, message, write_app
+
+from fda_flower.errors import RunError
+from fda_flower.flower_internals import task_identity
+from fda_flower.site import resident
+from fda_flower.site.channel import PREFIX, Owner
+from fda_flower.site.resident import WORKERS, ResidentApp, held
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="a resident worker needs Linux")
+
+
+@pytest.fixture
+def supernode():
+    """A process in the place of a SuperNode."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What the log says."""
+    said: list[str] = []
+    monkeypatch.setattr(resident, "log", lambda level, text, *values: said.append(text % values))
+    return said
+
+
+@pytest.fixture
+def app(tmp_path, monkeypatch, supernode):
+    """The app at a node of the SuperNode; without a worker, this process answers."""
+    write_app(tmp_path, monkeypatch)
+    monkeypatch.setattr(resident.os, "getppid", lambda: supernode.pid)  # type: ignore[attr-defined]
+    from handed_app import make  # type: ignore[import-not-found]
+
+    with task_identity():
+        yield ResidentApp(make(), REFERENCE)
+
+
+@pytest.fixture
+def state_dir(tmp_path):
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def asked(app, state_dir):
+    """Ask the node to do something; the process that did it."""
+
+    def ask(do="answer", run=1, kind="train", **node):
+        given = context(run, **{"resident": True, "state-dir": str(state_dir), **node})
+        reply = app(message(do, kind), given)
+        assert isinstance(reply, Message)
+        assert dict(given.state["count"]) == {"calls": 1}
+        assert reply.content["arrays"]["a"].numpy().tobytes() == message().content["arrays"]["a"].numpy().tobytes()
+        return reply.content["numbers"]["pid"]
+
+    return ask
+
+
+def until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def has_ended(pid):
+    """Whether a process has ended; nobody may have waited for it."""
+    try:
+        return not Owner.of(pid).is_alive()
+    except OSError:
+        return True
+
+
+@linux
+def test_one_worker_answers_until_an_error_or_a_crash_and_ends_with_its_supernode(
+    asked, state_dir, supernode, capfd
+):
+    first = asked()
+    assert first != os.getpid()
+    assert asked() == first
+    assert capfd.readouterr().out == "worker says answer\n" * 2
+
+    folder = state_dir / WORKERS / str(Owner.of(supernode.pid))
+    [path] = folder.glob(PREFIX + "*")
+    assert [oct(each.stat().st_mode & 0o777) for each in (folder, path)] == ["0o700", "0o600"]
+
+    # The error is the one of the app: Flower tells the server its class and its text.
+    with pytest.raises(Exception, match="the disk is full") as raised:
+        asked("raise")
+    assert (str(raised.type), str(raised.value)) == ("<class 'OSError'>", "the disk is full")
+    assert "In the resident worker:\nTraceback" in raised.value.__notes__[0]
+    second = asked()
+    assert second != first
+    until(lambda: has_ended(first))
+
+    with pytest.raises(
+        RunError, match=rf"resident worker of this node \(process {second}\) ended .*\(train\).*another"
+    ):
+        asked("crash")
+    third = asked()
+    assert third not in (first, second)
+
+    # What another run has loaded is not used.
+    fourth = asked(run=2)
+    assert fourth != third
+    until(lambda: has_ended(third))
+
+    supernode.kill()
+    supernode.wait()
+    until(lambda: has_ended(fourth))
+    until(lambda: not folder.exists())
+
+
+@linux
+def test_a_worker_that_is_killed_is_replaced_as_are_those_of_supernodes_that_are_gone(
+    asked, state_dir, supernode
+):
+    gone = state_dir / WORKERS / str(Owner.of(os.getpid())._replace(started=1))
+    gone.mkdir(parents=True)
+    (state_dir / WORKERS / "a note").touch()
+    first = asked()
+    os.kill(first, 9)
+    assert asked() != first
+    assert not gone.exists()
+    assert (state_dir / WORKERS / "a note").exists()
+
+
+@linux
+def test_a_message_that_comes_while_the_worker_is_busy_is_answered_as_without_one(
+    asked, state_dir, supernode, said
+):
+    folder = state_dir / WORKERS / str(Owner.of(supernode.pid))
+    folder.mkdir(parents=True)
+    with held(folder):
+        assert asked() == os.getpid()
+    assert said == ["The resident worker is busy: another process answers this message (train)"]
+
+
+@linux
+def test_a_worker_that_does_not_start_leaves_the_message_to_this_process(
+    asked, said, state_dir, monkeypatch, capfd
+):
+    monkeypatch.setattr(resident, "START", "raise SystemExit('out of luck')")
+    assert asked(kind="query.role") == os.getpid()
+    assert asked() == os.getpid()
+    assert said == [
+        "This node has no resident worker (it ended before it took the message: see what it says in this log); "
+        "it works without"
+    ]
+    assert capfd.readouterr().err == "out of luck\n" * 2
+
+
+@linux
+def test_a_program_that_is_not_there_leaves_the_message_to_this_process(asked, said, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert asked(kind="query.role") == os.getpid()
+    assert "no resident worker ([Errno 2] No such file or directory: '/nowhere/python'); it works" in said[0]
+
+
+@linux
+def test_a_folder_that_cannot_be_made_leaves_the_message_to_this_process(asked, said, state_dir):
+    state_dir.touch()
+    assert asked(kind="query.role") == os.getpid()
+    assert "no resident worker ([Errno 20] Not a directory" in said[0]
+
+
+@linux
+def test_without_a_state_dir_there_is_no_worker_and_the_log_says_so_once_a_run(app, said):
+    for kind in ("query.role", "train", "train"):
+        reply = app(message(kind=kind), context(resident=True))
+        assert reply.content["numbers"]["pid"] == os.getpid()
+    assert said == [
+        "This node has no resident worker (the node configuration has no state-dir); it works without"
+    ]
+
+
+def test_another_system_has_no_worker(asked, said, monkeypatch):
+    monkeypatch.setattr(resident.sys, "platform", "darwin")  # type: ignore[attr-defined]
+    assert asked(kind="query.role") == os.getpid()
+    assert "(it needs Linux, and this is darwin)" in said[0]
+
+
+@pytest.mark.parametrize("node", [{}, {"resident": False}, {"resident": "yes"}])
+def test_a_node_that_is_not_configured_to_have_one_has_none(app, said, node, state_dir):
+    reply = app(message(), context(**{"state-dir": str(state_dir), **node}))
+    assert reply.content["numbers"]["pid"] == os.getpid()
+    assert said == []
+    assert not state_dir.exists()
+
+
+def test_it_is_a_client_app_for_flower(app):
+    assert isinstance(app, ClientApp)
