@@ -1,6 +1,6 @@
 """Serve a `NumPyClient` from a Message-API `ClientApp`, and answer the strategies' role query."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from logging import ERROR
 from typing import Any
@@ -20,7 +20,11 @@ from fda_flower.errors import FdaError
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, read_request
 
 
-def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = None) -> ClientApp:
+def serve(
+    client_fn: Callable[[Context], NumPyClient],
+    mods: list[Mod] | None = None,
+    app_mods: Sequence[Mod] = (),
+) -> ClientApp:
     """A `ClientApp` that works with the strategies of this package.
 
     Parameters
@@ -33,13 +37,16 @@ def serve(client_fn: Callable[[Context], NumPyClient], mods: list[Mod] | None = 
         Flower's mods around training, such as ``LocalDpMod``. They see each train reply, before it is
         aggregated with ``aggregate_on="target"``; they do not see evaluation and the role query, which they
         would refuse.
+    app_mods : sequence, optional
+        Mods around all of it, such as `fda_flower.privacy.DifferentialPrivacy`. They see each reply as it
+        leaves, but train replies before they are aggregated with ``aggregate_on="target"``.
 
     Examples
     --------
     >>> from flwr.client import NumPyClient
     >>> app = serve(lambda context: NumPyClient())
     """
-    app = ClientApp(mods=[return_errors, aggregate_on_target])
+    app = ClientApp(mods=[return_errors, aggregate_on_target, *app_mods])
 
     def make(context: Context) -> Any:
         client = client_fn(context)

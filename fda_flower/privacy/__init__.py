@@ -1,4 +1,4 @@
-"""Differential privacy at the site: a Flower mod that clips, adds noise and keeps account; see docs/privacy.md."""
+"""Differential privacy at the site: a Flower mod that clips, adds noise and keeps account."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from fda_flower.privacy.accountant import epsilon
     from fda_flower.privacy.ledger import Ledger
     from fda_flower.privacy.mechanism import Mechanism, PrivacyError
-    from fda_flower.privacy.mod import DifferentialPrivacy, PrivateSite, site_of_node
+    from fda_flower.privacy.mod import DifferentialPrivacy
+    from fda_flower.privacy.site import PrivateSite, site_of_node
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -18,9 +19,9 @@ else:
             "Ledger": "ledger",
             "Mechanism": "mechanism",
             "PrivacyError": "mechanism",
-            "PrivateSite": "mod",
+            "PrivateSite": "site",
             "epsilon": "accountant",
-            "site_of_node": "mod",
+            "site_of_node": "site",
         },
     )
 

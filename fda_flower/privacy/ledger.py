@@ -107,7 +107,9 @@ class Ledger:
             entries = _with(self.entries(), entry, again)
             spent = _epsilon(entries, delta)
             if most is not None and spent > most:
-                raise PrivacyError(f"the reply would bring its ε to {spent:.4g}, above its max-epsilon {most:g}")
+                raise PrivacyError(
+                    f"its ε would be {spent:.4g} with the reply, above its max-epsilon {most:g}"
+                )
             text = json.dumps({"released": [asdict(each) for each in entries]}, indent=1)
             if self.path is None:
                 self.state[RECORD] = ConfigRecord({"json": text})
@@ -134,9 +136,7 @@ class Ledger:
 
 def _read(text: str) -> list[Entry]:
     found: list[dict[str, Any]] = json.loads(text)["released"]
-    return [
-        Entry(int(e["round"]), str(e["request"]), float(e["noise"]), int(e["releases"])) for e in found
-    ]
+    return [Entry(int(e["round"]), str(e["request"]), float(e["noise"]), int(e["releases"])) for e in found]
 
 
 def _with(entries: list[Entry], entry: Entry, again: bool) -> list[Entry]:

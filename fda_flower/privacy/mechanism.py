@@ -104,7 +104,7 @@ class Mechanism:
         return np.maximum(scaled + self._noise(values.shape, np.sqrt(2) * self.noise * most), 0)
 
     def number(self, value: float) -> float:
-        """Release a number, cut to ``[0, C²]``, whose sensitivity is ``C²``; afterwards it is not negative."""
+        """Release a number, cut to ``[0, C²]``, with the sensitivity ``C²``; it is never negative."""
         most = self.clip**2
         cut = float(np.clip(finite(np.array(value)), 0, most))
         self.releases += 1

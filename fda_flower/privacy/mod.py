@@ -1,82 +1,22 @@
 """A Flower mod: what a site sends has noise, or is not sent."""
 
-import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.logger import log
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers
-from fda_flower.errors import ConfigError
 from fda_flower.files import checksum
 from fda_flower.flower_internals import error_reply
-from fda_flower.privacy.ledger import FILE, Entry, Ledger
-from fda_flower.privacy.mechanism import Mechanism, PrivacyError, Randomness
+from fda_flower.privacy.ledger import Entry
+from fda_flower.privacy.mechanism import Mechanism, PrivacyError
 from fda_flower.privacy.replies import Exchange, planned, protect_evaluation, protect_training
-from fda_flower.privacy.settings import PrivacySettings
+from fda_flower.privacy.site import PrivateSite, site_of_node
 from fda_flower.protocol import to_layers
-from fda_flower.seeds import derive_seed
-
-
-@dataclass(frozen=True)
-class PrivateSite:
-    """A site with its settings and what it has spent.
-
-    Attributes
-    ----------
-    domain : str
-        Its domain.
-    settings : PrivacySettings
-        What it asks for.
-    ledger : Ledger
-        What it has released.
-    seed : int, optional
-        From which a simulation's noise follows. Default: noise is the operating system's.
-    """
-
-    domain: str
-    settings: PrivacySettings = field(default_factory=PrivacySettings)
-    ledger: Ledger = field(default_factory=lambda: Ledger(None, RecordDict()))
-    seed: int | None = None
-
-    def randomness(self, request: str) -> Randomness:
-        """Return where the noise of the reply to a request comes from."""
-        if self.seed is None:
-            return os.urandom
-        return np.random.default_rng(derive_seed(self.seed, "privacy", self.domain, request)).bytes
-
-
-def site_of_node(context: Context) -> PrivateSite:
-    """Return the site that a node configuration describes, for apps of other authors.
-
-    Raises
-    ------
-    ConfigError
-        If the site's noise has no ``state-dir``, where the site keeps what it has spent.
-    """
-    node = context.node_config
-    domain = str(node.get("domain", node.get("partition-id", context.node_id)))
-    settings = PrivacySettings.of_node(node) or PrivacySettings()
-    return PrivateSite(domain, settings, Ledger(ledger_file(settings, domain, node), context.state))
-
-
-def ledger_file(settings: PrivacySettings, domain: str, node: Any) -> Path | None:
-    """Return the file in a site's ``state-dir`` in which it keeps what it has spent, over all runs."""
-    if not settings.private:
-        return None
-    if "state-dir" not in node:
-        raise ConfigError(
-            f"'{domain}' adds noise, but has no state-dir in which to keep what it has spent: give the node "
-            'configuration state-dir="..."'
-        )
-    return Path(str(node["state-dir"])).expanduser() / f"{domain}-{FILE}"
 
 
 class DifferentialPrivacy:
@@ -91,7 +31,8 @@ class DifferentialPrivacy:
     Parameters
     ----------
     site_of : callable
-        Returns the site of a context. Default: what the node configuration says.
+        Returns the site of a context, or None for one whose replies are sent as they are. Default: what the
+        node configuration says.
 
     Examples
     --------
@@ -99,7 +40,7 @@ class DifferentialPrivacy:
     >>> app = ClientApp(mods=[DifferentialPrivacy()])
     """
 
-    def __init__(self, site_of: Callable[[Context], PrivateSite] = site_of_node) -> None:
+    def __init__(self, site_of: Callable[[Context], PrivateSite | None] = site_of_node) -> None:
         self._site_of = site_of
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -108,7 +49,7 @@ class DifferentialPrivacy:
         if kind == protocol.ROLE_QUERY:
             return call_next(message, context)
         site = self._site_of(context)
-        if not site.settings.on:
+        if site is None:
             return call_next(message, context)
         answer = {protocol.TRAIN: _train, protocol.EVALUATE: _evaluate}.get(kind)
         try:

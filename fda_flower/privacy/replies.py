@@ -157,7 +157,9 @@ RECORDS: dict[str, tuple[Callable[[Exchange, Arrays], Arrays], int]] = {
 def planned(settings: PrivacySettings, model: Layers, config: Mapping[str, Any]) -> int:
     """Return how many releases the reply to a train message takes at most."""
     asked = [protocol.ARRAYS, *(name for name in RECORDS if config.get(name))]
-    buffers = settings.dp_buffers == NOISE and any(model[name].dtype.kind == "f" for name in find_buffers(model))
+    buffers = settings.dp_buffers == NOISE and any(
+        model[name].dtype.kind == "f" for name in find_buffers(model)
+    )
     return sum(RECORDS[name][1] for name in asked) + int(buffers)
 
 
@@ -224,7 +226,7 @@ def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str
             )
         elif name != protocol.TRAIN_LOSS:
             raise PrivacyError(
-                f"its metric '{name}' follows from the site's data: name it in the site's dp-allow, so that it "
+                f"its metric '{name}' follows from the site's data: name it in the site's dp-allow, and it "
                 "leaves without noise, or choose a method that does without it"
             )
     content[protocol.METRICS] = MetricRecord(kept)
@@ -235,7 +237,8 @@ def _check_info(content: RecordDict) -> None:
     info = content.config_records.get(protocol.INFO, ConfigRecord())
     if unknown := sorted(set(info) - INFO):
         raise PrivacyError(
-            f"its record '{protocol.INFO}' has '{unknown[0]}', which may follow from the site's data: leave it out"
+            f"its record '{protocol.INFO}' has '{unknown[0]}', which may follow from the site's data: "
+            "leave it out"
         )
 
 
