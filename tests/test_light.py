@@ -83,6 +83,7 @@ def test_a_command_that_runs_nothing_loads_nothing_heavy(
         ("fda_flower.strategies", HEAVY - {"flwr", "numpy"}),
         ("fda_flower.aggregation", HEAVY - {"numpy"}),
         ("fda_flower.clients.serve", HEAVY - {"flwr", "numpy"}),
+        ("fda_flower.privacy.mod", HEAVY - {"flwr", "numpy"}),
     ],
 )
 def test_an_import_loads_only_what_it_needs(module: str, without: set[str], tmp_path: Path) -> None:
