@@ -41,7 +41,7 @@ def test_fresh_noise_for_the_same_request_is_spent_again_and_seeded_noise_is_not
 def test_nothing_is_spent_beyond_the_budget(reopened):
     most = epsilon([(2.0, 2)], DELTA)
     reopened().spend(FIRST, DELTA, most)
-    with pytest.raises(PrivacyError, match="its ε would be .* with the reply, above its max-epsilon"):
+    with pytest.raises(PrivacyError, match=r"its ε would be .* with the reply, above its max-epsilon"):
         reopened().spend(SECOND, DELTA, most)
     assert reopened().entries() == [FIRST]
 
@@ -65,7 +65,7 @@ def test_a_file_that_cannot_be_written_refuses(tmp_path, monkeypatch):
         raise OSError("the disk is full")
 
     monkeypatch.setattr(module, "write_atomically", full)
-    with pytest.raises(PrivacyError, match="cannot be written .*the disk is full.*repair the state-dir"):
+    with pytest.raises(PrivacyError, match=r"cannot be written .*the disk is full.*repair the state-dir"):
         Ledger(tmp_path / "privacy.json", RecordDict()).spend(FIRST, DELTA, None)
 
 

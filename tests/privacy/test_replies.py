@@ -205,7 +205,7 @@ def test_an_unknown_record_is_refused_by_its_name(name):
 
 def test_an_unknown_metric_is_refused_unless_the_site_allows_it():
     metrics = {"num-examples": 5, "train-loss": 0.3, "penalty": 0.1}
-    with pytest.raises(PrivacyError, match="its metric 'penalty' follows from .*dp-allow"):
+    with pytest.raises(PrivacyError, match=r"its metric 'penalty' follows from .*dp-allow"):
         protect_training(reply(metrics), exchange())
     content = reply(metrics)
     assert protect_training(content, exchange(dp_allow="pen*")) == ["penalty"]
