@@ -112,8 +112,8 @@ class LegacyStrategy(Strategy):
             )
         if secure_aggregation and not strategy.needs_only_the_mean:
             raise ConfigError(
-                f"{type(strategy).__name__} looks at each model, but secure aggregation shows only their mean "
-                "by examples: use SourceOnly or FedAvg with weights by examples and without "
+                f"{type(strategy).__name__} looks at each model, but secure aggregation shows only their "
+                "mean by examples: use SourceOnly or FedAvg with weights by examples and without "
                 "max_update_norm, or leave out secure_aggregation"
             )
         self.strategy = strategy

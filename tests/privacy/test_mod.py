@@ -1,6 +1,7 @@
 """The mod in runs: the same bits when it is off, noise that repeats, a budget that ends the run."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +22,8 @@ from fda_flower.strategies import FedAvg
 
 pytest.importorskip("opacus", reason="needs fda-flower[dp]")
 
-SMALL = {"model": "logistic", "rounds": 2, "sources": 2, "device": "cpu"}
-NOISY = {"dp_clip": 1.0, "dp_noise": 2.0}
+SMALL: dict[str, Any] = {"model": "logistic", "rounds": 2, "sources": 2, "device": "cpu"}
+NOISY: dict[str, Any] = {"dp_clip": 1.0, "dp_noise": 2.0}
 DELTA = 1e-5
 
 
@@ -212,7 +213,7 @@ def test_without_opacus_the_error_says_what_to_install(monkeypatch):
 
 def test_the_node_says_in_its_answer_to_the_role_query_why_it_cannot_take_part(in_a_run):
     app = make_client_app(RunConfig(**SMALL))
-    node = {"domain": "target", "dp-clip": 1.0, "dp-noise": 1.0}
+    node: dict[str, Any] = {"domain": "target", "dp-clip": 1.0, "dp-noise": 1.0}
     (message,) = numbered([Message(RecordDict(), 5, "query.role")])
     context = Context(run_id=1, node_id=5, node_config=node, state=RecordDict(), run_config={})
     assert "no state-dir" in str(app(message, context).content["info"]["problem"])
@@ -227,7 +228,7 @@ def test_a_message_of_an_unknown_kind_is_refused(in_a_run):
 
     (message,) = numbered([Message(RecordDict(), 5, "query.statistics")])
     context = Context(run_id=1, node_id=5, node_config={}, state=RecordDict(), run_config={})
-    assert "'query.statistics' have no known sensitivity" in app(message, context).error.reason
+    assert "'query.statistics' have no known sensitivity" in str(app(message, context).error.reason)
 
 
 def test_an_error_of_the_app_passes(in_a_run):
