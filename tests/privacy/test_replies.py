@@ -165,7 +165,7 @@ def test_gradients_have_the_norm_and_the_variance_of_what_is_sent(encoding):
     one = exchange(noise=0.25, clip=2.0, config=config, model=PLAIN)
     sent = gradients(one, arrays)
     draw = np.random.default_rng(0).bytes
-    expected = values * 2.0 / np.sqrt(8) + gaussian(8, draw)
+    expected = np.asarray(values, np.float64) * 2.0 / np.sqrt(8) + gaussian(8, draw)
     np.testing.assert_allclose(sent[encoding], expected, rtol=1e-6)
     variance = max(0.5 * 4 / 8 + 0.25 * 4.0 * float(gaussian(1, draw)[0]), 0.0)
     assert float(sent["variance"]) == pytest.approx(variance + 8 * 1.0**2)
