@@ -63,7 +63,7 @@ class Mechanism:
     Examples
     --------
     >>> mechanism = Mechanism(1.0, 0.0, bytes)
-    >>> mechanism.vectors({"w": np.array([3.0, 4.0])})["w"].tolist()
+    >>> mechanism.vectors({"w": np.array([3.0, 4.0])})["w"].round(3).tolist()
     [0.6, 0.8]
     """
 
