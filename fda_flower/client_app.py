@@ -20,6 +20,7 @@ from fda_flower.clients.serve import serve
 from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError
 from fda_flower.methods import METHODS
+from fda_flower.privacy import DifferentialPrivacy, PrivacySettings, PrivateSite, site_of_node
 from fda_flower.site import Asked, SiteGate
 from fda_flower.site.resident import ResidentApp
 
@@ -48,19 +49,28 @@ def make_client_app(
         they keep it in the context's state, until the run ends.
     """
 
-    def client_fn(context: Context) -> "DomainClient":
-        run = RunConfig.from_flower(context.run_config) if config is None else config
+    def run_of(context: Context) -> RunConfig:
+        return RunConfig.from_flower(context.run_config) if config is None else config
+
+    def site_of(context: Context) -> PrivateSite | None:
+        run = run_of(context)
+        if not run.privacy.on and PrivacySettings.of_node(context.node_config) is None:
+            return None
         run, name = at_node(run, context.node_config)
+        return site_of_node(context, name, run.privacy, run.seed, simulation_folder(context, folder))
+
+    def client_fn(context: Context) -> "DomainClient":
+        run, name = at_node(run_of(context), context.node_config)
+        site_of(context)  # raises an error where it cannot work
         simulated = simulation_folder(context, folder)
         own = own_folder(run, name, context, simulated)
         return make_client(run, name, context.state, own, simulated or own)
 
     def about(asked: Asked) -> Asked:
-        run = RunConfig.from_flower(asked.context.run_config) if config is None else config
-        run, name = at_node(run, asked.context.node_config)
+        run, name = at_node(run_of(asked.context), asked.context.node_config)
         return replace(asked, method=run.method, role="target" if name == run.data.target_name else "source")
 
-    return serve(client_fn, mods, SiteGate(about, METHODS))
+    return serve(client_fn, mods, [DifferentialPrivacy(site_of)], SiteGate(about, METHODS))
 
 
 def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]:

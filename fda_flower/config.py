@@ -1,7 +1,7 @@
 """What defines a run, checked whole before anything is trained."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from fda_flower.methods import Method, find_method
 from fda_flower.metrics import headline_metric
 from fda_flower.models import MODELS, check_name, find_model
 from fda_flower.options import read_options, split_options
+from fda_flower.privacy import PrivacySettings
 from fda_flower.run_settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings
 from fda_flower.settings import Options, as_flower
 
@@ -58,6 +59,7 @@ class RunConfig(RunSettings):
         _ = self.headline
         # Building these validates their fields.
         _ = self.source_training, self.target_training
+        self._check_privacy()
         # From here on heavy modules are loaded.
         self._check_model()
         self._check_method()
@@ -90,6 +92,18 @@ class RunConfig(RunSettings):
             build, hidden = find_model(self.model).builder, {"shape", "classes"}
             options = read_options(f"model '{self.model}'", build, dict(self.model_options), hidden)
             self._set("model_options", tuple(sorted(options.items())))
+
+    def _check_privacy(self) -> None:
+        if self.privacy.on and self.entry.centralised:
+            raise ConfigError(
+                f"dp-clip is {self.dp_clip:g}, but '{self.method}' has all data in one place: no client "
+                "sends anything, leave it out"
+            )
+        if self.privacy.private and self.held_out is not None and self.held_out.in_turn:
+            raise ConfigError(
+                f"validation is {self.validation}, which takes several runs, whose ε would add up: hold "
+                "out a share, such as 0.2"
+            )
 
     def _check_method(self) -> None:
         from fda_flower.method_checks import check_class_weights, check_proximal, read_beta, read_method
@@ -175,6 +189,11 @@ class RunConfig(RunSettings):
     def held_out(self) -> HeldOut | None:
         """What is held out to choose by; None for nothing."""
         return read_validation(self.validation)
+
+    @property
+    def privacy(self) -> PrivacySettings:
+        """What makes the clients' replies private."""
+        return PrivacySettings(**{each.name: getattr(self, each.name) for each in fields(PrivacySettings)})
 
     @property
     def source_training(self) -> LocalTraining:

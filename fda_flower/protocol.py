@@ -106,6 +106,13 @@ HELD_OUT, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-
 """Properties that a client tells with its role: how many samples it has of each kind, whether its labels are
 numbers, and the names of its classes."""
 
+EPSILON, DELTA, UNCOVERED = "epsilon", "delta", "uncovered"
+"""Entries of ``info`` in the replies of a site that adds noise: its privacy so far, and what of the reply it
+does not cover."""
+
+BUDGET = "the privacy budget is spent"
+"""What the reason of an error reply says where a site's budget ends the run."""
+
 Config = Mapping[str, ConfigRecordValues]
 Like = Literal["model", "parameters", "any"]
 Record = ArrayRecord | ConfigRecord

@@ -71,6 +71,14 @@ class ClientRecord(_Client, _Figures, total=False):
     """What a round's record holds of one client; ``docs/records.md`` explains each field."""
 
 
+class PrivacyRecord(TypedDict, total=False):
+    """What a site tells of its privacy: of all it has sent so far, and what of the round it leaves out."""
+
+    epsilon: float
+    delta: float
+    uncovered: list[str]
+
+
 _Round = TypedDict(
     "_Round",
     {
@@ -83,6 +91,7 @@ _Round = TypedDict(
         "dropped": list[dict[str, str]],
         "missing": list[dict[str, str]],
         "bytes-received": int,
+        "privacy": dict[str, PrivacyRecord],
         "lam": float,
         "mixture": dict[str, Any],
         "accuracy-global": float,

@@ -8,8 +8,8 @@ from fda_flower.datasets.amounts import Amount
 from fda_flower.metrics import METRICS
 from fda_flower.settings import Options, setting, settings_of
 
-_data, _method, _training, _selection, _machine = (
-    partial(setting, group) for group in ("Data", "Method", "Training", "Selection", "Machine")
+_data, _method, _training, _selection, _privacy, _machine = (
+    partial(setting, group) for group in ("Data", "Method", "Training", "Selection", "Privacy", "Machine")
 )
 _limit = partial(setting, "Limits", strategy=True)
 _TIME = {"seconds": True, "defines_run": False}
@@ -128,6 +128,23 @@ class RunSettings:
     wait_seconds: float = _limit(60.0, "Seconds to wait for the clients at the start.", **_TIME)
     query_timeout: float = _limit(30.0, "Seconds that a client has to tell who it is.", **_TIME)
     round_timeout: float = _limit(3600.0, "Seconds that a client has for its reply.", strategy=False, **_TIME)
+    dp_clip: float | None = _privacy(
+        None, "Limit for the norm of what a client's reply tells of its data.", shown="none"
+    )
+    dp_noise: float = _privacy(0.0, "Noise multiplier: the noise on it, divided by its sensitivity.")
+    dp_delta: float = _privacy(1e-5, "δ of each client's guarantee (ε, δ).")
+    max_epsilon: float | None = _privacy(
+        None, "A client's budget: the run stops before its ε is above it.", shown="none", defines_run=False
+    )
+    dp_buffers: str = _privacy(
+        "local", "BatchNorm's running statistics: local (they stay at the client) or noise."
+    )
+    dp_report: str = _privacy(
+        "figures", "What leaves of an evaluation, without noise: none, figures or full."
+    )
+    dp_allow: str = _privacy(
+        "", "Metrics of train replies that leave without noise, separated by commas.", shown="none"
+    )
     outcomes: bool = _machine(
         False,
         "Record which test samples the target gets right, to compare methods sample by sample.",

@@ -124,7 +124,7 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
         ),
         ("prediction", {"prediction", "aggregation", "datasets", "models", *LEAVES, "records", "errors"}),
         ("engines", {"engines", *LEAVES, "records", "errors"}),
-        ("site", {"site", *LEAVES, "errors"}),
+        ("privacy", {"privacy", "aggregation", *LEAVES, "records", "errors", "options", "seeds"}),
         ("legacy", {"legacy", "strategies", "run_folder", *LEAVES, "records", "errors"}),
         ("site", {"site", *LEAVES, "errors"}),
         ("models", {"models", *LEAVES, "records", "errors"}),
@@ -146,6 +146,7 @@ def test_a_part_imports_nothing_of_the_package_but_what_it_may(part, allowed):
         ("site", {"torch"}),
         ("errors", {"flwr", "torch"}),
         ("options", {"flwr", "torch"}),
+        ("privacy", {"torch"}),
         ("reporting", {"flwr", "torch"}),
     ],
 )
@@ -162,6 +163,7 @@ def test_a_part_does_without_the_packages_it_is_not_made_for(part, forbidden):
         ("datasets", {"clients", "strategies"}),
         ("models", {"clients", "strategies"}),
         ("engines", {"strategies", "datasets", "models", "clients"}),
+        ("privacy", {"strategies", "datasets", "models", "clients"}),
         ("deployment", {"experiments", "server_app", "client_app"}),
     ],
 )

@@ -449,7 +449,7 @@ def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
     assert json.loads(json.dumps(identity))["shift_options"] == {"angle": 45}
     elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None, "outcomes": True}
     patience = {"max_held_rounds": 1, "wait_seconds": 5.0, "query_timeout": 6.0, "round_timeout": 7.0}
-    elsewhere |= patience | {"patience": 5}
+    elsewhere |= patience | {"patience": 5, "max_epsilon": None}
     assert set(identity) == set(config.__dataclass_fields__) - set(elsewhere)
     assert identity["metric"] == "accuracy"
     assert RunConfig(metric="ece").fingerprint() == RunConfig().fingerprint(), "nothing is chosen by it"

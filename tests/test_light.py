@@ -86,6 +86,7 @@ def test_a_command_that_runs_nothing_loads_nothing_heavy(
         ("fda_flower.site", HEAVY - {"flwr", "numpy"}),
         ("fda_flower.client_app", HEAVY - {"flwr", "numpy"}),
         ("fda_flower.site.worker", HEAVY - {"flwr", "numpy"}),
+        ("fda_flower.privacy.mod", HEAVY - {"flwr", "numpy"}),
     ],
 )
 def test_an_import_loads_only_what_it_needs(module: str, without: set[str], tmp_path: Path) -> None:

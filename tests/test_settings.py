@@ -135,7 +135,7 @@ def test_the_line_that_prints_the_apps_configuration_is_right(capsys: pytest.Cap
 def test_every_setting_is_declared_with_a_group_and_a_sentence() -> None:
     assert [each.name for each in SETTINGS] == list(RunConfig.__dataclass_fields__)
     for each in SETTINGS:
-        assert each.group in ("Data", "Method", "Training", "Selection", "Limits", "Machine")
+        assert each.group in ("Data", "Method", "Training", "Selection", "Limits", "Privacy", "Machine")
         assert each.help.endswith(".")
         assert len(each.help) > 10
     assert all(name.endswith("_options") for name in OPTION_FIELDS)

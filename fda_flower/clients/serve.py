@@ -1,6 +1,6 @@
 """Serve a `NumPyClient` from a Message-API `ClientApp`, and answer the strategies' role query."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from logging import ERROR
 from typing import Any
@@ -24,6 +24,7 @@ from fda_flower.site import SiteGate, about_node
 def serve(
     client_fn: Callable[[Context], NumPyClient],
     mods: list[Mod] | None = None,
+    app_mods: Sequence[Mod] = (),
     gate: SiteGate = SiteGate(),  # noqa: B008
 ) -> ClientApp:
     """A `ClientApp` that works with the strategies of this package.
@@ -38,6 +39,9 @@ def serve(
         Flower's mods around training, such as ``LocalDpMod``. They see each train reply, before it is
         aggregated with ``aggregate_on="target"``; they do not see evaluation and the role query, which they
         would refuse.
+    app_mods : sequence, optional
+        Mods around all of it, such as `fda_flower.privacy.DifferentialPrivacy`. They see each reply as it
+        leaves, but train replies before they are aggregated with ``aggregate_on="target"``.
     gate : SiteGate, optional
         What a site decides by its node configuration, and notes of what leaves it.
 
@@ -46,7 +50,7 @@ def serve(
     >>> from flwr.client import NumPyClient
     >>> app = serve(lambda context: NumPyClient())
     """
-    app = ClientApp(mods=[gate, return_errors, aggregate_on_target])
+    app = ClientApp(mods=[gate, return_errors, aggregate_on_target, *app_mods])
 
     def make(context: Context) -> Any:
         client = client_fn(context)

@@ -2,9 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
-from flwr.common import EvaluateRes, FitRes, Parameters, Scalar
+from flwr.common import (
+    EvaluateRes,
+    FitRes,
+    NDArrays,
+    Parameters,
+    Scalar,
+    ndarrays_to_parameters,
+    parameters_to_ndarrays,
+)
 
 from fda_flower.errors import ConfigError
 from fda_flower.protocol import ARRAYS, METRICS, NUM_EXAMPLES, EvaluateRequest, read_request
@@ -51,6 +60,17 @@ def arrays_of(parameters: Parameters, names: Sequence[str] = ()) -> ArrayRecord:
             name: Array(dtype="", shape=(), stype=kind, data=tensor)
             for name, tensor in zip(named, parameters.tensors, strict=False)
         }
+    )
+
+
+def as_types_of(like: NDArrays, parameters: Parameters) -> Parameters:
+    """Return arrays in the types of others; whole numbers are rounded."""
+    arrays = parameters_to_ndarrays(parameters)
+    return ndarrays_to_parameters(
+        [
+            (np.rint(array) if other.dtype.kind in "iu" else array).astype(other.dtype)
+            for array, other in zip(arrays, like, strict=True)
+        ]
     )
 
 

@@ -20,6 +20,7 @@ from fda_flower.flower_internals import error_reply, numbered, task_identity
 from fda_flower.legacy.grid import ClientError, ManagerGrid
 from fda_flower.legacy.messages import (
     arrays_of,
+    as_types_of,
     check_request,
     evaluate_reply,
     fit_reply,
@@ -59,6 +60,9 @@ class LegacyStrategy(Strategy):
     evaluate_fn : callable, optional
         Evaluates the model on the server: takes round, arrays and an empty dictionary, returns loss and
         metrics.
+    secure_aggregation : bool
+        The workflow is Flower's ``SecAggPlusWorkflow``, which hands over the mean of the clients' models by
+        examples in the place of each one, in double precision. Only methods that need no more are possible.
 
     Raises
     ------
@@ -83,6 +87,7 @@ class LegacyStrategy(Strategy):
         on_fit_config_fn: MakeConfig | None = None,
         on_evaluate_config_fn: MakeConfig | None = None,
         evaluate_fn: EvaluateFn | None = None,
+        secure_aggregation: bool = False,
     ) -> None:
         if strategy.asks_again:
             raise ConfigError(
@@ -105,12 +110,20 @@ class LegacyStrategy(Strategy):
                 f"average is '{average}', but Flower's older server has the clients evaluate one model a "
                 "round: leave it out, or use the Message API"
             )
+        if secure_aggregation and not strategy.needs_only_the_mean:
+            raise ConfigError(
+                f"{type(strategy).__name__} looks at each model, but secure aggregation shows only their "
+                "mean by examples: use SourceOnly or FedAvg with weights by examples and without "
+                "max_update_norm, or leave out secure_aggregation"
+            )
         self.strategy = strategy
         self._initial = initial_parameters
         self._names = names
         self._fit_config = on_fit_config_fn or _no_config
         self._evaluate_config = on_evaluate_config_fn or _no_config
         self._evaluate_fn = evaluate_fn
+        self._secure = secure_aggregation
+        self._like: NDArrays = []
         self._done = 0
         self._times: list[float] = []
         self._asked: dict[str, Message] = {}
@@ -154,6 +167,7 @@ class LegacyStrategy(Strategy):
         if server_round == 1:
             self.strategy.begin(self._whole_arrays(parameters), self._done)
         self._times = [time.perf_counter()]
+        self._like = to_ndarrays(parameters) if self._secure else []
         asked = self._ask(self.strategy.configure_train, server_round, parameters, self._fit_config)
         if not asked:  # the server would skip this round
             self.aggregate_fit(server_round, [], [])
@@ -165,6 +179,9 @@ class LegacyStrategy(Strategy):
         """Return the new model, or None if it stays as it is, and metrics."""
         self._times.append(time.perf_counter())
         names = self._names or ()
+        if self._secure:
+            for _, result in results:
+                result.parameters = as_types_of(self._like, result.parameters)
         replies = [fit_reply(self._asked[proxy.cid], result, names) for proxy, result in results]
         replies += self._failed(failures)
         arrays, metrics = self.strategy.aggregate_train(self._done + server_round, replies)

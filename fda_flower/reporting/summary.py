@@ -55,7 +55,8 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
         ``sizes``, the number of samples of each kind by domain; ``rounds``, ``held-rounds``, ``dropped``
         replies and ``seconds`` in total. Warm-up rounds, in which the method has not begun, count for neither
         figure. ``average`` holds ``last5`` and ``best`` of the averaged model, if there is one; ``mixture``
-        is that of the last record that has one. Where samples held out have chosen a round there are
+        is that of the last record that has one; ``privacy`` the largest ``ε`` of each domain. Where samples
+        held out have chosen a round there are
         ``selected``, its figure on the test set, ``selected-round`` and ``validation``, the figure that has
         chosen it, as in the record.
     """
@@ -74,11 +75,28 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
         **last_evaluation(history, metric),
         **({"sizes": sizes[-1]} if sizes else {}),
         **({"mixture": mixtures[-1]} if mixtures else {}),
+        **({"privacy": spent} if (spent := largest_epsilons(history)) else {}),
         "rounds": len(history),
         "held-rounds": sum(record["held"] is not None for record in history),
         "dropped": sum(len(record["dropped"]) for record in history),
         "seconds": sum(sum(record["seconds"].values()) for record in history),
     }
+
+
+def largest_epsilons(history: Sequence[Record]) -> dict[str, Record]:
+    """Return for each domain that adds noise the record of its privacy with the largest ``ε``.
+
+    Examples
+    --------
+    >>> largest_epsilons([{"privacy": {"a": {"epsilon": 1.0}}}, {"privacy": {"a": {"epsilon": 2.0}}}])
+    {'a': {'epsilon': 2.0}}
+    """
+    found: dict[str, Record] = {}
+    for record in history:
+        for domain, told in record.get("privacy", {}).items():
+            if domain not in found or told["epsilon"] >= found[domain]["epsilon"]:
+                found[domain] = told
+    return dict(sorted(found.items()))
 
 
 def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, Any]:

@@ -34,6 +34,12 @@ class FedAvg(DomainAdaptationStrategy):
         check_choice("weights", weights, ("examples", "uniform"))
         self._weights = weights
 
+    @property
+    def needs_only_the_mean(self) -> bool:  # type: ignore[override]
+        """Whether the mean of the replies by examples is enough."""
+        is_mean = type(self).aggregate is FedAvg.aggregate and self._weights == "examples"
+        return is_mean and self._limit.max_norm is None
+
     def settings(self) -> Record:
         """Return what defines the strategy."""
         return {**super().settings(), "weights": self._weights}

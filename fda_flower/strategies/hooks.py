@@ -67,6 +67,8 @@ class MethodHooks(ABC):
     refused_buffers: ClassVar[Mapping[str, str]] = {}
     """Why the method refuses words of that option. Without a target that trains, ``"target"`` is refused
     anyway."""
+    needs_only_the_mean: bool = False
+    """Whether the mean of the replies by examples is enough, which is all that secure aggregation shows."""
     asks_again: bool = False
     """Whether `aggregate` asks nodes again within a round."""
     chooses_itself: bool = False

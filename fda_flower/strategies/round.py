@@ -17,6 +17,7 @@ from fda_flower.protocol import Config, EvaluateRequest, Keys, TrainRequest, spl
 from fda_flower.records import TEST_EXAMPLES, Record, RoundRecord
 from fda_flower.strategies.evaluation import DETAILS, EVALUATION, HEADLINE, read_details
 from fda_flower.strategies.nodes import Node, match_replies
+from fda_flower.strategies.privacy import record_privacy
 from fda_flower.strategies.validation import (
     BadReplyError,
     ClientUpdate,
@@ -123,6 +124,7 @@ class Round:
         target: ClientUpdate | None = None
         sources: dict[str, ClientUpdate] = {}
         for node, reply in match_replies(self.sent, rename_arrays(replies, self.channel.keys)):
+            record_privacy(self.record, node, reply)
             try:
                 update = self._read(node, reply)
             except BadReplyError as error:
@@ -148,6 +150,8 @@ class Round:
         metrics, record = None, cast(Record, self.record)
         by_node = dict(match_replies(self.sent, replies))
         reply = next((reply for node, reply in by_node.items() if node.is_target), None)
+        for node, each in by_node.items():
+            record_privacy(self.record, node, each)
         if not suffix:
             self._read_sources({node: reply for node, reply in by_node.items() if not node.is_target})
         try:

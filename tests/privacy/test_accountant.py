@@ -1,0 +1,50 @@
+"""ε against the accountant's own numbers, and against the exact one of a Gaussian."""
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from fda_flower.privacy import epsilon
+
+opacus = pytest.importorskip("opacus", reason="needs fda-flower[dp]")
+
+DELTA = 1e-5
+
+
+def accountants(steps):
+    accountant = opacus.accountants.RDPAccountant()
+    for noise in steps:
+        accountant.step(noise_multiplier=noise, sample_rate=1.0)
+    return accountant.get_epsilon(DELTA)
+
+
+def exact(noise, count):
+    """Balle and Wang (2018), theorem 8: so many releases are one with a smaller multiplier."""
+    mu = np.sqrt(count) / noise
+    return brentq(
+        lambda e: norm.cdf(mu / 2 - e / mu) - np.exp(e + norm.logcdf(-mu / 2 - e / mu)) - DELTA, 0, 1e6
+    )
+
+
+@pytest.mark.parametrize("steps", [[1.0] * 20, [4.0] * 10, [2.0, 4.0, 4.0]])
+def test_it_is_the_accountants(steps):
+    own = epsilon([(noise, 1) for noise in steps], DELTA)
+    assert own == pytest.approx(accountants(steps), rel=0.01)
+
+
+@pytest.mark.parametrize(("noise", "count"), [(1.0, 20), (8.0, 10), (0.05, 60), (200.0, 1)])
+def test_it_is_a_bound_not_far_above_the_exact_one(noise, count):
+    assert 1 <= epsilon([(noise, count)], DELTA) / exact(noise, count) < 1.2
+
+
+def test_it_is_the_same_in_any_order_and_grouping():
+    assert epsilon([(1.0, 2), (3.0, 1), (1.0, 1)], DELTA) == epsilon([(3.0, 1), (1.0, 3)], DELTA)
+
+
+def test_nothing_released_is_nothing_spent():
+    assert epsilon([], DELTA) == epsilon([(1.0, 0)], DELTA) == 0.0
+
+
+def test_beyond_its_orders_it_is_still_a_bound():
+    assert epsilon([(1e5, 1)], DELTA) > 0
