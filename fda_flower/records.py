@@ -16,8 +16,27 @@ Record = dict[str, Any]
 TEST_EXAMPLES = "test-examples"
 """The field with the number of test samples."""
 
-ClientRecord = TypedDict(
-    "ClientRecord",
+_Figures = TypedDict(
+    "_Figures",
+    {
+        "accuracy": float,
+        "balanced-accuracy": float,
+        "macro-f1": float,
+        "auroc": float,
+        "ece": float,
+        "r2": float,
+        "rmse": float,
+        "mae": float,
+        "loss": float,
+        "outcomes": str,
+        "confusion": dict[str, Any],
+        "test-examples": int,
+    },
+    total=False,
+)
+
+_Client = TypedDict(
+    "_Client",
     {
         "domain": str,
         "examples": int,
@@ -42,26 +61,18 @@ ClientRecord = TypedDict(
         "mask-share": float,
         "contribution": float,
         "local-part": float,
-        "accuracy": float,
-        "balanced-accuracy": float,
-        "macro-f1": float,
-        "auroc": float,
-        "ece": float,
-        "r2": float,
-        "rmse": float,
-        "mae": float,
-        "loss": float,
-        "outcomes": str,
-        "confusion": dict[str, Any],
-        "test-examples": int,
         "validation": float,
     },
     total=False,
 )
-"""What a round's record holds of one client; ``docs/records.md`` explains each field."""
 
-RoundRecord = TypedDict(
-    "RoundRecord",
+
+class ClientRecord(_Client, _Figures, total=False):
+    """What a round's record holds of one client; ``docs/records.md`` explains each field."""
+
+
+_Round = TypedDict(
+    "_Round",
     {
         "round": int,
         "warmup": bool,
@@ -73,18 +84,6 @@ RoundRecord = TypedDict(
         "missing": list[dict[str, str]],
         "bytes-received": int,
         "lam": float,
-        "accuracy": float,
-        "balanced-accuracy": float,
-        "macro-f1": float,
-        "auroc": float,
-        "ece": float,
-        "r2": float,
-        "rmse": float,
-        "mae": float,
-        "loss": float,
-        "outcomes": str,
-        "confusion": dict[str, Any],
-        "test-examples": int,
         "mixture": dict[str, Any],
         "accuracy-global": float,
         "balanced-accuracy-global": float,
@@ -131,7 +130,10 @@ RoundRecord = TypedDict(
     },
     total=False,
 )
-"""One line of ``rounds.jsonl``; ``docs/records.md`` explains each field."""
+
+
+class RoundRecord(_Round, _Figures, total=False):
+    """One line of ``rounds.jsonl``; ``docs/records.md`` explains each field."""
 
 
 def source_weight(entry: ClientRecord | Record) -> float | None:

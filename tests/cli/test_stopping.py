@@ -126,8 +126,10 @@ def test_a_program_that_the_shell_finds_is_called_by_its_name(monkeypatch):
 
 def start(*arguments, python=()):
     command = [sys.executable, *python, FDA, *arguments]
+    # Coverage would warn on standard error where a signal meets it before it has begun.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    return subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
 
 
 def read_until(stream, pattern):
