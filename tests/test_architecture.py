@@ -103,7 +103,7 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
     ("part", "allowed"),
     [
         ("aggregation", {"aggregation"}),
-        *((leaf, {leaf, "arrays", "errors", "aggregation"}) for leaf in LEAVES),
+        *((leaf, {leaf, "arrays", "flower_internals", "errors", "aggregation"}) for leaf in LEAVES),
         ("records", {"records", "metrics"}),
         ("run_folder", {"run_folder", "aggregation", *LEAVES, "records", "errors"}),
         ("strategies", {"strategies", "run_folder", "aggregation", *LEAVES, "records", "errors", "options"}),

@@ -17,6 +17,7 @@ from fda_flower import protocol
 from fda_flower.clients.aggregation import aggregate_on_target
 from fda_flower.clients.numpy_client import NumPyFace, unpack
 from fda_flower.errors import FdaError
+from fda_flower.flower_internals import filled
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, read_request
 
 
@@ -110,11 +111,11 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
 def _info(client: Any, context: Context) -> ConfigRecord:
     node = context.node_config
     domain = getattr(client, "domain", node.get("domain", node.get("partition-id", context.node_id)))
-    info = ConfigRecord({"domain": str(getattr(domain, "name", domain))})
+    info = {"domain": str(getattr(domain, "name", domain))}
     role = getattr(client, "role", node.get("role"))
     if role is not None:
         info["role"] = str(role)
-    return info
+    return filled(ConfigRecord(), info)
 
 
 def _answer(client: Any, request: TrainRequest) -> TrainReply:
