@@ -202,10 +202,12 @@ def score(outputs: Tensor, y: Tensor, batch_size: int = 256) -> tuple[float, flo
         If all samples have the same `y`, it is 1 for an exact model, else 0.
     """
     parts = -(-len(y) // batch_size)
-    loss = sum(
-        float(loss_for(y)(part, labels, reduction="sum"))
+    losses = [
+        loss_for(y)(part, labels, reduction="sum")
         for part, labels in zip(outputs.tensor_split(parts), y.tensor_split(parts), strict=True)
-    )
+    ]
+    # One copy from the device, where each float() would wait for it.
+    loss = sum(torch.stack(losses).tolist())
     if not y.is_floating_point():
         return loss / len(y), int((outputs.argmax(dim=1) == y).sum()) / len(y)
     y = y.double()

@@ -178,6 +178,10 @@ class Mixture(SourceOnly):
             record["mixture"] = {**found, "cost": self._cost(self.round.arrays, server_round)}
         return metrics
 
+    def evaluates_in(self, number: int) -> bool:
+        """Whether there is an evaluation; after the warm-up `every` decides, not `evaluate_every`."""
+        return number > self.warmup_rounds or super().evaluates_in(number)
+
     def _is_due(self, number: int) -> bool:
         return self._every > 0 and (number - self.warmup_rounds) % self._every == 0
 
