@@ -78,10 +78,12 @@ def train(
     if frozen is not None:
         frozen.eval()
     steps, seen, total = 0, 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
+    every_parameter = list(model.parameters())
     with gradients_of(parameters, model):
         for _ in range(training.epochs):
             for x, y in samples.batches(training.batch_size, generator, shuffle=True, cut=training.batches):
-                model.zero_grad()
+                for parameter in every_parameter:
+                    parameter.grad = None
                 loss = objective(model, x, y)
                 torch.autograd.backward(loss)
                 optimizer.step()

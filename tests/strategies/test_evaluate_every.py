@@ -78,7 +78,7 @@ def test_mixtures_own_option_decides_after_the_warm_up():
     [
         ({"evaluate_every": 0}, "evaluate-every is 0"),
         ({"evaluate_every": 2, "validation": 0.2}, "evaluate-every is 2, but validation is 0.2"),
-        ({"evaluate_every": 2, "method": "pooled"}, "evaluates in each round"),
+        ({"evaluate_every": 2, "method": "central:erm"}, "evaluates in each round"),
     ],
 )
 def test_what_it_cannot_go_with(settings, says):
