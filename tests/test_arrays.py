@@ -133,8 +133,8 @@ def test_a_client_may_write_into_what_it_receives_and_what_it_has_sent():
         for turn, node in enumerate(ids):
             sent = TrainRequest(to_record({"w": np.full(2, turn, np.float32)})).content(Keys())
             replies += grid.send_and_receive([Message(sent, node, "train")])
-        sent = [Message(EvaluateRequest(model).content(Keys()), node, "evaluate") for node in ids]
-        assert not any(reply.has_error() for reply in grid.send_and_receive(sent))
+        messages = [Message(EvaluateRequest(model).content(Keys()), node, "evaluate") for node in ids]
+        assert not any(reply.has_error() for reply in grid.send_and_receive(messages))
     np.testing.assert_array_equal([reply.content["arrays"]["w"].numpy()[0] for reply in replies], [1, 2, 3])
     np.testing.assert_array_equal(model["w"].numpy(), [0, 0])
 
