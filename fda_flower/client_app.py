@@ -6,7 +6,7 @@ A message that a resident worker answers loads no more of it than what this modu
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import get_ident
@@ -19,6 +19,7 @@ from flwr.clientapp.typing import Mod
 from fda_flower.clients.serve import serve
 from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError
+from fda_flower.local_training import LocalTraining
 from fda_flower.methods import METHODS
 from fda_flower.privacy import DifferentialPrivacy, PrivacySettings, PrivateSite, site_of_node
 from fda_flower.site import Asked, SiteGate
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fda_flower.clients import DomainClient
-    from fda_flower.datasets import Domain
+    from fda_flower.datasets import Domain, FederatedDataset
 
 
 def make_client_app(
@@ -158,37 +159,62 @@ def make_client(
     model_folder : Path, optional
         Where the target's client writes the run's model.
     """
-    from fda_flower.datasets import load_domain
-    from fda_flower.devices import find_device
     from fda_flower.run_model import publisher
 
-    site = load_domain(config.data, name)
-    device = find_device(config.device)
-    model = _model(config, site.shape, site.classes, device, get_ident())
-    is_target = name == site.target
-    about: dict[str, Any] = {"shape": list(site.shape), "classes": site.classes}
-    for key, names in (("class-names", site.class_names), ("features", site.features)):
-        if names:
-            about[key] = list(names)
-    client = METHODS[config.method].client_class("target" if is_target else "source")
-    return client(
-        _domain(config, name, device),
-        model,
-        config.target_training if is_target else config.source_training,
+    sites = _sites(config)
+    if name not in sites:
+        sites[name] = _Site.of(config, name)
+    site = sites[name]
+    return site.client(
+        site.domain,
+        _model(config, site.data.shape, site.data.classes, site.device, get_ident()),
+        site.training,
         config.seed,
         config.threads,
-        about,
+        site.about,
         state,
         folder,
-        publisher(config, site, model_folder) if is_target and model_folder else None,
+        publisher(config, site.data, model_folder) if site.is_target and model_folder else None,
     )
 
 
-@lru_cache(maxsize=64)
-def _domain(config: RunConfig, name: str, device: "torch.device") -> "Domain":
-    from fda_flower.datasets import load_domain
+@dataclass(frozen=True)
+class _Site:
+    """What the client of a domain is made of, in all rounds of a run."""
 
-    return load_domain(config.data, name).domains[name].to(device)
+    data: "FederatedDataset"
+    domain: "Domain"
+    device: "torch.device"
+    client: "type[DomainClient]"
+    training: LocalTraining
+    about: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, config: RunConfig, name: str) -> "_Site":
+        """Load the data of a domain."""
+        from fda_flower.datasets import load_domain
+        from fda_flower.devices import find_device
+
+        data, device = load_domain(config.data, name), find_device(config.device)
+        about: dict[str, Any] = {"shape": list(data.shape), "classes": data.classes}
+        for key, names in (("class-names", data.class_names), ("features", data.features)):
+            if names:
+                about[key] = list(names)
+        role = "target" if name == data.target else "source"
+        client = METHODS[config.method].client_class(role)
+        training = config.target_training if role == "target" else config.source_training
+        return cls(data, data.domains[name].to(device), device, client, training, about)
+
+    @property
+    def is_target(self) -> bool:
+        """Whether it is the target's."""
+        return self.domain.name == self.data.target
+
+
+@lru_cache(maxsize=2)
+def _sites(config: RunConfig) -> dict[str, _Site]:
+    """Return what this process has loaded for a run, by domain."""
+    return {}
 
 
 @lru_cache(maxsize=2)

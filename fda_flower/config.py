@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ class RunConfig(RunSettings):
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
+        self.__dict__.pop("data", None)
 
     def _read_lists(self) -> None:
         for name in OPTION_FIELDS:
@@ -157,12 +159,12 @@ class RunConfig(RunSettings):
         """The figure that the run is judged by, a name of `fda_flower.metrics.METRICS`."""
         return headline_metric(self.metric, regression=self.regression)
 
-    @property
+    @cached_property
     def all_rounds(self) -> int:
         """The rounds of a run, the warm-up rounds among them."""
         return self.rounds + self.entry.build(**self.strategy_options()).warmup_rounds
 
-    @property
+    @cached_property
     def data(self) -> DataSpec:
         """What defines the federation's data."""
         held_out = self.held_out

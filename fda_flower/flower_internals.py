@@ -1,11 +1,11 @@
 """All that this package uses of Flower's private parts; a new Flower breaks this module alone."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from flwr.app import Context, Error, Message
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.proto.log_pb2 import PushLogsRequest
 from flwr.proto.node_pb2 import Node
@@ -27,6 +27,7 @@ __all__ = [
     "context_to_bytes",
     "empty_run",
     "error_reply",
+    "filled",
     "log_writer",
     "message_from_parts",
     "message_to_parts",
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 _ids = count(1)
+
+AnyRecord = TypeVar("AnyRecord", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
 
 @contextmanager
@@ -53,6 +56,17 @@ def task_identity() -> Iterator[None]:
     finally:
         for field, value in before.items():
             setattr(TaskIdentity, field, value)
+
+
+def filled(record: AnyRecord, entries: Mapping[str, Any]) -> AnyRecord:
+    """Add entries to a record that has just been made, checked as Flower does, in a tenth of the time."""
+    inside: dict[str, Any] = record.__dict__
+    check_key, check_value = inside["_check_key_fn"], inside["_check_value_fn"]
+    for key, value in entries.items():
+        check_key(key)
+        check_value(value)
+        inside["_data"][key] = value
+    return record
 
 
 def empty_run() -> Run:

@@ -188,14 +188,19 @@ def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> floa
     """Return the mean area under the ROC curve of the columns.
 
     It is the Mann-Whitney statistic of the ranks, ``(Σ_positive r − p(p+1)/2) / (p (n − p))`` (Hanley and
-    McNeil, Radiology 143, 1982). For all columns at once this takes a fraction of the time of
-    `sklearn.metrics.roc_auc_score`, whose value it has.
+    McNeil, Radiology 143, 1982). Only the ranks of the positive samples are found, which takes a fraction of
+    the time of `sklearn.metrics.roc_auc_score`, whose value it has.
     """
-    from scipy.stats import rankdata
+    import numpy as np
 
-    count = positive.sum(axis=0)
-    above = (rankdata(scores, axis=0) * positive).sum(axis=0) - count * (count + 1) / 2
-    return float((above / (count * (len(positive) - count))).mean())
+    areas = []
+    for column, members in zip(scores.T, positive.T, strict=True):
+        own, ordered = column[members], np.sort(column)
+        # Twice the mean of the ranks that equal scores share.
+        ranks = np.searchsorted(ordered, own) + np.searchsorted(ordered, own, "right") + 1
+        count = len(own)
+        areas.append((ranks.sum() / 2 - count * (count + 1) / 2) / (count * (len(column) - count)))
+    return float(np.mean(areas))
 
 
 def _measure_numbers(outputs: "NDArray[np.float64]", y: "NDArray[np.float64]") -> dict[str, float]:

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.app.typing import ConfigRecordValues, MetricRecordValues
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
+from fda_flower.arrays import as_array, copied, to_read
+from fda_flower.flower_internals import filled
 
 ROLE_QUERY = "query.role"
 ASKS = "asks"
@@ -146,12 +148,8 @@ class EvaluateRequest:
 
     def content(self, keys: Keys) -> RecordDict:
         """Return the content of the message; each message has records of its own."""
-        content = RecordDict(
-            {keys.arrays: ArrayRecord(dict(self.arrays)), keys.config: ConfigRecord(dict(self.config))}
-        )
-        for name, record in self.records.items():
-            content[name] = record
-        return content
+        config = filled(ConfigRecord(), self.config)
+        return filled(RecordDict(), {keys.arrays: copied(self.arrays), keys.config: config, **self.records})
 
 
 @dataclass(frozen=True)
@@ -216,11 +214,9 @@ class TrainReply:
 
     def content(self) -> RecordDict:
         """Return the content of the reply."""
-        metrics = MetricRecord({NUM_EXAMPLES: self.examples, **self.metrics})
-        content = RecordDict({ARRAYS: to_record(self.arrays), METRICS: metrics})
-        for name, layers in self.records.items():
-            content[name] = to_record(layers)
-        return content
+        metrics = filled(MetricRecord(), {NUM_EXAMPLES: self.examples, **self.metrics})
+        records = {name: to_record(layers) for name, layers in {ARRAYS: self.arrays, **self.records}.items()}
+        return filled(RecordDict(), {**records, METRICS: metrics})
 
 
 @dataclass(frozen=True)
@@ -261,10 +257,9 @@ class EvaluateReply:
 
     def content(self) -> RecordDict:
         """Return the content of the reply."""
-        content = RecordDict({METRICS: MetricRecord({**self.metrics, NUM_EXAMPLES: self.examples})})
-        for name, layers in self.records.items():
-            content[name] = to_record(layers)
-        return content
+        metrics = filled(MetricRecord(), {**self.metrics, NUM_EXAMPLES: self.examples})
+        records = {name: to_record(layers) for name, layers in self.records.items()}
+        return filled(RecordDict(), {**records, METRICS: metrics})
 
 
 def split_held_out(
@@ -283,17 +278,17 @@ def split_held_out(
 
 def read_request(content: RecordDict) -> TrainRequest:
     """Return the request in a message, as the client sees it."""
-    config = content.config_records.get(CONFIG, ConfigRecord())
-    own = (ARRAYS, CONFIG)
-    records: dict[str, Any] = {name: content[name] for name in content if name not in own}
-    return TrainRequest(content.array_records[ARRAYS], dict(config), records)
+    records: dict[str, Any] = dict(content.items())
+    arrays, config = content.array_records[ARRAYS], records.pop(CONFIG, {})
+    del records[ARRAYS]
+    return TrainRequest(arrays, dict(config), records)
 
 
 def to_record(layers: Layers) -> ArrayRecord:
-    """Return arrays as Flower's record."""
-    return ArrayRecord({name: Array(array) for name, array in layers.items()})
+    """Return arrays as Flower's record, with the values that they have now; see `LazyArray`."""
+    return filled(ArrayRecord(), {name: as_array(array) for name, array in layers.items()})
 
 
 def to_layers(record: ArrayRecord) -> dict[str, NDArray[Any]]:
-    """Return the arrays of Flower's record as copies."""
-    return {name: array.numpy() for name, array in record.items()}
+    """Return the arrays of Flower's record to read: they may refuse to be written into."""
+    return {name: to_read(array) for name, array in record.items()}

@@ -16,6 +16,9 @@ Record = dict[str, Any]
 TEST_EXAMPLES = "test-examples"
 """The field with the number of test samples."""
 
+LAST = 5
+"""The last rounds, whose mean is what tables show, so that each of them is evaluated."""
+
 _Figures = TypedDict(
     "_Figures",
     {

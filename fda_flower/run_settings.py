@@ -151,6 +151,13 @@ class RunSettings:
         strategy=True,
         defines_run=False,
     )
+    evaluate_every: int = _machine(
+        1,
+        "The target evaluates in every so many rounds, and in the last 5.",
+        at_least=1,
+        strategy=True,
+        defines_run=False,
+    )
     metric: str | None = _machine(
         None,
         f"The headline of tables, pictures and progress: {', '.join(METRICS)}.",

@@ -82,6 +82,7 @@ def reached_from(part):
 
 LEAVES = (
     *(
+        "arrays",
         "chain",
         "devices",
         "extras",
@@ -94,7 +95,7 @@ LEAVES = (
     ),
     *("metrics", "registry", "selection", "settings"),
 )
-"""Modules that import only errors and the maths."""
+"""Modules that import only errors, the arrays that travel, and the maths."""
 
 PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
 
@@ -103,7 +104,7 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
     ("part", "allowed"),
     [
         ("aggregation", {"aggregation"}),
-        *((leaf, {leaf, "errors", "aggregation"}) for leaf in LEAVES),
+        *((leaf, {leaf, "arrays", "flower_internals", "errors", "aggregation"}) for leaf in LEAVES),
         ("records", {"records", "metrics"}),
         ("run_folder", {"run_folder", "aggregation", *LEAVES, "records", "errors"}),
         ("strategies", {"strategies", "run_folder", "aggregation", *LEAVES, "records", "errors", "options"}),

@@ -34,7 +34,7 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     >>> from flwr.clientapp import ClientApp
     >>> app = ClientApp(mods=[aggregate_on_target])
     """
-    if protocol.AGGREGATE not in message.content.config_records:
+    if protocol.AGGREGATE not in message.content:
         return call_next(message, context)
     asked = message.content.config_records[protocol.AGGREGATE]
     config = message.content.config_records.get(protocol.CONFIG, ConfigRecord())

@@ -17,6 +17,7 @@ from fda_flower import protocol
 from fda_flower.clients.aggregation import aggregate_on_target
 from fda_flower.clients.numpy_client import NumPyFace, unpack
 from fda_flower.errors import FdaError
+from fda_flower.flower_internals import filled
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, read_request
 from fda_flower.site import SiteGate, about_node
 
@@ -119,12 +120,12 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
 
 
 def _info(client: Any, context: Context) -> ConfigRecord:
-    info = about_node(context)
+    info = dict(about_node(context))
     if (domain := getattr(client, "domain", None)) is not None:
         info["domain"] = str(getattr(domain, "name", domain))
     if (role := getattr(client, "role", None)) is not None:
         info["role"] = str(role)
-    return info
+    return filled(ConfigRecord(), info)
 
 
 def _answer(client: Any, request: TrainRequest) -> TrainReply:

@@ -78,10 +78,12 @@ def train(
     if frozen is not None:
         frozen.eval()
     steps, seen, total = 0, 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
+    every_parameter = list(model.parameters())
     with gradients_of(parameters, model):
         for _ in range(training.epochs):
             for x, y in samples.batches(training.batch_size, generator, shuffle=True, cut=training.batches):
-                model.zero_grad()
+                for parameter in every_parameter:
+                    parameter.grad = None
                 loss = objective(model, x, y)
                 torch.autograd.backward(loss)
                 optimizer.step()
@@ -202,10 +204,12 @@ def score(outputs: Tensor, y: Tensor, batch_size: int = 256) -> tuple[float, flo
         If all samples have the same `y`, it is 1 for an exact model, else 0.
     """
     parts = -(-len(y) // batch_size)
-    loss = sum(
-        float(loss_for(y)(part, labels, reduction="sum"))
+    losses = [
+        loss_for(y)(part, labels, reduction="sum")
         for part, labels in zip(outputs.tensor_split(parts), y.tensor_split(parts), strict=True)
-    )
+    ]
+    # One copy from the device, where each float() would wait for it.
+    loss = sum(torch.stack(losses).tolist())
     if not y.is_floating_point():
         return loss / len(y), int((outputs.argmax(dim=1) == y).sum()) / len(y)
     y = y.double()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fda_flower.datasets.amounts import Amount, read_amount
@@ -182,7 +183,7 @@ class DataSpec:
         shift = self.shift_object
         return shift.names(self.num_sources or shift.default_sources)
 
-    @property
+    @cached_property
     def domain_names(self) -> list[str]:
         """The domains that take part, in the order of Flower's partition ids."""
         return [
@@ -191,7 +192,7 @@ class DataSpec:
             if self.only_sources is None or name == self.target_name or name in self.only_sources
         ]
 
-    @property
+    @cached_property
     def target_name(self) -> str:
         """The target's domain."""
         if self.target is not None:
@@ -199,7 +200,7 @@ class DataSpec:
         own = self._own_domains
         return own[-1] if own else SHIFTS[str(self.shift)].default_target
 
-    @property
+    @cached_property
     def source_names(self) -> list[str]:
         """The sources' domains, in alphabetical order, as strategies order them."""
         return sorted(set(self.domain_names) - {self.target_name})

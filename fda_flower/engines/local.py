@@ -8,8 +8,9 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from fda_flower.arrays import copied
 from fda_flower.engines.resources import Resources
-from fda_flower.flower_internals import Run, empty_run, error_reply, numbered, task_identity
+from fda_flower.flower_internals import Run, empty_run, error_reply, filled, numbered, task_identity
 
 
 class LocalGrid(Grid):
@@ -88,8 +89,11 @@ class LocalGrid(Grid):
             return error_reply(message, f"{error!r}\n{traceback.format_exc()}")
         if reply.has_content():
             # The client may keep a record that it sends in its state; over a network they are two.
-            for name, record in list(reply.content.array_records.items()):
-                reply.content[name] = ArrayRecord(dict(record))
+            records = {
+                name: copied(record) if isinstance(record, ArrayRecord) else record
+                for name, record in reply.content.items()
+            }
+            reply.content = filled(RecordDict(), records)
         return reply
 
 

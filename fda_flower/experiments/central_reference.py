@@ -57,7 +57,8 @@ class Reference(ABC):
     Raises
     ------
     ConfigError
-        If a number cannot work; for `average` and `max_update_norm`, since there are no models of clients.
+        If a number cannot work; for `average` and `max_update_norm`, since there are no models of clients;
+        for `evaluate_every`, since each round is evaluated.
     """
 
     uses_target: ClassVar[bool] = False
@@ -69,6 +70,7 @@ class Reference(ABC):
     evaluates_own: ClassVar[bool] = True
     """There are no sources that could evaluate the model apart from the target."""
     ends_with_an_evaluation: ClassVar[bool] = False
+    evaluate_every: ClassVar[int] = 1
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
 
     def __init__(self, **common: Unpack[CommonOptions]) -> None:
@@ -78,6 +80,11 @@ class Reference(ABC):
                     f"{name} is {common.get(name)!r}, but a centralised reference has no models of clients: "
                     "leave it out"
                 )
+        if (every := common.get("evaluate_every", 1)) != 1:
+            raise ConfigError(
+                f"evaluate_every is {every}, but a centralised reference evaluates in each round: leave it "
+                "out"
+            )
         self.warmup_rounds = common.get("warmup_rounds", 0)
         self.learning_rate_factor = common.get("learning_rate_factor", 1.0)
         self.outcomes = common.get("outcomes", False)

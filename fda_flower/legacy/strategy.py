@@ -100,6 +100,11 @@ class LegacyStrategy(Strategy):
                 "server does not say which round is the last: use the Message API, or final_head_epochs=0 "
                 "if it is above 0"
             )
+        if strategy.evaluate_every > 1:
+            raise ConfigError(
+                f"evaluate_every is {strategy.evaluate_every}, but Flower's older server does not say which "
+                "rounds are the last: leave it out, or use the Message API"
+            )
         if strategy.selection.by != "target" or strategy.selection.patience is not None:
             raise ConfigError(
                 "Flower's older server asks the target alone to evaluate, and runs all its rounds: leave out "

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from fda_flower.aggregation import Layers
@@ -16,7 +18,20 @@ BATCH = 256
 
 def load_layers(network: nn.Module, layers: Layers) -> None:
     """Put arrays into a network."""
-    network.load_state_dict({name: torch.from_numpy(array) for name, array in layers.items()})
+    network.load_state_dict({name: _tensor(array) for name, array in layers.items()})
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    """Return an array as a tensor that is only read: torch warns of arrays that cannot be written into."""
+    if array.flags.writeable:
+        return torch.from_numpy(array)
+    if not array.flags.owndata:
+        return torch.tensor(array)
+    array.flags.writeable = True
+    try:
+        return torch.from_numpy(array)
+    finally:
+        array.flags.writeable = False
 
 
 Drawing = Callable[[], AbstractContextManager[Generator]]

@@ -94,6 +94,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         Where to write the rounds' records and a checkpoint, and to resume from.
     outcomes : bool
         Record which test samples the target gets right.
+    evaluate_every : int
+        The target evaluates in every so many rounds, and in the last 5.
     on_round : callable, optional
         Called with each round's record, for progress displays.
     select_by, metric, patience, validation
@@ -129,6 +131,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         configrecord_key: str = "config",
         output: RunFolder | None = None,
         outcomes: bool = False,
+        evaluate_every: int = 1,
         on_round: Callable[[Record], None] | None = None,
         select_by: str = "target",
         metric: str | None = None,
@@ -136,6 +139,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         validation: Mapping[int, float] | None = None,
     ) -> None:
         counts = {"min_sources": min_sources, "max_held_rounds": max_held_rounds, "wait_for": wait_for}
+        counts["evaluate_every"] = evaluate_every
         check_numbers(counts, warmup_rounds, learning_rate_factor, query_timeout)
         check_buffers(self, buffers)
         self.min_sources = min_sources
@@ -144,6 +148,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self.model_average = ModelAverage(average)
         self.selection = Selection(select_by, patience, metric, validation or {})
         self.buffers = buffers
+        self.evaluate_every = evaluate_every
         self.buffer_names = buffer_names
         self.progress = Progress(output, max_held_rounds, on_round)
         self.history = self.progress.history
@@ -233,7 +238,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
                 server_round, result.arrays, evaluate_config or ConfigRecord(), grid
             )
             metrics = self.aggregate_evaluate(server_round, grid.send_and_receive(messages, timeout=timeout))
-            self.model_average.evaluate(self.round)
+            if self.evaluates_in(server_round):
+                self.model_average.evaluate(self.round)
             if train_metrics is not None:
                 result.train_metrics_clientapp[server_round] = train_metrics
             if metrics is not None:
@@ -300,6 +306,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             asked[BESIDE] = True
         round.arrays, round.config = arrays, {**config, **asked, SERVER_ROUND: server_round}
         round.sent = {}
+        if not self.evaluates_in(server_round):
+            return []
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
         if round.target is None or request is None:
             return []

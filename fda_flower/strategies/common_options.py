@@ -31,6 +31,7 @@ class CommonOptions(TypedDict, total=False):
     configrecord_key: str
     output: RunFolder | None
     outcomes: bool
+    evaluate_every: int
     on_round: Callable[[Record], None] | None
     select_by: str
     metric: str | None

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord
 from fda_flower import protocol
 from fda_flower.aggregation import Layers
 from fda_flower.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
-from fda_flower.records import Record, RoundRecord
+from fda_flower.records import LAST, Record, RoundRecord
 from fda_flower.strategies.evaluation import DETAILS, EVALUATED
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
@@ -75,6 +75,8 @@ class MethodHooks(ABC):
     """Whether it chooses the model that it reports, by samples of its own."""
     num_rounds: int = 0
     """The rounds of the run."""
+    evaluate_every: int = 1
+    """In every so many rounds the target evaluates, an option of every strategy."""
     ends_with_an_evaluation: bool = False
     """Whether the target evaluates in the last round in another way than in the others."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
@@ -84,6 +86,10 @@ class MethodHooks(ABC):
     def evaluates_own(self) -> bool:
         """Whether the headline is of a model that only the target has, in whole or in part."""
         return self.evaluates_trained or self.keeps_own
+
+    def evaluates_in(self, number: int) -> bool:
+        """Whether the target evaluates in a round: in every so many, and in the last ones of the run."""
+        return number % self.evaluate_every == 0 or number > self.num_rounds - LAST
 
     @abstractmethod
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
@@ -112,7 +118,7 @@ class MethodHooks(ABC):
         if node.role not in self.trains:
             return None
         request = TrainRequest(round.arrays, round.config)
-        if not (node.is_target and self.evaluates_trained):
+        if not (node.is_target and self.evaluates_trained and self.evaluates_in(round.number)):
             return request
         asked: dict[str, Any] = {**self.evaluate_config, **self.asks_for_confusion(round.number)}
         asked[protocol.EVALUATE_TRAINED] = True

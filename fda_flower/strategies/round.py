@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers, find_buffers
+from fda_flower.arrays import count_bytes
 from fda_flower.metrics import METRICS
 from fda_flower.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
 from fda_flower.records import TEST_EXAMPLES, Record, RoundRecord
@@ -216,14 +217,14 @@ class Round:
 
     def _read(self, node: Node, reply: Message | None) -> ClientUpdate:
         if reply is not None and reply.has_content():
-            records = reply.content.array_records.values()
-            self.record["bytes-received"] += sum(record.count_bytes() for record in records)
+            self.record["bytes-received"] += sum(map(count_bytes, _arrays_in(reply)))
         request = self.requests[node]
         model = self.model if request.arrays is self.arrays else to_layers(request.arrays)
         given = self.channel.buffer_names
         names = find_buffers(self.model) if given is None else given
         update, entry = read_update(reply, node, request, model, names, self.channel.limit)
-        cast(Record, entry).update(read_details(update.extra, self._class_names))
+        if not update.extra.keys().isdisjoint(DETAILS):
+            cast(Record, entry).update(read_details(update.extra, self._class_names))
         if TEST_EXAMPLES in entry:
             entry["test-examples"] = int(entry["test-examples"])
         if node.is_target:
@@ -245,7 +246,7 @@ def require_replies(updates: Updates, roles: Collection[str], min_sources: int) 
 def rename_arrays(replies: Iterable[Message], keys: Keys) -> Iterator[Message]:
     """Yield the replies with the client's model in the record ``arrays``."""
     for reply in replies:
-        if reply.has_content() and keys.arrays in reply.content.array_records:
+        if keys.arrays != protocol.ARRAYS and reply.has_content() and keys.arrays in reply.content:
             reply.content[protocol.ARRAYS] = reply.content.pop(keys.arrays)
         yield reply
 
@@ -253,5 +254,9 @@ def rename_arrays(replies: Iterable[Message], keys: Keys) -> Iterator[Message]:
 def release(reply: Message | None) -> None:
     """Free a reply's arrays at once; Python frees the message itself later, since it is part of cycles."""
     if reply is not None and reply.has_content():
-        for record in reply.content.array_records.values():
+        for record in _arrays_in(reply):
             record.clear()
+
+
+def _arrays_in(reply: Message) -> list[ArrayRecord]:
+    return [record for record in reply.content.values() if isinstance(record, ArrayRecord)]

@@ -140,6 +140,11 @@ def check_selection(
                     "validation=0.2"
                 )
         return
+    if strategy.evaluate_every > 1:
+        raise ConfigError(
+            f"evaluate-every is {strategy.evaluate_every}, but validation is {validation}, which judges each "
+            "round: leave one of them out"
+        )
     if select_by == "sources" and folds:
         raise ConfigError(
             f"validation is {validation}, but with select-by=sources it is a share of each source's samples: "

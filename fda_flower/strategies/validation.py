@@ -6,13 +6,15 @@ from logging import WARNING
 from typing import Any, Literal, cast
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.common.logger import log
 from numpy.typing import NDArray
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers, Update, is_finite
+from fda_flower.arrays import to_read
 from fda_flower.errors import ConfigError, check_choice
+from fda_flower.flower_internals import filled
 from fda_flower.protocol import TrainRequest
 from fda_flower.records import ClientRecord
 from fda_flower.strategies.nodes import Node
@@ -116,8 +118,8 @@ def read_update(
         request requires.
     """
     content = content_of(reply)
-    info = content.config_records.get(protocol.INFO)
-    if info is not None and info.get("role", node.role) != node.role:
+    info: Any = content.get(protocol.INFO, {})
+    if info.get("role", node.role) != node.role:
         raise BadReplyError(f"it replied as {info['role']!r}, but its role is '{node.role}'")
     after = read_arrays(content, protocol.ARRAYS)
     _check_model(after, model)
@@ -158,9 +160,7 @@ def read_update(
 def read_metrics(reply: Message | None) -> MetricRecord:
     """Return all metrics of a reply, each a finite number; a `BadReplyError` if one is not."""
     content = content_of(reply)
-    return MetricRecord(
-        {key: read_number(content, key) for key in content.metric_records.get(protocol.METRICS, {})}
-    )
+    return filled(MetricRecord(), {key: read_number(content, key) for key in _metrics(content)})
 
 
 def content_of(reply: Message | None) -> RecordDict:
@@ -173,13 +173,14 @@ def content_of(reply: Message | None) -> RecordDict:
 
 
 def read_arrays(content: RecordDict, key: str, remedy: str = "") -> dict[str, NDArray[Any]]:
-    """Return the arrays of a record, deserialised; pickled objects are never loaded."""
-    if key not in content.array_records:
+    """Return the arrays of a record to read, deserialised; pickled objects are never loaded."""
+    record = content.get(key)
+    if not isinstance(record, ArrayRecord):
         raise BadReplyError(f"it has no ArrayRecord '{key}'" + (f": {remedy}" if remedy else ""))
     arrays = {}
-    for name, array in content.array_records[key].items():
+    for name, array in record.items():
         try:
-            arrays[name] = array.numpy()
+            arrays[name] = to_read(array)
         except Exception as error:
             raise BadReplyError(f"array '{name}' cannot be read: {error}") from error
     return arrays
@@ -197,12 +198,18 @@ def read_number(content: RecordDict, key: str, default: float | None = None) -> 
 
 def optional_number(content: RecordDict, key: str) -> float | None:
     """Return a finite number of the record ``metrics``, or None if it is not there."""
-    value = content.metric_records.get(protocol.METRICS, MetricRecord()).get(key)
+    value = _metrics(content).get(key)
     if value is None:
         return None
     if not isinstance(value, int | float) or not np.isfinite(value):
         raise BadReplyError(f"its metric '{key}' is {value!r}, expected a finite number")
     return float(value)
+
+
+def _metrics(content: RecordDict) -> MetricRecord:
+    """Return the record ``metrics``, empty if there is none; Flower's own view copies all records."""
+    found = content.get(protocol.METRICS)
+    return found if isinstance(found, MetricRecord) else MetricRecord()
 
 
 def check_finite(model: Layers) -> None:
@@ -243,8 +250,8 @@ def _like(like: Layers, arrays: Mapping[str, NDArray[Any]], key: str) -> dict[st
 
 
 def _check_required(content: RecordDict, request: TrainRequest, update: Update) -> None:
-    metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
-    info = content.config_records.get(protocol.INFO, ConfigRecord())
+    metrics = _metrics(content)
+    info: Any = content.get(protocol.INFO, {})
     positive = {
         protocol.NUM_STEPS: update.scale > 0,
         protocol.LEARNING_RATE: update.scale > 0,

@@ -52,7 +52,7 @@ def in_process(monkeypatch):
 @pytest.fixture
 def shuffled(monkeypatch):
     """Shuffle the labels of every test set."""
-    cached = load_federation, load_domain, fda_flower.client_app._domain
+    cached = load_federation, load_domain, fda_flower.client_app._sites
     cut = federation._cut
 
     def with_shuffled_test(*arguments):
