@@ -123,7 +123,7 @@ def test_a_rehearsal_of_a_runs_config_has_the_runs_sources(fda, rehearsed, tmp_p
 
 def test_the_log_of_a_site_is_shown_in_total_with_what_was_refused(fda, tmp_path):
     line: dict[str, Any] = {
-        "time": "2026-11-22T10:00:00.000+00:00",
+        "time": "2026-11-22T10:00:00.000",
         "run": 7,
         "domain": "north",
         "round": 1,
