@@ -546,7 +546,8 @@ MISTAKES = [
     (["--model", "nope"], "'nope'", "choose one of cnn, conv4, lenet"),
     (["--device", "nope"], "'nope'", "choose one of auto, cpu, cuda"),
     (["--engine", "spark"], "'spark'", "choose one of deploy, local, ray"),
-    (["--workers", "2"], "workers is 2", "leave it out, or choose --engine ray"),
+    (["--workers", "0"], "workers is 0", "at least 1 is needed"),
+    (["--workers", "-2"], "workers is -2", "at least 1 is needed"),
     (["--gpus-per-client", "0.5"], "gpus-per-client is 0.5", "leave it out, or choose --engine ray"),
     (["--connection", "prod"], "'prod'", "choose --engine deploy"),
     (["--engine", "deploy"], "connection", "give --connection NAME"),
@@ -578,7 +579,7 @@ MISTAKES = [
     (["--target-learning-rate", "0"], "0.0", "above 0"),
     (["--cpus-per-client", "0"], "cpus-per-client is 0", "at least 1"),
     (["--engine", "ray", "--gpus-per-client", "-1"], "-1", "must not be negative"),
-    (["--engine", "ray", "--workers", "0"], "workers is 0", "1 cores"),
+    (["--engine", "ray", "--workers", "0"], "workers is 0", "at least 1"),
     (["--seed", "-1"], "seed is -1", "at least 0"),
     (["--dataset", "images", "--dataset-option", "domains=clean"], "'clean'", "name two domains or more"),
 ]
