@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.app.typing import ConfigRecordValues, MetricRecordValues
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
+from fda_flower.arrays import as_array, copied, to_read
 
 ROLE_QUERY = "query.role"
 TRAIN, EVALUATE = "train", "evaluate"
@@ -134,9 +135,7 @@ class EvaluateRequest:
 
     def content(self, keys: Keys) -> RecordDict:
         """Return the content of the message; each message has records of its own."""
-        content = RecordDict(
-            {keys.arrays: ArrayRecord(dict(self.arrays)), keys.config: ConfigRecord(dict(self.config))}
-        )
+        content = RecordDict({keys.arrays: copied(self.arrays), keys.config: ConfigRecord(dict(self.config))})
         for name, record in self.records.items():
             content[name] = record
         return content
@@ -278,10 +277,13 @@ def read_request(content: RecordDict) -> TrainRequest:
 
 
 def to_record(layers: Layers) -> ArrayRecord:
-    """Return arrays as Flower's record."""
-    return ArrayRecord({name: Array(array) for name, array in layers.items()})
+    """Return arrays as Flower's record, with the values that they have now; see `LazyArray`."""
+    record = ArrayRecord()
+    for name, array in layers.items():
+        record[name] = as_array(array)
+    return record
 
 
 def to_layers(record: ArrayRecord) -> dict[str, NDArray[Any]]:
-    """Return the arrays of Flower's record as copies."""
-    return {name: array.numpy() for name, array in record.items()}
+    """Return the arrays of Flower's record to read: they may refuse to be written into."""
+    return {name: to_read(array) for name, array in record.items()}

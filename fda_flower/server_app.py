@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, Context
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result
 from torch import nn
@@ -17,6 +17,7 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.methods import METHODS, check_federated
 from fda_flower.models import build_model
 from fda_flower.needs import Facts, check_needs
+from fda_flower.protocol import to_record
 from fda_flower.records import Record
 from fda_flower.reporting.summary import write_summary
 from fda_flower.run_model import DATA, write_global_model
@@ -79,7 +80,7 @@ def run_server(
     state = model.state_dict()
     parameters = dict(model.named_parameters(remove_duplicate=False))
     strategy.buffer_names = frozenset(state) - parameters.keys()
-    initial = [ArrayRecord(state)]
+    initial = [to_record({name: tensor.numpy() for name, tensor in state.items()})]
     del model, parameters, state  # `start` frees the arrays that it is given after the first round
     result = strategy.start(grid, initial.pop(), config.all_rounds, config.round_timeout)
     return result, strategy.history

@@ -81,10 +81,20 @@ def reached_from(part):
 
 
 LEAVES = (
-    *("devices", "extras", "files", "flower_internals", "lazy", "local_training", "mixture_plan", "protocol"),
-    *("metrics", "registry", "selection", "settings"),
+    *(
+        "arrays",
+        "devices",
+        "extras",
+        "files",
+        "flower_internals",
+        "lazy",
+        "local_training",
+        "mixture_plan",
+        "protocol",
+    ),
+    *("arrays", "metrics", "registry", "selection", "settings"),
 )
-"""Modules that import only errors and the maths."""
+"""Modules that import only errors, the arrays that travel, and the maths."""
 
 PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
 
@@ -93,7 +103,7 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
     ("part", "allowed"),
     [
         ("aggregation", {"aggregation"}),
-        *((leaf, {leaf, "errors", "aggregation"}) for leaf in LEAVES),
+        *((leaf, {leaf, "arrays", "errors", "aggregation"}) for leaf in LEAVES),
         ("records", {"records", "metrics"}),
         ("run_folder", {"run_folder", "aggregation", *LEAVES, "records", "errors"}),
         ("strategies", {"strategies", "run_folder", "aggregation", *LEAVES, "records", "errors", "options"}),

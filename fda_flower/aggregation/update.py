@@ -98,12 +98,14 @@ class Update:
         buffers : Collection[str], optional
             Names of the buffers. Default: `find_buffers`.
         overwrite : bool
-            Write the differences into the arrays of `after`, which saves the memory of a model.
+            Write the differences into the arrays of `after`, which saves the memory of a model; those that
+            cannot be written into stay as they are.
         """
         names = find_buffers(before) if buffers is None else buffers
+        reused = {name for name, array in after.items() if overwrite and array.flags.writeable}
         return cls(
             {
-                name: np.subtract(after[name], before[name], out=after[name] if overwrite else None)
+                name: np.subtract(after[name], before[name], out=after[name] if name in reused else None)
                 for name in before
                 if name not in names
             },

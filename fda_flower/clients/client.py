@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers
+from fda_flower.arrays import freeze
 from fda_flower.clients.adabn import own_statistics
 from fda_flower.clients.gradients import batch_gradients, in_order
 from fda_flower.clients.numpy_client import NumPyFace
@@ -186,7 +187,7 @@ class DomainClient(NumPyFace):
         records: dict[str, Layers] = {protocol.GRADIENTS: gradients} if gradients else {}
         if recorder is not None:
             records[protocol.BATCH_UPDATES] = recorder.arrays()
-        trained = self.layers()
+        trained = freeze(self.layers())
         if config.get(protocol.EVALUATE_TRAINED):
             evaluation = self.judged(lambda: self.evaluation(config))
             metrics |= evaluation.in_train_reply

@@ -56,7 +56,8 @@ class NumPyFace(NumPyClient):
             other place for arrays beside the model: they are metrics ``RECORD.NAME`` in NumPy's file format.
         """
         reply = self.answer(TrainRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
-        return list(reply.arrays.values()), reply.examples, {**reply.metrics, **_packed(reply.records)}
+        arrays = list(map(np.array, reply.arrays.values()))
+        return arrays, reply.examples, {**reply.metrics, **_packed(reply.records)}
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
         """Return loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""

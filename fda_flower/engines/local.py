@@ -4,10 +4,11 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from fda_flower.arrays import copied
 from fda_flower.engines.resources import Resources
 from fda_flower.flower_internals import Run, empty_run, error_reply, numbered, task_identity
 
@@ -92,7 +93,7 @@ class LocalGrid(Grid):
         if reply.has_content():
             # The client may keep a record that it sends in its state; over a network they are two.
             for name, record in list(reply.content.array_records.items()):
-                reply.content[name] = ArrayRecord(dict(record))
+                reply.content[name] = copied(record)
         return reply
 
 

@@ -16,7 +16,7 @@ BATCH = 256
 
 def load_layers(network: nn.Module, layers: Layers) -> None:
     """Put arrays into a network."""
-    network.load_state_dict({name: torch.from_numpy(array) for name, array in layers.items()})
+    network.load_state_dict({name: torch.tensor(array) for name, array in layers.items()})
 
 
 Drawing = Callable[[], AbstractContextManager[Generator]]

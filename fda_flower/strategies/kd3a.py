@@ -9,6 +9,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from fda_flower.aggregation import Layers, domain_weights, gate_of, mean_update, smoothed_weights
+from fda_flower.arrays import copied
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.protocol import (
     CONTRIBUTION,
@@ -216,7 +217,9 @@ class KD3A(DomainAdaptationStrategy):
         """Return the model that a source trains from: the common body, and its own head if it has one yet."""
         if _key(domain) not in self.state:
             return round.arrays
-        return ArrayRecord({**round.arrays, **self.state[_key(domain)]})
+        sent = copied(round.arrays)
+        sent.update(copied(self.state[_key(domain)]))
+        return sent
 
 
 def _head(node: Node) -> list[str]:

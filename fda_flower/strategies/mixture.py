@@ -9,6 +9,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fda_flower.aggregation import SourceWeights
+from fda_flower.arrays import count_bytes
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.mixture_plan import MixturePlan
 from fda_flower.protocol import FIRST, FIRST_ROUND, LEARNING_RATE_FACTOR, MIXTURE, REPORT, EvaluateRequest
@@ -183,7 +184,7 @@ class Mixture(SourceOnly):
     def _cost(self, arrays: ArrayRecord, until: int) -> Record:
         """Return what the mixture costs the target in a run of so many rounds."""
         evaluations = self._evaluations(until - self.warmup_rounds)
-        sent = 2 * evaluations * arrays.count_bytes()
+        sent = 2 * evaluations * count_bytes(arrays)
         return {"models": self._plan.models, "evaluations": evaluations, "bytes": sent}
 
     def _evaluations(self, rounds: int) -> int:

@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers, find_buffers
+from fda_flower.arrays import count_bytes
 from fda_flower.metrics import METRICS
 from fda_flower.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
 from fda_flower.records import TEST_EXAMPLES, Record, RoundRecord
@@ -213,7 +214,7 @@ class Round:
     def _read(self, node: Node, reply: Message | None) -> ClientUpdate:
         if reply is not None and reply.has_content():
             records = reply.content.array_records.values()
-            self.record["bytes-received"] += sum(record.count_bytes() for record in records)
+            self.record["bytes-received"] += sum(map(count_bytes, records))
         request = self.requests[node]
         model = self.model if request.arrays is self.arrays else to_layers(request.arrays)
         given = self.channel.buffer_names

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers, Update, is_finite
+from fda_flower.arrays import to_read
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.protocol import TrainRequest
 from fda_flower.records import ClientRecord
@@ -173,13 +174,13 @@ def content_of(reply: Message | None) -> RecordDict:
 
 
 def read_arrays(content: RecordDict, key: str, remedy: str = "") -> dict[str, NDArray[Any]]:
-    """Return the arrays of a record, deserialised; pickled objects are never loaded."""
+    """Return the arrays of a record to read, deserialised; pickled objects are never loaded."""
     if key not in content.array_records:
         raise BadReplyError(f"it has no ArrayRecord '{key}'" + (f": {remedy}" if remedy else ""))
     arrays = {}
     for name, array in content.array_records[key].items():
         try:
-            arrays[name] = array.numpy()
+            arrays[name] = to_read(array)
         except Exception as error:
             raise BadReplyError(f"array '{name}' cannot be read: {error}") from error
     return arrays

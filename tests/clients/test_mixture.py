@@ -51,7 +51,8 @@ def trained_on_a_source(data=SPEC, model=None):
     federation = load_federation(data)
     source = next(domain for name, domain in federation.domains.items() if name != federation.target)
     client = TargetClient(source, model or network(data), LocalTraining(0.01, 16, 4))
-    return client.train_from(client.layers(), {"server-round": 1}).arrays
+    trained = client.train_from(client.layers(), {"server-round": 1}).arrays
+    return {name: np.array(array) for name, array in trained.items()}
 
 
 def target_of(data=SPEC):
