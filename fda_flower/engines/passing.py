@@ -9,7 +9,6 @@ import os
 import pickle
 import sys
 import tempfile
-from collections import ChainMap
 from collections.abc import Callable
 from copyreg import dispatch_table
 from multiprocessing.reduction import recv_handle, send_handle
@@ -17,6 +16,8 @@ from pickle import PickleBuffer
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from flwr.app import Array
+
+from fda_flower.arrays import LazyArray, as_array
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -60,14 +61,22 @@ def receive(connection: "Connection[Any, Any]") -> Any:
         return pickle.loads(body, buffers=[file.read(size) for size in sizes])
 
 
-def _apart(array: Array) -> tuple[Callable[..., Array], tuple[Any, ...]]:
+Reduced = tuple[Callable[..., Array], tuple[Any, ...]]
+
+
+def _flowers(array: Array) -> Reduced:
     return Array, (array.dtype, array.shape, array.stype, PickleBuffer(array.data))
 
 
-class _Pickler(pickle.Pickler):
-    """A pickler that leaves the data of arrays out."""
+def _lazy(array: LazyArray) -> Reduced:
+    # NumPy has its values travel apart, and once for all arrays that share them.
+    return as_array, (array.to_read(),)
 
-    dispatch_table: ClassVar = ChainMap({Array: _apart}, dispatch_table)  # type: ignore[arg-type,misc]
+
+class _Pickler(pickle.Pickler):
+    """A pickler that leaves the values of arrays out."""
+
+    dispatch_table: ClassVar = {**dispatch_table, Array: _flowers, LazyArray: _lazy}  # type: ignore[misc]
 
 
 def _shared_memory() -> IO[bytes]:

@@ -28,6 +28,7 @@ from fda_flower.protocol import INFO
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkContext, SpawnContext
 
     Connected = Connection[Any, Any]
 
@@ -74,20 +75,19 @@ class WorkersGrid(LocalGrid):
         asked: dict[int, list[Message]] = defaultdict(list)
         for message in sent:
             asked[self._place(message.metadata.dst_node_id)].append(message)
-        waiting = {}
         for place, batch in asked.items():
             with self._connected(place) as connection:
                 send(connection, batch)
-                waiting[connection] = place
         left = {place: len(batch) for place, batch in asked.items()}
-        while any(left.values()):
-            for ready in wait([connection for connection, place in waiting.items() if left[place]]):
-                place = waiting[ready]
+        while left:
+            ready = wait([self._workers[place].connection for place in left])
+            for place in [place for place in left if self._workers[place].connection in ready]:
                 with self._connected(place) as connection:
                     message_id, reply = receive(connection)
-                left[place] -= 1
                 self._replies[message_id] = reply
                 self._learn_name(reply)
+                left[place] -= 1
+            left = {place: count for place, count in left.items() if count}
         return [message.metadata.message_id for message in sent]
 
     def _place(self, node_id: int) -> int:
@@ -95,8 +95,8 @@ class WorkersGrid(LocalGrid):
 
     def _learn_name(self, reply: Message) -> None:
         if reply.has_content() and INFO in reply.content.config_records:
-            info = reply.content.config_records[INFO]
-            self._names[reply.metadata.src_node_id] = f"'{info.get('domain')}'"
+            domain = str(reply.content.config_records[INFO].get("domain"))
+            self._names[reply.metadata.src_node_id] = f"'{domain}'"
 
     @contextmanager
     def _connected(self, place: int) -> "Iterator[Connected]":
@@ -149,7 +149,9 @@ def workers_grid(client_app: ClientApp, num_clients: int, count: int, threads: i
 
 def _started(client_app: ClientApp, num_clients: int, threads: int, others: Sequence[Worker]) -> Worker:
     copied = _can_be_copied()
-    context = multiprocessing.get_context("fork" if copied else "spawn")
+    context: ForkContext | SpawnContext = (
+        multiprocessing.get_context("fork") if copied else multiprocessing.get_context("spawn")
+    )
     ours, theirs = context.Pipe()
     # A copy has this process' ends of the connections too, and would keep them open.
     inherited = [ours, *(worker.connection for worker in others)] if copied else []
@@ -176,7 +178,8 @@ def _can_be_copied() -> bool:
 def _picklable(client_app: ClientApp) -> ClientApp:
     from joblib import wrap_non_picklable_objects
 
-    return wrap_non_picklable_objects(client_app, keep_wrapper=False)
+    wrapped: ClientApp = wrap_non_picklable_objects(client_app, keep_wrapper=False)
+    return wrapped
 
 
 # In the worker

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sites import write_images
 
 from fda_flower import run
-from fda_flower.engines import Resources, run_local
+from fda_flower.engines import Resources, run_local, workers
 from fda_flower.errors import RunError
 from fda_flower.strategies import FedAvg
 
@@ -127,7 +127,7 @@ def counting():
 
     @app.train()
     def train(message, context):
-        what = dict(message.content.config_records.get("what", ConfigRecord()))
+        what = message.content["what"]
         if "fail" in what:
             raise ValueError("my data are gone")
         before = context.state.config_records.get("seen", {"n": 0})["n"]
@@ -141,8 +141,9 @@ def counting():
 
 
 def asked(grid, nodes, **what):
-    content = {"what": ConfigRecord(what)} if what else {}
-    return list(grid.send_and_receive([Message(RecordDict(content), node, "train") for node in nodes]))
+    contents = [RecordDict({"what": ConfigRecord(what)}) for _ in nodes]
+    messages = [Message(content, node, "train") for content, node in zip(contents, nodes, strict=True)]
+    return list(grid.send_and_receive(messages))
 
 
 def in_grid(server, clients=5, count=2, app=None):
@@ -168,14 +169,16 @@ def test_a_client_is_always_at_the_same_worker_and_its_replies_are_in_the_order_
 def test_there_are_no_more_workers_than_clients():
     def server(grid):
         assert len(multiprocessing.active_children()) == 3
-        assert len({reply.content["seen"]["process"] for reply in asked(grid, grid.get_node_ids())}) == 3
+        assert (
+            len({reply.content["seen"]["process"] for reply in asked(grid, list(grid.get_node_ids()))}) == 3
+        )
 
     in_grid(server, clients=3, count=7)
 
 
 def test_one_worker_is_this_process():
     def server(grid):
-        replies = asked(grid, grid.get_node_ids())
+        replies = asked(grid, list(grid.get_node_ids()))
         assert {reply.content["seen"]["process"] for reply in replies} == {os.getpid()}
 
     in_grid(server, count=1)
@@ -268,7 +271,7 @@ def test_a_worker_that_has_died_between_two_rounds_is_told_too():
         for child in multiprocessing.active_children():
             child.kill()
             child.join()
-        asked(grid, grid.get_node_ids())
+        asked(grid, list(grid.get_node_ids()))
 
     with pytest.raises(RunError, match="worker 1 of 2, which runs client 0, client 2, client 4, has ended"):
         in_grid(server)
@@ -283,7 +286,7 @@ def test_an_interrupt_ends_workers_in_the_middle_of_their_work():
 
     def server(grid):
         signal.setitimer(signal.ITIMER_REAL, 0.3)
-        asked(grid, grid.get_node_ids())
+        asked(grid, list(grid.get_node_ids()))
 
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     begun = time.monotonic()
@@ -300,7 +303,7 @@ def test_workers_leave_signals_to_this_process():
         for child in multiprocessing.active_children():
             for number in (signal.SIGINT, signal.SIGTERM):
                 psutil.Process(child.pid).send_signal(number)
-        assert len(asked(grid, grid.get_node_ids())) == 5
+        assert len(asked(grid, list(grid.get_node_ids()))) == 5
 
     in_grid(server)
 
@@ -311,7 +314,7 @@ def test_workers_end_with_a_process_that_is_killed():
 import multiprocessing, time
 from flwr.clientapp import ClientApp
 from flwr.app import Message, RecordDict
-from fda_flower.engines import Resources, run_local
+from fda_flower.engines import Resources, run_local, workers
 app = ClientApp()
 
 @app.train()
