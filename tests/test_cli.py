@@ -477,7 +477,15 @@ def test_the_defaults_of_compare_are_those_of_the_configuration(caught):
     assert list(seeds) == [0, 1, 2]
     assert output == Path("runs/compare")
     assert where["jobs"] >= 1
+    assert where["workers"] is None
     assert where["resume"] is False
+
+
+@pytest.mark.parametrize(("workers", "jobs"), [("2", 3), ("4", 1), ("8", 1)])
+def test_cells_with_workers_leave_each_other_a_core_for_each_worker(caught, monkeypatch, workers, jobs):
+    monkeypatch.setattr("os.cpu_count", lambda: 6)
+    _, where = caught("compare", "--workers", workers)
+    assert (where["workers"], where["jobs"]) == (int(workers), jobs)
 
 
 def test_compare_with_all_methods_says_which_it_leaves_out(fda, monkeypatch):

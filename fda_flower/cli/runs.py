@@ -41,9 +41,7 @@ COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fed
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]
 Workers = Annotated[
     int | None,
-    typer.Option(
-        help="Processes in which clients train, side by side.", show_default="1; on Ray, of all cores"
-    ),
+    typer.Option(help="Processes in which clients train, side by side.", show_default="1; on Ray all cores"),
 ]
 
 
@@ -166,7 +164,7 @@ def compare(
     ] = "local",
     jobs: Annotated[
         int,
-        typer.Option(help="Runs at a time.", show_default="as many as cores have a worker; 1 on Ray"),
+        typer.Option(help="Runs at a time.", show_default="cores / workers; 1 on Ray"),
     ] = 0,
     workers: Workers = None,
     track: Track = [],  # noqa: B006
