@@ -6,11 +6,13 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
@@ -156,6 +158,9 @@ def _started(client_app: ClientApp, num_clients: int, threads: int, others: Sequ
     # A copy has this process' ends of the connections too, and would keep them open.
     inherited = [ours, *(worker.connection for worker in others)] if copied else []
     app = client_app if copied else _picklable(client_app)
+    if not copied:
+        # Started below, it would let signals through.
+        resource_tracker.ensure_running()
     process = context.Process(target=_work, args=(theirs, inherited, app, num_clients, threads), daemon=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
@@ -218,10 +223,12 @@ def _read(connection: "Connected", messages: SimpleQueue[Message | None]) -> Non
         while True:
             for message in receive(connection):
                 messages.put(message)
-    except (EOFError, OSError):
-        messages.put(None)
-        time.sleep(GRACE_SECONDS)
-        os._exit(1)
+    except Exception as error:
+        if not isinstance(error, EOFError | ConnectionError):
+            traceback.print_exc()
+    messages.put(None)
+    time.sleep(GRACE_SECONDS)
+    os._exit(1)
 
 
 def _answer(

@@ -36,6 +36,11 @@ def nothing_is_left():
     assert (set(SHM.iterdir()) if SHM.exists() else set()) == before
 
 
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
 @pytest.fixture
 def spawned(monkeypatch):
     """Workers begin anew, as where there is a GPU."""
@@ -275,6 +280,22 @@ def test_a_worker_that_has_died_between_two_rounds_is_told_too():
 
     with pytest.raises(RunError, match="worker 1 of 2, which runs client 0, client 2, client 4, has ended"):
         in_grid(server)
+
+
+class Unreadable:
+    def __reduce__(self):
+        return int, ("not a number",)
+
+
+def test_a_message_that_a_worker_cannot_read_ends_the_run(capfd):
+    def server(grid):
+        message = Message(RecordDict(), 2, "train")
+        message.metadata.__dict__["strange"] = Unreadable()
+        grid.send_and_receive([message])
+
+    with pytest.raises(RunError, match="worker 1 of 2, which runs client 0, client 2, client 4, has ended"):
+        in_grid(server)
+    assert "invalid literal for int() with base 10: 'not a number'" in capfd.readouterr().err
 
 
 def test_an_interrupt_ends_workers_in_the_middle_of_their_work():

@@ -278,8 +278,12 @@ def test_all_methods_are_those_that_can_work_and_the_others_are_named(
 
 def test_each_cell_has_the_workers_that_are_asked_for(small, tmp_path, in_process, monkeypatch):
     seen = []
-    monkeypatch.setattr(in_process, "run_config", lambda config, **where: seen.append(where["workers"]))
-    monkeypatch.setattr("fda_flower.experiments.compare._write", lambda folder, cells: [])
+
+    def run_config(config, **where):
+        seen.append(where["workers"])
+        raise RunError("it was not run")
+
+    monkeypatch.setattr(in_process, "run_config", run_config)
     compare(["fedavg", "fedgp"], [3], tmp_path / "runs", workers=2, **small)
     assert seen == [2, 2]
     with pytest.raises(ConfigError, match="workers is 0, at least 1 is needed"):
