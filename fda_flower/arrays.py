@@ -101,7 +101,7 @@ class LazyArray(Array):
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
     """Return an array that nobody can write into: this one if it is one, otherwise a copy."""
-    if array.flags.owndata and not array.flags.writeable:
+    if not array.flags.writeable and (array.flags.owndata or _is_of_bytes(array)):
         return array
     copy = np.array(array, order="A")
     copy.flags.writeable = False
@@ -141,6 +141,13 @@ def count_bytes(record: ArrayRecord) -> int:
         len(name) + (array.num_bytes if isinstance(array, LazyArray) else len(array.data))
         for name, array in record.items()
     )
+
+
+def _is_of_bytes(array: NDArray[Any]) -> bool:
+    """Whether an array's values are those of a ``bytes``, which never change."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return isinstance(array.base, bytes)
 
 
 @lru_cache(maxsize=4096)

@@ -1,7 +1,7 @@
 """Extras of the package that are missing, and how to install them."""
 
 EXTRAS = {
-    "torch": ("PIL", "sklearn", "torch", "torchvision"),
+    "torch": ("PIL", "joblib", "sklearn", "torch", "torchvision"),
     "cli": ("matplotlib", "rich", "scipy", "typer"),
     "simulation": ("ray",),
     "dp": ("opacus",),

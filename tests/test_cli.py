@@ -478,7 +478,15 @@ def test_the_defaults_of_compare_are_those_of_the_configuration(caught):
     assert list(seeds) == [0, 1, 2]
     assert output == Path("runs/compare")
     assert where["jobs"] >= 1
+    assert where["workers"] is None
     assert where["resume"] is False
+
+
+@pytest.mark.parametrize(("workers", "jobs"), [("2", 3), ("4", 1), ("8", 1)])
+def test_cells_with_workers_leave_each_other_a_core_for_each_worker(caught, monkeypatch, workers, jobs):
+    monkeypatch.setattr("os.cpu_count", lambda: 6)
+    _, where = caught("compare", "--workers", workers)
+    assert (where["workers"], where["jobs"]) == (int(workers), jobs)
 
 
 def test_compare_with_all_methods_says_which_it_leaves_out(fda, monkeypatch):
@@ -547,7 +555,8 @@ MISTAKES = [
     (["--model", "nope"], "'nope'", "choose one of cnn, conv4, lenet"),
     (["--device", "nope"], "'nope'", "choose one of auto, cpu, cuda"),
     (["--engine", "spark"], "'spark'", "choose one of deploy, local, ray"),
-    (["--workers", "2"], "workers is 2", "leave it out, or choose --engine ray"),
+    (["--workers", "0"], "workers is 0", "at least 1 is needed"),
+    (["--workers", "-2"], "workers is -2", "at least 1 is needed"),
     (["--gpus-per-client", "0.5"], "gpus-per-client is 0.5", "leave it out, or choose --engine ray"),
     (["--connection", "prod"], "'prod'", "choose --engine deploy"),
     (["--engine", "deploy"], "connection", "give --connection NAME"),
@@ -579,7 +588,7 @@ MISTAKES = [
     (["--target-learning-rate", "0"], "0.0", "above 0"),
     (["--cpus-per-client", "0"], "cpus-per-client is 0", "at least 1"),
     (["--engine", "ray", "--gpus-per-client", "-1"], "-1", "must not be negative"),
-    (["--engine", "ray", "--workers", "0"], "workers is 0", "1 cores"),
+    (["--engine", "ray", "--workers", "0"], "workers is 0", "at least 1"),
     (["--seed", "-1"], "seed is -1", "at least 0"),
     (["--dataset", "images", "--dataset-option", "domains=clean"], "'clean'", "name two domains or more"),
 ]

@@ -40,6 +40,10 @@ COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fed
 """The methods of the FedGP paper and this package's own, on the same samples for the same rounds."""
 
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Processes in which clients train, side by side.", show_default="1; on Ray all cores"),
+]
 
 
 @with_output
@@ -55,7 +59,7 @@ def run(
     engine: Annotated[
         str,
         typer.Option(
-            help="local: in this process; ray: Flower's Ray simulation; deploy: over a SuperLink.",
+            help="local: on this machine; ray: Flower's Ray simulation; deploy: over a SuperLink.",
             autocompletion=among((*ENGINES, "deploy")),
         ),
     ] = "local",
@@ -71,9 +75,7 @@ def run(
         float | None,
         typer.Option(help="Share of a GPU of each client, on Ray.", show_default="an even share"),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Cores to use in all, on Ray.", show_default="all")
-    ] = None,
+    workers: Workers = None,
     track: Track = [],  # noqa: B006
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's log.")] = False,
 ) -> None:
@@ -158,12 +160,14 @@ def compare(
     engine: Annotated[
         str,
         typer.Option(
-            help="local: in this process; ray: Flower's Ray simulation.", autocompletion=among(ENGINES)
+            help="local: on this machine; ray: Flower's Ray simulation.", autocompletion=among(ENGINES)
         ),
     ] = "local",
     jobs: Annotated[
-        int, typer.Option(help="Runs at a time.", show_default="the number of cores; 1 on Ray")
+        int,
+        typer.Option(help="Runs at a time.", show_default="cores / workers; 1 on Ray"),
     ] = 0,
+    workers: Workers = None,
     track: Track = [],  # noqa: B006
 ) -> None:
     """Run several methods with several seeds, and end with a table and a picture."""
@@ -186,7 +190,8 @@ def compare(
             read_seeds(seeds),
             output,
             engine=engine,
-            jobs=jobs or (1 if engine == "ray" else os.cpu_count() or 1),
+            workers=workers,
+            jobs=jobs or (1 if engine == "ray" else max((os.cpu_count() or 1) // (workers or 1), 1)),
             resume=resume,
             track=read_names(track),
             on_progress=bar,

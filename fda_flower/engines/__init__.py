@@ -32,7 +32,7 @@ class Engine:
         ``"module:function"``: a function that calls a server function with a grid of `num_clients` clients,
         each of which runs the client app.
     parallel : bool
-        Whether clients run in their own processes, to which workers and shares of a GPU can be assigned.
+        Whether clients always run in processes of their own, to which shares of a GPU can be assigned.
     """
 
     summary: str
@@ -52,7 +52,8 @@ class Engine:
 
 ENGINES: dict[str, Engine] = {
     "local": Engine(
-        "in this process, one client after the other: no start-up", "fda_flower.engines.local:run_local"
+        "on this machine: no start-up; one client after the other, or --workers side by side",
+        "fda_flower.engines.local:run_local",
     ),
     "ray": Engine(
         "through Flower's Ray simulation, clients in parallel processes",

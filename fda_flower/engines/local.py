@@ -1,4 +1,4 @@
-"""Run server and clients in this process: no Ray, no start-up, the same strategy and client app."""
+"""Run server and clients on this machine without Ray: in this process, or clients in worker processes."""
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +25,9 @@ class LocalGrid(Grid):
         and its own state, which lasts as long as the grid.
     """
 
+    FIRST_NODE = 2
+    """The id of the first node: Flower keeps 1 for the server."""
+
     def __init__(self, client_app: ClientApp, num_clients: int) -> None:
         self._client_app = client_app
         self._run = empty_run()
@@ -33,12 +36,11 @@ class LocalGrid(Grid):
             node_id: Context(
                 run_id=1,
                 node_id=node_id,
-                node_config={"partition-id": node_id - 2, "num-partitions": num_clients},
+                node_config={"partition-id": i, "num-partitions": num_clients},
                 state=RecordDict(),
                 run_config={},
             )
-            # Flower keeps node id 1 for the server.
-            for node_id in range(2, num_clients + 2)
+            for i, node_id in enumerate(range(self.FIRST_NODE, self.FIRST_NODE + num_clients))
         }
 
     def set_run(self, run: Run) -> None:
@@ -67,7 +69,7 @@ class LocalGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Have the nodes reply at once; an error of a client becomes an error reply."""
-        answers = {message.metadata.message_id: self._answer(message) for message in numbered(messages)}
+        answers = {message.metadata.message_id: self.answer(message) for message in numbered(messages)}
         self._replies |= answers
         return list(answers)
 
@@ -81,7 +83,8 @@ class LocalGrid(Grid):
         """Send messages and return the replies; a client in this process cannot time out."""
         return self.pull_messages(self.push_messages(messages))
 
-    def _answer(self, message: Message) -> Message:
+    def answer(self, message: Message) -> Message:
+        """Return a node's reply, to a message with an id; an error of the client becomes an error reply."""
         try:
             context = self._contexts[message.metadata.dst_node_id]
             reply = self._client_app(message, context)
@@ -113,6 +116,13 @@ def torch_threads(threads: int) -> Iterator[None]:
 def run_local(
     server: Callable[[Grid], None], client_app: ClientApp, num_clients: int, resources: Resources
 ) -> None:
-    """Run the server and the clients in this process, one client after the other."""
-    with task_identity(), torch_threads(resources.cpus_per_client):
-        server(LocalGrid(client_app, num_clients))
+    """Run the server in this process, and the clients one after the other, or side by side in workers."""
+    workers, threads = min(resources.workers or 1, num_clients), resources.cpus_per_client
+    with task_identity(), torch_threads(threads):
+        if workers == 1:
+            server(LocalGrid(client_app, num_clients))
+            return
+        from fda_flower.engines.workers import workers_grid
+
+        with workers_grid(client_app, num_clients, workers, threads) as grid:
+            server(grid)

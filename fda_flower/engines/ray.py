@@ -37,7 +37,7 @@ def run_ray(
     def main(grid: Grid, context: Context) -> None:
         server(grid)
 
-    workers = {} if resources.workers is None else {"num_cpus": resources.workers}
+    workers = {} if resources.cores is None else {"num_cpus": resources.cores}
     logger = logging.getLogger("flwr")
     logger.addFilter(_hide_deprecation)
     try:

@@ -16,7 +16,8 @@ class Resources:
     gpus_per_client : float
         Share of a GPU (Ray only: 0.25 lets four clients share one).
     workers : int, optional
-        Cores to use in total (Ray only). Default: all cores.
+        Processes that run clients. Default: for the local engine none but this one; for Ray as many as the
+        cores allow.
     """
 
     cpus_per_client: int = 1
@@ -28,7 +29,10 @@ class Resources:
             raise ConfigError(f"cpus-per-client is {self.cpus_per_client}, at least 1 is needed")
         if self.gpus_per_client < 0:
             raise ConfigError(f"gpus-per-client is {self.gpus_per_client}, it must not be negative")
-        if self.workers is not None and self.workers < self.cpus_per_client:
-            raise ConfigError(
-                f"workers is {self.workers}, but a client alone takes {self.cpus_per_client} cores"
-            )
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"workers is {self.workers}, at least 1 is needed")
+
+    @property
+    def cores(self) -> int | None:
+        """Cores of all workers; None if their number is not given."""
+        return None if self.workers is None else self.workers * self.cpus_per_client

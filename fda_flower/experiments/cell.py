@@ -16,8 +16,8 @@ from fda_flower.reporting.results import Place
 class Cell:
     """One run of a table of runs, in its own folder below `runs`.
 
-    Without a folder `results`, no result file is written besides the run; `engine`, `resume` and `track` are
-    as in `fda_flower.run`, and `track_in` as in `run_config`.
+    Without a folder `results`, no result file is written besides the run; `engine`, `workers`, `resume` and
+    `track` are as in `fda_flower.run`, and `track_in` as in `run_config`.
     """
 
     place: Place
@@ -28,6 +28,7 @@ class Cell:
     resume: bool = True
     track: Sequence[str] = ()
     track_in: Path | None = None
+    workers: int | None = None
 
     @property
     def name(self) -> str:
@@ -94,6 +95,7 @@ def run_cell(cell: Cell) -> None:
     result = run_config(
         cell.config,
         engine=cell.engine,
+        workers=cell.workers,
         output=cell.run_folder,
         resume=cell.resume,
         track=cell.track,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fda_flower.config import RunConfig
-from fda_flower.engines import ENGINES
+from fda_flower.engines import ENGINES, Resources
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.cell import Cell, Progress, run_cells
 from fda_flower.files import write_atomically
@@ -56,6 +56,7 @@ def compare(
     output: str | Path,
     *,
     engine: str = "local",
+    workers: int | None = None,
     jobs: int = 1,
     resume: bool = False,
     track: Sequence[str] = (),
@@ -77,6 +78,8 @@ def compare(
         The folder to write to.
     engine : {"local", "ray"}
         Where each cell runs; with Ray, which uses the whole machine, take one job.
+    workers : int, optional
+        Processes that run the clients of each cell; see `Resources`.
     jobs : int
         Cells to run at a time.
     resume : bool
@@ -107,6 +110,7 @@ def compare(
         raise unknown("engine", engine, ENGINES)
     if jobs < 1:
         raise ConfigError(f"jobs is {jobs}, it must be at least 1")
+    Resources(workers=workers)
     check_trackers(track)
     folder = Path(output).absolute()
     if folder.exists() and not folder.is_dir():
@@ -134,6 +138,7 @@ def compare(
             _config(method, seed, chosen, settings),
             folder,
             engine=engine,
+            workers=workers,
             resume=resume,
             track=track,
             track_in=folder,

@@ -73,7 +73,7 @@ def run(
     Parameters
     ----------
     engine : {"local", "ray", "deploy"}
-        In this process, through Flower's Ray simulation, or over a SuperLink with real SuperNodes; the
+        On this machine, through Flower's Ray simulation, or over a SuperLink with real SuperNodes; the
         results have the same bits.
     output : str or Path, optional
         The folder to write to; "deploy" needs one. Default: nothing is written.

@@ -49,10 +49,10 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
                 f"connection is '{request.connection}', but only the engine deploy has one: leave it out, or "
                 "choose --engine deploy"
             )
-        if not engine.parallel:
-            _refuse_resources(
-                request,
-                f"engine {name} runs one client after the other: leave it out, or choose --engine ray",
+        if request.gpus_per_client and not engine.parallel:
+            raise ConfigError(
+                f"gpus-per-client is {request.gpus_per_client}, but engine {name} shares out no GPU: leave "
+                "it out, or choose --engine ray"
             )
         if engine.parallel:
             check_federated(config.method)

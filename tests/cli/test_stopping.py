@@ -229,6 +229,17 @@ def test_a_comparison_whose_first_cells_start_is_ended_by_one_line():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
+def test_a_run_in_workers_is_ended_by_one_line_with_all_its_processes(number):
+    process = start("run", *SMALL, "--rounds", "4000", "--workers", "2", "--output", "w")
+    read_until(process.stdout, "^round 2/4000")
+    line = the_only(end(process, number))
+    assert re.match(r"Stopped after round \d+ of 4000\. Go on with: .* --workers 2 .* --resume$", line)
+    assert Path("w/summary.json").exists()
+    assert left(process) == []
+
+
+@pytest.mark.slow
 def test_a_simulation_on_ray_is_ended_with_all_its_processes():
     process = start("run", *SMALL, "--rounds", "400", "--engine", "ray", "--output", "r")
     read_until(process.stdout, "^round 1/400")

@@ -276,6 +276,20 @@ def test_all_methods_are_those_that_can_work_and_the_others_are_named(
     }
 
 
+def test_each_cell_has_the_workers_that_are_asked_for(small, tmp_path, in_process, monkeypatch):
+    seen = []
+
+    def run_config(config, **where):
+        seen.append(where["workers"])
+        raise RunError("it was not run")
+
+    monkeypatch.setattr(in_process, "run_config", run_config)
+    compare(["fedavg", "fedgp"], [3], tmp_path / "runs", workers=2, **small)
+    assert seen == [2, 2]
+    with pytest.raises(ConfigError, match="workers is 0, at least 1 is needed"):
+        compare(["fedavg"], [3], tmp_path / "none", workers=0, **small)
+
+
 def test_a_setting_with_which_no_method_works_is_refused_for_all_of_them_too(small, tmp_path, no_cell_runs):
     with pytest.raises(ConfigError, match="no method can work with these settings: the batch size is 0"):
         compare("all", [0], tmp_path / "runs", **{**small, "batch_size": 0})

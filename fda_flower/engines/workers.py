@@ -1,0 +1,245 @@
+"""Worker processes of the local engine: they stay for the run, and each client is always at the same one."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import Message
+from flwr.clientapp import ClientApp
+from flwr.common.logger import console_handler
+
+from fda_flower.engines.local import LocalGrid, torch_threads
+from fda_flower.engines.passing import receive, send
+from fda_flower.errors import RunError
+from fda_flower.flower_internals import error_reply, numbered, task_identity
+from fda_flower.protocol import INFO
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkContext, SpawnContext
+
+    Connected = Connection[Any, Any]
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE_SECONDS = 1.0
+"""In which a worker finishes what it writes when it is ended."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process that runs some of the clients, and this process' end of the connection to it."""
+
+    process: BaseProcess
+    connection: "Connected"
+
+
+class WorkersGrid(LocalGrid):
+    """A grid whose nodes run a client app in worker processes, node i of n always in worker i modulo n.
+
+    Parameters
+    ----------
+    client_app : ClientApp
+        The app that every node runs.
+    num_clients : int
+        The number of nodes.
+    workers : sequence of Worker
+        The processes.
+    """
+
+    def __init__(self, client_app: ClientApp, num_clients: int, workers: Sequence[Worker]) -> None:
+        super().__init__(client_app, num_clients)
+        self._workers = workers
+        self._names = {node_id: f"client {i}" for i, node_id in enumerate(self.get_node_ids())}
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Have the workers reply, each to its messages in their order.
+
+        Raises
+        ------
+        RunError
+            If a worker has ended.
+        """
+        sent = numbered(messages)
+        asked: dict[int, list[Message]] = defaultdict(list)
+        for message in sent:
+            asked[self._place(message.metadata.dst_node_id)].append(message)
+        for place, batch in asked.items():
+            with self._connected(place) as connection:
+                send(connection, batch)
+        left = {place: len(batch) for place, batch in asked.items()}
+        while left:
+            ready = wait([self._workers[place].connection for place in left])
+            for place in [place for place in left if self._workers[place].connection in ready]:
+                with self._connected(place) as connection:
+                    message_id, reply = receive(connection)
+                self._replies[message_id] = reply
+                self._learn_name(reply)
+                left[place] -= 1
+            left = {place: count for place, count in left.items() if count}
+        return [message.metadata.message_id for message in sent]
+
+    def _place(self, node_id: int) -> int:
+        return (node_id - self.FIRST_NODE) % len(self._workers)
+
+    def _learn_name(self, reply: Message) -> None:
+        if reply.has_content() and INFO in reply.content.config_records:
+            domain = str(reply.content.config_records[INFO].get("domain"))
+            self._names[reply.metadata.src_node_id] = f"'{domain}'"
+
+    @contextmanager
+    def _connected(self, place: int) -> "Iterator[Connected]":
+        """Yield the connection to a worker; raise a `RunError` if the worker has ended."""
+        worker = self._workers[place]
+        try:
+            yield worker.connection
+        except (EOFError, ConnectionError) as error:
+            worker.process.join(GRACE_SECONDS)
+            code = worker.process.exitcode
+            killed = " (killed, perhaps because memory ran out: use fewer --workers)" if code == -9 else ""
+            clients = ", ".join(name for node, name in self._names.items() if self._place(node) == place)
+            raise RunError(
+                f"worker {place + 1} of {len(self._workers)}, which runs {clients}, has ended with exit code "
+                f"{code}{killed}"
+            ) from error
+
+
+@contextmanager
+def workers_grid(client_app: ClientApp, num_clients: int, count: int, threads: int) -> Iterator[WorkersGrid]:
+    """Yield a grid whose nodes run in worker processes, which end with the block, or with this process.
+
+    On Linux a worker begins as a copy of this process (a fork), with all that is loaded, in an instant. Where
+    torch sees a GPU, which no copy could use, and elsewhere, it begins anew and loads what it needs.
+
+    Parameters
+    ----------
+    client_app : ClientApp
+        The app that every node runs.
+    num_clients : int
+        The number of nodes.
+    count : int
+        The number of workers.
+    threads : int
+        Torch's threads of each.
+    """
+    workers: list[Worker] = []
+    try:
+        for _ in range(count):
+            workers.append(_started(client_app, num_clients, threads, workers))
+        yield WorkersGrid(client_app, num_clients, workers)
+    finally:
+        for worker in workers:
+            worker.connection.close()
+        for worker in workers:
+            worker.process.join(2 * GRACE_SECONDS)
+            worker.process.kill()
+            worker.process.join()
+
+
+def _started(client_app: ClientApp, num_clients: int, threads: int, others: Sequence[Worker]) -> Worker:
+    copied = _can_be_copied()
+    context: ForkContext | SpawnContext = (
+        multiprocessing.get_context("fork") if copied else multiprocessing.get_context("spawn")
+    )
+    ours, theirs = context.Pipe()
+    # A copy has this process' ends of the connections too, and would keep them open.
+    inherited = [ours, *(worker.connection for worker in others)] if copied else []
+    app = client_app if copied else _picklable(client_app)
+    if not copied:
+        # Started below, it would let signals through.
+        resource_tracker.ensure_running()
+    process = context.Process(target=_work, args=(theirs, inherited, app, num_clients, threads), daemon=True)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        with warnings.catch_warnings():
+            # Python warns of copies of a process with threads: here they use none of what these may hold.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    theirs.close()
+    return Worker(process, ours)
+
+
+def _can_be_copied() -> bool:
+    import torch
+
+    return sys.platform == "linux" and not torch.cuda.is_available()
+
+
+def _picklable(client_app: ClientApp) -> ClientApp:
+    from joblib import wrap_non_picklable_objects
+
+    wrapped: ClientApp = wrap_non_picklable_objects(client_app, keep_wrapper=False)
+    return wrapped
+
+
+# In the worker
+
+
+def _work(
+    connection: "Connected",
+    inherited: "Sequence[Connected]",
+    client_app: ClientApp,
+    num_clients: int,
+    threads: int,
+) -> None:
+    """Answer messages until the connection ends."""
+    for other in inherited:
+        other.close()
+    # The parent answers signals, also those that a terminal sends to all.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    # A thread of the parent may have held the locks of these when this process was copied.
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, closefd=False) for number in (1, 2))
+    console_handler.setStream(sys.stderr)
+    messages: SimpleQueue[Message | None] = SimpleQueue()
+    threading.Thread(target=_read, args=(connection, messages), daemon=True).start()
+    # OpenMP's threads do not live on in a copy: the thread that has used them would wait for them for ever.
+    answering = threading.Thread(
+        target=_answer, args=(connection, messages, LocalGrid(client_app, num_clients), threads), daemon=True
+    )
+    answering.start()
+    answering.join()
+
+
+def _read(connection: "Connected", messages: SimpleQueue[Message | None]) -> None:
+    """Take messages in as they come, so that the sender never waits; end the process with the connection."""
+    try:
+        while True:
+            for message in receive(connection):
+                messages.put(message)
+    except Exception as error:
+        if not isinstance(error, EOFError | ConnectionError):
+            traceback.print_exc()
+    messages.put(None)
+    time.sleep(GRACE_SECONDS)
+    os._exit(1)
+
+
+def _answer(
+    connection: "Connected", messages: SimpleQueue[Message | None], grid: LocalGrid, threads: int
+) -> None:
+    with task_identity(), torch_threads(threads):
+        while (message := messages.get()) is not None:
+            reply, message_id = grid.answer(message), message.metadata.message_id
+            try:
+                send(connection, (message_id, reply))
+            except ConnectionError:
+                return
+            except Exception as error:
+                send(connection, (message_id, error_reply(message, f"its reply cannot be sent: {error!r}")))

@@ -1,0 +1,358 @@
+"""Clients in worker processes: the same bits as in one, and nothing left however it ends."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from handmade import HandMade, initial, moves
+from numpy.typing import NDArray
+from sites import write_images
+
+from fda_flower import run
+from fda_flower.engines import Resources, run_local, workers
+from fda_flower.errors import RunError
+from fda_flower.strategies import FedAvg
+
+SMALL: dict[str, Any] = {"rounds": 2, "seed": 3, "device": "cpu", "model": "mlp", "source_samples": 40}
+SHM = Path("/dev/shm")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    before = set(SHM.iterdir()) if SHM.exists() else set()
+    yield
+    assert multiprocessing.active_children() == []
+    assert (set(SHM.iterdir()) if SHM.exists() else set()) == before
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.fixture
+def spawned(monkeypatch):
+    """Workers begin anew, as where there is a GPU."""
+    monkeypatch.setattr(workers, "_can_be_copied", lambda: False)
+
+
+def without_seconds(history):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
+
+
+def assert_same(result, other, last=0):
+    """The same records, all or of the last rounds, and the same model."""
+    assert without_seconds(result.history[-last:]) == without_seconds(other.history[-last:])
+    assert list(result.model) == list(other.model)
+    for name, array in other.model.items():
+        assert result.model[name].tobytes() == array.tobytes()
+
+
+def with_batch_norm(folder):
+    """The settings of a network with BatchNorm, and of images that are large enough for it."""
+    for seed, domain in enumerate("abc"):
+        write_images(folder / domain, seed)
+    return {
+        **{"dataset": "images", "dataset_options": {"domains": "a,b,c", "image_size": 16}, "target": "c"},
+        **{"data_dir": str(folder), "model": "resnet9", "model_options": {"width": 2}, "target_samples": 10},
+        "source_samples": None,
+    }
+
+
+# The same bits
+
+
+@pytest.mark.parametrize(
+    ("method", "count"), [("fedgp-auto", 2), ("ditto", 2), ("apfl", 3), ("fedbn", 2), ("mixture", 9)]
+)
+def test_the_same_bits_as_in_one_process_whatever_the_number_of_workers(method, count, tmp_path):
+    settings = {**SMALL, "method": method}
+    settings |= with_batch_norm(tmp_path / "data") if method == "fedbn" else {}
+    settings |= {"method_options": {"every": 2}} if method == "mixture" else {}
+    one = run(output=tmp_path / "one", **settings)
+    several = run(output=tmp_path / "several", workers=count, **settings)
+    assert_same(several, one)
+    # The target's worker writes the model that it predicts with.
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "several")]
+    assert models[0] == models[1]
+
+
+def test_a_run_goes_on_with_another_number_of_workers_and_the_same_bits(tmp_path):
+    settings = {**SMALL, "method": "ditto"}
+    whole = run(**{**settings, "rounds": 3})
+    for rounds, count in ((1, 2), (2, None), (3, 3)):
+        part = run(**{**settings, "rounds": rounds}, output=tmp_path, resume=True, workers=count)
+    assert part.accuracies == whole.accuracies
+    assert_same(part, whole, last=1)
+
+
+@pytest.mark.slow
+def test_workers_that_begin_anew_have_the_same_bits(spawned):
+    settings = {**SMALL, "method": "apfl"}
+    assert_same(run(workers=2, **settings), run(**settings))
+
+
+def test_threads_of_a_worker_live_though_those_of_this_process_were_not_copied():
+    """Had it the thread that used OpenMP here, a worker would wait for its helpers for ever."""
+    torch.ones(2_000, 2_000).sum()
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        total = float(torch.ones(2_000, 2_000).sum())
+        return Message(
+            RecordDict({"seen": ConfigRecord({"sum": total, "threads": torch.get_num_threads()})}),
+            reply_to=message,
+        )
+
+    def server(grid):
+        replies = grid.send_and_receive([Message(RecordDict(), i, "train") for i in grid.get_node_ids()])
+        assert [dict(reply.content["seen"]) for reply in replies] == [{"sum": 4e6, "threads": 2}] * 2
+
+    run_local(server, app, 2, Resources(cpus_per_client=2, workers=2))
+
+
+# The grid
+
+
+def counting():
+    """An app that tells its process, and how often the node was asked, unless it is told to fail."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        what = message.content["what"]
+        if "fail" in what:
+            raise ValueError("my data are gone")
+        before = context.state.config_records.get("seen", {"n": 0})["n"]
+        context.state["seen"] = ConfigRecord({"n": before + 1, "process": os.getpid()})
+        reply = Message(RecordDict({"seen": context.state["seen"]}), reply_to=message)
+        if "strange" in what:
+            reply.metadata.__dict__["strange"] = lambda: None
+        return reply
+
+    return app
+
+
+def asked(grid, nodes, **what):
+    contents = [RecordDict({"what": ConfigRecord(what)}) for _ in nodes]
+    messages = [Message(content, node, "train") for content, node in zip(contents, nodes, strict=True)]
+    return list(grid.send_and_receive(messages))
+
+
+def in_grid(server, clients=5, count=2, app=None):
+    run_local(server, app or counting(), clients, Resources(workers=count))
+
+
+def test_a_client_is_always_at_the_same_worker_and_its_replies_are_in_the_order_of_messages():
+    def server(grid):
+        nodes = list(grid.get_node_ids())
+        order = [*reversed(nodes), *nodes]
+        replies = asked(grid, order)
+        assert [reply.metadata.src_node_id for reply in replies] == order
+        seen = [dict(reply.content["seen"]) for reply in replies]
+        assert [each["n"] for each in seen] == [1] * 5 + [2] * 5
+        homes = {node: each["process"] for node, each in zip(order, seen, strict=True)}
+        assert [homes[node] for node in nodes[::2]] == [homes[nodes[0]]] * 3
+        assert [homes[node] for node in nodes[1::2]] == [homes[nodes[1]]] * 2
+        assert len({os.getpid(), *homes.values()}) == 3
+
+    in_grid(server)
+
+
+def test_there_are_no_more_workers_than_clients():
+    def server(grid):
+        assert len(multiprocessing.active_children()) == 3
+        assert (
+            len({reply.content["seen"]["process"] for reply in asked(grid, list(grid.get_node_ids()))}) == 3
+        )
+
+    in_grid(server, clients=3, count=7)
+
+
+def test_one_worker_is_this_process():
+    def server(grid):
+        replies = asked(grid, list(grid.get_node_ids()))
+        assert {reply.content["seen"]["process"] for reply in replies} == {os.getpid()}
+
+    in_grid(server, count=1)
+    in_grid(server, clients=1, count=2)
+
+
+def test_an_error_of_a_client_is_an_error_reply_and_the_worker_goes_on():
+    def server(grid):
+        node, *_ = grid.get_node_ids()
+        (reply,) = asked(grid, [node], fail=True)
+        assert reply.has_error()
+        assert "my data are gone" in reply.error.reason
+        (reply,) = asked(grid, [node])
+        assert reply.content["seen"]["n"] == 1
+
+    in_grid(server)
+
+
+def test_a_reply_that_cannot_be_sent_is_an_error_reply():
+    def server(grid):
+        (reply,) = asked(grid, [3], strange=True)
+        assert "its reply cannot be sent" in reply.error.reason
+
+    in_grid(server)
+
+
+def test_a_message_to_a_node_that_is_not_there_is_an_error_reply():
+    def server(grid):
+        (reply,) = asked(grid, [99])
+        assert reply.has_error()
+
+    in_grid(server)
+
+
+def test_arrays_of_any_kind_arrive_as_they_are():
+    arrays: list[NDArray[Any]] = [
+        np.arange(600_000, dtype=np.float32).reshape(2, -1),
+        np.zeros((0, 3)),
+        np.array(7),
+        np.array([True, False]),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    ]
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        return Message(message.content, reply_to=message)
+
+    def server(grid):
+        sent = ArrayRecord({str(i): Array(array) for i, array in enumerate(arrays)})
+        message = Message(RecordDict({"arrays": sent, "again": sent}), 2, "train")
+        (reply,) = grid.send_and_receive([message])
+        for name in ("arrays", "again"):
+            for found, array in zip(reply.content[name].values(), arrays, strict=True):
+                np.testing.assert_array_equal(found.numpy(), array, strict=True)
+        assert reply.content["arrays"].count_bytes() == sent.count_bytes()
+
+    in_grid(server, app=app)
+
+
+# How it ends
+
+
+@pytest.mark.parametrize(
+    ("die", "says"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), r"-9 \(killed, perhaps because memory ran out"),
+        (lambda: os._exit(3), "3$"),
+    ],
+    ids=["killed", "exits"],
+)
+def test_a_worker_that_dies_ends_the_run_with_its_number_and_its_clients(die, says):
+    def dies(model, message):
+        die()
+
+    nodes = [
+        ("target", "t", moves(1.0, "target", "t")),
+        ("source", "a", dies),
+        ("source", "b", moves(1.0, domain="b")),
+        ("source", "c", moves(1.0, domain="c")),
+    ]
+    with pytest.raises(
+        RunError, match=f"worker 2 of 2, which runs 'a', 'c', has ended with exit code {says}"
+    ):
+        in_grid(lambda grid: FedAvg().start(grid, initial(), 2), 4, app=HandMade(nodes).app)
+
+
+def test_a_worker_that_has_died_between_two_rounds_is_told_too():
+    def server(grid):
+        for child in multiprocessing.active_children():
+            child.kill()
+            child.join()
+        asked(grid, list(grid.get_node_ids()))
+
+    with pytest.raises(RunError, match="worker 1 of 2, which runs client 0, client 2, client 4, has ended"):
+        in_grid(server)
+
+
+class Unreadable:
+    def __reduce__(self):
+        return int, ("not a number",)
+
+
+def test_a_message_that_a_worker_cannot_read_ends_the_run(capfd):
+    def server(grid):
+        message = Message(RecordDict(), 2, "train")
+        message.metadata.__dict__["strange"] = Unreadable()
+        grid.send_and_receive([message])
+
+    with pytest.raises(RunError, match="worker 1 of 2, which runs client 0, client 2, client 4, has ended"):
+        in_grid(server)
+    assert "invalid literal for int() with base 10: 'not a number'" in capfd.readouterr().err
+
+
+def test_an_interrupt_ends_workers_in_the_middle_of_their_work():
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        time.sleep(60)
+
+    def server(grid):
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        asked(grid, list(grid.get_node_ids()))
+
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    begun = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            in_grid(server, app=app)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - begun < 10
+
+
+def test_workers_leave_signals_to_this_process():
+    def server(grid):
+        for child in multiprocessing.active_children():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                psutil.Process(child.pid).send_signal(number)
+        assert len(asked(grid, list(grid.get_node_ids()))) == 5
+
+    in_grid(server)
+
+
+@pytest.mark.slow
+def test_workers_end_with_a_process_that_is_killed():
+    code = """
+import multiprocessing, time
+from flwr.clientapp import ClientApp
+from flwr.app import Message, RecordDict
+from fda_flower.engines import Resources, run_local, workers
+app = ClientApp()
+
+@app.train()
+def train(message, context):
+    time.sleep(600)
+
+def server(grid):
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    grid.send_and_receive([Message(RecordDict(), node, "train") for node in grid.get_node_ids()])
+
+run_local(server, app, 3, Resources(workers=3))
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        found = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
+        time.sleep(0.5)
+        process.kill()
+    assert len(found) == 3
+    _, alive = psutil.wait_procs(found, timeout=15)
+    assert alive == []
