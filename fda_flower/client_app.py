@@ -17,16 +17,21 @@ from torch import nn
 
 from fda_flower.clients import DomainClient, serve
 from fda_flower.config import RunConfig
-from fda_flower.datasets import Domain, load_domain
+from fda_flower.datasets import Domain, FederatedDataset, load_domain
+from fda_flower.datasets.shared import shared_domain
 from fda_flower.devices import find_device
 from fda_flower.errors import ConfigError
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
+from fda_flower.models.precision import in_precision
 from fda_flower.run_model import publisher
 
 
 def make_client_app(
-    config: RunConfig | None = None, mods: list[Mod] | None = None, folder: Path | None = None
+    config: RunConfig | None = None,
+    mods: list[Mod] | None = None,
+    folder: Path | None = None,
+    data: Path | None = None,
 ) -> ClientApp:
     """Return a client app for a run.
 
@@ -40,6 +45,9 @@ def make_client_app(
         The folder of a simulated run, in which clients keep what they never send. Default: the ``output`` of
         a simulation by ``flwr run``; in a deployment the node configuration's ``state-dir``. Without one,
         they keep it in the context's state, until the run ends.
+    data : Path, optional
+        The file with the data of a simulation; see `fda_flower.datasets.shared`. Default: each process loads
+        them.
     """
 
     def client_fn(context: Context) -> DomainClient:
@@ -47,7 +55,7 @@ def make_client_app(
         run, name = at_node(run, context.node_config)
         simulated = simulation_folder(context, folder)
         own = own_folder(run, name, context, simulated)
-        return make_client(run, name, context.state, own, simulated or own)
+        return make_client(run, name, context.state, own, simulated or own, data)
 
     return serve(client_fn, mods)
 
@@ -117,6 +125,7 @@ def make_client(
     state: RecordDict | None = None,
     folder: Path | None = None,
     model_folder: Path | None = None,
+    data: Path | None = None,
 ) -> DomainClient:
     """Return the client of one domain; its data and its model are cached per process.
 
@@ -132,8 +141,10 @@ def make_client(
         Where the client keeps what it never sends.
     model_folder : Path, optional
         Where the target's client writes the run's model.
+    data : Path, optional
+        The file with the data of all clients, if they share one.
     """
-    site = load_domain(config.data, name)
+    site = _site(config, name, data)
     device = find_device(config.device)
     model = _model(config, site.shape, site.classes, device, get_ident())
     is_target = name == site.target
@@ -143,7 +154,7 @@ def make_client(
             about[key] = list(names)
     client = METHODS[config.method].client_class("target" if is_target else "source")
     return client(
-        _domain(config, name, device),
+        _domain(config, name, device, data),
         model,
         config.target_training if is_target else config.source_training,
         config.seed,
@@ -155,16 +166,21 @@ def make_client(
     )
 
 
+def _site(config: RunConfig, name: str, data: Path | None) -> FederatedDataset:
+    return load_domain(config.data, name) if data is None else shared_domain(data, name)
+
+
 @lru_cache(maxsize=64)
-def _domain(config: RunConfig, name: str, device: torch.device) -> Domain:
-    return load_domain(config.data, name).domains[name].to(device)
+def _domain(config: RunConfig, name: str, device: torch.device, data: Path | None) -> Domain:
+    return _site(config, name, data).domains[name].to(device)
 
 
 @lru_cache(maxsize=2)
 def _model(
     config: RunConfig, shape: tuple[int, ...], classes: int, device: torch.device, thread: int
 ) -> nn.Module:
-    return build_model(config.model, shape, classes, 0, dict(config.model_options)).to(device)
+    network = build_model(config.model, shape, classes, 0, dict(config.model_options))
+    return in_precision(network, config.precision).to(device)
 
 
 app = make_client_app()

@@ -1,11 +1,12 @@
-"""A run through Ray beside Flower's own app of the same FedAvg: when it begins, how long a round takes, memory.
+"""A run through Ray beside Flower's own app of the same FedAvg: its beginning, its rounds and its memory.
 
 LeNet and Adam on Fashion-MNIST, 10 clients of 600 images, batches of 32, each round's model evaluated on the
-10,000 test images: `fda run --engine ray`, and a Flower app as its tutorials write one, which reads the images
-in each actor and evaluates on the server. Each run is a process of its own, in turns; its memory is the most that it and
-all of Ray's processes together held, where pages that several share count once (proportional set size).
+10,000 test images: `fda run --engine ray`, and a Flower app as its tutorials write one, which reads the
+images in each actor and evaluates on the server. Each run is a process of its own, in turns; its memory is
+the most that it and all of Ray's processes held together, where pages that several share count once
+(proportional set size). The CPU time until the first round depends less on what else the machine does.
 
-    FDA_DATA_DIR=~/data python benchmarks/ray.py [--quick]
+    FDA_DATA_DIR=~/data python benchmarks/simulation.py [--quick]
 
 The folder holds ``FashionMNIST/raw``. Linux only.
 """
@@ -14,10 +15,11 @@ import os
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from statistics import median
 
 import psutil
-from common import quick_asked, show, show_machine
+from common import MIB, quick_asked, show, show_machine
 
 CLIENTS, IMAGES, BATCH, RATE, WORKERS = 10, 600, 32, 0.001, 2
 
@@ -26,9 +28,10 @@ import os, time
 from fda_flower import run
 def on_round(record):
     print("ROUND", record["round"], time.time(), flush=True)
-run(engine="ray", workers={workers}, data_dir=os.environ["FDA_DATA_DIR"], dataset="fashion-mnist", sources={sources}, source_samples={images},
-    target_samples={images}, batch_size={batch}, target_batch_size={batch}, learning_rate={rate}, model="lenet",
-    method="fedavg", rounds={rounds}, device="cpu", on_round=on_round)
+run(engine="ray", workers={workers}, dataset="fashion-mnist", data_dir=os.environ["FDA_DATA_DIR"],
+    sources={sources}, source_samples={images}, target_samples={images}, batch_size={batch},
+    target_batch_size={batch}, learning_rate={rate}, model="lenet", method="fedavg", rounds={rounds},
+    device="cpu", on_round=on_round)
 """
 
 FLOWER = """
