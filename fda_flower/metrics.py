@@ -188,8 +188,8 @@ def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> floa
     """Return the mean area under the ROC curve of the columns.
 
     It is the Mann-Whitney statistic of the ranks, ``(Σ_positive r − p(p+1)/2) / (p (n − p))`` (Hanley and
-    McNeil, Radiology 143, 1982), equal scores having the mean of their ranks. This takes a fraction of the time
-    of `sklearn.metrics.roc_auc_score`, whose value it has.
+    McNeil, Radiology 143, 1982), equal scores having the mean of their ranks. This takes a fraction of
+    the time of `sklearn.metrics.roc_auc_score`, whose value it has.
     """
     import numpy as np
 

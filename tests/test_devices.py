@@ -1,4 +1,4 @@
-"""Devices and precisions: their names, and what a GPU needs for the same bits. A GPU is pretended, or needed."""
+"""Devices and precisions: names, and what a GPU needs for the same bits, on one that is pretended or real."""
 
 import os
 from contextlib import nullcontext
@@ -46,14 +46,15 @@ def test_a_gpu_is_found_by_its_number_and_cublas_is_asked_for_repeatable_results
 
 def test_a_number_beyond_the_gpus_is_refused_with_those_there_are(two_gpus):
     check_device("cuda:1")
-    assert is_numbered("cuda:1") and not is_numbered("cuda")
+    assert is_numbered("cuda:1")
+    assert not is_numbered("cuda")
     with pytest.raises(ConfigError) as caught:
         check_device("cuda:2")
     assert str(caught.value) == (
         "device is 'cuda:2', but torch sees 2 here: cuda:0 (Toy), cuda:1 (Toy); choose one of them"
     )
     for name in ("cuda:", "cuda:-1", "cuda:x", "cpu:0", "auto:1", "tpu"):
-        with pytest.raises(ConfigError, match=f"unknown device '{name}': choose one of auto, cpu, cuda"):
+        with pytest.raises(ConfigError, match=f"unknown device '{name}'.*: choose one of auto, cpu, cuda"):
             check_device(name)
 
 
@@ -103,9 +104,9 @@ def test_on_a_gpu_only_deterministic_algorithms_run_from_the_seed(pretended):
 
 def test_what_has_no_deterministic_algorithm_is_named(pretended):
     says = "adaptive_max_pool2d_backward_cuda does not have a deterministic implementation, but you set"
-    with pytest.raises(RunError, match="^adaptive_max_pool2d_backward_cuda has no deterministic algorithm"):
-        with repeatable(5, 1, GPU):
-            raise RuntimeError(says)
+    named = "adaptive_max_pool2d_backward_cuda has no deterministic algorithm on a GPU"
+    with pytest.raises(RunError, match=named), repeatable(5, 1, GPU):
+        raise RuntimeError(says)
     with pytest.raises(RuntimeError, match="out of memory"), repeatable(5, 1, GPU):
         raise RuntimeError("CUDA out of memory")
     assert not torch.are_deterministic_algorithms_enabled()

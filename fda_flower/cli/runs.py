@@ -246,7 +246,7 @@ def _shown(scores: Mapping[str, Any], metric: Metric) -> str:
 
 
 def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:
-    """An even share of a GPU for each client, unless another is asked for, or none or a certain one is used."""
+    """An even share of a GPU for each client, unless another is asked for, or no GPU or a certain one."""
     from fda_flower.devices import find_device, is_numbered
 
     if share is not None or engine != "ray" or is_numbered(config.device):

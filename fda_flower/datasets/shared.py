@@ -1,4 +1,4 @@
-"""A federation's data in a file, which all processes of a machine map into their memory: one copy, read once."""
+"""A federation's data in a file that all processes of a machine map into their memory: loaded once."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -24,8 +24,8 @@ def write_shared(spec: DataSpec, path: Path) -> None:
         torch.save(load_federation(spec), path)
     except (OSError, RuntimeError) as error:
         raise RunError(
-            f"the data cannot be written to '{path}' for the clients' processes ({error}): make room there, or "
-            "set TMPDIR to a folder that has it"
+            f"the data cannot be written to '{path}' for the clients' processes ({error}): make room there, "
+            "or set TMPDIR to a folder that has it"
         ) from error
     forget()
 

@@ -90,7 +90,7 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
 
 @contextmanager
 def shared_data(config: RunConfig) -> Iterator[Path]:
-    """Yield a file with the data of all clients, which only this user can read and which is gone afterwards."""
+    """Yield a file with the data of all clients, which this user alone can read; it is gone afterwards."""
     with TemporaryDirectory(prefix="fda-data-") as folder:
         path = Path(folder) / "data.pt"
         write_shared(config.data, path)

@@ -58,7 +58,7 @@ class Residual(nn.Sequential):
 
 
 class ChannelMaximum(nn.Module):
-    """The largest value of each channel, as `torch.nn.AdaptiveMaxPool2d`; it is deterministic on a GPU too."""
+    """The largest value of each channel, as `torch.nn.AdaptiveMaxPool2d`, but deterministic on a GPU too."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images of shape ``(n, channels, height, width)`` to ``(n, channels)``."""
