@@ -89,7 +89,7 @@ def pretended(monkeypatch):
     monkeypatch.setattr("torch.cuda.get_rng_state", lambda device: torch.tensor([7]))
     monkeypatch.setattr("torch.cuda.set_rng_state", lambda state, device: asked.append(int(state)))
     monkeypatch.setattr("torch.cuda.manual_seed", asked.append)
-    monkeypatch.setattr("torch.cuda.device", lambda device: asked.append(device) or nullcontext())
+    monkeypatch.setattr("torch.cuda.device", lambda device: nullcontext(asked.append(device)))
     return asked
 
 

@@ -34,7 +34,7 @@ class PickledOnce(ClientApp):
         from ray import cloudpickle
 
         super().__init__()
-        self._pickled: bytes = cloudpickle.dumps(app)
+        self._pickled: bytes = cloudpickle.dumps(app)  # type: ignore[no-untyped-call]
 
     def __reduce__(self) -> tuple[Callable[[bytes], ClientApp], tuple[bytes]]:
         return _unpickled, (self._pickled,)

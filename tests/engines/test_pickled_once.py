@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 from flwr.app import Context, Message, RecordDict
+from flwr.app.user_config import UserConfig
 
 from fda_flower import RunConfig
 from fda_flower.client_app import make_client_app
@@ -22,7 +23,7 @@ def test_a_process_builds_the_app_once_and_the_app_holds_no_data(tmp_path):
     assert len(pickled) < 20_000
     app = pickle.loads(pickled)
     assert pickle.loads(pickled) is app
-    node = {"partition-id": 3, "num-partitions": 4}
+    node: UserConfig = {"partition-id": 3, "num-partitions": 4}
     context = Context(run_id=1, node_id=2, node_config=node, state=RecordDict(), run_config={})
     with task_identity():
         (message,) = numbered([Message(RecordDict(), 2, "query.role")])
