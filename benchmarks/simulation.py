@@ -127,12 +127,17 @@ def measured(code: str) -> dict[str, float]:
         ended = time.time()
         output.seek(0)
         text = output.read()
+
+    def spent(when: float) -> float:
+        return max(cpu for then, cpu in used if then <= when)
+
     rounds = [float(line.split()[2]) for line in text.splitlines() if line.startswith("ROUND")]
     if process.returncode or len(rounds) < 4:
         raise SystemExit(text)
     return {
         "first round (s)": rounds[0] - begun,
-        "CPU until then (s)": max(cpu for when, cpu in used if when <= rounds[0]),
+        "CPU until then (s)": spent(rounds[0]),
+        "CPU of a round (s)": (spent(rounds[-1]) - spent(rounds[2])) / (len(rounds) - 3),
         "a round (s)": median(later - before for before, later in pairwise(rounds[2:])),
         "end (s)": ended - rounds[-1],
         "memory (MiB)": most / MIB,
