@@ -1,7 +1,7 @@
 """Devices and precisions: names, and what a GPU needs for the same bits, on one that is pretended or real."""
 
 import os
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -89,7 +89,12 @@ def pretended(monkeypatch):
     monkeypatch.setattr("torch.cuda.get_rng_state", lambda device: torch.tensor([7]))
     monkeypatch.setattr("torch.cuda.set_rng_state", lambda state, device: asked.append(int(state)))
     monkeypatch.setattr("torch.cuda.manual_seed", asked.append)
-    monkeypatch.setattr("torch.cuda.device", lambda device: nullcontext(asked.append(device)))
+
+    def current(device: torch.device) -> AbstractContextManager[None]:
+        asked.append(device)
+        return nullcontext()
+
+    monkeypatch.setattr("torch.cuda.device", current)
     return asked
 
 
