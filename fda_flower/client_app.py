@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 
 def make_client_app(
-    config: RunConfig | None = None, mods: list[Mod] | None = None, folder: Path | None = None
+    config: RunConfig | None = None,
+    mods: list[Mod] | None = None,
+    folder: Path | None = None,
+    data: Path | None = None,
 ) -> ClientApp:
     """Return a client app for a run.
 
@@ -48,6 +51,9 @@ def make_client_app(
         The folder of a simulated run, in which clients keep what they never send. Default: the ``output`` of
         a simulation by ``flwr run``; in a deployment the node configuration's ``state-dir``. Without one,
         they keep it in the context's state, until the run ends.
+    data : Path, optional
+        The file with the data of a simulation; see `fda_flower.datasets.shared`. Default: each process loads
+        them.
     """
 
     def run_of(context: Context) -> RunConfig:
@@ -65,7 +71,7 @@ def make_client_app(
         site_of(context)  # raises an error where it cannot work
         simulated = simulation_folder(context, folder)
         own = own_folder(run, name, context, simulated)
-        return make_client(run, name, context.state, own, simulated or own)
+        return make_client(run, name, context.state, own, simulated or own, data)
 
     def about(asked: Asked) -> Asked:
         run, name = at_node(run_of(asked.context), asked.context.node_config)
@@ -143,6 +149,7 @@ def make_client(
     state: RecordDict | None = None,
     folder: Path | None = None,
     model_folder: Path | None = None,
+    data: Path | None = None,
 ) -> "DomainClient":
     """Return the client of one domain; its data and its model are cached per process.
 
@@ -158,12 +165,14 @@ def make_client(
         Where the client keeps what it never sends.
     model_folder : Path, optional
         Where the target's client writes the run's model.
+    data : Path, optional
+        The file with the data of all clients, if they share one.
     """
     from fda_flower.run_model import publisher
 
-    sites = _sites(config)
+    sites = _sites(config, data)
     if name not in sites:
-        sites[name] = _Site.of(config, name)
+        sites[name] = _Site.of(config, name, data)
     site = sites[name]
     return site.client(
         site.domain,
@@ -190,12 +199,14 @@ class _Site:
     about: Mapping[str, Any]
 
     @classmethod
-    def of(cls, config: RunConfig, name: str) -> "_Site":
+    def of(cls, config: RunConfig, name: str, shared: Path | None) -> "_Site":
         """Load the data of a domain."""
         from fda_flower.datasets import load_domain
+        from fda_flower.datasets.shared import shared_domain
         from fda_flower.devices import find_device
 
-        data, device = load_domain(config.data, name), find_device(config.device)
+        data = load_domain(config.data, name) if shared is None else shared_domain(shared, name)
+        device = find_device(config.device)
         about: dict[str, Any] = {"shape": list(data.shape), "classes": data.classes}
         for key, names in (("class-names", data.class_names), ("features", data.features)):
             if names:
@@ -212,7 +223,7 @@ class _Site:
 
 
 @lru_cache(maxsize=2)
-def _sites(config: RunConfig) -> dict[str, _Site]:
+def _sites(config: RunConfig, shared: Path | None) -> dict[str, _Site]:
     """Return what this process has loaded for a run, by domain."""
     return {}
 
@@ -222,8 +233,10 @@ def _model(
     config: RunConfig, shape: tuple[int, ...], classes: int, device: "torch.device", thread: int
 ) -> "nn.Module":
     from fda_flower.models import build_model
+    from fda_flower.models.precision import in_precision
 
-    return build_model(config.model, shape, classes, 0, dict(config.model_options)).to(device)
+    network = build_model(config.model, shape, classes, 0, dict(config.model_options))
+    return in_precision(network, config.precision).to(device)
 
 
 app = ResidentApp(make_client_app(), "fda_flower.client_app:make_client_app")

@@ -9,7 +9,7 @@ from typing import Any
 from fda_flower.datasets.amounts import read_amount
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.validation import HeldOut, read_validation
-from fda_flower.devices import check_device
+from fda_flower.devices import check_device, check_precision
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.local_training import LocalTraining
 from fda_flower.methods import Method, find_method
@@ -49,6 +49,7 @@ class RunConfig(RunSettings):
         if self.model != AUTO:
             check_name(self.model)
         check_device(self.device)
+        check_precision(self.precision, self.device)
         self._read_lists()
         data = self.data
         for name in ("shift", "shift_options", "dataset_options", "partition_options"):

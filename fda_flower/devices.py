@@ -1,25 +1,65 @@
-"""Where clients train; torch is loaded on first use."""
+"""Where clients train, and in which precision; torch is loaded on first use."""
 
+import os
 from typing import TYPE_CHECKING
 
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.errors import ConfigError, check_choice, unknown
 
 if TYPE_CHECKING:
     import torch
 
 DEVICES = ("auto", "cpu", "cuda")
 
+PRECISIONS = ("float32", "bf16")
+
+BF16_CAPABILITY = (8, 0)
+"""The least compute capability of an NVIDIA GPU that calculates in bfloat16 (Ampere)."""
+
 
 def find_device(name: str) -> "torch.device":
-    """Return the device of a name: ``cpu``, ``cuda``, or ``auto`` for a GPU if there is one."""
+    """Return the device of a name: ``cpu``, ``cuda``, ``cuda:1``, or ``auto`` for a GPU if there is one.
+
+    If it is a GPU, the environment asks cuBLAS for its deterministic algorithms, unless it says otherwise;
+    cuBLAS reads it when the first client trains.
+    """
     import torch
 
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    return torch.device("cuda" if name == "auto" else name)
 
 
 def check_device(name: str) -> None:
     """Raise a `ConfigError` if there is no device of this name on this machine."""
-    if name not in DEVICES:
-        raise unknown("device", name, DEVICES)
-    if name == "cuda" and find_device(name).type != "cuda":
-        raise ConfigError("device is 'cuda', but torch sees no GPU here: use auto or cpu")
+    kind, colon, index = name.partition(":")
+    if kind not in DEVICES or (colon and not (kind == "cuda" and index.isdecimal())):
+        raise unknown("device", name, (*DEVICES, "cuda:NUMBER"))
+    if kind != "cuda":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ConfigError(f"device is '{name}', but torch sees no GPU here: use auto or cpu")
+    if is_numbered(name) and int(index) >= (count := torch.cuda.device_count()):
+        seen = ", ".join(f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(count))
+        raise ConfigError(f"device is '{name}', but torch sees {count} here: {seen}; choose one of them")
+
+
+def is_numbered(name: str) -> bool:
+    """Whether the name of a device is that of one certain GPU, such as ``cuda:1``."""
+    return ":" in name
+
+
+def check_precision(name: str, device: str) -> None:
+    """Raise a `ConfigError` if the device of a name cannot train in a precision."""
+    check_choice("precision", name, PRECISIONS)
+    if name == "float32" or (found := find_device(device)).type == "cpu":
+        return
+    import torch
+
+    if torch.cuda.get_device_capability(found) < BF16_CAPABILITY:
+        raise ConfigError(
+            f"precision is '{name}', but {torch.cuda.get_device_name(found)} does not calculate in bfloat16: "
+            "choose float32, or another --device"
+        )

@@ -166,18 +166,18 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
 
     if regression:
         return _measure_numbers(outputs.astype(np.float64), y.reshape(outputs.shape).astype(np.float64))
-    from scipy.special import softmax
-    from sklearn.metrics import precision_recall_fscore_support
 
     predicted, classes = outputs.argmax(axis=1), np.unique(y)
-    _, recall, f1, _ = precision_recall_fscore_support(y, predicted, labels=classes, zero_division=0)
+    counts = confusion(outputs, y)
+    _, recall, f1, _ = (column[classes] for column in _scores(counts))
     figures = {
         "accuracy": int((predicted == y).sum()) / len(y),
         "balanced-accuracy": float(np.mean(recall)),
         "macro-f1": float(np.mean(f1)),
     }
     if np.isfinite(outputs).all():
-        probabilities = softmax(outputs.astype(np.float64), axis=1)
+        exponentials = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True))
+        probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
         if len(classes) > 1:
             figures["auroc"] = _auroc(probabilities[:, classes], y[:, None] == classes)
         figures["ece"] = calibration_error(probabilities, y)
@@ -201,6 +201,18 @@ def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> floa
         count = len(own)
         areas.append((ranks.sum() / 2 - count * (count + 1) / 2) / (count * (len(column) - count)))
     return float(np.mean(areas))
+
+
+def _scores(counts: "NDArray[np.int64]") -> "tuple[NDArray[np.float64], ...]":
+    """Return precision, recall, F1 and support of each class from a confusion matrix; without samples 0.
+
+    They are those of `sklearn.metrics.precision_recall_fscore_support`, whose import takes seconds.
+    """
+    import numpy as np
+
+    right, true, predicted = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
+    parts = ((right, predicted), (right, true), (2 * right, true + predicted))
+    return (*(part / np.maximum(whole, 1) for part, whole in parts), true)
 
 
 def _measure_numbers(outputs: "NDArray[np.float64]", y: "NDArray[np.float64]") -> dict[str, float]:
@@ -263,10 +275,10 @@ def confusion(outputs: "NDArray[Any]", y: "NDArray[Any]") -> "NDArray[np.int64]"
     [[1, 0], [1, 1]]
     """
     import numpy as np
-    from sklearn.metrics import confusion_matrix
 
-    counts = confusion_matrix(y, outputs.argmax(axis=1), labels=np.arange(outputs.shape[1]))
-    return np.asarray(counts, dtype=np.int64)
+    classes = outputs.shape[1]
+    places = y.astype(np.int64) * classes + outputs.argmax(axis=1)
+    return np.bincount(places, minlength=classes**2).reshape(classes, classes)
 
 
 def by_class(
@@ -293,18 +305,10 @@ def by_class(
     >>> by_class(np.array([[1, 0], [1, 1]]))["1"]
     {'precision': 1.0, 'recall': 0.5, 'f1': 0.6666666666666666, 'support': 2}
     """
-    import numpy as np
-    from sklearn.metrics import precision_recall_fscore_support
-
-    true, predicted = np.indices(counts.shape).reshape(2, -1)
-    labels = np.arange(len(counts))
-    columns = precision_recall_fscore_support(
-        true, predicted, labels=labels, sample_weight=counts.ravel(), zero_division=0
-    )
-    names = [str(label) for label in labels] if names is None else names
+    names = [str(label) for label in range(len(counts))] if names is None else names
     return {
         name: {"precision": float(p), "recall": float(r), "f1": float(f), "support": int(n)}
-        for name, p, r, f, n in zip(names, *columns, strict=True)
+        for name, p, r, f, n in zip(names, *_scores(counts), strict=True)
     }
 
 

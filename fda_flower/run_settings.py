@@ -101,6 +101,9 @@ class RunSettings:
     class_weights: str = _training(
         "none", "balanced: in a client's loss the classes of which it has few labels weigh more."
     )
+    precision: str = _training(
+        "float32", "bf16: networks are trained in bfloat16; they are stored and evaluated in float32."
+    )
     validation: str | float | None = _selection(
         None,
         "Labels held out to choose by: a share such as 0.2, or cv:5 for cross-validation.",
@@ -165,7 +168,9 @@ class RunSettings:
         strategy=True,
         defines_run=False,
     )
-    device: str = _machine("auto", "auto, cpu or cuda; auto takes a GPU if there is one.", defines_run=False)
+    device: str = _machine(
+        "auto", "auto, cpu, cuda or cuda:NUMBER; auto takes a GPU if there is one.", defines_run=False
+    )
     threads: int = _machine(
         1, "Cores of a client, which are torch's threads.", flag="cpus-per-client", at_least=1
     )

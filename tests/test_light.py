@@ -15,7 +15,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 HEAVY = {"torch", "flwr", "numpy", "sklearn", "matplotlib", "psutil", "ray", "PIL", "torchvision"}
 
-REPORT = "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})), file=sys.stderr)"
+SLOW = {"sklearn", "scipy", "pandas", "pyarrow", "torchvision", "matplotlib", "ray", "torch._dynamo"}
+"""What takes a process of Ray, or of a site, seconds and hundreds of megabytes."""
+
+REPORT = (
+    "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules} | "
+    "sys.modules.keys() & {'torch._dynamo'})), file=sys.stderr)"
+)
 
 
 def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -93,6 +99,29 @@ def test_an_import_loads_only_what_it_needs(module: str, without: set[str], tmp_
     done = run(f"import json, sys, {module}; {REPORT}", tmp_path)
     assert done.returncode == 0, done.stderr
     assert not loaded(done) & without
+
+
+def test_a_client_of_ray_trains_and_evaluates_without_what_only_reads_data(tmp_path: Path) -> None:
+    """The data come from the file that the server's process has written."""
+    code = """
+import json, sys
+from pathlib import Path
+from fda_flower import RunConfig
+from fda_flower.datasets.shared import write_shared
+config = RunConfig(model="cnn", device="cpu")
+write_shared(config.data, Path("data.pt"))
+for name in [name for name in sys.modules if name.partition(".")[0] in ("sklearn", "scipy", "torchvision")]:
+    sys.modules[name] = None
+sys.modules |= dict.fromkeys(("sklearn", "scipy", "torchvision"))
+from fda_flower.client_app import make_client
+client = make_client(config, "target", data=Path("data.pt"))
+arrays = [array for array in client.layers().values()]
+_, _, trained = client.fit(arrays, {"server-round": 1})
+_, _, figures = client.evaluate(arrays, {"server-round": 1})
+assert {"accuracy", "macro-f1", "auroc", "ece"} <= figures.keys(), figures
+"""
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_names_of_the_package_are_there_when_they_are_used(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ import sys
 
 import numpy as np
 import pytest
+from scipy.special import softmax
+from scipy.stats import rankdata
 from sklearn import metrics as sklearn_metrics
 
 from fda_flower.errors import ConfigError
@@ -48,6 +50,29 @@ def test_classes_beside_scikit_learn():
     assert figures["auroc"] == pytest.approx(
         sklearn_metrics.roc_auc_score(y, probabilities, multi_class="ovr")
     )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_bits_are_those_of_scikit_learn_and_scipy(seed):
+    """They were computed by these libraries, whose import takes seconds; rounded logits have ties."""
+    generator = np.random.default_rng(seed)
+    y, logits = generator.choice([0, 1, 3], 100), generator.normal(size=(100, 5)).astype(np.float32).round(1)
+    predicted, classes, figures = logits.argmax(axis=1), np.unique(y), measure(logits, y, regression=False)
+    both = sklearn_metrics.precision_recall_fscore_support(y, predicted, labels=classes, zero_division=0)
+    assert figures["balanced-accuracy"] == np.mean(both[1])
+    assert figures["macro-f1"] == np.mean(both[2])
+    probabilities, positive = softmax(logits.astype(np.float64), axis=1), y[:, None] == classes
+    assert figures["ece"] == calibration_error(probabilities, y)
+    count, ranks = positive.sum(axis=0), rankdata(probabilities[:, classes], axis=0)
+    above = (ranks * positive).sum(axis=0) - count * (count + 1) / 2
+    assert figures["auroc"] == (above / (count * (len(y) - count))).mean()
+    counts = confusion(logits, y)
+    assert (counts == sklearn_metrics.confusion_matrix(y, predicted, labels=np.arange(5))).all()
+    columns = sklearn_metrics.precision_recall_fscore_support(
+        y, predicted, labels=np.arange(5), zero_division=0
+    )
+    found = [list(each.values()) for each in by_class(counts).values()]
+    assert found == np.stack(columns, axis=1).tolist()
 
 
 def test_logits_and_log_probabilities_have_the_same_figures():

@@ -251,9 +251,9 @@ def _shown(scores: Mapping[str, Any], metric: Metric) -> str:
 
 
 def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:
-    """An even share of one GPU for each client, unless another is asked for or none is used."""
-    if share is not None or engine != "ray":
-        return share or 0.0
-    from fda_flower.devices import find_device
+    """An even share of a GPU for each client, unless another is asked for, or no GPU or a certain one."""
+    from fda_flower.devices import find_device, is_numbered
 
+    if share is not None or engine != "ray" or is_numbered(config.device):
+        return share or 0.0
     return 1 / len(config.data.domain_names) if find_device(config.device).type == "cuda" else 0.0

@@ -1,19 +1,19 @@
 """The one local training loop."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from logging import WARNING
 
 import numpy as np
 import torch
 from flwr.common.logger import log
 from numpy.typing import NDArray
-from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from fda_flower.clients.gradients import each_gradient
 from fda_flower.datasets import Samples
+from fda_flower.errors import RunError
 from fda_flower.local_training import OPTIMIZERS as OPTIMIZERS
 from fda_flower.local_training import LocalTraining as LocalTraining
 from fda_flower.metrics import measure
@@ -242,13 +242,16 @@ def training_loss(y: Tensor, training: LocalTraining) -> Loss:
     """
     if training.class_weights == "none" or y.is_floating_point():
         return loss_for(y)
+    from sklearn.utils.class_weight import compute_class_weight
+
     labels = y.cpu().numpy()
     classes = np.unique(labels)
-    known = torch.from_numpy(compute_class_weight("balanced", classes=classes, y=labels))
+    present = torch.from_numpy(classes).to(y.device)
+    known = torch.from_numpy(compute_class_weight("balanced", classes=classes, y=labels)).to(y.device)
 
     def weighted(outputs: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
         weight = outputs.new_ones(outputs.shape[1])
-        weight[torch.from_numpy(classes)] = known.to(weight)
+        weight[present] = known.to(weight)
         return cross_entropy(outputs, labels, weight=weight, reduction=reduction)
 
     return weighted
@@ -264,15 +267,18 @@ def repeatable(seed: int, threads: int, device: torch.device = CPU) -> Iterator[
     """Fix the global random state and the number of threads inside, and restore both afterwards.
 
     Dropout draws from the global state, and the number of threads decides the order of sums: with both fixed,
-    a client's training has the same bits in any process.
+    a client's training has the same bits in any process. On a GPU only deterministic algorithms run inside.
+
+    Raises
+    ------
+    RunError
+        If something inside has no deterministic algorithm on the GPU.
     """
     before, deterministic = torch.get_num_threads(), torch.backends.cudnn.deterministic
     # torch.manual_seed looks for a GPU in each call, which takes a millisecond.
     gpus = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(gpus):
+    with torch.random.fork_rng(gpus), _repeatable_gpu(seed, device) if gpus else nullcontext():
         torch.default_generator.manual_seed(seed)
-        if gpus:
-            torch.cuda.manual_seed(seed)
         torch.set_num_threads(threads)
         torch.backends.cudnn.deterministic = True
         try:
@@ -280,3 +286,22 @@ def repeatable(seed: int, threads: int, device: torch.device = CPU) -> Iterator[
         finally:
             torch.set_num_threads(before)
             torch.backends.cudnn.deterministic = deterministic
+
+
+@contextmanager
+def _repeatable_gpu(seed: int, device: torch.device) -> Iterator[None]:
+    before = torch.are_deterministic_algorithms_enabled()
+    with torch.cuda.device(device):
+        torch.cuda.manual_seed(seed)
+        torch.use_deterministic_algorithms(True)
+        try:
+            yield
+        except RuntimeError as error:
+            if "deterministic" not in str(error):
+                raise
+            raise RunError(
+                f"{str(error).split()[0]} has no deterministic algorithm on a GPU: choose another network, "
+                "or --device cpu"
+            ) from error
+        finally:
+            torch.use_deterministic_algorithms(before)

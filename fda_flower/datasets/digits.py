@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from fda_flower.datasets.domains import Split
 from fda_flower.datasets.samples import Samples
@@ -19,6 +17,9 @@ def load(data_dir: Path | None, seed: int) -> Split:
     ----------
     Alpaydin, Kaynak, "Optical recognition of handwritten digits", UCI Machine Learning Repository, 1998.
     """
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
     images, labels = load_digits(return_X_y=True)
     x = torch.tensor(images.reshape(-1, 1, 8, 8) / 16, dtype=torch.float32)
     y = torch.tensor(labels, dtype=torch.int64)

@@ -84,8 +84,7 @@ def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
     if name not in spec.domain_names:
         raise unknown("domain", name, spec.domain_names)
     if spec.shift is not None:
-        whole = load_federation(spec)
-        return replace(whole, domains={name: whole.domains[name]})
+        return of_domain(load_federation(spec), name)
     try:
         data = _data(spec)
         assert isinstance(data, Mapping)
@@ -101,6 +100,17 @@ def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
     return FederatedDataset(
         {name: domain}, spec.target_name, split.classes, shape, split.class_names, split.features
     )
+
+
+def of_domain(whole: FederatedDataset, name: str) -> FederatedDataset:
+    """Return the part of a federation's data that one client has."""
+    return replace(whole, domains={name: whole.domains[name]})
+
+
+def forget() -> None:
+    """Free the data that are cached in this process."""
+    for cached in (load_federation, load_domain, _load):
+        cached.cache_clear()
 
 
 def _generator(spec: DataSpec) -> torch.Generator:

@@ -81,7 +81,8 @@ class Samples:
         size : int
             The most samples in a batch.
         generator : torch.Generator
-            On the CPU; determines the order and the noise, which are the same on every device.
+            On the CPU; determines the order, which is the same on every device, and the noise; see
+            `on_device`.
         shuffle : bool
             Whether to shuffle the samples.
         cut : {"even", "keep-last", "drop-last"}
@@ -94,10 +95,28 @@ class Samples:
         parts = order.tensor_split(-(-len(self) // size)) if cut == "even" else torch.split(order, size)
         if cut == "drop-last" and len(parts) > 1 and len(parts[-1]) < size:
             parts = parts[:-1]
+        noisy = on_device(generator, self.y.device) if self.noise else generator
         for part in parts:
             x = self.x[part]
             if x.dtype == torch.uint8:
                 x = x.float() / 255
             if self.noise:
-                x = x + self.noise * torch.randn(x.shape, generator=generator).to(x.device)
+                x = x + self.noise * torch.randn(x.shape, generator=noisy, device=x.device)
             yield x, self.y[part]
+
+
+def on_device(generator: torch.Generator, device: torch.device) -> torch.Generator:
+    """Return a generator for the random numbers of a device, so that none has to be copied to it.
+
+    Parameters
+    ----------
+    generator : torch.Generator
+        On the CPU, for which it is returned itself. It draws the seed of a GPU's own, whose numbers depend on
+        nothing else: it counts (Philox; Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011).
+    device : torch.device
+        The device.
+    """
+    if device.type == "cpu":
+        return generator
+    seed = int(torch.randint(2**63 - 1, (), generator=generator))
+    return torch.Generator(device).manual_seed(seed)

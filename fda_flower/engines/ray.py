@@ -2,7 +2,9 @@
 
 import logging
 import os
+import pickle
 from collections.abc import Callable
+from functools import lru_cache
 
 from flwr.app import Context
 from flwr.clientapp import ClientApp
@@ -14,6 +16,34 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
+
+PULL_SECONDS = 0.01
+"""How often the server looks for replies; Flower's default is 0.1."""
+
+
+class PickledOnce(ClientApp):
+    """A client app for Ray, which pickles it with every message: each process builds it once.
+
+    Parameters
+    ----------
+    app : ClientApp
+        The app.
+    """
+
+    def __init__(self, app: ClientApp) -> None:
+        from ray import cloudpickle
+
+        super().__init__()
+        self._pickled: bytes = cloudpickle.dumps(app)  # type: ignore[no-untyped-call]
+
+    def __reduce__(self) -> tuple[Callable[[bytes], ClientApp], tuple[bytes]]:
+        return _unpickled, (self._pickled,)
+
+
+@lru_cache(maxsize=1)
+def _unpickled(pickled: bytes) -> ClientApp:
+    app: ClientApp = pickle.loads(pickled)
+    return app
 
 
 def run_ray(
@@ -35,6 +65,7 @@ def run_ray(
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
+        vars(grid)["pull_interval"] = PULL_SECONDS
         server(grid)
 
     workers = {} if resources.cores is None else {"num_cpus": resources.cores}
@@ -43,7 +74,7 @@ def run_ray(
     try:
         run_simulation(
             app,
-            client_app,
+            PickledOnce(client_app),
             num_clients,
             backend_config={
                 "client_resources": {

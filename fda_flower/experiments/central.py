@@ -21,6 +21,7 @@ from fda_flower.experiments.central_reference import Batch, Reference, Step
 from fda_flower.files import json_safe
 from fda_flower.local_training import OPTIMIZERS
 from fda_flower.metrics import METRICS, headline_metric
+from fda_flower.models.precision import in_precision
 from fda_flower.prediction.predictors import Single
 from fda_flower.protocol import OUTCOMES, SERVER_ROUND, split_held_out
 from fda_flower.records import TEST_EXAMPLES, Record
@@ -127,7 +128,8 @@ class Trainer:
         self.data = data
         device = find_device(config.device)
         domains = {name: domain.to(device) for name, domain in data.domains.items()}
-        self.model = make_model(config, data.shape, data.classes).to(device)
+        network = make_model(config, data.shape, data.classes)
+        self.model = in_precision(network, config.precision).to(device)
         first = domains[config.data.source_names[0]].train
         x, _ = next(first.batches(1, torch.Generator().manual_seed(0)))
         with repeatable(derive_seed(config.seed, "model", "central"), config.threads, device):

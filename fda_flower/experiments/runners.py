@@ -1,8 +1,10 @@
 """The functions that run a configuration, one for each engine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -10,7 +12,8 @@ from flwr.serverapp.strategy import Result
 
 from fda_flower.client_app import make_client_app
 from fda_flower.config import RunConfig
-from fda_flower.devices import find_device
+from fda_flower.datasets.shared import write_shared
+from fda_flower.devices import find_device, is_numbered
 from fda_flower.engines import ENGINES, Engine, Resources
 from fda_flower.errors import ConfigError
 from fda_flower.experiments.central import run_central
@@ -56,6 +59,11 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
             )
         if engine.parallel:
             check_federated(config.method)
+        if request.gpus_per_client and is_numbered(config.device):
+            raise ConfigError(
+                f"gpus-per-client is {request.gpus_per_client}, by which Ray chooses the GPU, but device is "
+                f"'{config.device}': leave one out"
+            )
         resources = Resources(config.threads, request.gpus_per_client, request.workers)
         lines = overview(config, *check_data(config))
         folder = None
@@ -71,12 +79,22 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
             _tell(request, lines)
             results.append(run_server(grid, config, folder, request.on_round, request.validation))
 
-        client_app = make_client_app(config, folder=request.output)
-        engine(server, client_app, len(config.data.domain_names), resources)
+        with shared_data(config) if engine.parallel else nullcontext() as data:
+            client_app = make_client_app(config, folder=request.output, data=data)
+            engine(server, client_app, len(config.data.domain_names), resources)
         ((result, history),) = results
         return history, {name: array.numpy() for name, array in result.arrays.items()}
 
     return run_here
+
+
+@contextmanager
+def shared_data(config: RunConfig) -> Iterator[Path]:
+    """Yield a file with the data of all clients, which this user alone can read; it is gone afterwards."""
+    with TemporaryDirectory(prefix="fda-data-") as folder:
+        path = Path(folder) / "data.pt"
+        write_shared(config.data, path)
+        yield path
 
 
 def _tell(request: RunRequest, lines: list[str]) -> None:

@@ -59,7 +59,8 @@ def features_of(model: nn.Module) -> Iterator[list[Tensor]]:
     Yields
     ------
     list[Tensor]
-        The features of the calls so far, each of shape ``(n, features)``, with their gradients.
+        The features of the calls so far, each of shape ``(n, features)``, float32, with their
+        gradients.
 
     Examples
     --------
@@ -71,7 +72,9 @@ def features_of(model: nn.Module) -> Iterator[list[Tensor]]:
     torch.Size([4, 2])
     """
     found: list[Tensor] = []
-    handle = head_of(model).register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].flatten(1)))
+    handle = head_of(model).register_forward_pre_hook(
+        lambda _, inputs: found.append(inputs[0].flatten(1).float())
+    )
     try:
         yield found
     finally:

@@ -40,7 +40,7 @@ def resnet9(shape: tuple[int, ...], classes: int, width: int = 64) -> nn.Module:
         _convolution(2 * width, 4 * width, pool=True),
         _convolution(4 * width, 8 * width, pool=True),
         Residual(*(_convolution(8 * width, 8 * width) for _ in range(2))),
-        nn.AdaptiveMaxPool2d(1),
+        ChannelMaximum(),
         nn.Flatten(),
         nn.Linear(8 * width, classes),
     )
@@ -55,6 +55,14 @@ class Residual(nn.Sequential):
         for layer in self:
             x = layer(x)
         return inputs + x
+
+
+class ChannelMaximum(nn.Module):
+    """The largest value of each channel, as `torch.nn.AdaptiveMaxPool2d`, but deterministic on a GPU too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images of shape ``(n, channels, height, width)`` to ``(n, channels)``."""
+        return x.flatten(2).max(dim=2).values
 
 
 def _convolution(inputs: int, outputs: int, pool: bool = False) -> nn.Module:

@@ -12,7 +12,7 @@ from fda_flower.clients import DomainClient, LocalTraining, SourceClient, Target
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model
-from fda_flower.models.resnet9 import Residual
+from fda_flower.models.resnet9 import ChannelMaximum, Residual
 
 SHAPES = [(1, 8, 8), (2, 28, 28), (3, 33, 36), (13,)]
 IMAGE = (1, 33, 33)
@@ -196,3 +196,16 @@ def test_an_unknown_name_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(ConfigError, match="unknown model 'resnet'") as caught:
         build_model("resnet", IMAGE, 10, seed=0)
     assert all(name in str(caught.value) for name in MODELS)
+
+
+def test_resnet9s_maximum_has_the_bits_of_the_pooling_that_a_gpu_has_no_deterministic_algorithm_for() -> None:
+    """Where values are equal, as after ReLU, the same one has the gradient."""
+    x = images(5, (3, 4, 4)).round(decimals=1)
+    x[0, 0] = 0
+    found = []
+    for network in (ChannelMaximum(), nn.AdaptiveMaxPool2d(1)):
+        inputs = x.clone().requires_grad_()
+        outputs = network(inputs).flatten(1)
+        (outputs * images(5, (3,))).sum().backward()
+        found.append((outputs, inputs.grad))
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
