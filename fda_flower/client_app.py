@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from flwr.app import Context, RecordDict
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 from torch import nn
@@ -20,13 +21,15 @@ from fda_flower.config import RunConfig
 from fda_flower.datasets import Domain, load_domain
 from fda_flower.devices import find_device
 from fda_flower.errors import ConfigError
-from fda_flower.methods import METHODS
 from fda_flower.models import build_model
 from fda_flower.run_model import publisher
 
 
 def make_client_app(
-    config: RunConfig | None = None, mods: list[Mod] | None = None, folder: Path | None = None
+    config: RunConfig | None = None,
+    mods: list[Mod] | None = None,
+    folder: Path | None = None,
+    changed: Callable[[DomainClient], NumPyClient] | None = None,
 ) -> ClientApp:
     """Return a client app for a run.
 
@@ -40,14 +43,17 @@ def make_client_app(
         The folder of a simulated run, in which clients keep what they never send. Default: the ``output`` of
         a simulation by ``flwr run``; in a deployment the node configuration's ``state-dir``. Without one,
         they keep it in the context's state, until the run ends.
+    changed : callable, optional
+        Takes each client and returns the one to serve in its place, such as an attacker in an experiment.
     """
 
-    def client_fn(context: Context) -> DomainClient:
+    def client_fn(context: Context) -> NumPyClient:
         run = RunConfig.from_flower(context.run_config) if config is None else config
         run, name = at_node(run, context.node_config)
         simulated = simulation_folder(context, folder)
         own = own_folder(run, name, context, simulated)
-        return make_client(run, name, context.state, own, simulated or own)
+        client = make_client(run, name, context.state, own, simulated or own)
+        return client if changed is None else changed(client)
 
     return serve(client_fn, mods)
 
@@ -141,7 +147,7 @@ def make_client(
     for key, names in (("class-names", site.class_names), ("features", site.features)):
         if names:
             about[key] = list(names)
-    client = METHODS[config.method].client_class("target" if is_target else "source")
+    client = config.entry.client_class("target" if is_target else "source")
     return client(
         _domain(config, name, device),
         model,

@@ -2,13 +2,15 @@
 
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from fda_flower.config import OPTION_FIELDS, RunConfig
 from fda_flower.errors import ConfigError, check_choice, near, unknown
+from fda_flower.experiments.attacks import Attack, read_attack
 from fda_flower.experiments.packaged import find_experiment
 from fda_flower.reporting import REPORTS, check_figures
 from fda_flower.reporting.results import Place
@@ -17,7 +19,11 @@ Settings = dict[str, Any]
 
 MACHINE = ("seed", "data_dir", "device", "threads")
 """Fields of a run that depend on the user or the machine, so that no experiment sets them."""
-RUN_KEYS = frozenset(f.name.replace("_", "-") for f in fields(RunConfig) if f.name not in MACHINE)
+ATTACK_KEYS = ("attack", "attackers")
+"""Keys beside a run's settings: see `fda_flower.experiments.attacks`."""
+RUN_KEYS = frozenset(
+    [*(f.name.replace("_", "-") for f in fields(RunConfig) if f.name not in MACHINE), *ATTACK_KEYS]
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Entry:
     value : float, optional
         Its position on a figure's axis.
     settings : dict
-        Fields of `RunConfig`.
+        Fields of `RunConfig`, and the keys of an attack.
     paper : dict
         For a row: the paper's values by column, or by group and column.
     at : dict[str, dict]
@@ -114,6 +120,17 @@ class Experiment:
         ConfigError
             If the configuration is invalid; the message names the cell.
         """
+        with self._naming(place):
+            return self._cell(place, seed, overrides)[0]
+
+    def attack(self, place: Place, seed: int, overrides: Mapping[str, Any]) -> Attack | None:
+        """Return what some of a cell's sources do to it, if anything; a `ConfigError` names the cell."""
+        with self._naming(place):
+            config, attack = self._cell(place, seed, overrides)
+            return read_attack(attack, config)
+
+    def _cell(self, place: Place, seed: int, overrides: Mapping[str, Any]) -> tuple[RunConfig, Settings]:
+        """Return a cell's configuration, and its keys of an attack."""
         entries = (self.groups, self.rows, self.columns)
         group, row, column = (
             next(entry for entry in kind if entry.label == label)
@@ -125,8 +142,14 @@ class Experiment:
             for key, value in part.items():
                 merged = key in OPTION_FIELDS and key in settings
                 settings[key] = {**settings[key], **value} if merged else value
+        attack = {key: settings.pop(key) for key in ATTACK_KEYS if key in settings}
+        return RunConfig(**settings, seed=seed), attack
+
+    @contextmanager
+    def _naming(self, place: Place) -> Iterator[None]:
+        """Name the cell in the message of a `ConfigError`."""
         try:
-            return RunConfig(**settings, seed=seed)
+            yield
         except ConfigError as error:
             where = ", ".join(filter(None, place))
             raise ConfigError(f"experiment '{self.name}', cell '{where}': {error}") from error
@@ -203,6 +226,8 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
     _check_rivals(experiment, data)
     _check_names(experiment)
     configs = {place: experiment.config(place, 0, {}) for place in experiment.places}
+    for place in experiment.places:
+        experiment.attack(place, 0, {})
     for row in experiment.rows:
         check_choice(f"'headline' of row '{row.label}'", row.headline, ("model", "average"))
         averages = {config.average for place, config in configs.items() if place[1] == row.label}
