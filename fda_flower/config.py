@@ -2,37 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fda_flower.datasets.amounts import Amount, read_amount
+from fda_flower.datasets.amounts import read_amount
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.validation import HeldOut, read_validation
 from fda_flower.devices import check_device
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.local_training import LocalTraining
 from fda_flower.methods import Method, find_method
-from fda_flower.metrics import METRICS, headline_metric
+from fda_flower.metrics import headline_metric
 from fda_flower.models import MODELS, check_name, find_model
 from fda_flower.options import read_options, split_options
-from fda_flower.settings import Options, as_flower, setting, settings_of
-
-_data, _method, _training, _selection, _machine = (
-    partial(setting, group) for group in ("Data", "Method", "Training", "Selection", "Machine")
-)
-_limit = partial(setting, "Limits", strategy=True)
-_TIME = {"seconds": True, "defines_run": False}
-
-AUTO = "auto"
-"""The word for the network that fits the data set."""
+from fda_flower.run_settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings
+from fda_flower.settings import Options, as_flower
 
 BATCHES = {"even": ("even", "even"), "fixed": ("drop-last", "keep-last")}
 """How sources and the target cut their samples into batches, by the words of the setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(RunSettings):
     """One method on one federation with one seed.
 
     Every setting may be given as text too, as a command line or Flower's configuration has it.
@@ -42,130 +33,6 @@ class RunConfig:
     ConfigError
         If a name is unknown or a number cannot work.
     """
-
-    dataset: str = _data("digits", "Data set; `fda list` shows them.")
-    dataset_options: Options = _data((), "Option of the data set, such as image_size=64.")
-    shift: str | None = _data(
-        None, "How the domains differ; `fda list` shows the shifts.", shown="the data set's, if it needs one"
-    )
-    shift_options: Options = _data((), "Option of the shift, such as angle=45.")
-    partition: str = _data("even", "How samples are dealt to the clients; `fda list` shows the partitions.")
-    partition_options: Options = _data((), "Option of the partition, such as alpha=0.5.")
-    sources: int | None = _data(None, "Number of sources.", shown="the shift's")
-    target: str | None = _data(None, "The target's domain.", shown="the shift's, or the data set's last")
-    only_sources: Sequence[str] | None = _data(
-        None, "Sources that take part, separated by commas.", shown="all"
-    )
-    target_samples: Amount | None = _data(
-        50, "Labelled samples of the target: a number, a share such as 15%, or all."
-    )
-    source_samples: Amount | None = _data(
-        None, "Samples of each source: a number, a share, or all.", shown="all"
-    )
-    test_samples: Amount | None = _data(
-        None, "Test samples of the target: a number, a share, or all.", shown="all"
-    )
-    seed: int = _data(0, "Seed of everything random.", at_least=0)
-    data_dir: str | None = _data(
-        None, "Folder of data sets; without it they are downloaded.", envvar="FDA_DATA_DIR", defines_run=False
-    )
-    method: str = _method("fedgp-auto", "Method; `fda list` shows them.")
-    method_options: Options = _method((), "Option of the method, such as magnitude=cosine.")
-    variant: str | None = _method(
-        None,
-        "reference-code: as the authors' code runs the method; paper: as the paper defines it.",
-        shown="the method's own defaults",
-    )
-    beta: float | Sequence[float] | None = _method(
-        None,
-        "Weight of the sources against the target in [0, 1]; one, or one each: 0.2,0.3,0.5.",
-        shown="the method's",
-    )
-    rounds: int = _method(30, "Rounds of local training and aggregation.", at_least=1, defines_run=False)
-    warmup_rounds: int | None = _method(
-        None, "Rounds before them in which only the sources train.", shown="the method's", strategy=True
-    )
-    learning_rate_factor: float = _method(
-        1.0, "Factor of both learning rates after the warm-up rounds.", strategy=True
-    )
-    average: str | None = _method(
-        None,
-        "An average of the rounds' models, evaluated beside the last model: ema:0.9 or tail:5.",
-        shown="none",
-        strategy=True,
-    )
-    buffers: str = _method(
-        "mean", "BatchNorm's running statistics of the global model: mean, target or adabn.", strategy=True
-    )
-    model: str = _training(
-        AUTO,
-        "Network; `fda list` shows them. Your own: package.module:function.",
-        shown="one that fits the data set",
-    )
-    model_options: Options = _training((), "Option of the network, such as weights=imagenet.")
-    optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")
-    learning_rate: float = _training(0.003, "Learning rate of the sources.")
-    batch_size: int = _training(16, "Batch size of the sources.")
-    target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
-    target_batch_size: int = _training(4, "Batch size of the target.")
-    batches: str = _training(
-        "even",
-        "even: batches of nearly equal size; fixed: full ones, and the rest, which sources leave out.",
-    )
-    epochs: int = _training(1, "Passes over a client's samples in a round.")
-    target_epochs: int | None = _training(
-        None, "Passes of the target over its samples in a round.", shown="the sources'"
-    )
-    proximal: float = _training(
-        0.0, "Factor μ of the penalty μ/2 ‖v − θ‖² that draws clients to the model that they begin with."
-    )
-    class_weights: str = _training(
-        "none", "balanced: in a client's loss the classes of which it has few labels weigh more."
-    )
-    validation: str | float | None = _selection(
-        None,
-        "Labels held out to choose by: a share such as 0.2, or cv:5 for cross-validation.",
-        shown="none",
-    )
-    select_by: str = _selection(
-        "target",
-        "Whose labels are held out: target, or sources (a share of each source's).",
-        strategy=True,
-    )
-    patience: int | None = _selection(
-        None,
-        "Stop when the figure on the labels held out has not improved for so many rounds.",
-        shown="none",
-        at_least=1,
-        strategy=True,
-        defines_run=False,
-    )
-    min_sources: int = _limit(1, "With fewer usable replies of sources the model stays as it is.")
-    max_held_rounds: int = _limit(
-        3, "Rounds in a row without the target, or too few sources, until the run ends.", defines_run=False
-    )
-    max_update_norm: float | None = _limit(None, "Limit for the norm of each client's update.", shown="none")
-    on_large_update: str = _limit("clip", "What happens to a larger update: clip or drop.")
-    wait_seconds: float = _limit(60.0, "Seconds to wait for the clients at the start.", **_TIME)
-    query_timeout: float = _limit(30.0, "Seconds that a client has to tell who it is.", **_TIME)
-    round_timeout: float = _limit(3600.0, "Seconds that a client has for its reply.", strategy=False, **_TIME)
-    outcomes: bool = _machine(
-        False,
-        "Record which test samples the target gets right, to compare methods sample by sample.",
-        strategy=True,
-        defines_run=False,
-    )
-    metric: str | None = _machine(
-        None,
-        f"The headline of tables, pictures and progress: {', '.join(METRICS)}.",
-        shown="accuracy, of a regression r2",
-        strategy=True,
-        defines_run=False,
-    )
-    device: str = _machine("auto", "auto, cpu or cuda; auto takes a GPU if there is one.", defines_run=False)
-    threads: int = _machine(
-        1, "Cores of a client, which are torch's threads.", flag="cpus-per-client", at_least=1
-    )
 
     def __post_init__(self) -> None:
         given = {each.name: getattr(self, each.name) for each in SETTINGS if each.plain}
@@ -372,13 +239,6 @@ class RunConfig:
             if each.name in known and (known[each.name] != "" or each.optional)
         }
         return cls(**given)
-
-
-SETTINGS = settings_of(RunConfig)
-"""The settings of a run, in the order of the fields."""
-
-OPTION_FIELDS = tuple(each.name for each in SETTINGS if each.has_options)
-"""The fields that hold options by name."""
 
 
 def parse_beta(text: str) -> float | tuple[float, ...]:

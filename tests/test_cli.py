@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 import fda_flower
 from fda_flower import Comparison, RunConfig, cli
 from fda_flower.cli.app import app
-from fda_flower.config import SETTINGS
 from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.experiments import RUNNERS
 from fda_flower.methods import METHODS
 from fda_flower.models import MODELS
 from fda_flower.records import COSTS
 from fda_flower.run_folder import RunFolder
+from fda_flower.run_settings import SETTINGS
 
 SMALL = ["--model", "mlp", "--rounds", "2", "--target-samples", "16", "--device", "cpu"]
 WIDE = {"COLUMNS": "200", "TERMINAL_WIDTH": "200", "TERM": "dumb", "NO_COLOR": "1"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fda_flower import ConfigError, RunConfig
-from fda_flower.config import OPTION_FIELDS, SETTINGS
+from fda_flower.run_settings import OPTION_FIELDS, SETTINGS
 from fda_flower.settings import (
     Options,
     as_flower,

@@ -10,9 +10,9 @@ import typer
 from click.core import ParameterSource
 
 from fda_flower.cli.completion import COMPLETED, among
-from fda_flower.config import SETTINGS
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_options
+from fda_flower.run_settings import SETTINGS
 from fda_flower.settings import Setting, as_flower
 from fda_flower.trackers.registry import TRACKERS
 

@@ -28,10 +28,11 @@ from fda_flower.cli.console import (
 )
 from fda_flower.cli.options import ConfigFile, Track, with_settings
 from fda_flower.cli.stopping import this_command, when_stopped
-from fda_flower.config import SETTINGS, RunConfig
+from fda_flower.config import RunConfig
 from fda_flower.engines import ENGINES
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.records import COSTS, Record, headline
+from fda_flower.run_settings import SETTINGS
 from fda_flower.selection import has_stopped
 from fda_flower.trackers.registry import read_names
 

@@ -15,9 +15,9 @@ from fda_flower.cli.cells import CellBar
 from fda_flower.cli.console import check_jobs, conclude, end_with, read_seeds, say, with_output
 from fda_flower.cli.options import Track, with_settings
 from fda_flower.cli.stopping import this_command, when_stopped
-from fda_flower.config import OPTION_FIELDS
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_options
+from fda_flower.run_settings import OPTION_FIELDS
 from fda_flower.trackers.registry import read_names
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fda_flower.config import OPTION_FIELDS, RunConfig
+from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, check_choice, near, unknown
 from fda_flower.experiments.attacks import Attack, read_attack
 from fda_flower.experiments.packaged import find_experiment
 from fda_flower.reporting import REPORTS, check_figures
 from fda_flower.reporting.results import Place
+from fda_flower.run_settings import OPTION_FIELDS
 
 Settings = dict[str, Any]
 

@@ -10,13 +10,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fda_flower.config import OPTION_FIELDS, RunConfig
+from fda_flower.config import RunConfig
 from fda_flower.experiments.tuning import Tuning
 from fda_flower.experiments.tuning_space import Space, settings_of_trial
 from fda_flower.files import json_safe, write_atomically
 from fda_flower.metrics import METRICS
 from fda_flower.reporting import save_figure
 from fda_flower.reporting.tables import csv_table, markdown_table
+from fda_flower.run_settings import OPTION_FIELDS
 
 BEST = "best.json"
 HELD_OUT = {"validation": None, "select_by": "target", "patience": None}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, get_args
 
-from fda_flower.config import OPTION_FIELDS, SETTINGS
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.options import split_names
+from fda_flower.run_settings import OPTION_FIELDS, SETTINGS
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fda_flower.config import SETTINGS, RunConfig
+from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, FdaError
 from fda_flower.experiments.cell_files import read_cell
 from fda_flower.experiments.definition import file_name
@@ -16,6 +16,7 @@ from fda_flower.methods import method_names
 from fda_flower.reporting import REPORTS, CellResult, Results, make_rows, to_csv, to_markdown
 from fda_flower.reporting.html import Page, RunView, results_page, run_page
 from fda_flower.run_folder import CONFIG, RunFolder
+from fda_flower.run_settings import SETTINGS
 from fda_flower.settings import command_options
 
 NOT_SHARED = ("method", "method_options", "seed", "variant", "beta")

@@ -125,10 +125,8 @@ class LegacyStrategy(Strategy):
         ConfigError, RunError
             As `DomainAdaptationStrategy.start` does before the first round.
         """
-        strategy, folder = self.strategy, self.strategy.output
-        result, parameters = Result(), self._initial
-        if folder is not None:
-            self._done = strategy.resume(folder, result)
+        strategy, result, parameters = self.strategy, Result(), self._initial
+        self._done = strategy.resume(result)
         if self._done:
             if parameters is not None:
                 check_same_model(result.arrays, self._whole_arrays(parameters))

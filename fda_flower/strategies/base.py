@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fda_flower.aggregation import mean_update, source_weights
-from fda_flower.errors import ConfigError, RunError
+from fda_flower.errors import ConfigError
 from fda_flower.files import json_safe
 from fda_flower.protocol import (
     BESIDE,
@@ -25,15 +25,16 @@ from fda_flower.protocol import (
     to_layers,
     to_record,
 )
-from fda_flower.records import Record, RoundRecord, headline
-from fda_flower.run_folder import Checkpoint, RunFolder, check_same_model
+from fda_flower.records import Record, RoundRecord
+from fda_flower.run_folder import RunFolder, check_same_model
 from fda_flower.strategies.averaging import ModelAverage
 from fda_flower.strategies.buffers import Buffers, check_buffers, with_buffers
 from fda_flower.strategies.client_states import ClientStates
 from fda_flower.strategies.common_options import CommonOptions, check_numbers, check_rounds
-from fda_flower.strategies.evaluation import going_on, read_sizes
+from fda_flower.strategies.evaluation import read_sizes
 from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Roster
+from fda_flower.strategies.progress import Progress
 from fda_flower.strategies.round import Channel, Round, Updates, require_replies
 from fda_flower.strategies.selection import Selection
 from fda_flower.strategies.validation import (
@@ -140,23 +141,20 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self.min_sources = min_sources
         self.warmup_rounds = warmup_rounds
         self.learning_rate_factor = learning_rate_factor
-        self.max_held_rounds = max_held_rounds
         self.model_average = ModelAverage(average)
         self.selection = Selection(select_by, patience, metric, validation or {})
         self.buffers = buffers
         self.buffer_names = buffer_names
-        self.output = output
-        self.history: list[Record] = []
+        self.progress = Progress(output, max_held_rounds, on_round)
+        self.history = self.progress.history
         self.roster = Roster(target, query_timeout)
         self.state: dict[str, ArrayRecord] = {}
         self._limit = NormLimit(max_update_norm, on_large_update)
         self._always = {OUTCOMES: True} if outcomes else {}
         self._waiting = (wait_for or min_sources + 1, wait_seconds)
         self._keys = Keys(arrayrecord_key, configrecord_key)
-        self._on_round = on_round
         self.num_rounds = 0
         self._timeout = 3600.0
-        self._held_rounds = 0
         self._client_states = ClientStates()
 
     def settings(self) -> Record:
@@ -209,9 +207,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         check_rounds(num_rounds, self.warmup_rounds)
         self.model_average.check(num_rounds - self.warmup_rounds)
         self.num_rounds, self._timeout = num_rounds, timeout
-        result, done = Result(arrays=initial_arrays), 0
-        if self.output is not None:
-            done = self.resume(self.output, result)
+        result = Result(arrays=initial_arrays)
+        done = self.resume(result)
         if done > num_rounds:
             raise ConfigError(f"the run has done {done} rounds, only {num_rounds} were asked for")
         check_same_model(result.arrays, initial_arrays)
@@ -224,7 +221,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         for server_round in range(done + 1, num_rounds + 1):
             if self.selection.stops(self.history):
                 break
-            self.history[:] = going_on(self.history, self.output)
+            self.progress.go_on()
             begun = time.perf_counter()
             messages = self.configure_train(server_round, result.arrays, train_config or ConfigRecord(), grid)
             replies = list(grid.send_and_receive(messages, timeout=timeout))
@@ -254,8 +251,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Write the run's configuration and first checkpoint, and log who takes part."""
-        if self.output is not None:
-            self.output.begin(done, to_layers(arrays), self.history)
+        self.progress.begin(done, to_layers(arrays))
         self.summary()
 
     def summary(self) -> None:
@@ -291,7 +287,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             record["held"] = str(error)
             log(WARNING, "Round %d: the model stays as it is: %s", server_round, error)
         self._client_states.mirror(round, updates, self.state)
-        self._held_rounds = 0 if new is not None else self._held_rounds + 1
+        self.progress.note(record["held"])
         return new, round.train_metrics()
 
     def configure_evaluate(
@@ -318,19 +314,16 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
 
     # The parts of it
 
-    def resume(self, folder: RunFolder, result: Result) -> int:
-        """Take up the run that a folder holds: its model goes into `result`; return its rounds."""
-        checkpoint = folder.open({"name": type(self).__name__, **self.settings()})
+    def resume(self, result: Result) -> int:
+        """Take up the run that `output` holds: its model goes into `result`; return its rounds."""
+        checkpoint = self.progress.open({"name": type(self).__name__, **self.settings()})
         if checkpoint is None:
             return 0
         self.load_state_dict(self.model_average.take_from(checkpoint.state))
         self._client_states.to_give_back = set(self.state)
-        self._held_rounds = checkpoint.held_rounds
-        done = folder.read_rounds()[: checkpoint.round]
-        ended = len(done) >= self.num_rounds or self.selection.has_stopped(done)
-        self.history[:] = done if ended else going_on(done)
+        if len(self.history) < self.num_rounds and not self.selection.has_stopped(self.history):
+            self.progress.go_on(write=False)
         result.arrays = to_record(checkpoint.model)
-        log(INFO, "Resumed after round %d from %s", checkpoint.round, folder.path)
         return checkpoint.round
 
     def preview(self, arrays: ArrayRecord, done: int, grid: Grid) -> list[EvaluateRequest]:
@@ -341,20 +334,9 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
 
     def finish_round(self, num_rounds: int) -> None:
         """Write the round's record and the checkpoint; raise a `RunError` after too many held rounds."""
+        state = {**self.state_dict(), **self.model_average.state_dict()}
         record: Record = json_safe(dict(self.record))
-        self.history.append(record)
-        if self.output is not None:
-            state = {**self.state_dict(), **self.model_average.state_dict()}
-            checkpoint = Checkpoint(record["round"], self.model, state, self._held_rounds)
-            self.output.save_round(record, checkpoint, self.selection.is_chosen(record))
-        if self._on_round is not None:
-            self._on_round(record)
-        log(INFO, "Round %d/%d: %s", record["round"], num_rounds, headline(record))
-        if self._held_rounds >= self.max_held_rounds:
-            raise RunError(
-                f"the model could not be updated for {self._held_rounds} rounds in a row "
-                f"({record['held']}): repair the clients, then resume"
-            )
+        self.progress.finish(record, num_rounds, self.model, state, self.selection.is_chosen(record))
 
     def _new_round(
         self, server_round: int, arrays: ArrayRecord, config: Mapping[str, Any], grid: Grid

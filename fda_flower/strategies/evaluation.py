@@ -8,7 +8,6 @@ from fda_flower import protocol
 from fda_flower.aggregation import Layers
 from fda_flower.metrics import METRICS
 from fda_flower.records import TEST_EXAMPLES, Record
-from fda_flower.run_folder import RunFolder
 from fda_flower.strategies.nodes import Node
 
 ENDINGS = ("", f"-{protocol.GLOBAL}", f"-{protocol.FINAL_HEAD}")
@@ -48,23 +47,6 @@ def read_details(records: Mapping[str, Layers], names: Sequence[str]) -> Record:
     """Return what the records `DETAILS` of a reply say; `names` are those of the classes."""
     outcomes = read_outcomes(records.get(protocol.OUTCOMES, {}))
     return outcomes | read_confusion(records.get(protocol.CONFUSION, {}), names)
-
-
-def of_a_round_before(record: Record) -> Record:
-    """Return a record without what only that of a run's last round has, which goes on after it."""
-    kept = {name: value for name, value in record.items() if name != protocol.CONFUSION}
-    return kept | ({"target": of_a_round_before(kept["target"])} if kept.get("target") else {})
-
-
-def going_on(history: Sequence[Record], output: RunFolder | None = None) -> list[Record]:
-    """Return the records of a run in which another round follows, without what only a last one has.
-
-    Where that changes them, they are written to `output` anew.
-    """
-    records = list(map(of_a_round_before, history))
-    if output is not None and records != history:
-        output.begin(len(records), history=records)
-    return records
 
 
 def read_sizes(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:

@@ -158,7 +158,7 @@ def test_it_survives_a_checkpoint_with_the_same_bits(strategy_class, average, tm
 
 def test_a_run_killed_before_its_first_average_is_resumed(tmp_path):
     strategy = FedAvg(average="ema:0.5", warmup_rounds=2, output=RunFolder(tmp_path))
-    strategy._on_round = lambda record: (_ for _ in ()).throw(KeyboardInterrupt)
+    strategy.progress.on_round = lambda record: (_ for _ in ()).throw(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         start(strategy)
     resumed = FedAvg(average="ema:0.5", warmup_rounds=2, output=RunFolder(tmp_path, resume=True))

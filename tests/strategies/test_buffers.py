@@ -102,7 +102,7 @@ def test_with_target_the_buffers_are_those_of_the_targets_reply_with_every_metho
 def test_in_warm_up_rounds_the_sources_mean_stays() -> None:
     strategy = FedAvg(buffers="target", warmup_rounds=1)
     means = []
-    strategy._on_round = lambda record: means.append(strategy.model["bn.running_mean"].tolist())
+    strategy.progress.on_round = lambda record: means.append(strategy.model["bn.running_mean"].tolist())
     start(strategy, rounds=2)
     assert means == [[1, 1], [6, 6]]
 
@@ -149,7 +149,7 @@ def test_the_target_is_asked_for_adabn_before_it_evaluates() -> None:
 def test_a_warm_up_round_is_evaluated_with_adabn_too() -> None:
     told = []
     strategy = FedAvg(buffers="adabn", warmup_rounds=1)
-    strategy._on_round = lambda record: told.append(strategy.round.config["adabn"])
+    strategy.progress.on_round = lambda record: told.append(strategy.round.config["adabn"])
     start(strategy, rounds=2)
     assert told == [True, True]
 

@@ -122,7 +122,7 @@ def test_only_sources_train_in_the_initial_rounds_and_are_averaged_by_examples(m
     def stop(record):
         stopped.append(initial_part.model["w"].copy())
 
-    initial_part._on_round = stop
+    initial_part.progress.on_round = stop
     initial_part.start(HandMade(nodes()).grid(), initial(), 3)
     np.testing.assert_array_equal(stopped[1], weights(two_rounds))
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fda_flower.config import SETTINGS
 from fda_flower.reporting.html.page import Table
+from fda_flower.run_settings import SETTINGS
 
 
 def settings_table(settings: Mapping[str, Any], notes: Mapping[str, Any]) -> list[Table]:

@@ -1,0 +1,113 @@
+"""How far a run has come: the records of its rounds, and what is written after each."""
+
+from collections.abc import Callable, Mapping
+from logging import INFO
+from typing import Any
+
+from flwr.common.logger import log
+
+from fda_flower import protocol
+from fda_flower.aggregation import Layers
+from fda_flower.errors import RunError
+from fda_flower.records import Record, headline
+from fda_flower.run_folder import Checkpoint, RunFolder
+
+
+class Progress:
+    """The finished rounds of a run, in memory and in its folder.
+
+    Parameters
+    ----------
+    output : RunFolder, optional
+        Where to write the rounds' records and a checkpoint, and to resume from.
+    max_held_rounds : int
+        After so many held rounds in a row the run ends with an error.
+    on_round : callable, optional
+        Called with each round's record.
+
+    Attributes
+    ----------
+    history : list[dict]
+        The record of each finished round, as in ``rounds.jsonl``.
+    """
+
+    def __init__(
+        self,
+        output: RunFolder | None,
+        max_held_rounds: int,
+        on_round: Callable[[Record], None] | None,
+    ) -> None:
+        self.output = output
+        self.max_held_rounds = max_held_rounds
+        self.on_round = on_round
+        self.history: list[Record] = []
+        self._held_rounds = 0
+
+    def open(self, settings: Mapping[str, Any]) -> Checkpoint | None:
+        """Return the checkpoint that the folder holds, whose rounds become the history; None without one."""
+        checkpoint = None if self.output is None else self.output.open(settings)
+        if checkpoint is not None and self.output is not None:
+            self._held_rounds = checkpoint.held_rounds
+            self.history[:] = self.output.read_rounds()[: checkpoint.round]
+            log(INFO, "Resumed after round %d from %s", checkpoint.round, self.output.path)
+        return checkpoint
+
+    def begin(self, done: int, model: Layers) -> None:
+        """Write the run's configuration, its first checkpoint and the rounds that are done."""
+        if self.output is not None:
+            self.output.begin(done, model, self.history)
+
+    def go_on(self, write: bool = True) -> None:
+        """Drop from the last record what only that of a run's last round has, since another round follows.
+
+        Where that changes the record, the folder's records are written anew, unless `begin` will do it.
+        """
+        if not self.history or (kept := of_a_round_before(self.history[-1])) == self.history[-1]:
+            return
+        self.history[-1] = kept
+        if write and self.output is not None:
+            self.output.begin(len(self.history), history=self.history)
+
+    def note(self, held: str | None) -> None:
+        """Count the held rounds in a row; `held` is why this one is, None for a new model."""
+        self._held_rounds = 0 if held is None else self._held_rounds + 1
+
+    def finish(
+        self,
+        record: Record,
+        num_rounds: int,
+        model: Layers,
+        state: Mapping[str, Layers],
+        chosen: bool,
+    ) -> None:
+        """Write a round's record and its checkpoint, and tell of it.
+
+        Raises
+        ------
+        RunError
+            After too many held rounds in a row.
+        """
+        self.history.append(record)
+        if self.output is not None:
+            checkpoint = Checkpoint(record["round"], model, dict(state), self._held_rounds)
+            self.output.save_round(record, checkpoint, chosen)
+        if self.on_round is not None:
+            self.on_round(record)
+        log(INFO, "Round %d/%d: %s", record["round"], num_rounds, headline(record))
+        if self._held_rounds >= self.max_held_rounds:
+            raise RunError(
+                f"the model could not be updated for {self._held_rounds} rounds in a row "
+                f"({record['held']}): repair the clients, then resume"
+            )
+
+
+def of_a_round_before(record: Record) -> Record:
+    """Return a record without what only that of a run's last round has, which goes on after it.
+
+    Examples
+    --------
+    >>> of_a_round_before({"round": 3, "confusion": {"counts": [[1]]}, "target": None})
+    {'round': 3, 'target': None}
+    """
+    kept = {name: value for name, value in record.items() if name != protocol.CONFUSION}
+    return kept | ({"target": of_a_round_before(kept["target"])} if kept.get("target") else {})
