@@ -238,8 +238,6 @@ CENTRAL: Registry[Method] = Registry(
 """The centralised references by their names without `PREFIX`. A new one is a class and one line here."""
 
 
-
-
 def _flower(rule: str, summary: str) -> Method:
     strategy = f"fda_flower.experiments.flower_strategies:Flower{rule}"
     return Method(f"{rule} (Flower)", summary, strategy)

@@ -16,7 +16,14 @@ from fda_flower.clients.numpy_client import NumPyFace
 from fda_flower.config import RunConfig
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError, unknown
-from fda_flower.protocol import GUIDANCE, SERVER_ROUND, EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
+from fda_flower.protocol import (
+    GUIDANCE,
+    SERVER_ROUND,
+    EvaluateReply,
+    EvaluateRequest,
+    TrainReply,
+    TrainRequest,
+)
 from fda_flower.seeds import derive_seed
 
 Layer = NDArray[np.float64]

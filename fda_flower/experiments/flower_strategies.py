@@ -95,7 +95,7 @@ class FlowerFedAvg(DomainAdaptationStrategy):
             )
             for model, examples in models
         ]
-        # Flower's Bulyan collects garbage for each array; with all of torch to look through, that takes 0.3 s.
+        # Flower's Bulyan collects garbage for each array; to look through all of torch takes it seconds.
         gc.freeze()
         try:
             arrays, _ = self._rule.aggregate_train(number, replies)
@@ -176,10 +176,19 @@ class FlowerMultiKrum(FlowerFedAvg):
         self._take(num_malicious_nodes=num_malicious_nodes, num_nodes_to_select=num_nodes_to_select)
 
 
-class FlowerBulyan(FlowerKrum):
+class FlowerBulyan(FlowerFedAvg):
     """Flower's ``Bulyan``: a trimmed mean of models that Multi-Krum selects (El Mhamdi et al., ICML 2018).
 
-    It needs 4f + 3 clients, with ``f`` that may attack.
+    Parameters
+    ----------
+    num_malicious_nodes : int
+        How many clients may attack, ``f``; it needs 4f + 3 clients.
+    **common
+        See `FlowerFedAvg`.
     """
 
     rule = flower.Bulyan
+
+    def __init__(self, num_malicious_nodes: int = 0, **common: Unpack[CommonOptions]) -> None:
+        super().__init__(**common)
+        self._take(num_malicious_nodes=num_malicious_nodes)

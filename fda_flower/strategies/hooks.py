@@ -67,6 +67,8 @@ class MethodHooks(ABC):
     refused_buffers: ClassVar[Mapping[str, str]] = {}
     """Why the method refuses words of that option. Without a target that trains, ``"target"`` is refused
     anyway."""
+    averages_sources: ClassVar[bool] = False
+    """Whether it takes a plain mean of the sources, by `source_mean`, in rounds after the warm-up too."""
     asks_again: bool = False
     """Whether `aggregate` asks nodes again within a round."""
     chooses_itself: bool = False
