@@ -121,17 +121,18 @@ class Experiment:
         ConfigError
             If the configuration is invalid; the message names the cell.
         """
+        settings = self._settings(place, overrides)
+        own = {key: value for key, value in settings.items() if key not in ATTACK_KEYS}
         with self._naming(place):
-            return self._cell(place, seed, overrides)[0]
+            return RunConfig(**own, seed=seed)
 
-    def attack(self, place: Place, seed: int, overrides: Mapping[str, Any]) -> Attack | None:
-        """Return what some of a cell's sources do to it, if anything; a `ConfigError` names the cell."""
+    def attack(self, place: Place, config: RunConfig) -> Attack | None:
+        """Return what some sources do to a cell with this configuration; a `ConfigError` names the cell."""
         with self._naming(place):
-            config, attack = self._cell(place, seed, overrides)
-            return read_attack(attack, config)
+            return read_attack(self._settings(place, {}), config)
 
-    def _cell(self, place: Place, seed: int, overrides: Mapping[str, Any]) -> tuple[RunConfig, Settings]:
-        """Return a cell's configuration, and its keys of an attack."""
+    def _settings(self, place: Place, overrides: Mapping[str, Any]) -> Settings:
+        """Return the settings of a cell's run, and its keys of an attack."""
         entries = (self.groups, self.rows, self.columns)
         group, row, column = (
             next(entry for entry in kind if entry.label == label)
@@ -143,8 +144,7 @@ class Experiment:
             for key, value in part.items():
                 merged = key in OPTION_FIELDS and key in settings
                 settings[key] = {**settings[key], **value} if merged else value
-        attack = {key: settings.pop(key) for key in ATTACK_KEYS if key in settings}
-        return RunConfig(**settings, seed=seed), attack
+        return settings
 
     @contextmanager
     def _naming(self, place: Place) -> Iterator[None]:
@@ -227,8 +227,8 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
     _check_rivals(experiment, data)
     _check_names(experiment)
     configs = {place: experiment.config(place, 0, {}) for place in experiment.places}
-    for place in experiment.places:
-        experiment.attack(place, 0, {})
+    for place, config in configs.items():
+        experiment.attack(place, config)
     for row in experiment.rows:
         check_choice(f"'headline' of row '{row.label}'", row.headline, ("model", "average"))
         averages = {config.average for place, config in configs.items() if place[1] == row.label}
