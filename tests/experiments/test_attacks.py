@@ -14,6 +14,7 @@ from fda_flower.experiments import load_results, read_experiment, run_experiment
 from fda_flower.experiments.attacks import (
     NAMES,
     Attack,
+    PoisonedSource,
     brightness_labels,
     flipped_labels,
     norm_of,
@@ -88,6 +89,7 @@ def test_guidance_is_poisoned_like_the_update_and_the_rest_is_honest(config):
 def test_buffers_and_evaluations_are_honest(config):
     client = client_of(config)
     attacker = Attack("scale:-10", ("source-1",)).client(client)
+    assert isinstance(attacker, PoisonedSource)
     model = {**client.layers(), "bn.running_var": np.ones(2, np.float32)}
     after = {name: array + 1 for name, array in model.items()}
     found = attacker._poisoned(model, after, np.random.default_rng(0))

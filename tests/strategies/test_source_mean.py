@@ -1,5 +1,7 @@
 """`source_mean`: where it takes the place of the sources' mean, and who refuses it."""
 
+from typing import Any
+
 import pytest
 
 from fda_flower import ConfigError, RunConfig
@@ -10,7 +12,13 @@ from fda_flower.strategies import FedAvg, Mixture, SourceOnly
 from fda_flower.strategies.source_mean import read_source_mean
 
 AVERAGING = ["source-only", "feddaf", "irm", "mixture"]
-SMALL = {"model": "mlp", "target_samples": 16, "batch_size": 32, "shift": "noise", "source_samples": 40}
+SMALL: dict[str, Any] = {
+    "model": "mlp",
+    "target_samples": 16,
+    "batch_size": 32,
+    "shift": "noise",
+    "source_samples": 40,
+}
 
 
 def bits(result):
@@ -70,7 +78,7 @@ def test_the_median_of_three_is_the_trimmed_mean_and_not_the_mean(method):
 
 
 def test_it_averages_the_warm_up_of_every_method():
-    settings = {**SMALL, "rounds": 1, "warmup_rounds": 1}
+    settings: dict[str, Any] = {**SMALL, "rounds": 1, "warmup_rounds": 1}
     records = [
         run_config(RunConfig(**settings, method=method, source_mean=text)).history[0]
         for method, text in (("fedavg", "median"), ("source-only", "median"), ("fedavg", "mean"))
