@@ -5,7 +5,7 @@ A message that a resident worker answers loads no more of it than what this modu
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +13,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context, RecordDict
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
@@ -38,6 +39,7 @@ def make_client_app(
     mods: list[Mod] | None = None,
     folder: Path | None = None,
     data: Path | None = None,
+    changed: "Callable[[DomainClient], NumPyClient] | None" = None,
 ) -> ClientApp:
     """Return a client app for a run.
 
@@ -54,6 +56,8 @@ def make_client_app(
     data : Path, optional
         The file with the data of a simulation; see `fda_flower.datasets.shared`. Default: each process loads
         them.
+    changed : callable, optional
+        Takes each client and returns the one to serve in its place, such as an attacker in an experiment.
     """
 
     def run_of(context: Context) -> RunConfig:
@@ -66,12 +70,13 @@ def make_client_app(
         run, name = at_node(run, context.node_config)
         return site_of_node(context, name, run.privacy, run.seed, simulation_folder(context, folder))
 
-    def client_fn(context: Context) -> "DomainClient":
+    def client_fn(context: Context) -> NumPyClient:
         run, name = at_node(run_of(context), context.node_config)
         site_of(context)  # raises an error where it cannot work
         simulated = simulation_folder(context, folder)
         own = own_folder(run, name, context, simulated)
-        return make_client(run, name, context.state, own, simulated or own, data)
+        client = make_client(run, name, context.state, own, simulated or own, data)
+        return client if changed is None else changed(client)
 
     def about(asked: Asked) -> Asked:
         run, name = at_node(run_of(asked.context), asked.context.node_config)
@@ -212,7 +217,7 @@ class _Site:
             if names:
                 about[key] = list(names)
         role = "target" if name == data.target else "source"
-        client = METHODS[config.method].client_class(role)
+        client = config.entry.client_class(role)
         training = config.target_training if role == "target" else config.source_training
         return cls(data, data.domains[name].to(device), device, client, training, about)
 

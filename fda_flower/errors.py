@@ -12,6 +12,10 @@ class ConfigError(FdaError, ValueError):
     """An invalid setting; raised before any training."""
 
 
+class RefusedError(ConfigError):
+    """A method refuses a federation; a table of runs says so where a number would be."""
+
+
 class RunError(FdaError, RuntimeError):
     """A run that cannot continue; what it has written stays valid."""
 

@@ -238,24 +238,45 @@ CENTRAL: Registry[Method] = Registry(
 """The centralised references by their names without `PREFIX`. A new one is a class and one line here."""
 
 
+def _flower(rule: str, summary: str) -> Method:
+    strategy = f"fda_flower.experiments.flower_strategies:Flower{rule}"
+    return Method(f"{rule} (Flower)", summary, strategy)
+
+
+OF_FLOWER = "flower:"
+"""Begins the name of a strategy of Flower's where a method is chosen."""
+
+FLOWER: Mapping[str, Method] = {
+    "FedAvg": _flower("FedAvg", "the mean of all clients"),
+    "FedMedian": _flower("FedMedian", "the coordinate-wise median of all clients"),
+    "FedTrimmedAvg": _flower("FedTrimmedAvg", "the coordinate-wise trimmed mean of all clients"),
+    "Krum": _flower("Krum", "the client nearest to its neighbours"),
+    "MultiKrum": _flower("MultiKrum", "the mean of the clients that Krum ranks first"),
+    "Bulyan": _flower("Bulyan", "a trimmed mean of the clients that Multi-Krum selects"),
+}
+"""Flower's own strategies by their names without `OF_FLOWER`: all clients alike, the target among them."""
+
+FAMILIES: Mapping[str, Mapping[str, Method]] = {"": METHODS, PREFIX: CENTRAL, OF_FLOWER: FLOWER}
+"""The tables of all that can be run, by the beginning of the names."""
+
+
 def method_names() -> list[str]:
-    """Return the names of all methods, and of all centralised references."""
-    return [*METHODS, *(f"{PREFIX}{reference}" for reference in CENTRAL)]
+    """Return the names of all methods, centralised references, and strategies of Flower's."""
+    return [f"{prefix}{name}" for prefix, family in FAMILIES.items() for name in family]
 
 
 def find_method(name: str) -> Method:
-    """Return the method or centralised reference of a name; raise a `ConfigError` if there is none.
+    """Return the method of a name, from any of `FAMILIES`; raise a `ConfigError` if there is none.
 
     Examples
     --------
-    >>> find_method("ditto").title, find_method("central:coral").title
-    ('Ditto', 'CORAL (centralised)')
+    >>> find_method("ditto").title, find_method("central:coral").title, find_method("flower:Krum").title
+    ('Ditto', 'CORAL (centralised)', 'Krum (Flower)')
     """
-    own = name.removeprefix(PREFIX)
-    if own != name and own in CENTRAL:
-        return CENTRAL[own]
-    if name in METHODS:
-        return METHODS[name]
+    for prefix, family in FAMILIES.items():
+        own = name.removeprefix(prefix)
+        if name.startswith(prefix) and own in family:
+            return family[own]
     raise unknown("method", name, method_names())
 
 

@@ -76,6 +76,11 @@ class RunSettings:
     buffers: str = _method(
         "mean", "BatchNorm's running statistics of the global model: mean, target or adabn.", strategy=True
     )
+    source_mean: str = _method(
+        "mean",
+        "What averages the sources where a method takes their plain mean: mean, median or trimmed:0.2.",
+        strategy=True,
+    )
     model: str = _training(
         AUTO,
         "Network; `fda list` shows them. Your own: package.module:function.",

@@ -14,7 +14,7 @@ from fda_flower.config import RunConfig
 from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.methods import METHODS, check_federated
+from fda_flower.methods import check_federated
 from fda_flower.models import build_model
 from fda_flower.needs import Facts, check_needs
 from fda_flower.protocol import to_record
@@ -58,7 +58,7 @@ def run_server(
             f"validation is {held_out}, which takes several runs: use `fda run` with --engine local or ray, "
             f"or hold out one fold, such as fold:1/{held_out.folds}"
         )
-    strategy = METHODS[config.method].build(
+    strategy = config.entry.build(
         **config.strategy_options(),
         wait_for=len(config.data.domain_names),
         output=output,

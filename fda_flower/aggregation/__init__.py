@@ -37,6 +37,7 @@ from fda_flower.aggregation.mixture import (
     prior_outputs,
     stratified_folds,
 )
+from fda_flower.aggregation.robust import Mean, Median, SourceMean, TrimmedMean
 from fda_flower.aggregation.rules import (
     Coefficients,
     FedDA,
@@ -78,12 +79,16 @@ __all__ = [
     "GradientForm",
     "JointRule",
     "Layers",
+    "Mean",
     "MeanGradient",
+    "Median",
     "Mixture",
     "MovingAverage",
+    "SourceMean",
     "SourceWeights",
     "StartGradients",
     "TailAverage",
+    "TrimmedMean",
     "Update",
     "Votes",
     "alignment",

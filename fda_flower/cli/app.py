@@ -73,7 +73,7 @@ def list_names(as_json: Json = False) -> None:
     from fda_flower.datasets.registry import DATASETS
     from fda_flower.datasets.shifts import SHIFTS, summary
     from fda_flower.engines import ENGINES
-    from fda_flower.methods import CENTRAL, METHODS, PREFIX
+    from fda_flower.methods import CENTRAL, FLOWER, METHODS, OF_FLOWER, PREFIX
     from fda_flower.models import MODELS
     from fda_flower.trackers import TRACKERS
 
@@ -82,6 +82,7 @@ def list_names(as_json: Json = False) -> None:
         "Centralised references (--engine local only)": {
             f"{PREFIX}{name}": f"{method.label}: {method.summary}" for name, method in CENTRAL.items()
         },
+        "Strategies of Flower": {f"{OF_FLOWER}{name}": method.summary for name, method in FLOWER.items()},
         "Data sets": {name: dataset.summary for name, dataset in DATASETS.items()},
         "Shifts": {name: summary(shift) for name, shift in SHIFTS.items()},
         "Partitions": {name: summary(partition) for name, partition in PARTITIONS.items()},

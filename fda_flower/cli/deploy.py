@@ -13,7 +13,6 @@ from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.cli.stopping import stop, this_command, when_stopped
 from fda_flower.config import RunConfig
 from fda_flower.datasets.registry import DATASETS
-from fda_flower.methods import METHODS
 from fda_flower.metrics import METRICS
 from fda_flower.records import Record, figure_of, source_weight
 
@@ -139,7 +138,7 @@ def _table(config: RunConfig, history: list[Record]) -> "Table":
     from rich.table import Table
 
     names = config.data.source_names
-    table = Table(title=f"{METHODS[config.method].label} on {config.dataset}, over SuperLink and SuperNodes")
+    table = Table(title=f"{config.entry.label} on {config.dataset}, over SuperLink and SuperNodes")
     metric = METRICS[config.headline]
     for column in (
         "Round",

@@ -20,7 +20,7 @@ from fda_flower.deployment.connection import Connection
 from fda_flower.deployment.results import Receiver
 from fda_flower.errors import RunError
 from fda_flower.files import write_atomically
-from fda_flower.methods import METHODS, check_federated
+from fda_flower.methods import check_federated
 from fda_flower.records import Record
 from fda_flower.run_model import write_global_model
 from fda_flower.strategies import RunFolder
@@ -87,7 +87,7 @@ def run_deployed(
         resume,
         mirror=True,
     )
-    strategy = METHODS[config.method].build(**config.strategy_options())
+    strategy = config.entry.build(**config.strategy_options())
     checkpoint = folder.open({"name": type(strategy).__name__, **strategy.settings()})
     done = 0 if checkpoint is None else checkpoint.round
     rounds = {record["round"]: record for record in folder.read_rounds()}

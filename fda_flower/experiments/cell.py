@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fda_flower.config import RunConfig
-from fda_flower.experiments.cell_files import write_cell
+from fda_flower.errors import RefusedError
+from fda_flower.experiments.attacks import Attack
+from fda_flower.experiments.cell_files import REFUSED, write_cell
 from fda_flower.experiments.definition import file_name
 from fda_flower.experiments.processes import State, run_all
-from fda_flower.experiments.run import run_config
+from fda_flower.experiments.run import RunResult, run_config
 from fda_flower.reporting.results import Place
 
 
@@ -17,7 +19,7 @@ class Cell:
     """One run of a table of runs, in its own folder below `runs`.
 
     Without a folder `results`, no result file is written besides the run; `engine`, `workers`, `resume` and
-    `track` are as in `fda_flower.run`, and `track_in` as in `run_config`.
+    `track` are as in `fda_flower.run`, and `track_in` and `attack` as in `run_config`.
     """
 
     place: Place
@@ -29,6 +31,7 @@ class Cell:
     track: Sequence[str] = ()
     track_in: Path | None = None
     workers: int | None = None
+    attack: Attack | None = None
 
     @property
     def name(self) -> str:
@@ -91,15 +94,21 @@ def run_cells(
 
 
 def run_cell(cell: Cell) -> None:
-    """Run a cell and write its result."""
-    result = run_config(
-        cell.config,
-        engine=cell.engine,
-        workers=cell.workers,
-        output=cell.run_folder,
-        resume=cell.resume,
-        track=cell.track,
-        track_in=cell.track_in,
-    )
+    """Run a cell and write its result; where there is one, also that the method refuses the federation."""
+    try:
+        result = run_config(
+            cell.config,
+            engine=cell.engine,
+            workers=cell.workers,
+            output=cell.run_folder,
+            resume=cell.resume,
+            track=cell.track,
+            track_in=cell.track_in,
+            attack=cell.attack,
+        )
+    except RefusedError as error:
+        if cell.result is None:
+            raise
+        result = RunResult(cell.config, [], {REFUSED: str(error)}, {}, None)
     if cell.result is not None:
-        write_cell(cell.result, cell.place, result)
+        write_cell(cell.result, cell.place, result, cell.attack)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.run import RunResult
 from fda_flower.files import write_atomically
 from fda_flower.reporting.results import Place
@@ -17,15 +18,17 @@ from fda_flower.versions import versions
 
 NEEDED = {"config", "history", "group", "row", "column", "seed", "rounds", "parameters"}
 """Keys that a cell's result must have."""
+REFUSED = "refused"
+"""The entry of its summary that says why the method refuses the federation."""
 
 
-def write_cell(path: Path, place: Place, result: RunResult) -> None:
+def write_cell(path: Path, place: Place, result: RunResult, attack: Attack | None = None) -> None:
     """Write a cell's configuration, records, timing and versions."""
     group, row, column = place
     found = {
         **{"group": group, "row": row, "column": column, "seed": result.config.seed},
         "rounds": result.config.rounds,
-        "config": _fingerprint(result.config),
+        "config": _fingerprint(result.config, attack),
         "summary": result.summary,
         "parameters": sum(a.size for a in result.model.values() if np.issubdtype(a.dtype, np.floating)),
         "versions": versions(),
@@ -51,8 +54,8 @@ def read_cell(path: Path) -> dict[str, Any]:
     return found
 
 
-def is_done(path: Path, config: RunConfig) -> bool:
-    """Return whether a cell's run has ended, by its rounds or its patience.
+def is_done(path: Path, config: RunConfig, attack: Attack | None = None) -> bool:
+    """Return whether a cell's run has ended, by its rounds or its patience, or has been refused.
 
     Raise a `ConfigError` if the result is from another run.
 
@@ -60,15 +63,18 @@ def is_done(path: Path, config: RunConfig) -> bool:
     """
     if not path.exists():
         return False
-    found, ours = read_cell(path), _fingerprint(config)
+    found, ours = read_cell(path), _fingerprint(config, attack)
     theirs = {**_fingerprint(RunConfig()), **found["config"]}
     if theirs != ours:
         keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
         differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)
         raise ConfigError(f"'{path}' is from another configuration ({differences}): choose another --output")
+    if REFUSED in found.get("summary", {}):
+        return True
     return len(found["history"]) >= config.all_rounds or has_stopped(found["history"], config.patience)
 
 
-def _fingerprint(config: RunConfig) -> dict[str, Any]:
-    fingerprint: dict[str, Any] = json.loads(json.dumps(config.fingerprint()))
+def _fingerprint(config: RunConfig, attack: Attack | None = None) -> dict[str, Any]:
+    of_attack = {} if attack is None else attack.settings()
+    fingerprint: dict[str, Any] = json.loads(json.dumps(config.fingerprint() | of_attack))
     return fingerprint

@@ -57,8 +57,8 @@ class Reference(ABC):
     Raises
     ------
     ConfigError
-        If a number cannot work; for `average` and `max_update_norm`, since there are no models of clients;
-        for `evaluate_every`, since each round is evaluated.
+        If a number cannot work; for `average`, `max_update_norm` and `source_mean`, since there are no models
+        of clients; for `evaluate_every`, since each round is evaluated.
     """
 
     uses_target: ClassVar[bool] = False
@@ -74,8 +74,8 @@ class Reference(ABC):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
 
     def __init__(self, **common: Unpack[CommonOptions]) -> None:
-        for name in ("average", "max_update_norm"):
-            if common.get(name) is not None:
+        for name, none in (("average", None), ("max_update_norm", None), ("source_mean", "mean")):
+            if common.get(name, none) != none:
                 raise ConfigError(
                     f"{name} is {common.get(name)!r}, but a centralised reference has no models of clients: "
                     "leave it out"

@@ -2,13 +2,15 @@
 
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, check_choice, near, unknown
+from fda_flower.experiments.attacks import Attack, read_attack
 from fda_flower.experiments.packaged import find_experiment
 from fda_flower.reporting import REPORTS, check_figures
 from fda_flower.reporting.results import Place
@@ -18,7 +20,11 @@ Settings = dict[str, Any]
 
 MACHINE = ("seed", "data_dir", "device", "threads")
 """Fields of a run that depend on the user or the machine, so that no experiment sets them."""
-RUN_KEYS = frozenset(f.name.replace("_", "-") for f in fields(RunConfig) if f.name not in MACHINE)
+ATTACK_KEYS = ("attack", "attackers")
+"""Keys beside a run's settings: see `fda_flower.experiments.attacks`."""
+RUN_KEYS = frozenset(
+    [*(f.name.replace("_", "-") for f in fields(RunConfig) if f.name not in MACHINE), *ATTACK_KEYS]
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class Entry:
     value : float, optional
         Its position on a figure's axis.
     settings : dict
-        Fields of `RunConfig`.
+        Fields of `RunConfig`, and the keys of an attack.
     paper : dict
         For a row: the paper's values by column, or by group and column.
     at : dict[str, dict]
@@ -115,6 +121,18 @@ class Experiment:
         ConfigError
             If the configuration is invalid; the message names the cell.
         """
+        settings = self._settings(place, overrides)
+        own = {key: value for key, value in settings.items() if key not in ATTACK_KEYS}
+        with self._naming(place):
+            return RunConfig(**own, seed=seed)
+
+    def attack(self, place: Place, config: RunConfig) -> Attack | None:
+        """Return what some sources do to a cell with this configuration; a `ConfigError` names the cell."""
+        with self._naming(place):
+            return read_attack(self._settings(place, {}), config)
+
+    def _settings(self, place: Place, overrides: Mapping[str, Any]) -> Settings:
+        """Return the settings of a cell's run, and its keys of an attack."""
         entries = (self.groups, self.rows, self.columns)
         group, row, column = (
             next(entry for entry in kind if entry.label == label)
@@ -126,8 +144,13 @@ class Experiment:
             for key, value in part.items():
                 merged = key in OPTION_FIELDS and key in settings
                 settings[key] = {**settings[key], **value} if merged else value
+        return settings
+
+    @contextmanager
+    def _naming(self, place: Place) -> Iterator[None]:
+        """Name the cell in the message of a `ConfigError`."""
         try:
-            return RunConfig(**settings, seed=seed)
+            yield
         except ConfigError as error:
             where = ", ".join(filter(None, place))
             raise ConfigError(f"experiment '{self.name}', cell '{where}': {error}") from error
@@ -204,6 +227,8 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
     _check_rivals(experiment, data)
     _check_names(experiment)
     configs = {place: experiment.config(place, 0, {}) for place in experiment.places}
+    for place, config in configs.items():
+        experiment.attack(place, config)
     for row in experiment.rows:
         check_choice(f"'headline' of row '{row.label}'", row.headline, ("model", "average"))
         averages = {config.average for place, config in configs.items() if place[1] == row.label}

@@ -68,13 +68,14 @@ def run_experiment(
     overrides = {**changed, **(machine or {}), **({} if rounds is None else {"rounds": rounds})}
     folders = folder / RUNS, folder / RESULTS
     cells = [
-        Cell(place, experiment.config(place, seed, overrides), *folders, track=track, track_in=folder)
+        Cell(place, config, *folders, track=track, track_in=folder, attack=experiment.attack(place, config))
         for seed in (experiment.seeds if seeds is None else seeds)
         for place in chosen_places(experiment, only)
+        for config in [experiment.config(place, seed, overrides)]
     ]
     mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed))}
     check_free(folder, mark)
-    todo = [cell for cell in cells if not (cell.result and is_done(cell.result, cell.config))]
+    todo = [cell for cell in cells if not (cell.result and is_done(cell.result, cell.config, cell.attack))]
     claim(experiment, folder, mark)
     return run_cells(todo, jobs, on_progress, len(cells) - len(todo))
 

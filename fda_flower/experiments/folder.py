@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.errors import ConfigError
-from fda_flower.experiments.cell_files import read_cell
+from fda_flower.experiments.cell_files import REFUSED, read_cell
 from fda_flower.experiments.definition import Experiment, read_experiment
 from fda_flower.files import write_atomically
 from fda_flower.reporting.results import CellResult, Place, Results
@@ -69,10 +69,13 @@ def load_results(folder: str | Path) -> Results:
     configs = {place: experiment.config(place, 0, mark["settings"]) for place in experiment.places}
     endings = {row.label: {"model": "", "average": AVERAGE}[row.headline] for row in experiment.rows}
     cells, rounds, short, stopped = [], [], [], []
+    refused: dict[Place, str] = {}
     for path in sorted((folder / RESULTS).glob("*.json")):
         found = read_cell(path)
         place: Place = (found["group"], found["row"], found["column"])
-        if place in experiment.places:
+        if place in experiment.places and REFUSED in found.get("summary", {}):
+            refused[place] = found["summary"][REFUSED]
+        elif place in experiment.places:
             epochs = found.get("summary", {}).get("epochs", {})
             history, parameters = found["history"], found["parameters"]
             judged_by = configs[place].headline, endings[place[1]]
@@ -101,7 +104,7 @@ def load_results(folder: str | Path) -> Results:
         figures=experiment.figures,
         average=experiment.average,
         cuts=[
-            *_cuts(experiment, cells, short),
+            *_cuts(experiment, cells, short, len(refused)),
             *_early(stopped),
             *(f"{key.replace('_', '-')} is {value}" for key, value in mark["settings"].items()),
         ],
@@ -110,6 +113,7 @@ def load_results(folder: str | Path) -> Results:
         ensembles={place[1] for place, config in configs.items() if config.entry.ensemble},
         centralised={place[1] for place, config in configs.items() if config.entry.centralised},
         data=list(dict.fromkeys(config.dataset for config in configs.values())),
+        refused=refused,
         metrics={(group, column): config.headline for (group, _, column), config in configs.items()},
     )
 
@@ -122,17 +126,20 @@ def _early(stopped: Collection[int]) -> list[str]:
 
 
 def _cuts(
-    experiment: Experiment, cells: Sequence[CellResult], short: Collection[tuple[int, int]]
+    experiment: Experiment, cells: Sequence[CellResult], short: Collection[tuple[int, int]], refused: int
 ) -> list[str]:
-    """Describe what is missing; `short` has the rounds run and asked for, of each cell with too few."""
+    """Describe what is missing; `short` has the rounds run and asked for, of each cell with too few.
+
+    So many places as are `refused` are not missing.
+    """
     cuts = []
     if short:
         run, asked = (sorted(set(numbers)) for numbers in zip(*short, strict=True))
         shown = " to ".join(map(str, sorted({run[0], run[-1]})))
         cuts.append(f"{shown} {'round' if shown == '1' else 'rounds'} instead of {asked[-1]}")
     places, seeds = len({cell.place for cell in cells}), len(experiment.seeds)
-    if places < len(experiment.places):
-        cuts.append(f"{places} of {len(experiment.places)} cells")
+    if places + refused < len(experiment.places):
+        cuts.append(f"{places + refused} of {len(experiment.places)} cells")
     if len(cells) < places * seeds:
         cuts.append(f"{len(cells)} of {places * seeds} runs over {seeds} seeds")
     return cuts

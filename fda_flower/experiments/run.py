@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, unknown
+from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.cross_validation import cross_validate
 from fda_flower.experiments.runners import RUNNERS, RunRequest
 from fda_flower.records import Record, curve
@@ -131,6 +132,7 @@ def run_config(
     on_ready: Callable[[list[str]], None] | None = None,
     track: Sequence[str] = (),
     track_in: Path | None = None,
+    attack: Attack | None = None,
 ) -> RunResult:
     """Run a configuration. An interrupt (Ctrl-C) leaves the summary of the rounds that are done.
 
@@ -143,6 +145,8 @@ def run_config(
         no data.
     track_in : Path, optional
         The folder of the trackers' local stores. Default: the run's.
+    attack : Attack, optional
+        What some of the sources do, in a simulated run.
     engine, output, resume, gpus_per_client, workers, connection, on_round, track
         Those of `run`.
     """
@@ -167,7 +171,7 @@ def run_config(
                     on_round(record)
 
             request = RunRequest(
-                config, path, resume, gpus_per_client, workers, connection, on_record, on_ready
+                config, path, resume, gpus_per_client, workers, connection, on_record, on_ready, None, attack
             )
             if config.held_out is not None and config.held_out.in_turn:
                 request = replace(request, validation=_validated(request, engine))

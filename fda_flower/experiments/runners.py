@@ -16,6 +16,7 @@ from fda_flower.datasets.shared import write_shared
 from fda_flower.devices import find_device, is_numbered
 from fda_flower.engines import ENGINES, Engine, Resources
 from fda_flower.errors import ConfigError
+from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.central import run_central
 from fda_flower.experiments.overview import overview
 from fda_flower.methods import check_federated
@@ -39,6 +40,7 @@ class RunRequest:
     on_round: Callable[[Record], None] | None = None
     on_ready: Callable[[list[str]], None] | None = None
     validation: Mapping[int, float] | None = None
+    attack: Attack | None = None
 
 
 Runner = Callable[[RunRequest], RunOutput]
@@ -70,6 +72,7 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
         if request.output is not None:
             device = find_device(config.device).type
             folder = make_folder(str(request.output), config, request.resume, device)
+            folder.config |= {} if request.attack is None else request.attack.settings()
         if config.entry.centralised:
             _tell(request, lines)
             return run_central(config, folder, request.on_round, request.validation)
@@ -79,8 +82,9 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
             _tell(request, lines)
             results.append(run_server(grid, config, folder, request.on_round, request.validation))
 
+        changed = None if request.attack is None else request.attack.client
         with shared_data(config) if engine.parallel else nullcontext() as data:
-            client_app = make_client_app(config, folder=request.output, data=data)
+            client_app = make_client_app(config, folder=request.output, data=data, changed=changed)
             engine(server, client_app, len(config.data.domain_names), resources)
         ((result, history),) = results
         return history, {name: array.numpy() for name, array in result.arrays.items()}
@@ -109,6 +113,10 @@ def _on_a_superlink(request: RunRequest) -> RunOutput:
         )
     if request.output is None:
         raise ConfigError("engine deploy needs an output folder: give --output FOLDER")
+    if request.attack is not None:
+        raise ConfigError(
+            f"attack is '{request.attack.name}', but with engine deploy no site attacks: leave it out"
+        )
     _refuse_resources(request, "with engine deploy each site uses its own machine: leave it out")
     from fda_flower.deployment import run_deployed
 

@@ -13,6 +13,7 @@ from fda_flower.records import Record, curve
 from fda_flower.reporting.curves import draw_curves, save_both, styles_of
 from fda_flower.reporting.experiment_columns import plot_columns
 from fda_flower.reporting.experiment_maps import plot_best_rule
+from fda_flower.reporting.lost import plot_lost
 from fda_flower.reporting.panels import FEW, PRINT, add_legend, blank, panels
 from fda_flower.reporting.plots import WEIGHT, betas, estimated_sources
 from fda_flower.reporting.regret_plots import plot_regret
@@ -88,6 +89,7 @@ FIGURES: dict[str, Callable[[Results], Figure]] = {
     "betas": plot_betas,
     "best-rule": plot_best_rule,
     "regret": plot_regret,
+    "lost": plot_lost,
 }
 """The pictures that an experiment's file may ask for, by name."""
 

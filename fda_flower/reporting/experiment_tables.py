@@ -20,6 +20,9 @@ from fda_flower.reporting.tables import (
 
 AVERAGE = "Avg"
 
+REFUSED = "refused"
+"""Stands for a number where a method refuses the federation."""
+
 LEAST_SEEDS = 3
 """The fewest seeds from which the spread over draws is estimated."""
 
@@ -46,6 +49,7 @@ def to_markdown(results: Results) -> str:
         results.note.strip(),
         results.marks,
         *(f"**Cut down:** {cut}" for cut in results.cuts),
+        *(f"**Refused:** {reason}." for reason in dict.fromkeys(results.refused.values())),
     ]
     for group in results.groups:
         if group:
@@ -147,7 +151,12 @@ def _table(
     rows = [
         [
             results.label(row),
-            *(_cell(scores[row, c], tops[c], paper.get((row, c)), usual, shown[c].decimals) for c in columns),
+            *(
+                REFUSED
+                if (group, row, c) in results.refused
+                else _cell(scores[row, c], tops[c], paper.get((row, c)), usual, shown[c].decimals)
+                for c in columns
+            ),
         ]
         for row in results.rows
     ]

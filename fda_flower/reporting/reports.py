@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fda_flower.reporting import experiment_tables, regret_tables
+from fda_flower.reporting import experiment_tables, lost, regret_tables
 from fda_flower.reporting.results import Results
 
 
@@ -36,6 +36,7 @@ REGRET = Report(
         "-regret-methods": regret_tables.rows_to_csv,
     },
 )
+LOST = Report([*SCORES.sections, lost.to_markdown], {**SCORES.tables, "-lost": lost.to_csv})
 
-REPORTS: dict[str, Report] = {"table": SCORES, "regret": REGRET}
+REPORTS: dict[str, Report] = {"table": SCORES, "regret": REGRET, "lost": LOST}
 """The kinds by name."""

@@ -116,6 +116,8 @@ class Results:
         By group and column, the figure that the runs are judged by. Default: the accuracy.
     data : sequence of str
         Names of the data sets.
+    refused : mapping of Place to str
+        Why a method refuses the federation of a place.
     """
 
     name: str
@@ -141,6 +143,7 @@ class Results:
     centralised: Collection[str] = ()
     metrics: Mapping[tuple[str, str], str] = field(default_factory=dict)
     data: Sequence[str] = ()
+    refused: Mapping[Place, str] = field(default_factory=dict)
 
     def about(self, spread: bool = True) -> str:
         """Return the sub-title of a figure: title, data sets, seeds, and whether it shows their spread."""

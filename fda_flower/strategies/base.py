@@ -11,7 +11,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fda_flower.aggregation import mean_update, source_weights
+from fda_flower.aggregation import source_weights
 from fda_flower.errors import ConfigError
 from fda_flower.files import json_safe
 from fda_flower.protocol import (
@@ -37,6 +37,7 @@ from fda_flower.strategies.nodes import Node, Roster
 from fda_flower.strategies.progress import Progress
 from fda_flower.strategies.round import Channel, Round, Updates, require_replies
 from fda_flower.strategies.selection import Selection
+from fda_flower.strategies.source_mean import check_source_mean, read_source_mean
 from fda_flower.strategies.validation import (
     BadReplyError,
     ClientUpdate,
@@ -86,6 +87,10 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     buffers : {"mean", "target", "adabn"}
         What BatchNorm's running statistics are in the global model: the clients' mean, or after the warm-up
         the target's own; with ``"adabn"`` the mean, and the target estimates them anew before it evaluates.
+    source_mean : str
+        What averages the sources where a method takes their plain mean, and in warm-up rounds: ``"mean"``,
+        ``"median"``, or ``"trimmed:SHARE"`` for the mean without that share at each end, by coordinate
+        (`aggregation.Median`, `aggregation.TrimmedMean`). Weights of the sources have no say in the last two.
     buffer_names : Collection[str], optional
         Names of the arrays that are not parameters; may be set later. Default: `aggregation.find_buffers`.
     arrayrecord_key, configrecord_key : str
@@ -126,6 +131,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         learning_rate_factor: float = 1.0,
         average: str | None = None,
         buffers: Buffers = "mean",
+        source_mean: str = "mean",
         buffer_names: Collection[str] | None = None,
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
@@ -142,6 +148,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         counts["evaluate_every"] = evaluate_every
         check_numbers(counts, warmup_rounds, learning_rate_factor, query_timeout)
         check_buffers(self, buffers)
+        self.source_mean = read_source_mean(source_mean)
+        check_source_mean(self, source_mean, warmup_rounds)
         self.min_sources = min_sources
         self.warmup_rounds = warmup_rounds
         self.learning_rate_factor = learning_rate_factor
@@ -149,6 +157,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self.selection = Selection(select_by, patience, metric, validation or {})
         self.buffers = buffers
         self.evaluate_every = evaluate_every
+        self._source_mean = source_mean
         self.buffer_names = buffer_names
         self.progress = Progress(output, max_held_rounds, on_round)
         self.history = self.progress.history
@@ -169,6 +178,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             "warmup-rounds": self.warmup_rounds,
             "learning-rate-factor": self.learning_rate_factor,
             **({} if self.buffers == "mean" else {"buffers": self.buffers}),
+            **({} if self._source_mean == "mean" else {"source-mean": self._source_mean}),
             **({} if self._limit.max_norm is None else {"limit": str(self._limit)}),
             **self.model_average.settings(),
         }
@@ -372,7 +382,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         with np.errstate(all="ignore"):
             if round.warmup:
                 clients = list(sources.values())
-                return Aggregated(mean_update(round.model, clients, source_weights(clients)))
+                return Aggregated(self.source_mean(round.model, clients, source_weights(clients)))
             aggregated = self.aggregate(round, target, sources)
         return with_buffers(self.buffers, aggregated, target)
 

@@ -1,10 +1,10 @@
 """FedDAF: the sources' model and the target's own, blended on the target by their functional distance."""
 
 import math
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from fda_flower import protocol
-from fda_flower.aggregation import SourceWeights, mean_update, source_weights
+from fda_flower.aggregation import SourceWeights, source_weights
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.protocol import EvaluateRequest, to_layers
 from fda_flower.strategies.base import (
@@ -53,6 +53,8 @@ class FedDAF(DomainAdaptationStrategy):
     >>> strategy = FedDAF(mu=5.0)
     """
 
+    averages_sources: ClassVar[bool] = True
+
     def __init__(
         self, mu: float = 5.0, *, source_weights: SourceWeights = "uniform", **common: Unpack[CommonOptions]
     ) -> None:
@@ -98,7 +100,9 @@ class FedDAF(DomainAdaptationStrategy):
         updates = list(sources.values())
         weights = source_weights(updates, self._source_weights)
         before = to_layers(self.state[SOURCES]) if SOURCES in self.state else round.model
-        return Aggregated(target.extra[protocol.ADAPTED], {SOURCES: mean_update(before, updates, weights)})
+        return Aggregated(
+            target.extra[protocol.ADAPTED], {SOURCES: self.source_mean(before, updates, weights)}
+        )
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Have the target evaluate the adapted model, and beside it the source model."""

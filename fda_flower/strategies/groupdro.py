@@ -1,7 +1,7 @@
 """GroupDRO: the sources' mean, in which sources with a large loss come to weigh more."""
 
 import math
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 
@@ -55,6 +55,8 @@ class GroupDRO(SourceOnly):
     >>> from fda_flower.strategies import GroupDRO
     >>> strategy = GroupDRO(step_size=0.001)
     """
+
+    averages_sources: ClassVar[bool] = False
 
     def __init__(self, step_size: float = 0.01, **common: Unpack[CommonOptions]) -> None:
         super().__init__(source_weights="uniform", **common)

@@ -69,6 +69,8 @@ class MethodHooks(ABC):
     anyway."""
     needs_only_the_mean: bool = False
     """Whether the mean of the replies by examples is enough, which is all that secure aggregation shows."""
+    averages_sources: ClassVar[bool] = False
+    """Whether it takes a plain mean of the sources, by `source_mean`, in rounds after the warm-up too."""
     asks_again: bool = False
     """Whether `aggregate` asks nodes again within a round."""
     chooses_itself: bool = False

@@ -1,9 +1,9 @@
 """Source Only: the sources' FedAvg, evaluated on the target."""
 
-from typing import Unpack
+from typing import ClassVar, Unpack
 
-from fda_flower.aggregation import SourceWeights
-from fda_flower.strategies.base import CommonOptions
+from fda_flower.aggregation import SourceWeights, source_weights
+from fda_flower.strategies.base import Aggregated, ClientUpdate, CommonOptions, Round, Sources
 from fda_flower.strategies.fedavg import FedAvg
 
 
@@ -13,14 +13,20 @@ class SourceOnly(FedAvg):
     Parameters
     ----------
     source_weights : {"examples", "uniform"}
-        α, the weights among the sources.
+        α, the weights among the sources; they have no say in a median or trimmed mean (`source_mean`).
     **common
         See `DomainAdaptationStrategy`.
     """
 
     trains: frozenset[str] = frozenset({"source"})
+    averages_sources: ClassVar[bool] = True
 
     def __init__(
         self, *, source_weights: SourceWeights = "examples", **common: Unpack[CommonOptions]
     ) -> None:
         super().__init__(weights=source_weights, **common)
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Return the sources' mean, or what takes its place."""
+        updates = list(sources.values())
+        return Aggregated(self.source_mean(round.model, updates, source_weights(updates, self._weights)))

@@ -1,6 +1,6 @@
 """V-REx: the sources' updates, weighted so that the sources' losses become alike."""
 
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 from fda_flower.aggregation import mean_update, vrex_weights
 from fda_flower.protocol import LOSS_AT_START
@@ -53,6 +53,8 @@ class VREx(PenalisedSources):
     >>> from fda_flower.strategies import VREx
     >>> strategy = VREx(lam=1.0, anneal_steps=0)
     """
+
+    averages_sources: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -295,10 +295,10 @@ def test_an_unknown_key_is_named_with_where_it_is_and_the_valid_ones(refused, pa
         ("seeds = ['0']", "'seeds' is ['0']"),
         (
             "figures = ['pie']",
-            "unknown figure 'pie': choose one of best-rule, betas, columns, regret, round",
+            "unknown figure 'pie': choose one of best-rule, betas, columns, lost, regret",
         ),
         ("figures = [['rounds']]", "unknown figure"),
-        ("report = 'essay'", "unknown report 'essay': choose one of regret, table"),
+        ("report = 'essay'", "unknown report 'essay': choose one of lost, regret, table"),
         ("report = 1", "'report' must be text, it is 1"),
         ("rivals = 'FedAvg'", "'rivals' must be a list, it is 'FedAvg'"),
         ("rivals = ['FedAvg', 'Nobody']", "unknown row in 'rivals' 'Nobody': choose one of FedAvg"),

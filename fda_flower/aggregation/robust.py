@@ -1,0 +1,146 @@
+"""Means of the sources' updates: the weighted mean, and two that few bad sources cannot move far."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fda_flower.aggregation.layers import BLOCK, Layers, Vector, blocks
+from fda_flower.aggregation.rules import mean_update
+from fda_flower.aggregation.update import Update
+
+Stack = NDArray[np.float64]
+"""A block of numbers of all sources, shape ``(sources, numbers)``."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean with the sources' weights, ``θ + Σ_i w_i Δ_i``: one bad source moves it as far as it likes."""
+
+    def __call__(self, model: Layers, sources: Sequence[Update], weights: Vector) -> dict[str, NDArray[Any]]:
+        """Return the new model; see `mean_update`."""
+        return mean_update(model, sources, weights)
+
+
+class CoordinateWise(ABC):
+    """``θ + c``, where each number of ``c`` is a centre of the sources' numbers at its place.
+
+    Parameters of the model get the centre of the updates, floating-point buffers that of the values, in
+    float64; of integer buffers it is the lower median, in their type. The result does not depend on the order
+    of the sources. Their weights have no say, so that no source gains by claiming more examples.
+
+    The memory is a block of numbers of each source. An array that no source has changed keeps its bits.
+    """
+
+    @abstractmethod
+    def centre(self, stack: Stack) -> Vector:
+        """Return the centre of each column."""
+
+    def __call__(self, model: Layers, sources: Sequence[Update], weights: Vector) -> dict[str, NDArray[Any]]:
+        """Return the new model.
+
+        Parameters
+        ----------
+        model : Layers
+            ``θ``, the global model.
+        sources : sequence of Update
+            ``Δ_i`` and the buffers, of one source or more.
+        weights : Vector
+            Not used.
+        """
+        new: dict[str, NDArray[Any]] = {}
+        for name, array in model.items():
+            is_parameter = name in sources[0].parameters
+            given = [(s.parameters if is_parameter else s.buffers)[name] for s in sources]
+            unchanged = np.zeros_like(array) if is_parameter else array
+            if all(np.array_equal(each, unchanged) for each in given):
+                new[name] = array.copy()
+            elif np.issubdtype(array.dtype, np.floating):
+                new[name] = self._centred(array if is_parameter else np.zeros_like(array), given)
+            else:
+                new[name] = np.sort(given, axis=0)[(len(given) - 1) // 2]
+        return new
+
+    def _centred(self, base: NDArray[Any], arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Return the base plus the centre of the arrays, in the base's type."""
+        out = np.empty_like(base, order="C")
+        flat_out, flat_base = out.reshape(-1), base.reshape(-1)
+        flat = [array.reshape(-1) for array in arrays]
+        stack = np.empty((len(flat), min(base.size, BLOCK)))
+        for s in blocks(base.size):
+            block = stack[:, : s.stop - s.start]
+            for row, array in zip(block, flat, strict=True):
+                row[:] = array[s]
+            block += 0.0  # makes -0 to 0, which compare as equal
+            flat_out[s] = flat_base[s] + self.centre(block)
+        return out
+
+
+@dataclass(frozen=True)
+class Median(CoordinateWise):
+    """The coordinate-wise median (Yin et al., ICML 2018); of an even number, the mean of the middle two.
+
+    Examples
+    --------
+    >>> Median().centre(np.array([[1.0, -2.0], [3.0, 0.0], [1000.0, 1.0]]))
+    array([3., 0.])
+    """
+
+    def centre(self, stack: Stack) -> Vector:
+        """Return the median of each column."""
+        return np.asarray(np.median(stack, axis=0))
+
+
+@dataclass(frozen=True)
+class TrimmedMean(CoordinateWise):
+    """The coordinate-wise mean without the largest and smallest numbers (Yin et al., ICML 2018).
+
+    At each end ``share`` of the sources are cut, rounded up, so that a share of bad sources up to it is
+    borne; but never all: of an odd number of sources one stays at least, of an even number two.
+
+    Attributes
+    ----------
+    share : float
+        The share that is cut at each end.
+
+    Raises
+    ------
+    ValueError
+        If the share is not between 0 and 0.5.
+
+    Examples
+    --------
+    >>> TrimmedMean(0.25).centre(np.array([[1.0], [2.0], [4.0], [1000.0]]))
+    array([3.])
+    """
+
+    share: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 0.5:
+            raise ValueError(f"share is {self.share}, it must be between 0 and 0.5, such as 0.2")
+
+    def cut(self, sources: int) -> int:
+        """Return how many of so many sources are cut at each end.
+
+        Examples
+        --------
+        >>> [TrimmedMean(0.2).cut(n) for n in (1, 2, 3, 5, 9)]
+        [0, 0, 1, 1, 2]
+        """
+        # The share in decimals as it is written: 0.1 of 30 sources are 3, in binary more.
+        wanted = -(-Fraction(str(self.share)) * sources // 1)
+        return min(int(wanted), (sources - 1) // 2)
+
+    def centre(self, stack: Stack) -> Vector:
+        """Return the trimmed mean of each column."""
+        cut = self.cut(len(stack))
+        return np.asarray(np.sort(stack, axis=0)[cut : len(stack) - cut].mean(axis=0))
+
+
+SourceMean = Mean | Median | TrimmedMean
+"""What averages the updates of sources."""

@@ -1,0 +1,194 @@
+"""Flower's own strategies as methods: their rule for the models of all clients, our rounds around it."""
+
+import gc
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Unpack
+
+import numpy as np
+from flwr.app import Message, MetricRecord, RecordDict
+from flwr.serverapp import strategy as flower
+
+from fda_flower.aggregation import Layers
+from fda_flower.errors import ConfigError, RefusedError
+from fda_flower.protocol import ARRAYS, METRICS, NUM_EXAMPLES, TRAIN, to_layers, to_record
+from fda_flower.strategies.base import (
+    Aggregated,
+    BadReplyError,
+    ClientUpdate,
+    CommonOptions,
+    DomainAdaptationStrategy,
+    Node,
+    Record,
+    Round,
+    Sources,
+)
+
+
+class FlowerFedAvg(DomainAdaptationStrategy):
+    """Flower's ``FedAvg``; the base of its other strategies here.
+
+    All clients are alike to the rule, the target among them: the strategy of Flower's is given the model of
+    each client and its number of examples, in the order of domains, target first, and its ``aggregate_train``
+    makes the new model, whose arrays get the types of the old one. Roles, checks of replies, evaluation on
+    the target, records and checkpoints are those of every `DomainAdaptationStrategy`.
+
+    Parameters
+    ----------
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If Flower's strategy does not take an option's value.
+    RefusedError
+        Before training, if it aggregates nothing for so many clients, such as Bulyan for fewer than 4f + 3.
+    """
+
+    rule: ClassVar[type[flower.FedAvg]] = flower.FedAvg
+
+    def __init__(self, **common: Unpack[CommonOptions]) -> None:
+        super().__init__(**common)
+        self._take()
+
+    def _take(self, **own: Any) -> None:
+        """Make Flower's strategy with options of its own."""
+        self._own = own
+        try:
+            self._rule = self.rule(**own)
+        except ValueError as error:
+            raise ConfigError(f"Flower's {self.rule.__name__} refuses {own}: {error}") from error
+
+    def settings(self) -> Record:
+        """Return what defines the strategy."""
+        return {**super().settings(), "rule": self.rule.__name__, **self._own}
+
+    def validate_nodes(self, nodes: Iterable[Node]) -> None:
+        """Raise a `RefusedError` if Flower's strategy aggregates nothing for so many clients."""
+        count = len(list(nodes))
+        if self._combine(0, [({"probe": np.zeros(1, np.float32)}, 1)] * count) is None:
+            options = ", ".join(f"{name}={value}" for name, value in self._own.items())
+            raise RefusedError(
+                f"Flower's {self.rule.__name__} aggregates nothing for {count} clients with {options}: "
+                "have more sources, or choose other options"
+            )
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Return the model that Flower's strategy makes of the clients'."""
+        clients = [client for client in (target, *sources.values()) if client is not None]
+        models = [(_model(round.model, client), client.examples) for client in clients]
+        found = self._combine(round.number, models)
+        if found is None:
+            raise BadReplyError(
+                f"Flower's {self.rule.__name__} aggregates nothing for {len(clients)} clients"
+            )
+        return Aggregated(
+            {name: np.asarray(found[name]).astype(layer.dtype) for name, layer in round.model.items()}
+        )
+
+    def _combine(self, number: int, models: Sequence[tuple[Layers, int]]) -> Layers | None:
+        replies = [
+            Message(
+                RecordDict({ARRAYS: to_record(model), METRICS: MetricRecord({NUM_EXAMPLES: examples})}),
+                dst_node_id=1,
+                message_type=TRAIN,
+            )
+            for model, examples in models
+        ]
+        # Flower's Bulyan collects garbage for each array; to look through all of torch takes it seconds.
+        gc.freeze()
+        try:
+            arrays, _ = self._rule.aggregate_train(number, replies)
+        finally:
+            gc.unfreeze()
+        return None if arrays is None else to_layers(arrays)
+
+
+def _model(before: Layers, update: ClientUpdate) -> Layers:
+    """Return a client's model, in the order of the global one."""
+    return {
+        name: layer + update.parameters[name] if name in update.parameters else update.buffers[name]
+        for name, layer in before.items()
+    }
+
+
+class FlowerFedMedian(FlowerFedAvg):
+    """Flower's ``FedMedian``: the coordinate-wise median of all clients' models (Yin et al., ICML 2018)."""
+
+    rule = flower.FedMedian
+
+
+class FlowerFedTrimmedAvg(FlowerFedAvg):
+    """Flower's ``FedTrimmedAvg``: the coordinate-wise trimmed mean of all clients' models.
+
+    Parameters
+    ----------
+    cut : float
+        The share that is cut at each end, rounded down to whole clients: ``beta`` in Flower.
+    **common
+        See `FlowerFedAvg`.
+    """
+
+    rule = flower.FedTrimmedAvg
+
+    def __init__(self, cut: float = 0.2, **common: Unpack[CommonOptions]) -> None:
+        super().__init__(**common)
+        self._take(beta=cut)
+
+
+class FlowerKrum(FlowerFedAvg):
+    """Flower's ``Krum``: the model of the client that is nearest to its neighbours (Blanchard et al., 2017).
+
+    Parameters
+    ----------
+    num_malicious_nodes : int
+        How many clients may attack, ``f``.
+    **common
+        See `FlowerFedAvg`.
+    """
+
+    rule = flower.Krum
+
+    def __init__(self, num_malicious_nodes: int = 0, **common: Unpack[CommonOptions]) -> None:
+        super().__init__(**common)
+        self._take(num_malicious_nodes=num_malicious_nodes)
+
+
+class FlowerMultiKrum(FlowerFedAvg):
+    """Flower's ``MultiKrum``: the mean of the models of the clients that Krum ranks first.
+
+    Parameters
+    ----------
+    num_malicious_nodes : int
+        How many clients may attack, ``f``.
+    num_nodes_to_select : int
+        How many models are averaged; 1 is Krum.
+    **common
+        See `FlowerFedAvg`.
+    """
+
+    rule = flower.MultiKrum
+
+    def __init__(
+        self, num_malicious_nodes: int = 0, num_nodes_to_select: int = 1, **common: Unpack[CommonOptions]
+    ) -> None:
+        super().__init__(**common)
+        self._take(num_malicious_nodes=num_malicious_nodes, num_nodes_to_select=num_nodes_to_select)
+
+
+class FlowerBulyan(FlowerFedAvg):
+    """Flower's ``Bulyan``: a trimmed mean of models that Multi-Krum selects (El Mhamdi et al., ICML 2018).
+
+    Parameters
+    ----------
+    num_malicious_nodes : int
+        How many clients may attack, ``f``; it needs 4f + 3 clients.
+    **common
+        See `FlowerFedAvg`.
+    """
+
+    rule = flower.Bulyan
+
+    def __init__(self, num_malicious_nodes: int = 0, **common: Unpack[CommonOptions]) -> None:
+        super().__init__(**common)
+        self._take(num_malicious_nodes=num_malicious_nodes)
