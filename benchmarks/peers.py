@@ -24,8 +24,10 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -43,7 +45,6 @@ PASSES = 2
 QUICK = ("bare", "pfl", "fluke", "fda-local", "fda-workers")
 """What is quick enough for ``--quick``, which runs B alone."""
 
-
 Outcomes = dict[tuple[str, str], list[Outcome]]
 """Those of all passes, by the names of framework and task."""
 
@@ -59,23 +60,23 @@ def missing(name: str) -> str:
 
 
 def measure(names: list[str], tasks: dict[str, Task], passes: int) -> Outcomes:
-    """Run all frameworks on all tasks in turns; one that fails is left out from then on."""
+    """Run all frameworks on all tasks in turns, until an interrupt; one that fails is not run again."""
     outcomes: Outcomes = {(name, key): [] for name in names for key in tasks}
     generator, failed = random.Random(0), set()
-    for number in range(passes):
-        for key, task in tasks.items():
+    with suppress(KeyboardInterrupt):
+        for number, key in product(range(passes), tasks):
             for name in generator.sample(names, len(names)):
                 if name in failed:
                     continue
                 try:
-                    outcome = run(name, task, watch_memory=key == "B" and number == 0)
+                    outcome = run(name, tasks[key], watch_memory=key == "B" and number == 0)
                 except FailedError as error:
                     failed.add(name)
                     tell(f"{name} is left out: {error}")
                     continue
                 outcomes[name, key].append(outcome)
                 tell(f"pass {number + 1}, {key}, {name}: {ratio_of(outcome.measured):.2f}")
-    return {which: found for which, found in outcomes.items() if which[0] not in failed}
+    return outcomes
 
 
 def tell(line: str) -> None:
@@ -99,7 +100,7 @@ def show_outcomes(keys: list[str], names: list[str], outcomes: Outcomes) -> None
     """Print the table: a column for each framework."""
 
     def row(title: str, cell: Callable[[list[Outcome]], str], key: str) -> list[str]:
-        return [title, *(cell(outcomes[name, key]) for name in names)]
+        return [title, *(cell(found) if (found := outcomes[name, key]) else "–" for name in names)]
 
     def ratio(found: list[Outcome]) -> str:
         return spread((ratio_of(each.measured) for each in found), ".2f")
@@ -165,7 +166,9 @@ def main() -> None:
     show_machine()
     packages = sorted({package for name in names for package in FRAMEWORKS[name].packages})
     print(", ".join(f"{package} {version(package)}" for package in packages))
-    show_outcomes(list(tasks), [name for name in names if (name, "B") in outcomes], outcomes)
+    show_outcomes(
+        list(tasks), [name for name in names if any(outcomes[name, key] for key in tasks)], outcomes
+    )
     print(f"\n{time.monotonic() - begun:.0f} s in all")
 
 

@@ -49,7 +49,7 @@ def run(name: str, task: Task, watch_memory: bool = False) -> Outcome:
         try:
             while process.poll() is None:
                 if time.monotonic() > begun + LIMIT_S:
-                    raise FailedError(f"it took more than {LIMIT_S} s")
+                    raise FailedError(f"no result within {LIMIT_S} s; its last words: {last_words(log)}")
                 if watch_memory and not (folder / STEADY).exists():
                     memory = max(memory, memory_of(process))
                 time.sleep(SAMPLE_EVERY_S)
@@ -57,11 +57,16 @@ def run(name: str, task: Task, watch_memory: bool = False) -> Outcome:
             end(process)
         result = folder / "result.json"
         if not result.exists():
-            raise FailedError(" ".join(log.read_text(errors="replace").split("\n")[-4:]).strip())
+            raise FailedError(last_words(log))
         found = json.loads(result.read_text())
         if "refused" in found:
             raise FailedError(found["refused"])
         return Outcome(Measured(**found), memory if watch_memory else None)
+
+
+def last_words(log: Path) -> str:
+    """Return the end of what a process has written."""
+    return " ".join(log.read_text(errors="replace").split()[-60:])
 
 
 def memory_of(process: psutil.Process) -> float:
