@@ -20,7 +20,7 @@ OUTSIDE = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
-    "benchmarks/README.md",
+    "benchmarks/*.md",
     "deploy/**/*",
     "examples/README.md",
     "examples/*/README.md",

@@ -201,6 +201,8 @@ RULES: Mapping[str, type[Rule]] = {
     "allow-methods": AllowMethods,
     "allow-batch-updates": AllowBatchUpdates,
     "min-samples": MinSamples,
+    # `fda_flower.privacy` holds the run to it.
+    "max-epsilon": Rule,
 }
 """The rules by their entry in the node configuration. A new one is a class, and one line here."""
 
