@@ -118,8 +118,8 @@ class LegacyStrategy(Strategy):
         if secure_aggregation and not strategy.needs_only_the_mean:
             raise ConfigError(
                 f"{type(strategy).__name__} looks at each model, but secure aggregation shows only their "
-                "mean by examples: use SourceOnly or FedAvg with weights by examples and without "
-                "max_update_norm, or leave out secure_aggregation"
+                "mean by examples: use SourceOnly or FedAvg with weights by examples, without "
+                "max_update_norm and source_mean, or leave out secure_aggregation"
             )
         self.strategy = strategy
         self._initial = initial_parameters

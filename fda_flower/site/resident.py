@@ -1,8 +1,8 @@
 """The light half of a site's client app: it hands each message to a worker process that stays.
 
 Flower starts a process for every message. With ``resident = true`` in the node configuration that process
-imports neither torch nor data: it hands the message, as Flower serialises it, over a Unix socket to a worker of
-the same node (`fda_flower.site.worker`), and Flower gets the worker's reply and its changed context.
+imports neither torch nor data: it hands the message, as Flower serialises it, over a Unix socket to a worker
+of the same node (`fda_flower.site.worker`), and Flower gets the worker's reply and its changed context.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """A site's resident worker: it keeps torch, data and model, and answers the messages of one run.
 
-It ends with its SuperNode, when its socket is gone (another worker has taken its place), when the process that
-waits for its answer is gone (Flower has given the message up), after an error (the next message finds a fresh
-process, as without a worker), and after an hour without a message.
+It ends with its SuperNode, when its socket is gone (another worker has taken its place), when the process
+that waits for its answer is gone (Flower has given the message up), after an error (the next message finds a
+fresh process, as without a worker), and after an hour without a message.
 """
 
 import os

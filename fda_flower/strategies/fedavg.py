@@ -37,7 +37,11 @@ class FedAvg(DomainAdaptationStrategy):
     @property
     def needs_only_the_mean(self) -> bool:  # type: ignore[override]
         """Whether the mean of the replies by examples is enough."""
-        is_mean = type(self).aggregate is FedAvg.aggregate and self._weights == "examples"
+        return type(self).aggregate is FedAvg.aggregate and self._takes_the_mean
+
+    @property
+    def _takes_the_mean(self) -> bool:
+        is_mean = self._weights == "examples" and self._source_mean == "mean"
         return is_mean and self._limit.max_norm is None
 
     def settings(self) -> Record:

@@ -26,6 +26,11 @@ class SourceOnly(FedAvg):
     ) -> None:
         super().__init__(weights=source_weights, **common)
 
+    @property
+    def needs_only_the_mean(self) -> bool:  # type: ignore[override]
+        """Whether the mean of the replies by examples is enough."""
+        return type(self).aggregate is SourceOnly.aggregate and self._takes_the_mean
+
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Return the sources' mean, or what takes its place."""
         updates = list(sources.values())

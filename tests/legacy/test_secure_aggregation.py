@@ -96,6 +96,7 @@ def test_the_server_sees_no_model_but_the_mean(monkeypatch):
         Mixture(),
         SourceOnly(source_weights="uniform"),
         FedAvg(max_update_norm=1.0),
+        SourceOnly(source_mean="median"),
     ],
 )
 def test_what_looks_at_each_model_is_refused(strategy):

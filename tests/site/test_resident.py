@@ -60,7 +60,10 @@ def asked(app, state_dir):
         reply = app(message(do, kind), given)
         assert isinstance(reply, Message)
         assert dict(given.state["count"]) == {"calls": 1}
-        assert reply.content["arrays"]["a"].numpy().tobytes() == message().content["arrays"]["a"].numpy().tobytes()
+        assert (
+            reply.content["arrays"]["a"].numpy().tobytes()
+            == message().content["arrays"]["a"].numpy().tobytes()
+        )
         return reply.content["numbers"]["pid"]
 
     return ask

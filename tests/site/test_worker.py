@@ -131,7 +131,7 @@ def test_a_worker_without_messages_ends(load, watched, monkeypatch):
 
 
 def test_a_worker_is_over_when_its_socket_is_replaced_but_not_while_it_answers(watched, tmp_path):
-    listener, watch, _ = watched
+    _, watch, _ = watched
     path = tmp_path / str(Owner.of(os.getpid())) / "socket-1"
     here, there = socket.socketpair()
     assert not watch.is_over()
