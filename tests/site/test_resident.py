@@ -157,7 +157,8 @@ def test_a_worker_that_does_not_start_leaves_the_message_to_this_process(
     assert asked(kind="query.role") == os.getpid()
     assert asked() == os.getpid()
     assert said == [
-        "This node has no resident worker (it ended before it took the message: see what it says in this log); "
+        "This node has no resident worker (it ended before it took the message: see what it says in this "
+        "log); "
         "it works without"
     ]
     assert capfd.readouterr().err == "out of luck\n" * 2
