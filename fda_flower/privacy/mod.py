@@ -112,7 +112,8 @@ def _tell(content: RecordDict, site: PrivateSite, uncovered: list[str]) -> None:
     if settings.private:
         info[protocol.EPSILON] = site.ledger.epsilon(settings.dp_delta)
         info[protocol.DELTA] = settings.dp_delta
-        info[protocol.UNCOVERED] = uncovered
+        if uncovered:
+            info[protocol.UNCOVERED] = uncovered
         log(INFO, "ε of '%s' is %.4g (δ = %g)", site.domain, info[protocol.EPSILON], settings.dp_delta)
     content[protocol.INFO] = ConfigRecord(info)
 

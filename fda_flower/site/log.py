@@ -132,7 +132,9 @@ def _describe(record: Any) -> Line:
         arrays = {name: [array.dtype, list(array.shape)] for name, array in record.items()}
         return {"kind": "arrays", "bytes": record.count_bytes(), "arrays": arrays}
     kind = type(record).__name__.removesuffix("Record").lower()
-    return {"kind": kind, "bytes": record.count_bytes(), "entries": list(record)}
+    # Flower cannot count the bytes of an empty list.
+    full = type(record)({name: value for name, value in record.items() if value != []})
+    return {"kind": kind, "bytes": full.count_bytes(), "entries": list(record)}
 
 
 def _round_of(content: RecordDict) -> int | None:

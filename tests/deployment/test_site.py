@@ -9,6 +9,8 @@ import pytest
 from fda_flower import RunConfig
 from fda_flower.deployment import Federation, run_deployed
 from fda_flower.errors import RunError
+from fda_flower.privacy import epsilon
+from fda_flower.run_folder import RunFolder
 from fda_flower.site import read_log
 from fda_flower.verification import verify
 
@@ -18,15 +20,24 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+def spent(rounds: int) -> float:
+    return epsilon([(1.0, rounds)], 1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_site_refuses_notes_what_it_sends_and_a_changed_round_is_found(tmp_path):
+def test_sites_refuse_note_what_they_send_and_end_a_run_and_a_changed_round_is_found(tmp_path):
     sites = {domain: tmp_path / "sites" / domain for domain in ("source-1", "target")}
     rules: dict[str, dict[str, Any]] = {
         "source-1": {
             "allow-methods": "fedda-auto,fedgp-auto",
             "allow-batch-updates": "none",
             "min-samples": 40,
+            **{
+                "dp-clip": 1.0,
+                "dp-noise": 1.0,
+                "max-epsilon": (spent(3) + spent(4)) / 2,
+            },
         },
         "target": {"allow-batch-updates": "norms"},
     }
@@ -35,41 +46,51 @@ def test_a_site_refuses_notes_what_it_sends_and_a_changed_round_is_found(tmp_pat
             "domain": domain,
             "role": domain.partition("-")[0],
             "state-dir": str(folder),
+            "resident": True,
             **rules[domain],
         }
         for domain, folder in sites.items()
     }
     with Federation(tmp_path / "federation", nodes, secure=False) as federation:
 
-        def deploy(method: str) -> None:
+        def deploy(method: str, output: str) -> None:
             config = RunConfig(method=method, **SETTINGS)
-            run_deployed(config, federation.connection, tmp_path / method, environment=federation.environment)
+            run_deployed(config, federation.connection, tmp_path / output, environment=federation.environment)
 
         says = "a site refuses the run: 'target': the site allows 'norms' of each batch, the run asks for 's"
         with pytest.raises(RunError, match=says):
-            deploy("fedgp-auto")
-        deploy("fedda-auto")
+            deploy("fedgp-auto", "refused")
+        deploy("fedda-auto", "ended")
+        with pytest.raises(RunError, match=r"round 2 cannot be done.*'source-1' sends nothing.*max-epsilon"):
+            deploy("fedda-auto", "stopped")
 
     for domain, folder in sites.items():
         assert stat.S_IMODE((folder / "sent.jsonl").stat().st_mode) == 0o600
-        first, *others = read_log(folder)
-        assert first["message"] == "query.role"
-        assert ("refused" in first) == (domain == "target")
-        assert not any("refused" in line or "failed" in line for line in others)
-        trained = [line for line in others if line["message"] == "train"]
+        lines = read_log(folder)
+        numbers = dict.fromkeys(line["run"] for line in lines)
+        runs = [[line for line in lines if line["run"] == number] for number in numbers]
+        asked, ended, stopped = runs
+        assert {line["message"] for line in asked} == {"query.role"}
+        assert ("refused" in asked[0]) == (domain == "target")
+        assert not any("refused" in line or "failed" in line for line in ended)
+        failed = [line["round"] for line in stopped if "refused" in line or "failed" in line]
+        assert failed == ([2] if domain == "source-1" else [])
+        trained = [line for line in ended if line["message"] == "train"]
         assert [line["round"] for line in trained] == [1, 2]
-        assert len({line["run"] for line in others}) == 1
-        assert first["run"] != trained[0]["run"]
         for line in trained:
             batches = line["records"].get("batch-updates")
             assert (batches is None) == (domain == "source-1")
             assert batches is None or batches["arrays"] == {"norms": ["float64", [4]]}
 
-    ended = tmp_path / "fedda-auto"
-    found = verify(ended)
+    done = tmp_path / "ended"
+    told = [record["privacy"]["source-1"]["epsilon"] for record in RunFolder(done).read_rounds()]
+    assert told == pytest.approx([spent(1), spent(2)])
+    (kept,) = RunFolder(tmp_path / "stopped").read_rounds()
+    assert kept["privacy"]["source-1"]["epsilon"] == pytest.approx(spent(3))
+    found = verify(done)
     assert (found.rounds, found.problems) == (2, ())
-    assert (ended / "model.safetensors").exists()
-    changed = shutil.copytree(ended, tmp_path / "changed")
+    assert (done / "model.safetensors").exists()
+    changed = shutil.copytree(done, tmp_path / "changed")
     lines = (changed / "rounds.jsonl").read_text()
     (changed / "rounds.jsonl").write_text(lines.replace('"round": 1,', '"round": 1, "better": true,'))
     assert verify(changed, found.last).problems == ("the record of round 1 has changed",)

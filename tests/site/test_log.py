@@ -79,6 +79,13 @@ def test_a_reason_that_was_sent_is_in_the_line(reply: Any, told: dict[str, str],
     assert line["round"] is None
 
 
+def test_an_empty_list_leaves_too(log: SentLog) -> None:
+    log.note(asking(), CONTEXT, replying(RecordDict({"info": ConfigRecord({"domain": "a", "names": []})})))
+    [line] = read_log(log.path.parent)
+    assert line["records"]["info"]["entries"] == ["domain", "names"]
+    assert line["bytes"] == len("domain") + len("a")
+
+
 def test_the_code_of_a_refusal_is_flowers() -> None:
     assert REFUSED_CODE == ErrorCode.MOD_FAILED_PRECONDITION
 
