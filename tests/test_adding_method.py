@@ -14,6 +14,8 @@ from installed import install
 import fda_flower
 from fda_flower.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).parents[1] / "docs" / "adding.md").read_text(encoding="utf-8")
 
 FDA = """

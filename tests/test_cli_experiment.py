@@ -291,7 +291,10 @@ def test_a_mistake_is_one_line_before_anything_is_written(fda, arguments, words)
         (f"colour = 1\n{TEXT}", ["unknown key 'colour' in the file", "choose one of title, source"]),
         (
             TEXT.replace("batch-size", "size"),
-            ["unknown key 'size' in [run]", "choose one of average, batch-size, batches, beta"],
+            [
+                "unknown key 'size' in [run]",
+                "choose one of attack, attackers, average, batch-size, batches, beta",
+            ],
         ),
         (TEXT.replace("fedavg", "fedmagic"), ["cell 'FedAvg, 0.1'", "unknown method 'fedmagic'"]),
         ("title = ", ["cannot be read"]),

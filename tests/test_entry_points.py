@@ -80,6 +80,7 @@ def test_one_does_not_take_the_place_of_a_name_of_ours(add):
     assert list(registry) == list(DATASETS)
 
 
+@pytest.mark.slow
 def test_a_command_says_it_in_one_line(add, tmp_path):
     add("models", "mine", "others:NOTHING")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from fda_flower.cli import main; main()"

@@ -85,6 +85,7 @@ def test_an_example_runs(load, histories, folder):
     assert "evaluation-failed" not in history[-1]
 
 
+@pytest.mark.slow
 def test_the_example_on_the_message_api_estimates_beta(load, histories, capsys):
     run_app(load, "plugin_message_api", "plugin-message-api")
     ((_, last),) = histories
@@ -123,6 +124,7 @@ def test_the_example_of_mixture_with_the_strategy_and_our_clients(load, historie
     assert [line.split(":")[0] for line in printed] == ["Mixture", *members]
 
 
+@pytest.mark.slow
 def test_the_example_of_mixture_ran_before_it_was_changed(load, capsys):
     run_app(load, "plugin_mixture.before", "plugin-mixture", rounds=1)
     assert capsys.readouterr().out.startswith("Last round: {'eval_loss'")

@@ -101,6 +101,7 @@ def test_an_import_loads_only_what_it_needs(module: str, without: set[str], tmp_
     assert not loaded(done) & without
 
 
+@pytest.mark.slow
 def test_a_client_of_ray_trains_and_evaluates_without_what_only_reads_data(tmp_path: Path) -> None:
     """The data come from the file that the server's process has written."""
     code = """
@@ -124,6 +125,7 @@ assert {"accuracy", "macro-f1", "auroc", "ece"} <= figures.keys(), figures
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_names_of_the_package_are_there_when_they_are_used(tmp_path: Path) -> None:
     code = """
 import fda_flower
@@ -136,6 +138,7 @@ assert not hasattr(fda_flower, "walk")
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "arguments", "says"),
     [
@@ -179,6 +182,7 @@ def test_a_command_whose_extra_is_missing_says_what_to_install(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_run_on_this_machine_does_without_the_extras_for_others(tmp_path: Path) -> None:
     # Flower itself needs cryptography.
     missing = "sys.modules |= dict.fromkeys(['ray', 'psutil', 'tomli_w', 'tensorboard'])"

@@ -229,7 +229,7 @@ def read_rules(node: Mapping[str, Any], methods: Collection[str] = ()) -> dict[s
     --------
     >>> read_rules({"domain": "north", "min-samples": 100})
     {'min-samples': MinSamples(samples=100)}
-    >>> read_rules({"allow-method": "fedavg"})
+    >>> read_rules({"allow-method": "fedavg"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     fda_flower.errors.ConfigError: unknown rule of the node configuration 'allow-method' (did you mean ...

@@ -13,6 +13,8 @@ from installed import install
 
 import fda_flower
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).parents[2] / "docs" / "adding.md").read_text(encoding="utf-8")
 FDA = "from fda_flower.cli import main; main()"
 SMALL = ["--dataset-option", "test_share=0.5", "--target-samples", "20%", "--rounds", "2", "--output", "out"]

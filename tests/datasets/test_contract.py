@@ -52,7 +52,10 @@ FILES = {
 }
 """Where the files of data sets that are not bundled lie, in the folder of data."""
 
-OPTIONS: dict[str, dict[str, Any]] = {"cifar-10": {"subset": "exact"}, "rbf": {"samples": 600}}
+OPTIONS = {"cifar-10": {"subset": "exact"}}
+FEW = {"rbf": {"samples": 600}}
+"""Options of data sets that are generated, which need not be as many as by default."""
+
 MADE_CLASSES, FOLDER_IMAGES, IMAGE_SIZE = ("ant", "bee", "cat"), 14, 8
 """Image folders are read in part, or made where nothing is in `FILES`: so many images of each class."""
 
@@ -210,7 +213,8 @@ def _parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def spec_of(dataset: str, shift: str | None, **settings: Any) -> DataSpec:
-    return DataSpec(dataset, shift, **{"target_samples": TARGET_SAMPLES, "data_dir": DATA_DIR, **settings})
+    cut = {"target_samples": TARGET_SAMPLES, "data_dir": DATA_DIR, "dataset_options": FEW.get(dataset, ())}
+    return DataSpec(dataset, shift, **{**cut, **settings})
 
 
 def load_spy(shift: str, **settings: Any) -> FederatedDataset:

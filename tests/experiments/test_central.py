@@ -140,7 +140,15 @@ def test_every_reference_runs_and_writes_what_other_runs_write(method, small, tm
         bits = np.unpackbits(np.frombuffer(bytes.fromhex(record["outcomes"]), np.uint8))
         assert bits.sum() / record["test-examples"] == pytest.approx(record["accuracy"])
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("accuracy.pdf", "accuracy.png", "checkpoint", "config.json", "model.json", "model.safetensors"),
+        *(
+            "accuracy.pdf",
+            "accuracy.png",
+            "chain.jsonl",
+            "checkpoint",
+            "config.json",
+            "model.json",
+            "model.safetensors",
+        ),
         *("rounds.jsonl", "summary.json"),
     }
 

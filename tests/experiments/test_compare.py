@@ -67,6 +67,7 @@ def run_of(cell):
 # The result of a comparison
 
 
+@pytest.mark.slow
 def test_a_comparison_has_a_row_for_each_method_with_a_value_for_each_seed(done):
     assert done.failures == {}
     assert [row.label for row in done.rows] == ["FedAvg", "FedGP"]
@@ -89,6 +90,7 @@ def test_its_folder_holds_a_folder_for_each_cell_the_tables_and_the_figure(done)
         assert sorted(path.name for path in (done.path / cell).iterdir()) == [
             "accuracy.pdf",
             "accuracy.png",
+            "chain.jsonl",
             "checkpoint",
             "config.json",
             "model.json",

@@ -17,6 +17,8 @@ from fda_flower.experiments.run import run_config
 from fda_flower.run_folder import CHOSEN, RunFolder
 from fda_flower.server_app import run_server
 
+pytestmark = pytest.mark.slow
+
 SETTINGS: dict[str, Any] = {"model": "mlp", "rounds": 4, "target_samples": 60, "sources": 2}
 FIGURES = ("validation", "selected", "selected-by")
 

@@ -18,6 +18,8 @@ from fda_flower.experiments import load_results, read_experiment, run_experiment
 from fda_flower.methods import METHODS
 from fda_flower.reporting import summarise
 
+pytestmark = pytest.mark.slow
+
 TEXT = """
 title = "Digits with noise"
 source = "Nobody, 2024, Table 1"

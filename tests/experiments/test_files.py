@@ -120,6 +120,7 @@ def test_all_cells_have_a_valid_configuration(path):
     assert experiment.note
 
 
+@pytest.mark.slow
 @each_file
 def test_each_file_runs_on_a_made_sample_of_its_data(path, made_data):
     experiment = read(path)
@@ -134,6 +135,8 @@ def test_each_file_runs_on_a_made_sample_of_its_data(path, made_data):
         cut = {**CUT, **CUTS.get(whole.dataset, {}), "data_dir": str(made_data)}
         if isinstance(whole.source_samples, int):
             cut["source_samples"] = None
+        if isinstance(whole.test_samples, int):
+            cut["test_samples"] = None
         if "weights" in dict(whole.model_options):
             # Large networks with a client or two: it is their files that are tested, not they.
             small = {"model": "resnet18", "model_options": {"weights": ""}, "warmup_rounds": 0}

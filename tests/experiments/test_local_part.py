@@ -1,6 +1,7 @@
 """FedRep and FedBN on whole runs: what is resumed, redone or lost, and what leaves a client."""
 
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -156,9 +157,8 @@ def test_heads_of_other_clients_reach_the_target_only_through_the_body(monkeypat
 
     def other_head(self, request):
         reply = local_train(self, request)
-        for name in head_names(self.model):
-            reply.arrays[name][:] += 1
-        return reply
+        head = {name: reply.arrays[name] + 1 for name in head_names(self.model)}
+        return replace(reply, arrays={**reply.arrays, **head})
 
     monkeypatch.setattr(LocalPartSource, "local_train", other_head)
     changed = run(**FEDREP)

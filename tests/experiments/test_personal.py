@@ -10,6 +10,8 @@ from sites import write_images, write_table
 from fda_flower import run
 from fda_flower.errors import ConfigError
 
+pytestmark = pytest.mark.slow
+
 PERSONAL = ["feddaf", "feddwa", "fedavg-ft", "ditto", "apfl"]
 SMALL: dict[str, Any] = {"device": "cpu", "target_samples": 10}
 DATA: dict[str, dict[str, Any]] = {

@@ -16,7 +16,15 @@ from fda_flower.models import build_model
 
 PNG = b"\x89PNG\r\n\x1a\n"
 FILES = [
-    *("accuracy.pdf", "accuracy.png", "checkpoint", "config.json", "model.json", "model.safetensors"),
+    *(
+        "accuracy.pdf",
+        "accuracy.png",
+        "chain.jsonl",
+        "checkpoint",
+        "config.json",
+        "model.json",
+        "model.safetensors",
+    ),
     *("rounds.jsonl", "summary.json"),
 ]
 

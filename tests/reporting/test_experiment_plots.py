@@ -298,7 +298,7 @@ def style_of(line):
 
 def test_check_figures_names_the_valid_ones():
     check_figures(FIGURES)
-    valid = "best-rule, betas, columns, regret, rounds"
+    valid = "best-rule, betas, columns, lost, regret, rounds"
     with pytest.raises(ConfigError, match=f"unknown figure 'pie': choose one of {valid}"):
         check_figures(["columns", "pie"])
 

@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from flwr.common import ndarray_to_bytes
 from sites import run_sites
 
-import fda_flower.client_app
+import fda_flower.datasets
 from fda_flower import RunConfig
 from fda_flower.client_app import make_client_app
 from fda_flower.clients import serve
@@ -60,7 +60,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         loaded.append(name)
         raise AssertionError("data were read")
 
-    monkeypatch.setattr(fda_flower.client_app, "load_domain", load)
+    monkeypatch.setattr(fda_flower.datasets, "load_domain", load)
     return loaded
 
 
