@@ -7,6 +7,8 @@ import sys
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+# Test processes share the cores: where each has a thread for every core, the threads wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import flwr  # noqa: F401 - sets up its logger, which is then made quiet
 import hypothesis
