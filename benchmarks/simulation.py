@@ -8,7 +8,7 @@ the most that it and all of Ray's processes held together, where pages that seve
 
     FDA_DATA_DIR=~/data python benchmarks/simulation.py [--quick]
 
-The folder holds ``FashionMNIST/raw``. Linux only.
+The folder holds ``FashionMNIST/raw`` as torchvision downloads it, with the files unpacked. Linux only.
 """
 
 import os
