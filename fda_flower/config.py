@@ -193,7 +193,7 @@ class RunConfig(RunSettings):
         """What is held out to choose by; None for nothing."""
         return read_validation(self.validation)
 
-    @property
+    @cached_property
     def privacy(self) -> PrivacySettings:
         """What makes the clients' replies private."""
         return PrivacySettings(**{each.name: getattr(self, each.name) for each in fields(PrivacySettings)})

@@ -11,7 +11,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fda_flower.aggregation import source_weights
+from fda_flower.aggregation import Layers, source_weights
 from fda_flower.errors import ConfigError
 from fda_flower.files import json_safe
 from fda_flower.protocol import (
@@ -352,9 +352,11 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
 
     def finish_round(self, num_rounds: int) -> None:
         """Write the round's record and the checkpoint; raise a `RunError` after too many held rounds."""
-        state = {**self.state_dict(), **self.model_average.state_dict()}
         record: Record = json_safe(dict(self.record))
-        self.progress.finish(record, num_rounds, self.model, state, self.selection.is_chosen(record))
+        self.progress.finish(record, num_rounds, self.model, self._state, self.selection.is_chosen(record))
+
+    def _state(self) -> dict[str, Layers]:
+        return {**self.state_dict(), **self.model_average.state_dict()}
 
     def _new_round(
         self, server_round: int, arrays: ArrayRecord, config: Mapping[str, Any], grid: Grid

@@ -77,7 +77,7 @@ class Progress:
         record: Record,
         num_rounds: int,
         model: Layers,
-        state: Mapping[str, Layers],
+        state: Callable[[], dict[str, Layers]],
         chosen: bool,
     ) -> None:
         """Write a round's record and its checkpoint, and tell of it.
@@ -89,7 +89,7 @@ class Progress:
         """
         self.history.append(record)
         if self.output is not None:
-            checkpoint = Checkpoint(record["round"], model, dict(state), self._held_rounds)
+            checkpoint = Checkpoint(record["round"], model, state(), self._held_rounds)
             self.output.save_round(record, checkpoint, chosen)
         if self.on_round is not None:
             self.on_round(record)

@@ -18,7 +18,7 @@ def record(number, held=None, **more):
 def finish(progress, *records):
     for each in records:
         progress.note(each["held"])
-        progress.finish(each, len(records), MODEL, {}, chosen=False)
+        progress.finish(each, len(records), MODEL, dict, chosen=False)
 
 
 def test_a_round_that_another_one_follows_loses_what_only_a_last_one_has(tmp_path):
