@@ -241,7 +241,8 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
 
     assert "the disk is full" in dropped(third)["steady"]
     assert "the resident worker of this node (process " in dropped(third)["broken"]
-    assert set(dropped(third)) == {"broken", "steady", "target"}
+    # The SuperLink takes "late" for alive up to a minute after its death, when round 2 may be over.
+    assert set(dropped(third)) - {"late"} == {"broken", "steady", "target"}
     assert "target" in third["held"]
     assert third["evaluation-failed"]
     assert "in a row" in str(submitted.error)
