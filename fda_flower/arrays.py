@@ -49,7 +49,7 @@ class LazyArray(Array):
 
     def __init__(self, ndarray: NDArray[Any]) -> None:
         content = _Content(frozen(ndarray))
-        self.__dict__.update(dtype=str(ndarray.dtype), shape=ndarray.shape, stype=STYPE, _content=content)
+        self.__dict__.update(dtype=_name(ndarray.dtype), shape=ndarray.shape, stype=STYPE, _content=content)
 
     @property
     def data(self) -> bytes:
@@ -148,6 +148,11 @@ def _is_of_bytes(array: NDArray[Any]) -> bool:
     while isinstance(array.base, np.ndarray):
         array = array.base
     return isinstance(array.base, bytes)
+
+
+@lru_cache(maxsize=64)
+def _name(dtype: np.dtype[Any]) -> str:
+    return str(dtype)
 
 
 @lru_cache(maxsize=4096)

@@ -279,9 +279,14 @@ def split_held_out(
 def read_request(content: RecordDict) -> TrainRequest:
     """Return the request in a message, as the client sees it."""
     records: dict[str, Any] = dict(content.items())
-    arrays, config = content.array_records[ARRAYS], records.pop(CONFIG, {})
-    del records[ARRAYS]
+    arrays, config = records.pop(ARRAYS), records.pop(CONFIG, {})
     return TrainRequest(arrays, dict(config), records)
+
+
+def settings_in(content: RecordDict, name: str) -> ConfigRecord:
+    """Return a record of settings, empty if there is none; Flower's own view copies all records."""
+    found = content.get(name)
+    return found if isinstance(found, ConfigRecord) else ConfigRecord()
 
 
 def to_record(layers: Layers) -> ArrayRecord:

@@ -19,6 +19,9 @@ BLOCK = 8192
 """Elements in a block: few enough to fit the first-level cache, and for BLAS not to split an inner product
 over threads, so that a sum has the same bits with any number of threads."""
 
+FLAGS = 16 * BLOCK
+"""Elements that are checked at a time; the flags of so many take as much memory as two blocks."""
+
 
 def blocks(size: int) -> Iterator[slice]:
     """Return slices that cover `range(size)` in blocks."""
@@ -34,7 +37,7 @@ def is_finite(array: NDArray[Any]) -> bool:
     (True, False)
     """
     flat = array.reshape(-1)
-    return all(bool(np.isfinite(flat[s]).all()) for s in blocks(flat.size))
+    return all(bool(np.isfinite(flat[start : start + FLAGS]).all()) for start in range(0, flat.size, FLAGS))
 
 
 def inner_products(target: NDArray[Any], sources: Sequence[NDArray[Any]]) -> tuple[float, Vector, Vector]:

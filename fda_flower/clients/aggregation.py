@@ -37,7 +37,7 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     if protocol.AGGREGATE not in message.content:
         return call_next(message, context)
     asked = message.content.config_records[protocol.AGGREGATE]
-    config = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
+    config = protocol.settings_in(message.content, protocol.CONFIG)
     model = to_layers(message.content.array_records[protocol.ARRAYS])
     records, indices = message.content.array_records, range(len(_list(asked, "domains")))
     sources = [_update(model, records.pop(f"source.{i}"), asked, i) for i in indices]

@@ -33,6 +33,7 @@ from fda_flower.clients.training import (
 from fda_flower.datasets import Domain, Samples
 from fda_flower.metrics import METRICS, confusion
 from fda_flower.models.parts import head_of
+from fda_flower.models.tensors import tensors
 from fda_flower.prediction.passes import Passes, load_layers
 from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.protocol import (
@@ -117,7 +118,7 @@ class DomainClient(NumPyFace):
 
     def layers(self) -> dict[str, NDArray[Any]]:
         """Return copies of the model's arrays, in the order of its state dictionary."""
-        return {name: t.detach().cpu().numpy().copy() for name, t in self.model.state_dict().items()}
+        return {name: t.cpu().numpy().copy() for name, t in tensors(self.model).items()}
 
     def answer(self, request: TrainRequest) -> TrainReply:
         """Take back the state that a request gives back, then train."""
@@ -366,4 +367,4 @@ class DomainClient(NumPyFace):
                 yield from (x for x, _ in samples.batches(ESTIMATION_BATCH, generator))
 
     def _named(self, arrays: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        return dict(zip(self.model.state_dict(), arrays, strict=True))
+        return dict(zip(tensors(self.model), arrays, strict=True))

@@ -67,19 +67,21 @@ def train(
         Number of steps, and the mean objective over the samples that were trained on.
     """
     part = model if part is None else part
+    every_parameter = list(model.parameters())
     left_out = set() if frozen is None else set(frozen.parameters())
-    parameters = [p for p in part.parameters() if p not in left_out]
+    parameters = every_parameter if part is model else list(part.parameters())
+    parameters = [p for p in parameters if p not in left_out]
     optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
     objective = plain_objective(samples.y, training) if objective is None else objective
     if training.proximal:
         objective = penalised(objective, model, training)
-    model.train(part is model)
+    if part is not model:
+        model.eval()
     part.train()
     if frozen is not None:
         frozen.eval()
-    steps, seen, total = 0, 0, torch.zeros((), dtype=torch.float64, device=samples.y.device)
-    every_parameter = list(model.parameters())
-    with gradients_of(parameters, model):
+    losses, sizes = list[Tensor](), list[int]()
+    with gradients_of(parameters, every_parameter):
         for _ in range(training.epochs):
             for x, y in samples.batches(training.batch_size, generator, shuffle=True, cut=training.batches):
                 for parameter in every_parameter:
@@ -89,17 +91,18 @@ def train(
                 optimizer.step()
                 if on_step is not None:
                     on_step()
-                total += loss.detach() * len(y)
-                seen += len(y)
-                steps += 1
-    return steps, float(total) / seen
+                losses.append(loss.detach())
+                sizes.append(len(y))
+    # One copy from the device, where each float() would wait for it.
+    total = sum((torch.stack(losses) * torch.tensor(sizes, device=samples.y.device)).tolist())
+    return len(sizes), total / sum(sizes)
 
 
 @contextmanager
-def gradients_of(parameters: Iterable[Tensor], model: nn.Module) -> Iterator[None]:
-    """Have gradients taken of these parameters of a model alone inside, which saves time."""
+def gradients_of(parameters: Iterable[Tensor], among: Iterable[Tensor]) -> Iterator[None]:
+    """Have gradients taken of these parameters alone inside, of those of a model, which saves time."""
     trained = set(parameters)
-    others = [p for p in model.parameters() if p.requires_grad and p not in trained]
+    others = [p for p in among if p.requires_grad and p not in trained]
     for parameter in others:
         parameter.requires_grad_(False)
     try:

@@ -1,5 +1,6 @@
 """Run server and clients on this machine without Ray: in this process, or clients in worker processes."""
 
+import gc
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -101,16 +102,24 @@ class LocalGrid(Grid):
 
 
 @contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    """Set torch's number of threads for a whole run: changing it for each client would take time."""
+def prepared(threads: int) -> Iterator[None]:
+    """Set what would take time in each round, for a whole run.
+
+    It is torch's number of threads, and that Python's garbage collector looks only at what the run makes, not
+    at all the modules again and again.
+    """
     import torch
 
-    before = torch.get_num_threads()
+    before, frozen = torch.get_num_threads(), gc.get_freeze_count() > 0
     torch.set_num_threads(threads)
+    if not frozen:
+        gc.freeze()
     try:
         yield
     finally:
         torch.set_num_threads(before)
+        if not frozen:
+            gc.unfreeze()
 
 
 def run_local(
@@ -118,7 +127,7 @@ def run_local(
 ) -> None:
     """Run the server in this process, and the clients one after the other, or side by side in workers."""
     workers, threads = min(resources.workers or 1, num_clients), resources.cpus_per_client
-    with task_identity(), torch_threads(threads):
+    with task_identity(), prepared(threads):
         if workers == 1:
             server(LocalGrid(client_app, num_clients))
             return

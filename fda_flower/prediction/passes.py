@@ -11,14 +11,21 @@ from torch import Generator, Tensor, nn
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
 from fda_flower.models.parts import features_of
+from fda_flower.models.tensors import tensors
 
 BATCH = 256
 """Samples in a batch of a pass that trains nothing."""
 
 
 def load_layers(network: nn.Module, layers: Layers) -> None:
-    """Put arrays into a network."""
-    network.load_state_dict({name: _tensor(array) for name, array in layers.items()})
+    """Put arrays into a network; torch's own loader takes any that do not fit, and says why they do not."""
+    own = tensors(network)
+    if [(name, array.shape) for name, array in layers.items()] != [(n, t.shape) for n, t in own.items()]:
+        network.load_state_dict({name: _tensor(array) for name, array in layers.items()})
+        return
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(_tensor(layers[name]))
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:

@@ -65,7 +65,7 @@ def _train(site: PrivateSite, message: Message, context: Context, call_next: Cli
     settings, content = site.settings, message.content
     # Copies, since the app below may change the message.
     model = to_layers(content.array_records[protocol.ARRAYS])
-    config = dict(content.config_records.get(protocol.CONFIG, ConfigRecord()))
+    config = dict(protocol.settings_in(content, protocol.CONFIG))
     request = _digest(model, config)
     number = int(str(config.get(protocol.SERVER_ROUND, 0)))
     entry = Entry(number, request, settings.dp_noise, planned(settings, model, config))
@@ -107,7 +107,7 @@ def _check_budget(site: PrivateSite, entry: Entry) -> None:
 
 def _tell(content: RecordDict, site: PrivateSite, uncovered: list[str]) -> None:
     """Tell the server what the site has spent, and what the ``ε`` does not cover."""
-    info = dict(content.config_records.get(protocol.INFO, ConfigRecord()))
+    info = dict(protocol.settings_in(content, protocol.INFO))
     settings = site.settings
     if settings.private:
         info[protocol.EPSILON] = site.ledger.epsilon(settings.dp_delta)

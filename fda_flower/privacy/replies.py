@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from fda_flower import protocol
@@ -234,7 +234,7 @@ def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str
 
 
 def _check_info(content: RecordDict) -> None:
-    info = content.config_records.get(protocol.INFO, ConfigRecord())
+    info = protocol.settings_in(content, protocol.INFO)
     if unknown := sorted(set(info) - INFO):
         raise PrivacyError(
             f"its record '{protocol.INFO}' has '{unknown[0]}', which may follow from the site's data: "

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
 from fda_flower.errors import ConfigError, check_choice
@@ -106,10 +107,15 @@ class PrivacySettings:
         """
         from fda_flower.options import read_options
 
-        words = {each.name.replace("_", "-") for each in fields(cls)}
+        words = _words()
         given = {key: value for key, value in node.items() if key in words}
         if unknown := [key for key in node if key.startswith("dp-") and key not in words]:
             raise ConfigError(
                 f"the node configuration has '{unknown[0]}': the words are {', '.join(sorted(words))}"
             )
         return cls(**read_options("the node configuration", cls, given, set())) if given else None
+
+
+@cache
+def _words() -> frozenset[str]:
+    return frozenset(each.name.replace("_", "-") for each in fields(PrivacySettings))

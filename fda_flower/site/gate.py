@@ -79,7 +79,7 @@ class SiteGate:
                 return refusal(asked, reason, name)
         reply = call_next(asked.message, asked.context)
         # A node that cannot take part says no more than why.
-        if reply.has_error() or protocol.PROBLEM in _info(reply.content):
+        if reply.has_error() or protocol.PROBLEM in protocol.settings_in(reply.content, protocol.INFO):
             return reply
         for name, rule in rules.items():
             if reason := rule.after(told, reply.content):
@@ -107,7 +107,3 @@ def about_node(context: Context) -> ConfigRecord:
     if "role" in node:
         info["role"] = str(node["role"])
     return info
-
-
-def _info(content: RecordDict) -> ConfigRecord:
-    return content.config_records.get(protocol.INFO, ConfigRecord())

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 
 from fda_flower import protocol
 from fda_flower.errors import ConfigError
@@ -70,7 +70,7 @@ class SentLog:
         else:
             line["records"] = {name: _describe(record) for name, record in reply.content.items()}
             line["bytes"] = sum(each["bytes"] for each in line["records"].values())
-            info = reply.content.config_records.get(protocol.INFO, ConfigRecord())
+            info = protocol.settings_in(reply.content, protocol.INFO)
             if protocol.PROBLEM in info:
                 line["refused" if protocol.REFUSED in info else "failed"] = str(info[protocol.PROBLEM])
         self._append((json.dumps(line) + "\n").encode())

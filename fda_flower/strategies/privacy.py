@@ -2,7 +2,7 @@
 
 import math
 
-from flwr.app import ConfigRecord, Message
+from flwr.app import Message
 
 from fda_flower import protocol
 from fda_flower.errors import RunError
@@ -28,7 +28,7 @@ def record_privacy(record: RoundRecord, node: Node, reply: Message | None) -> No
                 "of the round before is kept: use it, or resume once the site gives a larger max-epsilon"
             )
         return
-    info = reply.content.config_records.get(protocol.INFO, ConfigRecord())
+    info = protocol.settings_in(reply.content, protocol.INFO)
     epsilon, delta, uncovered = (
         info.get(key) for key in (protocol.EPSILON, protocol.DELTA, protocol.UNCOVERED)
     )
