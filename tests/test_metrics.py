@@ -6,11 +6,12 @@ import sys
 import numpy as np
 import pytest
 from scipy.special import softmax
-from scipy.stats import rankdata
+from scipy.stats import binomtest, rankdata
 from sklearn import metrics as sklearn_metrics
 
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import (
+    CONFIDENCE,
     METRICS,
     by_class,
     calibration_error,
@@ -136,6 +137,13 @@ def test_interval_of_a_share_by_wilsons_formula():
     middle, width = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     expected = [(middle - width) / (1 + z * z / n), (middle + width) / (1 + z * z / n)]
     assert interval("accuracy", 0.73, 450) == pytest.approx(tuple(expected))
+
+
+@pytest.mark.parametrize("samples", [1, 2, 7, 450])
+def test_interval_beside_scipy(samples):
+    for right in range(0, samples + 1, max(1, samples // 10)):
+        found = binomtest(right, samples).proportion_ci(CONFIDENCE, method="wilson")
+        assert interval("accuracy", right / samples, samples) == pytest.approx((found.low, found.high))
 
 
 @pytest.mark.parametrize(

@@ -135,13 +135,13 @@ def report(
 
 def _report(folders: list[Path], output: Path, failures: Mapping[str, str] | None = None) -> None:
     from fda_flower.experiments import load_results, write_report
-    from fda_flower.reporting import experiment_csv
+    from fda_flower.reporting.experiment_tables import to_csv
 
     results = [load_results(folder) for folder in folders]
     paths = write_report(results, output)
     result = {
         "files": list(map(str, paths)),
-        "rows": [{"experiment": one.name, **row} for one in results for row in _rows(experiment_csv(one))],
+        "rows": [{"experiment": one.name, **row} for one in results for row in _rows(to_csv(one))],
         **({} if failures is None else {"failures": failures}),
     }
     conclude(f"Written: {escape(', '.join(map(str, paths)))}", result=result)

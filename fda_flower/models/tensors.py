@@ -7,16 +7,15 @@ from torch import Tensor, nn
 
 
 class _Place(NamedTuple):
-    """Where a network holds a tensor: among the parameters or the buffers of one of its modules."""
+    """Where a network holds a tensor: an attribute of a module in it, or of itself if that is None."""
 
     name: str
-    held: dict[str, Tensor | None]
-    key: str
+    module: nn.Module | None
+    attribute: str
 
-    def tensor(self) -> Tensor:
-        found = self.held[self.key]
-        assert found is not None, f"'{self.name}' was in the state dictionary"
-        return found.detach()
+    def tensor(self, network: nn.Module) -> Tensor | None:
+        found = getattr(network if self.module is None else self.module, self.attribute, None)
+        return found if isinstance(found, Tensor) else None
 
 
 _KNOWN: WeakKeyDictionary[nn.Module, list[_Place]] = WeakKeyDictionary()
@@ -32,18 +31,15 @@ def tensors(network: nn.Module) -> dict[str, Tensor]:
     if places is None:
         state = network.state_dict(keep_vars=True)
         places = _places(network, state)
-        if [place.held.get(place.key) is state[place.name] for place in places] != [True] * len(state):
+        if any(place.tensor(network) is not state[place.name] for place in places):
             return network.state_dict()  # some module has a state of its own kind
         _KNOWN[network] = places
-    return {place.name: place.tensor() for place in places}
+    found = {place.name: place.tensor(network) for place in places}
+    return {name: tensor.detach() for name, tensor in found.items() if tensor is not None}
 
 
 def _places(network: nn.Module, state: dict[str, Any]) -> list[_Place]:
-    modules, places = dict(network.named_modules(remove_duplicate=False)), []
-    for name in state:
-        path, _, key = name.rpartition(".")
-        module = modules.get(path)
-        for held in () if module is None else (module._parameters, module._buffers):
-            if key in held:
-                places.append(_Place(name, held, key))
-    return places
+    # The network itself is left out, since it would keep itself alive.
+    modules = {path: module for path, module in network.named_modules(remove_duplicate=False) if path}
+    split = {name: name.rpartition(".") for name in state}
+    return [_Place(name, modules.get(path), attribute) for name, (path, _, attribute) in split.items()]

@@ -1,15 +1,44 @@
 """Summaries, tables and figures of runs, made from their records."""
 
-from fda_flower.reporting.curves import save_both, save_figure
-from fda_flower.reporting.experiment_plots import FIGURES, check_figures, save_figures
-from fda_flower.reporting.experiment_tables import to_csv as experiment_csv
-from fda_flower.reporting.experiment_tables import to_markdown as experiment_markdown
-from fda_flower.reporting.plots import plot_runs
-from fda_flower.reporting.reports import REPORTS
-from fda_flower.reporting.results import CellResult, Results
-from fda_flower.reporting.summary import summarise, summarise_run, write_summary
-from fda_flower.reporting.tables import Row, caption, columns, make_rows, mean_std, to_csv, to_markdown
-from fda_flower.reporting.words import about
+from typing import TYPE_CHECKING
+
+from fda_flower.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from fda_flower.reporting.curves import save_both, save_figure
+    from fda_flower.reporting.experiment_plots import FIGURES, check_figures, save_figures
+    from fda_flower.reporting.plots import plot_runs
+    from fda_flower.reporting.reports import REPORTS
+    from fda_flower.reporting.results import CellResult, Results
+    from fda_flower.reporting.summary import summarise, summarise_run, write_summary
+    from fda_flower.reporting.tables import Row, caption, columns, make_rows, mean_std, to_csv, to_markdown
+    from fda_flower.reporting.words import about
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "FIGURES": "experiment_plots",
+            "REPORTS": "reports",
+            "CellResult": "results",
+            "Results": "results",
+            "Row": "tables",
+            "about": "words",
+            "caption": "tables",
+            "check_figures": "experiment_plots",
+            "columns": "tables",
+            "make_rows": "tables",
+            "mean_std": "tables",
+            "plot_runs": "plots",
+            "save_both": "curves",
+            "save_figure": "curves",
+            "save_figures": "experiment_plots",
+            "summarise": "summary",
+            "summarise_run": "summary",
+            "to_csv": "tables",
+            "to_markdown": "tables",
+            "write_summary": "summary",
+        },
+    )
 
 __all__ = [
     "FIGURES",
@@ -21,8 +50,6 @@ __all__ = [
     "caption",
     "check_figures",
     "columns",
-    "experiment_csv",
-    "experiment_markdown",
     "make_rows",
     "mean_std",
     "plot_runs",

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.special import stdtrit
 
 from fda_flower.reporting.results import Results
 from fda_flower.reporting.summary import AVERAGE as AVERAGED
@@ -110,6 +109,8 @@ def half_width(values: Sequence[float]) -> float | None:
     """
     if (n := len(values)) < LEAST_SEEDS:
         return None
+    from scipy.special import stdtrit
+
     return float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1) * math.sqrt(1 + 1 / n))
 
 

@@ -4,8 +4,10 @@ import io
 
 import pytest
 
-from fda_flower.reporting import CellResult, experiment_csv, experiment_markdown
+from fda_flower.reporting import CellResult
 from fda_flower.reporting.experiment_tables import half_width
+from fda_flower.reporting.experiment_tables import to_csv as experiment_csv
+from fda_flower.reporting.experiment_tables import to_markdown as experiment_markdown
 
 ACCURACIES = {
     ("", "FedAvg", "0.2"): (50.0, 54.0),
