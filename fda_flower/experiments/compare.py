@@ -17,8 +17,6 @@ from fda_flower.reporting import (
     about,
     caption,
     make_rows,
-    plot_runs,
-    save_both,
     to_csv,
     to_markdown,
 )
@@ -179,6 +177,8 @@ def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
         history = RunFolder(cell.run_folder).read_rounds()
         result = CellResult(cell.place, cell.config.seed, history, metric=cell.config.headline)
         runs.setdefault(cell.config.entry.title, []).append(result)
+    from fda_flower.reporting import plot_runs, save_both
+
     rows = make_rows(runs)
     write_atomically(folder / "table.md", f"{to_markdown(rows)}\n{caption(rows)}\n".encode())
     write_atomically(folder / "table.csv", to_csv(rows).encode())

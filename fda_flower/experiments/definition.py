@@ -12,7 +12,6 @@ from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, check_choice, near, unknown
 from fda_flower.experiments.attacks import Attack, read_attack
 from fda_flower.experiments.packaged import find_experiment
-from fda_flower.reporting import REPORTS, check_figures
 from fda_flower.reporting.results import Place
 from fda_flower.run_settings import OPTION_FIELDS
 
@@ -197,6 +196,8 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
         if not data.get(key):
             raise ConfigError(f"'{key}' is missing")
     figures = tuple(map(str, data.get("figures", ("columns", "rounds"))))
+    from fda_flower.reporting import REPORTS, check_figures
+
     check_figures(figures)
     report = data.get("report", "table")
     if report not in REPORTS:

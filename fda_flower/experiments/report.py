@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from fda_flower.errors import ConfigError
 from fda_flower.files import write_atomically
-from fda_flower.reporting import REPORTS, Results, save_figures
+from fda_flower.reporting.results import Results
 
 
 def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
@@ -32,6 +32,8 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
     ConfigError
         If the files cannot be written.
     """
+    from fda_flower.reporting import REPORTS, save_figures
+
     output = Path(output)
     beside = output.with_suffix("")
     paths, sections = [], []
