@@ -181,6 +181,16 @@ def test_run_writes_a_folder_named_after_what_was_run(fda, tmp_path):
     )
 
 
+def test_a_private_run_ends_with_the_largest_epsilon(fda, tmp_path):
+    _, out, _ = fda("run", *SMALL, "--dp-clip", "1", "--dp-noise", "4", "--output", "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
+    largest = max(told["epsilon"] for told in summary["privacy"].values())
+    found = re.search(r"^Privacy: the largest ε is ([\d.]+), of ([\w-]+) \(δ = 1e-05\)$", out, re.M)
+    assert found is not None
+    assert found[1] == f"{largest:.4g}"
+    assert summary["privacy"][found[2]]["epsilon"] == largest
+
+
 def test_another_headline_is_shown_and_summarised(fda):
     code, out, _ = fda("run", *SMALL, "--metric", "ece", "--output", "out")
     assert code == 0

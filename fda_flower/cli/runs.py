@@ -136,6 +136,11 @@ def run(
     if size := describe_interval(summary["last5"], summary.get("test-samples", 0), wanted.headline):
         shown += f" ({size})"
     lines = [f"{label}: {shown}. Written to {escape(str(folder))}"]
+    if spent := summary.get("privacy"):
+        domain, told = max(spent.items(), key=lambda item: item[1]["epsilon"])
+        lines.append(
+            f"Privacy: the largest ε is {told['epsilon']:.4g}, of {escape(domain)} (δ = {told['delta']:g})"
+        )
     if faults := _faults(wanted, result.history):
         lines.append(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)")
     about = {"folder": str(folder), "method": wanted.method, "seed": wanted.seed}
