@@ -1,10 +1,13 @@
-"""Clients side by side: the same run in this process, in two worker processes, and on Ray with two cores.
+"""Clients side by side: the same run in this process, in two workers, on Ray with two cores, and deployed.
 
 Nine sources of 1,000 images of Fashion-MNIST, a target that evaluates on as many, LeNet. Each engine is a
 process of its own, and all take turns, one round each, so that all meet the same load: a ratio is that of two
 rounds which followed each other. The start is the time from the process' beginning to its first round.
 Memory is that of all its processes, in which what they share counts once. Asked of two workers: a round of at
 most 0.6 of one's, and a start of at most 4 seconds more.
+
+The deployment, a SuperLink and ten SuperNodes with resident workers on loopback, cannot wait for its turn: it
+runs alone once the others are done, for a few rounds, and its round is compared with the others' median.
 
     python benchmarks/workers.py [--quick]
 """
@@ -14,14 +17,19 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common import MIB, quick_asked, show, show_machine, verdict
 
-SOURCES, IMAGES, WARM_UP = 9, 1_000, 2
+if TYPE_CHECKING:
+    from fda_flower.config import RunConfig
+
+SOURCES, IMAGES, WARM_UP, DEPLOYED = 9, 1_000, 2, 4
 ROUND_LIMIT, START_LIMIT = 0.6, 4.0
 ENGINES: dict[str, dict[str, Any]] = {
     "local": {},
@@ -66,7 +74,6 @@ class Turns:
 
 def take_turns(options: dict[str, Any], rounds: int) -> None:
     """Run, and print a line before the first round and one after each."""
-    from fda_flower.config import RunConfig
     from fda_flower.experiments.run import run_config
     from fda_flower.records import Record
 
@@ -79,7 +86,31 @@ def take_turns(options: dict[str, Any], rounds: int) -> None:
         tell({"seconds": seconds, "memory": memory()})
         sys.stdin.readline()
 
-    config = RunConfig(
+    run_config(config_of(rounds), on_round=on_round, **options)
+
+
+def deployed(rounds: int) -> tuple[float, list[float], float]:
+    """Run in a deployment; return its start, the seconds of each round, and the memory in its last one."""
+    from fda_flower.deployment import rehearse
+    from fda_flower.records import Record
+
+    begun, starts, held = time.time(), list[float](), list[float]()
+
+    def on_round(record: Record) -> None:
+        starts.append(time.time() - sum(record["seconds"].values()) - begun)
+        held.append(memory())
+
+    config = replace(config_of(rounds), wait_seconds=600, query_timeout=600)
+    with tempfile.TemporaryDirectory() as folder:
+        records = rehearse(config, Path(folder) / "run", on_round=on_round)
+    return starts[0], [sum(record["seconds"].values()) for record in records], held[-1]
+
+
+def config_of(rounds: int) -> "RunConfig":
+    """Return the run."""
+    from fda_flower.config import RunConfig
+
+    return RunConfig(
         method="fedavg",
         dataset="fashion-mnist",
         data_dir=os.environ.get("FDA_DATA_DIR"),
@@ -91,7 +122,6 @@ def take_turns(options: dict[str, Any], rounds: int) -> None:
         rounds=rounds,
         device="cpu",
     )
-    run_config(config, on_round=on_round, **options)
 
 
 def tell(what: dict[str, float]) -> None:
@@ -129,6 +159,11 @@ def main() -> None:
                 f"{run.end():,.0f}",
             ]
         )
+    start, taken, held = deployed(2 if rounds == 2 else DEPLOYED)
+    steady, base = taken[1:], seconds[one][WARM_UP:]
+    later, ratio = start - runs[one].start, median(steady) / median(base)
+    milliseconds = [f"{1000 * of(steady):.0f}" for of in (median, min)]
+    rows.append(["deploy", f"{start:.1f}", f"{later:.1f}", *milliseconds, f"{ratio:.2f}", f"{held:,.0f}"])
     show_machine()
     show(
         f"FedAvg, LeNet, {SOURCES} sources of {IMAGES} images",
