@@ -38,11 +38,13 @@ def without_seconds(history):
         ("kd3a", 2),
         ("fedrep", 2),
         ("fedbn", 2),
+        ("fedda", 2),
     ],
 )
 def test_same_seed_same_bits_whatever_the_number_of_workers(method, workers, tmp_path):
-    """Clients keep a model, several ones (Mixture's target) or a part of it from round to round."""
+    """Clients keep a model, several ones (Mixture) or a part of it; with FedDA, what their noise has cost."""
     settings = {**SETTINGS, "method": method}
+    settings |= {"model": "logistic", "dp_clip": 1.0, "dp_noise": 0.5} if method == "fedda" else {}
     settings |= with_batch_norm(tmp_path / "data") if method == "fedbn" else {}
     settings |= {"model": "mlp", "method_options": {"every": 2}} if method == "mixture" else {}
     local = run(**settings)
