@@ -86,6 +86,9 @@ def load_results(folder: str | Path) -> Results:
                 short.append((found["rounds"], asked))
             if len(history) < found["rounds"] and has_stopped(history, configs[place].patience):
                 stopped.append(len(history))
+    labels = [group.label for group in experiment.groups]
+    begun = {place[0] for place in (*(cell.place for cell in cells), *refused)}
+    groups = [label for label in labels if label in begun] or labels
     return Results(
         name=mark["experiment"],
         title=experiment.title,
@@ -96,7 +99,7 @@ def load_results(folder: str | Path) -> Results:
         columns=[column.label for column in experiment.columns],
         cells=cells,
         rounds=max(rounds, default=0),
-        groups=[group.label for group in experiment.groups],
+        groups=groups,
         group_axis=experiment.group_axis,
         values={c.label: c.value for c in experiment.columns if c.value is not None},
         group_values={g.label: g.value for g in experiment.groups if g.value is not None},
@@ -105,6 +108,7 @@ def load_results(folder: str | Path) -> Results:
         average=experiment.average,
         cuts=[
             *_cuts(experiment, cells, short, len(refused)),
+            *(f"no runs of '{label}'" for label in labels if label not in groups),
             *_early(stopped),
             *(f"{key.replace('_', '-')} is {value}" for key, value in mark["settings"].items()),
         ],

@@ -335,6 +335,23 @@ def test_what_was_left_out_is_reported(experiment, tmp_path, how, ran, cuts):
     assert load_results(tmp_path / "out").cuts == cuts
 
 
+def test_a_group_without_runs_has_no_table(tmp_path):
+    file = tmp_path / "noise.toml"
+    few, many = (
+        f'[[groups]]\nlabel = "{label}"\ntarget-samples = {n}\n' for label, n in (("few", 16), ("many", 20))
+    )
+    text = TEXT.replace("paper = { little = 60.5, much = 30 }\n", "")
+    file.write_text(f"{text}\n{few}\n{many}", encoding="utf-8")
+    run_experiment(read_experiment(file), tmp_path / "out", only=["many"], rounds=1, seeds=[0])
+    results = load_results(tmp_path / "out")
+    assert results.groups == ["many"]
+    assert "no runs of 'few'" in results.cuts
+    write_report([results], tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert text.count("## many") == 1
+    assert "## few" not in text
+
+
 def test_settings_replace_those_of_the_experiment(experiment, tmp_path):
     settings = {"batch_size": 100, "shift_options": {"std": 0.2}, "rounds": 1}
     assert run_experiment(experiment, tmp_path / "out", settings=settings, seeds=[0]) == {}
