@@ -22,9 +22,8 @@ demo: install  ## The main job on real digits: a table and a picture in runs/dem
 test: install  ## Test in a few minutes: all maths and contracts, Ray and a SuperLink once
 	$(BIN)/python -m pytest -n 2 -m "not slow or smoke"
 
-# Three at a time, also on two cores: tests of a federation of processes wait half of their time.
 test-all: install  ## Run every test, and measure the lines that they run
-	$(BIN)/python -m pytest -n 3 --cov
+	$(BIN)/python -m pytest -n 2 --cov
 
 check: install  ## Lint, format and types
 	$(BIN)/ruff check .

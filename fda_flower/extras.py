@@ -1,5 +1,7 @@
 """Extras of the package that are missing, and how to install them."""
 
+from importlib.util import find_spec
+
 EXTRAS = {
     "torch": ("PIL", "joblib", "sklearn", "torch", "torchvision"),
     "cli": ("matplotlib", "rich", "scipy", "typer"),
@@ -15,6 +17,15 @@ EXTRAS = {
     "wandb": ("wandb",),
 }
 """By extra of this package, the packages that it installs, by the names that import them."""
+
+
+def require(package: str) -> None:
+    """Raise a `ModuleNotFoundError` if a package is not installed, without loading it.
+
+    It is for what is loaded only at the end, when much would be lost.
+    """
+    if find_spec(package) is None:
+        raise ModuleNotFoundError(f"No module named '{package}'", name=package)
 
 
 def missing_extra(error: BaseException | None) -> str | None:

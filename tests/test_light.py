@@ -150,6 +150,11 @@ assert not hasattr(fda_flower, "walk")
         ),
         (
             "matplotlib",
+            ["run"],
+            "fda run needs matplotlib, which is not installed: pip install 'fda-flower[cli]'",
+        ),
+        (
+            "matplotlib",
             ["compare"],
             "fda compare needs matplotlib, which is not installed: pip install 'fda-flower[cli]'",
         ),

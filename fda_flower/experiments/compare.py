@@ -9,6 +9,7 @@ from fda_flower.config import RunConfig
 from fda_flower.engines import ENGINES, Resources
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.cell import Cell, Progress, run_cells
+from fda_flower.extras import require
 from fda_flower.files import write_atomically
 from fda_flower.methods import OF_FLOWER, check_federated, find_method, method_names
 from fda_flower.reporting import (
@@ -96,6 +97,7 @@ def compare(
         If a setting is invalid, or a method cannot work with the data or the network, before anything is
         trained.
     """
+    require("matplotlib")  # for the picture
     own = [name for name in method_names() if not name.startswith(OF_FLOWER)]
     chosen = own if methods == "all" else methods
     for name, values in (("method", chosen), ("seed", seeds)):

@@ -78,7 +78,7 @@ def enough():
     """Seconds in which four sites train for sure: importing torch takes most of the time."""
     begun = time.monotonic()
     subprocess.run([sys.executable, "-c", "import fda_flower.run_model"], check=True)
-    return max(60.0, 15 * (time.monotonic() - begun))
+    return max(90.0, 20 * (time.monotonic() - begun))
 
 
 def write_table(path, seed):
