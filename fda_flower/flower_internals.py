@@ -43,8 +43,8 @@ __all__ = [
 
 _ids = count(1)
 
-LOOKS, SHARE = "add_messages_to_queue", 0.2
-"""Flower's function that looks for messages, and the most of a core that it may take."""
+LOOKING, CORE_SHARE = "add_messages_to_queue", 0.2
+"""Flower's function that looks for messages in a simulation, and the most of a core that it may take."""
 
 AnyRecord = TypeVar("AnyRecord", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
@@ -104,7 +104,7 @@ def quick_simulation(seconds: float) -> Iterator[None]:
     from flwr.server.superlink.fleet.vce import vce_api
 
     parts = vars(vce_api)
-    theirs = parts.get(LOOKS)
+    theirs = parts.get(LOOKING)
     if theirs is None:
         yield
         return
@@ -113,11 +113,11 @@ def quick_simulation(seconds: float) -> Iterator[None]:
         *others, stop = arguments
         theirs(*others, _Impatient(stop, seconds))
 
-    parts[LOOKS] = looks_sooner
+    parts[LOOKING] = looks_sooner
     try:
         yield
     finally:
-        parts[LOOKS] = theirs
+        parts[LOOKING] = theirs
 
 
 class _Impatient:
@@ -131,7 +131,7 @@ class _Impatient:
 
     def wait(self, timeout: float) -> bool:
         looked = time.monotonic() - self._waited
-        found = self._event.wait(min(timeout, max(self._seconds, looked * (1 / SHARE - 1))))
+        found = self._event.wait(min(timeout, max(self._seconds, looked * (1 / CORE_SHARE - 1))))
         self._waited = time.monotonic()
         return found
 

@@ -14,6 +14,7 @@ from fda_flower.config import RunConfig
 from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.extras import require
 from fda_flower.methods import check_federated
 from fda_flower.models import build_model
 from fda_flower.needs import Facts, check_needs
@@ -145,6 +146,7 @@ def make_folder(path: str, config: RunConfig, resume: bool = False, device: str 
     device : str, optional
         The device on which all clients train. Default: as configured, since each node finds its own.
     """
+    require("matplotlib")  # for the picture at the end
     settings = config.settings() | {"device": device or config.device}
     notes = {
         "rounds": config.rounds,

@@ -100,7 +100,7 @@ def train(
 
 @contextmanager
 def gradients_of(parameters: Iterable[Tensor], among: Iterable[Tensor]) -> Iterator[None]:
-    """Have gradients taken of these parameters alone inside, of those of a model, which saves time."""
+    """Inside, have gradients taken of these parameters alone `among` those of a model, which saves time."""
     trained = set(parameters)
     others = [p for p in among if p.requires_grad and p not in trained]
     for parameter in others:

@@ -102,11 +102,11 @@ class LocalGrid(Grid):
 
 
 @contextmanager
-def prepared(threads: int) -> Iterator[None]:
-    """Set what would take time in each round, for a whole run.
+def set_up_process(threads: int) -> Iterator[None]:
+    """Set up this process for a whole run, since to do so for each client would take time.
 
-    It is torch's number of threads, and that Python's garbage collector looks only at what the run makes, not
-    at all the modules again and again.
+    Torch has so many threads inside, and Python's garbage collector leaves alone what was there before, such
+    as all modules.
     """
     import torch
 
@@ -127,7 +127,7 @@ def run_local(
 ) -> None:
     """Run the server in this process, and the clients one after the other, or side by side in workers."""
     workers, threads = min(resources.workers or 1, num_clients), resources.cpus_per_client
-    with task_identity(), prepared(threads):
+    with task_identity(), set_up_process(threads):
         if workers == 1:
             server(LocalGrid(client_app, num_clients))
             return

@@ -22,7 +22,7 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 from flwr.common.logger import console_handler
 
-from fda_flower.engines.local import LocalGrid, prepared
+from fda_flower.engines.local import LocalGrid, set_up_process
 from fda_flower.engines.passing import receive, send
 from fda_flower.errors import RunError
 from fda_flower.flower_internals import error_reply, numbered, task_identity
@@ -234,7 +234,7 @@ def _read(connection: "Connected", messages: SimpleQueue[Message | None]) -> Non
 def _answer(
     connection: "Connected", messages: SimpleQueue[Message | None], grid: LocalGrid, threads: int
 ) -> None:
-    with task_identity(), prepared(threads):
+    with task_identity(), set_up_process(threads):
         while (message := messages.get()) is not None:
             reply, message_id = grid.answer(message), message.metadata.message_id
             try:

@@ -97,7 +97,7 @@ def compare(
         If a setting is invalid, or a method cannot work with the data or the network, before anything is
         trained.
     """
-    require("matplotlib")  # for the picture
+    require("matplotlib")  # for the picture at the end
     own = [name for name in method_names() if not name.startswith(OF_FLOWER)]
     chosen = own if methods == "all" else methods
     for name, values in (("method", chosen), ("seed", seeds)):
@@ -174,13 +174,13 @@ def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
     """Write the table and the figure from the records of the cells that are done, if there are any."""
     if not cells:
         return []
+    from fda_flower.reporting import plot_runs, save_both
+
     runs: dict[str, list[CellResult]] = {}
     for cell in cells:
         history = RunFolder(cell.run_folder).read_rounds()
         result = CellResult(cell.place, cell.config.seed, history, metric=cell.config.headline)
         runs.setdefault(cell.config.entry.title, []).append(result)
-    from fda_flower.reporting import plot_runs, save_both
-
     rows = make_rows(runs)
     write_atomically(folder / "table.md", f"{to_markdown(rows)}\n{caption(rows)}\n".encode())
     write_atomically(folder / "table.csv", to_csv(rows).encode())

@@ -188,6 +188,8 @@ TOP = {
 
 
 def _experiment(name: str, text: str, data: Settings) -> Experiment:
+    from fda_flower.reporting import REPORTS, check_figures
+
     _check_keys("the file", data, TOP)
     for key, kind in TOP.items():
         if key in data and not isinstance(data[key], kind):
@@ -196,8 +198,6 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
         if not data.get(key):
             raise ConfigError(f"'{key}' is missing")
     figures = tuple(map(str, data.get("figures", ("columns", "rounds"))))
-    from fda_flower.reporting import REPORTS, check_figures
-
     check_figures(figures)
     report = data.get("report", "table")
     if report not in REPORTS:

@@ -13,7 +13,6 @@ from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.cross_validation import cross_validate
 from fda_flower.experiments.runners import RUNNERS, RunRequest
-from fda_flower.extras import require
 from fda_flower.records import Record, curve
 from fda_flower.reporting import summarise_run, write_summary
 from fda_flower.run_folder import RunFolder
@@ -154,8 +153,6 @@ def run_config(
     if engine not in RUNNERS:
         raise unknown("engine", engine, RUNNERS)
     path = None if output is None else Path(output).absolute()
-    if path is not None:
-        require("matplotlib")  # for the picture
     check_trackers(track)
     if track and path is None:
         raise ConfigError(f"track is '{','.join(track)}', but nothing is written: give an output folder")

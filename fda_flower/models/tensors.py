@@ -13,9 +13,8 @@ class _Place(NamedTuple):
     module: nn.Module | None
     attribute: str
 
-    def tensor(self, network: nn.Module) -> Tensor | None:
-        found = getattr(network if self.module is None else self.module, self.attribute, None)
-        return found if isinstance(found, Tensor) else None
+    def find(self, network: nn.Module) -> Any:
+        return getattr(network if self.module is None else self.module, self.attribute, None)
 
 
 _KNOWN: WeakKeyDictionary[nn.Module, list[_Place]] = WeakKeyDictionary()
@@ -24,18 +23,17 @@ _KNOWN: WeakKeyDictionary[nn.Module, list[_Place]] = WeakKeyDictionary()
 def tensors(network: nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a network's state dictionary, in its order; they share the network's memory.
 
-    The places of the tensors are found once for each network, in a fraction of whose time they are read: the
-    network must keep the modules that it has at the first call.
+    Where the tensors are is worked out once for each network, which takes most of the time: the network must
+    keep the modules that it has at the first call.
     """
     places = _KNOWN.get(network)
     if places is None:
         state = network.state_dict(keep_vars=True)
         places = _places(network, state)
-        if any(place.tensor(network) is not state[place.name] for place in places):
+        if any(place.find(network) is not state[place.name] for place in places):
             return network.state_dict()  # some module has a state of its own kind
         _KNOWN[network] = places
-    found = {place.name: place.tensor(network) for place in places}
-    return {name: tensor.detach() for name, tensor in found.items() if tensor is not None}
+    return {place.name: place.find(network).detach() for place in places}
 
 
 def _places(network: nn.Module, state: dict[str, Any]) -> list[_Place]:

@@ -1,3 +1,5 @@
+import gc
+
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message, RecordDict
@@ -5,6 +7,7 @@ from flwr.clientapp import ClientApp
 from handmade import HandMade, initial, moves
 
 from fda_flower.engines import ENGINES, LocalGrid, Resources, run_local
+from fda_flower.engines.local import set_up_process
 from fda_flower.errors import ConfigError
 from fda_flower.flower_internals import task_identity
 from fda_flower.strategies import FedAvg
@@ -117,3 +120,23 @@ def test_a_record_that_a_client_sends_and_keeps_is_two_records():
         (reply,) = grid.send_and_receive([Message(RecordDict(), node, "train")])
     reply.content["arrays"].clear()
     assert list(grid._contexts[node].state["own"]) == ["0"]
+
+
+def test_the_collector_leaves_alone_what_was_there_before_a_run():
+    assert gc.get_freeze_count() == 0
+    with set_up_process(1):
+        assert gc.get_freeze_count() > 0
+        with set_up_process(1):
+            pass
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_a_program_has_frozen_itself_stays_frozen():
+    gc.freeze()
+    try:
+        with set_up_process(1):
+            pass
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
