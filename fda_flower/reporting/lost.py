@@ -104,7 +104,7 @@ def plot_lost(results: Results) -> Figure:
                 values = found.get((group, row, column), ())
                 if values:
                     table[y, x] = np.mean(values)
-                words = f"{table[y, x]:.0f}" if values else "x" * ((group, row, column) in results.refused)
+                words = f"{table[y, x]:z.0f}" if values else "x" * ((group, row, column) in results.refused)
                 dark = table[y, x] > 0.7 * MOST
                 axis.text(
                     x, y, words, ha="center", va="center", fontsize=SIZE - 1, color="w" if dark else "k"

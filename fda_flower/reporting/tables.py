@@ -42,12 +42,12 @@ def mean_std(values: Sequence[float], decimals: int = 1) -> str:
 
     Examples
     --------
-    >>> mean_std([76.0, 78.0]), mean_std([0.5], decimals=3)
-    ('77.0 (1.4)', '0.500')
+    >>> mean_std([76.0, 78.0]), mean_std([0.5], decimals=3), mean_std([-0.01])
+    ('77.0 (1.4)', '0.500', '0.0')
     """
     if not values:
         return "-"
-    mean = f"{np.mean(values):.{decimals}f}"
+    mean = f"{np.mean(values):z.{decimals}f}"
     return mean if len(values) == 1 else f"{mean} ({np.std(values, ddof=1):.{decimals}f})"
 
 
