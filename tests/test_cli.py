@@ -15,6 +15,7 @@ import fda_flower
 from fda_flower import Comparison, RunConfig, cli
 from fda_flower.cli.app import app
 from fda_flower.datasets import DATASETS, SHIFTS
+from fda_flower.errors import RunError
 from fda_flower.experiments import RUNNERS
 from fda_flower.methods import METHODS
 from fda_flower.models import MODELS
@@ -311,6 +312,18 @@ def test_verbose_shows_the_log_of_flower(caught, flags, level):
     caught("run", *flags)
     assert logging.getLogger("flwr").level == level
     assert COSTS.isEnabledFor(logging.INFO), "what a method costs is said with and without the flag"
+
+
+@pytest.mark.parametrize(("flags", "said"), [([], "16 models\n"), (["--quiet"], "")])
+def test_what_a_method_costs_is_a_line_of_the_command(fda, monkeypatch, flags, said):
+    def say_cost_alone(*_, **__):
+        COSTS.info("%d models", 16)
+        raise RunError("Mixture: nothing")
+
+    monkeypatch.setattr("fda_flower.experiments.run_config", say_cost_alone)
+    code, out, error = fda("run", *flags)
+    assert (code, out) == (1, said)
+    assert error == "Error: Mixture: nothing\n"
 
 
 # fda run --config

@@ -84,6 +84,21 @@ def test_check_of_images(fda, tmp_path):
     assert "Refused: the image 'data/a/ant/0.png' is damaged" in out
 
 
+def test_many_classes_are_rows_of_a_table_of_their_own(fda, tmp_path):
+    for domain, classes in (("a", "012345"), ("b", "12345")):
+        rows = "\n".join(f"{i},{classes[i % len(classes)]}" for i in range(60))
+        (tmp_path / f"{domain}.csv").write_text(f"age,label\n{rows}\n")
+    code, out, _ = fda("data", "check", str(tmp_path), "--target-samples", "all")
+    assert code == 0
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    assert rows == [
+        ["a", "60", "48", "12"],
+        ["b (target)", "60", "48", "12"],
+        ["0", "10", "0"],
+        *[[str(label), "10", "12"] for label in range(1, 6)],
+    ]
+
+
 def test_check_of_another_data_set_is_an_error(fda, tmp_path):
     code, _, error = fda("data", "check", str(tmp_path), "--dataset", "digits")
     assert code == 2

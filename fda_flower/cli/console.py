@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,6 +72,14 @@ def say_without_bar(text: object) -> None:
     """Print a line where no bar shows the progress: in a log."""
     if not console.is_terminal:
         say(text)
+
+
+def say_messages(logger: logging.Logger) -> None:
+    """Print what a logger is told as lines of the command's own."""
+    handler = logging.Handler()
+    handler.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.INFO)
 
 
 def insist(line: str) -> None:

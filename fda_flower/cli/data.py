@@ -1,7 +1,7 @@
 """The commands for own data."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,7 +9,13 @@ from fda_flower.cli.console import console, say
 from fda_flower.cli.options import with_settings
 from fda_flower.config import RunConfig
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 app = typer.Typer(no_args_is_help=True, help="Look through your own data before a run.")
+
+CLASSES_BESIDE = 4
+"""Up to so many classes are columns of the table of domains; more are rows of a table of their own."""
 
 SETTINGS = ("dataset", "dataset_options", "target", "target_samples", "source_samples", "test_samples")
 
@@ -24,8 +30,6 @@ def check(
 
     The exit code is 1 if a run with these options would be refused.
     """
-    from rich.table import Table
-
     from fda_flower.datasets import DataSpec
     from fda_flower.datasets.check import CHECKS, find_dataset, sizes_of
     from fda_flower.errors import unknown
@@ -41,16 +45,20 @@ def check(
     with found.problems.caught():
         sizes = {} if found.problems else sizes_of(spec)
     classes = list(dict.fromkeys(name for domain in found.domains.values() for name in domain.classes))
-    table = Table(title=f"{dataset} in {folder}")
+    beside = classes if len(classes) <= CLASSES_BESIDE else []
     last = ["Missing values"] if any(domain.missing for domain in found.domains.values()) else []
-    for column in ("Domain", "Samples", "Train", "Test", *classes, *last):
-        table.add_column(column, justify="right" if column not in ("Domain", "Missing values") else "left")
+    table = _table(f"{dataset} in {folder}", "Domain", "Samples", "Train", "Test", *beside, *last)
     for name, domain in found.domains.items():
         missing = [", ".join(f"{column} {count}" for column, count in domain.missing.items())] if last else []
         role = " (target)" if name == spec.target_name else ""
-        counts = (str(domain.classes.get(each, 0)) for each in classes)
+        counts = (str(domain.classes.get(each, 0)) for each in beside)
         table.add_row(f"{name}{role}", str(domain.samples), *sizes.get(name, ("", "")), *counts, *missing)
     console.print(table)
+    if beside != classes:
+        table = _table("Samples of each class", "Class", *found.domains)
+        for each in classes:
+            table.add_row(each, *(str(domain.classes.get(each, 0)) for domain in found.domains.values()))
+        console.print(table)
     say(f"Inputs: {found.inputs}")
     for kind, places in found.problems.by_kind().items():
         console.print("[red]Refused:[/red] ", end="")
@@ -61,3 +69,12 @@ def check(
         raise typer.Exit(1)
     given = "".join(f" --dataset-option {name}={value}" for name, value in options)
     say(f"A run would take it: fda run --dataset {dataset} --data-dir {folder}{given}")
+
+
+def _table(title: str, *columns: str) -> "Table":
+    from rich.table import Table
+
+    table = Table(title=title)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 or column == "Missing values" else "right")
+    return table

@@ -22,6 +22,7 @@ from fda_flower.cli.console import (
     read_seeds,
     round_line,
     say,
+    say_messages,
     say_without_bar,
     show_markup,
     with_output,
@@ -95,7 +96,7 @@ def run(
     from fda_flower.reporting.summary import describe_interval
 
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
-    COSTS.setLevel(logging.INFO)
+    say_messages(COSTS)
     label = wanted.entry.title
     with progress_bar() as progress:
         task = progress.add_task(label, total=wanted.all_rounds, shown="")
