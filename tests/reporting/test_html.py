@@ -91,6 +91,12 @@ def test_curves_have_bands_for_few_names_and_gaps_where_rounds_are_unknown():
     assert gap[0]["y"] == [1, 1, None, 1]
 
 
+def test_the_axis_holds_all_rounds_also_if_one_alone_was_measured():
+    drawn = json.loads(charts.curves({"A": [[nan, nan, nan, 1.0]]}, {"A": style(0)}, "y"))
+    assert drawn["layout"]["xaxis"]["range"] == [0.5, 4.5]
+    assert drawn["layout"]["xaxis"]["dtick"] == 1
+
+
 def test_dots_show_the_papers_values_beside_what_was_measured():
     values = {"A": (70.0, 72.0), "B": (), "C": (50.0,)}
     drawn = json.loads(charts.dots(values, {n: style(0) for n in values}, "x", {"A": 71.5, "B": 3.0}))["data"]

@@ -124,8 +124,10 @@ def presence(states: Mapping[str, Sequence[str]], reasons: Mapping[str, Sequence
 
 
 def _round_axis(rounds: int) -> dict[str, Any]:
-    """Return an axis of rounds, with a label for each if there are few."""
-    return {"title": {"text": "Round"}, "tickformat": "d", **({"dtick": 1} if rounds <= 10 else {})}
+    """Return an axis of all rounds, with a label for each if there are few."""
+    margin = max(0.5, rounds / 40)
+    axis = {"title": {"text": "Round"}, "tickformat": "d", "range": [1 - margin, rounds + margin]}
+    return axis | ({"dtick": 1} if rounds <= 10 else {})
 
 
 def _curve(name: str, values: Series, look: Style, band: bool) -> list[dict[str, Any]]:
