@@ -92,6 +92,7 @@ def test_curves_have_bands_for_few_names_and_gaps_where_rounds_are_unknown():
 
 
 def test_the_axis_holds_all_rounds_also_if_one_alone_was_measured():
+    nan = float("nan")
     drawn = json.loads(charts.curves({"A": [[nan, nan, nan, 1.0]]}, {"A": style(0)}, "y"))
     assert drawn["layout"]["xaxis"]["range"] == [0.5, 4.5]
     assert drawn["layout"]["xaxis"]["dtick"] == 1
