@@ -37,7 +37,7 @@ docs-serve: install  ## Show the site on this machine, and build it anew after e
 	$(MKDOCS) serve
 
 notebooks: install  ## Execute the tutorials, without pytest's settings for the tests
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -c /dev/null -p no:cacheprovider \
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -c /dev/null -p no:cacheprovider -n 2 \
 		--nbmake --nbmake-timeout=600 docs/tutorials
 
 clean:  ## Remove the environment and the caches

@@ -48,7 +48,7 @@ def data_set():
     data_dir = os.environ.get("FDA_DATA_DIR")
     if data_dir is None or not (Path(data_dir) / "MNIST").is_dir():
         return {"dataset": "digits"}
-    return {"dataset": "colored-mnist", "source_samples": 200, "data_dir": data_dir}
+    return {"dataset": "colored-mnist", "source_samples": 200, "test_samples": 500, "data_dir": data_dir}
 
 
 def own_models(run_folder):

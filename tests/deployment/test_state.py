@@ -21,51 +21,62 @@ def untimed(records):
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
+@pytest.fixture(scope="module")
+def sites(request, tmp_path_factory):
+    """A federation with or without resident workers, and the folder with its sites' own."""
+    folder = tmp_path_factory.mktemp("sites")
+    nodes = {
+        domain: {"domain": domain, "state-dir": str(folder / domain), "resident": request.param}
+        for domain in ("source-1", "target")
+    }
+    with Federation(tmp_path_factory.mktemp("federation"), nodes, secure=False) as federation:
+        yield federation, folder
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("method", "options", "domains", "files", "resident"),
+    ("method", "options", "domains", "files", "sites"),
     [
         ("mixture", {"epochs": "1,3", "every": 1}, ["target"], ["mixture.safetensors"], True),
         ("apfl", {"adaptive": True}, ["target"], ["apfl-before.safetensors", "apfl.safetensors"], True),
-        ("fedrep", {"head_epochs": 2}, ["source-1", "target"], LOCAL_PART, False),
         ("kd3a", {"gate_start": 0.0, "gate_end": 0.5}, [], [], True),
+        ("fedrep", {"head_epochs": 2}, ["source-1", "target"], LOCAL_PART, False),
     ],
+    indirect=["sites"],
 )
 def test_what_a_client_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
-    method, options, domains, files, resident, tmp_path
+    method, options, domains, files, sites, tmp_path
 ):
     """Without a resident worker the second round's process finds the first one's models."""
     settings = {**SETTINGS, "method": method, "method_options": options}
-    nodes = {
-        domain: {"domain": domain, "state-dir": str(tmp_path / "sites" / domain), "resident": resident}
-        for domain in ("source-1", "target")
-    }
-    with Federation(tmp_path / "federation", nodes, secure=False) as federation:
-        history, model = run_deployed(
-            RunConfig(**settings),
-            federation.connection,
-            tmp_path / "deployed",
-            environment=federation.environment,
-        )
+    federation, folder = sites
+    before = set(folder.rglob("*.safetensors"))
+    history, model = run_deployed(
+        RunConfig(**settings),
+        federation.connection,
+        tmp_path / "deployed",
+        environment=federation.environment,
+    )
+    written = set(folder.rglob("*.safetensors")) - before
     local = run(**settings, output=tmp_path / "local")
     assert untimed(history) == untimed(local.history)
     assert {name: array.tobytes() for name, array in model.items()} == {
         name: array.tobytes() for name, array in local.model.items()
     }
-    [model_file] = (tmp_path / "sites").rglob("model.safetensors")
+    [model_file] = (path for path in written if path.name == "model.safetensors")
     assert model_file.read_bytes() == (tmp_path / "local" / "model.safetensors").read_bytes()
     site_model = load(model_file.parent)
     test = load_domain(RunConfig(**settings).data, "target").domains["target"].test
     predicted = site_model.predict(test.x)
     assert (predicted == test.y.numpy()).mean() == history[-1]["accuracy"]
     assert load(tmp_path / "deployed").about.holder == "server"
-    own = [path for path in (tmp_path / "sites").rglob("*.safetensors") if path != model_file]
+    own = written - {model_file}
     assert len(own) == len(domains) * len(files)
     for domain in domains:
-        kept = sorted(path for path in own if path.is_relative_to(tmp_path / "sites" / domain))
+        kept = sorted(path for path in own if path.is_relative_to(folder / domain))
         assert [path.name for path in kept] == files
         for path in kept:
             assert path.read_bytes() == (tmp_path / "local" / "clients" / domain / path.name).read_bytes()
-    for folder in ("federation", "deployed"):
-        assert not {path.name for path in (tmp_path / folder).rglob("*.safetensors")} & set(files)
+    for elsewhere in (federation.folder, tmp_path / "deployed"):
+        assert not {path.name for path in elsewhere.rglob("*.safetensors")} & set(files)

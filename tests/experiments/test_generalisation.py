@@ -76,7 +76,8 @@ def test_irm_needs_classes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["irm", "groupdro"])
 def test_ray_gives_the_same_bits(method: str) -> None:
+    """V-REx has GroupDRO's clients."""
     settings = {**SMALL, "method": method, "method_options": options(method), "rounds": 3}
     assert same(run(**settings, engine="ray"), run(**settings))
