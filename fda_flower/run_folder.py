@@ -355,5 +355,10 @@ def _place(model: str, name: str) -> str:
 
 def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:
     keys = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+    if not found.keys() & set(keys):
+        return ConfigError(
+            f"'{path}' is of an earlier version of fda-flower, which had no {', '.join(keys)}: go on with "
+            f"that version, which {CONFIG} names, or choose another --output"
+        )
     differences = ", ".join(f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys)
     return ConfigError(f"'{path}' is of another run ({differences}): choose another --output")

@@ -76,6 +76,14 @@ def test_a_folder_of_another_run_is_refused_and_the_difference_named(tmp_path):
         opened(tmp_path, {"seed": 1}, resume=True)
 
 
+def test_a_folder_of_an_earlier_version_is_refused_and_the_new_settings_named(tmp_path):
+    opened(tmp_path, {"seed": 1})
+    with pytest.raises(
+        ConfigError, match=r"earlier version of fda-flower, which had no buffers: .* config.json"
+    ):
+        opened(tmp_path, {"seed": 1, "buffers": "mean"}, resume=True)
+
+
 def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
     folder, _ = opened(tmp_path / "one", {"seed": 1})
     folder.save_round({"round": 1}, Checkpoint(1, MODEL))
