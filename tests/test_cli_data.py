@@ -90,8 +90,8 @@ def test_many_classes_are_rows_of_a_table_of_their_own(fda, tmp_path):
         (tmp_path / f"{domain}.csv").write_text(f"age,label\n{rows}\n")
     code, out, _ = fda("data", "check", str(tmp_path), "--target-samples", "all")
     assert code == 0
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
-    assert rows == [
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    assert cells == [
         ["a", "60", "48", "12"],
         ["b (target)", "60", "48", "12"],
         ["0", "10", "0"],

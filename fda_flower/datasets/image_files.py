@@ -58,17 +58,19 @@ class ImageFiles:
         """Return these files followed by others of the same size."""
         return replace(self, paths=self.paths + others.paths)
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        """Return the images at these positions, uint8, shape ``(len(indices), 3, height, width)``.
+    def __getitem__(self, indices: Tensor | slice) -> Tensor:
+        """Return the images at these positions, uint8, shape ``(images, 3, height, width)``.
 
         Raises
         ------
         ConfigError
             If an image cannot be decoded; the message names the file.
         """
-        images = np.empty((len(indices), *self.shape[1:]), dtype=np.uint8)
+        chosen = range(len(self))[indices] if isinstance(indices, slice) else indices.tolist()
+        paths = [self.paths[i] for i in chosen]
+        images = np.empty((len(paths), *self.shape[1:]), dtype=np.uint8)
         with ThreadPoolExecutor() as pool:
-            decoded = pool.map(self._decode, (self.paths[i] for i in indices.tolist()))
+            decoded = pool.map(self._decode, paths)
             for i, image in enumerate(decoded):
                 images[i] = image
         return torch.from_numpy(images).to(self.device)

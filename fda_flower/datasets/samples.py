@@ -15,9 +15,9 @@ class Samples:
     ----------
     x : Tensor
         Images in [0, 1], float32, shape ``(n, channels, height, width)``, or uint8 in [0, 255]; or
-        features, float32, shape ``(n, features)``. Any object will do that a tensor can
-        index, ``to`` can move and, to take samples, ``index_select`` can cut and, to join them, ``joined``
-        can lengthen, such as `ImageFiles`.
+        features, float32, shape ``(n, features)``. Any object will do that a tensor or a slice can index,
+        ``to`` can move and, to take samples, ``index_select`` can cut and, to join them, ``joined`` can
+        lengthen, such as `ImageFiles`.
     y : Tensor
         Classes, int64, shape ``(n,)``; or, if the task is a regression, float32, ``(n, outputs)``.
     noise : float
@@ -76,6 +76,9 @@ class Samples:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the samples once, in batches of at most `size` samples.
 
+        Without shuffling, noise or a conversion from uint8, a batch is the samples themselves, not a copy:
+        a network must not write into it.
+
         Parameters
         ----------
         size : int
@@ -91,18 +94,28 @@ class Samples:
             batches of exactly `size` samples, and a last one of the rest, which ``"drop-last"`` leaves out
             unless it is the only one.
         """
-        order = (self.order(generator) if shuffle else torch.arange(len(self))).to(self.y.device)
-        parts = order.tensor_split(-(-len(self) // size)) if cut == "even" else torch.split(order, size)
+        positions = (self.order(generator) if shuffle else torch.arange(len(self))).to(self.y.device)
+        number = -(-len(self) // size)
+        parts = positions.tensor_split(number) if cut == "even" else torch.split(positions, size)
         if cut == "drop-last" and len(parts) > 1 and len(parts[-1]) < size:
             parts = parts[:-1]
         noisy = on_device(generator, self.y.device) if self.noise else generator
+        begin = 0
         for part in parts:
-            x = self.x[part]
+            where = part if shuffle else slice(begin, begin + len(part))
+            x, y, begin = _picked(self.x, where), _picked(self.y, where), begin + len(part)
             if x.dtype == torch.uint8:
                 x = x.float() / 255
             if self.noise:
                 x = x + self.noise * torch.randn(x.shape, generator=noisy, device=x.device)
-            yield x, self.y[part]
+            yield x, y
+
+
+def _picked(values: Tensor, where: Tensor | slice) -> Tensor:
+    """Return ``values[where]``; with positions, a tensor's `index_select` takes half the time."""
+    if isinstance(values, Tensor) and isinstance(where, Tensor):
+        return values.index_select(0, where)
+    return values[where]
 
 
 def on_device(generator: torch.Generator, device: torch.device) -> torch.Generator:

@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
+from fda_flower.errors import RunError
 from fda_flower.models.parts import features_of
 from fda_flower.models.tensors import tensors
 
@@ -47,9 +48,19 @@ Drawing = Callable[[], AbstractContextManager[Generator]]
 
 @torch.no_grad()
 def predict(model: nn.Module, samples: Samples, generator: Generator, batch_size: int = BATCH) -> Tensor:
-    """Return a model's outputs for samples, shape ``(n, classes or outputs)``."""
+    """Return a model's outputs for samples, shape ``(n, classes or outputs)``.
+
+    Raise a `RunError` if the model writes into its input, which is the samples themselves.
+    """
     model.eval()
-    return torch.cat([model(x) for x, _ in samples.batches(batch_size, generator)])
+    first = samples.x[:1].clone()
+    outputs = torch.cat([model(x) for x, _ in samples.batches(batch_size, generator)])
+    if not torch.allclose(first, samples.x[:1], rtol=0, atol=0, equal_nan=True):
+        raise RunError(
+            f"the network {type(model).__name__} writes into its input, and so into the data: let it work "
+            "on a copy (x = x.clone())"
+        )
+    return outputs
 
 
 @contextmanager

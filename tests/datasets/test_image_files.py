@@ -35,6 +35,7 @@ def test_files_stand_in_for_a_tensor(tmp_path: Path) -> None:
     assert isinstance(taken, ImageFiles)
     assert torch.equal(taken[torch.arange(3)], whole[chosen])
     assert torch.equal(files[chosen], whole[chosen])
+    assert torch.equal(files[1:3], whole[1:3])
     joined = taken.joined(files.index_select(0, torch.tensor([0])))
     assert torch.equal(joined[torch.arange(4)], whole[torch.tensor([3, 1, 1, 0])])
     assert files.to(torch.device("meta"))[chosen].device.type == "meta"

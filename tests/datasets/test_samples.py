@@ -90,6 +90,14 @@ def test_batches_leave_the_samples() -> None:
     assert torch.equal(samples.x, make().x)
 
 
+@pytest.mark.parametrize("cut", ["even", "keep-last"])
+def test_batches_in_order_are_no_copies(cut: str) -> None:
+    samples = make()
+    batches = list(samples.batches(3, generator(), cut=cut))
+    assert torch.equal(torch.cat([x for x, _ in batches]), samples.x)
+    assert batches[0][0].data_ptr() == samples.x.data_ptr()
+
+
 def test_take_keeps_the_order_asked_for_and_the_noise() -> None:
     taken = make(noise=0.5).take(torch.tensor([7, 2, 2]))
     assert taken.y.tolist() == [70, 20, 20]
