@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
@@ -36,6 +37,7 @@ __all__ = [
     "message_to_parts",
     "numbered",
     "quick_simulation",
+    "run_supernode",
     "set_task",
     "task",
     "task_identity",
@@ -118,6 +120,21 @@ def quick_simulation(seconds: float) -> Iterator[None]:
         yield
     finally:
         parts[LOOKING] = theirs
+
+
+def run_supernode(seconds: float) -> None:
+    """Run ``flower-supernode`` and have it look for messages after so many seconds; it takes 3.
+
+    A Flower whose SuperNode works otherwise is left as it is.
+    """
+    from flwr.supernode import start_client_internal
+    from flwr.supernode.cli import flower_supernode
+
+    parts = vars(start_client_internal)
+    if parts.get("time") is time:
+        quick = {"sleep": lambda asked: time.sleep(min(asked, seconds))}
+        parts["time"] = SimpleNamespace(**vars(time) | quick)
+    flower_supernode()
 
 
 class _Impatient:

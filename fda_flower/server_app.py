@@ -13,6 +13,7 @@ from torch import nn
 from fda_flower.config import RunConfig
 from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
+from fda_flower.engines import PromptGrid
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.extras import require
 from fda_flower.methods import check_federated
@@ -168,7 +169,7 @@ def main(grid: Grid, context: Context) -> None:
     with sending(grid, Path(path)) if settings.get("send-results") else nullcontext() as on_round:
         config = RunConfig.from_flower(settings)
         folder = make_folder(path, config, bool(settings.get("resume", False))) if path else None
-        _, history = run_server(grid, config, folder, on_round)
+        _, history = run_server(PromptGrid(grid), config, folder, on_round)
     if folder is not None:
         write_global_model(folder.path, config)
         write_summary(folder.path, config, history)

@@ -1,5 +1,6 @@
 """Flower's private parts are as this package uses them."""
 
+import time
 from queue import Queue
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.server.superlink.fleet.vce import vce_api
 from flwr.superlink.grid.http_grid import HttpGrid
+from flwr.supernode import start_client_internal
 from handmade import HandMade
 
 from fda_flower import flower_internals
@@ -23,11 +25,13 @@ from fda_flower.flower_internals import (
     message_to_parts,
     numbered,
     quick_simulation,
+    run_supernode,
     set_task,
     task,
     task_identity,
 )
 
+SUPERNODE: Any = start_client_internal
 IDENTITY = ("_task_id", "_run_id", "_node_id")
 needs_identity = pytest.mark.skipif(
     flower_internals.TaskIdentity is None,  # type: ignore[attr-defined]
@@ -198,3 +202,27 @@ def test_another_simulation_is_left_as_it_is(monkeypatch):
     monkeypatch.delattr(vce_api, "add_messages_to_queue")
     with quick_simulation(0.01):
         assert not hasattr(vce_api, "add_messages_to_queue")
+
+
+def test_a_supernode_looks_for_messages_sooner(monkeypatch):
+    slept = list[float]()
+
+    def theirs():
+        SUPERNODE.time.sleep(3)
+        SUPERNODE.time.sleep(0.1)
+
+    monkeypatch.setattr(SUPERNODE, "time", time)
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr("flwr.supernode.cli.flower_supernode", theirs)
+    run_supernode(0.25)
+    assert slept == [0.25, 0.1]
+    assert SUPERNODE.time.monotonic is time.monotonic
+
+
+def test_another_supernode_is_left_as_it_is(monkeypatch):
+    started = list[bool]()
+    monkeypatch.delattr(SUPERNODE, "time")
+    monkeypatch.setattr("flwr.supernode.cli.flower_supernode", lambda: started.append(True))
+    run_supernode(0.25)
+    assert started == [True]
+    assert not hasattr(SUPERNODE, "time")

@@ -17,6 +17,8 @@ HOST = "127.0.0.1"
 START_SECONDS = 120.0
 MEMORY = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 """Has glibc return the memory of large arrays when they are freed; else it keeps it for others."""
+PROMPT = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
+"""Has Flower look for a task to start every 0.25 seconds, where it waits for 1 otherwise."""
 NodeConfig = Mapping[str, str | int | float]
 
 
@@ -69,6 +71,7 @@ class Federation:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             **MEMORY,
+            **PROMPT,
             "PATH": f"{bin_dir}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
 
@@ -125,7 +128,8 @@ class Federation:
         self._check(name)
         end([self._services[name]] if name in self._services else [])
         (port,) = free_ports(1)
-        command = ["flower-supernode", "--superlink", self.address, "--host", HOST, "--port", str(port)]
+        command = [Path(sys.executable).name, "-m", "fda_flower.deployment.supernode"]
+        command += ["--superlink", self.address, "--host", HOST, "--port", str(port)]
         command += ["--node-config", str(self._config_path(name))]
         if self._certificates is None:
             command += ["--insecure"]

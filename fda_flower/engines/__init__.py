@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
     from fda_flower.engines.local import LocalGrid, run_local
+    from fda_flower.engines.prompt import PromptGrid
     from fda_flower.engines.ray import run_ray
 else:
     __getattr__, __dir__ = lazy_exports(
-        __name__, {"LocalGrid": "local", "run_local": "local", "run_ray": "ray"}
+        __name__, {"LocalGrid": "local", "PromptGrid": "prompt", "run_local": "local", "run_ray": "ray"}
     )
 
 
@@ -63,4 +64,4 @@ ENGINES: dict[str, Engine] = {
 }
 """The engines by name. A new one is a file and one line here."""
 
-__all__ = ["ENGINES", "Engine", "LocalGrid", "Resources", "run_local", "run_ray"]
+__all__ = ["ENGINES", "Engine", "LocalGrid", "PromptGrid", "Resources", "run_local", "run_ray"]

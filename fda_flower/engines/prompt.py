@@ -1,0 +1,97 @@
+"""Replies as soon as they are there, where Flower's grid over a SuperLink looks for them every 3 seconds."""
+
+import math
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from fda_flower.flower_internals import Run
+
+LEAST, MOST = 0.01, 3.0
+"""Seconds between two looks, at least and at most; the latter is Flower's own."""
+
+SHARE = 0.1
+"""Share of the time that has passed after which the next look is due."""
+
+
+class PromptGrid(Grid):
+    """A Flower `Grid` around another, which looks for replies after a tenth of the time that they have taken.
+
+    So a round lasts at most a tenth longer than its slowest reply, and a long one asks the SuperLink no more
+    often than Flower does. The server app of this package wraps its grid so; one of your own may, too.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's own.
+
+    Examples
+    --------
+    >>> from fda_flower.engines import LocalGrid, PromptGrid
+    >>> from flwr.clientapp import ClientApp
+    >>> list(PromptGrid(LocalGrid(ClientApp(), 2)).get_node_ids())
+    [2, 3]
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages, and return the replies that are there within the timeout, in seconds."""
+        waiting = set(self._grid.push_messages(messages))
+        del messages  # else their models would stay in memory until the replies are there
+        begin, replies = time.monotonic(), list[Message]()
+        while waiting:
+            looked = time.monotonic()
+            found = list(self._grid.pull_messages(waiting))
+            replies += found
+            waiting -= {reply.metadata.reply_to_message_id for reply in found}
+            now = time.monotonic()
+            left = math.inf if timeout is None else begin + timeout - now
+            if left <= 0:
+                break
+            if waiting:
+                pause = max(LEAST, SHARE * (now - begin), now - looked)
+                time.sleep(min(pause, MOST, left))
+        return replies
+
+    def set_run(self, run: Run) -> None:
+        """Set the run that messages belong to."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """The run that messages belong to."""
+        return self._grid.run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Make a message, as Flower's older API does."""
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of the connected nodes."""
+        return self._grid.get_node_ids()
+
+    def get_nodes(self) -> Iterable[Any]:
+        """Return what Flower knows of the connected nodes."""
+        return self._grid.get_nodes()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages, and return their ids."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies that are there to messages of these ids."""
+        return self._grid.pull_messages(message_ids)
