@@ -82,6 +82,13 @@ class LoadedModel:
         self.preparation = None if found is None else Preparation.from_json(found)
         self._device = find_device(device)
 
+    def __repr__(self) -> str:
+        about = self.about
+        return (
+            f"LoadedModel(method={about.method!r}, domain={about.domain!r}, network={about.network!r}, "
+            f"shape={about.shape}, classes={about.classes}, round={about.round})"
+        )
+
     def labels(self, outputs: Array) -> Array:
         """Return a regression's outputs, or a network's labels, in the labels' own unit, float64."""
         mean, deviation = self.label_scale

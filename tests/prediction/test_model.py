@@ -98,3 +98,11 @@ def test_a_regression_predicts_numbers(regression_run: Path) -> None:
 
 def test_classes_without_names_are_numbers(digits_run: Path) -> None:
     assert load(digits_run).classes_.tolist() == list(range(10))
+
+
+def test_a_model_says_what_it_is(table: LoadedModel) -> None:
+    about = table.about
+    assert repr(table) == (
+        f"LoadedModel(method='{about.method}', domain='c', network='{about.network}', shape={about.shape}, "
+        f"classes={about.classes}, round={about.round})"
+    )

@@ -181,6 +181,13 @@ def test_samples_are_what_the_replies_and_the_records_say(troubled):
     ]
 
 
+def test_the_domain_that_never_trains_is_the_target(troubled):
+    for record in troubled:
+        record["target"] = None
+    troubled[1]["sizes"] = {"t": {"train": 7}}
+    assert [row[:2] for row in sizes_table(troubled).rows] == [["a", "source"], ["t", "target"]]
+
+
 def test_the_page_of_a_run_has_its_curves_weights_and_what_went_wrong(troubled):
     settings = {"dataset": "digits", "shift": "rotate", "method": "fedda-auto", "seed": 3}
     page = run_page(

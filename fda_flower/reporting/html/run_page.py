@@ -95,6 +95,9 @@ def sizes_table(history: Sequence[Record]) -> Table:
             sizes[target["domain"]]["test"] = record["test-examples"]
         for domain, told in record.get("sizes", {}).items():
             sizes.setdefault(domain, {}).update(told)
+    silent = [domain for domain, each in sizes.items() if "role" not in each]
+    if len(silent) == 1 and all(each.get("role") != "target" for each in sizes.values()):
+        sizes[silent[0]]["role"] = "target"  # of a method that trains the sources alone
     columns = list(dict.fromkeys(key for each in sizes.values() for key in each))
     rows = [[domain, *(each.get(key, "") for key in columns)] for domain, each in sizes.items()]
     return Table(["domain", *columns], rows)
