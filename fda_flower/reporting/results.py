@@ -148,7 +148,9 @@ class Results:
     def about(self, spread: bool = True) -> str:
         """Return the sub-title of a figure: title, data sets, seeds, and whether it shows their spread."""
         data = self.data if len(self.data) <= MOST else [f"{len(self.data)} data sets"]
-        return f"{self.title}\n{about(data, sorted({cell.seed for cell in self.cells}), spread)}".strip()
+        seeds = sorted({cell.seed for cell in self.cells})
+        everywhere = len(self.cells) == len(seeds) * len({cell.place for cell in self.cells})
+        return f"{self.title}\n{about(data, seeds, spread, everywhere)}".strip()
 
     @property
     def places(self) -> list[Place]:

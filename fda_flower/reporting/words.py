@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 
 
-def about(data: Sequence[str | None], seeds: Sequence[int], spread: bool = True) -> str:
-    """Return a figure's sub-title: the data, the seeds, and what is shown of several; `spread`: with std.
+def about(
+    data: Sequence[str | None], seeds: Sequence[int], spread: bool = True, everywhere: bool = True
+) -> str:
+    """Return a figure's sub-title: the data, the seeds, and what is shown of several.
+
+    `spread` says whether the standard deviation is shown, `everywhere` whether each cell has all seeds.
 
     Examples
     --------
@@ -12,9 +16,12 @@ def about(data: Sequence[str | None], seeds: Sequence[int], spread: bool = True)
     'digits, rotate; seeds 0 to 2; mean ± std over seeds'
     >>> about(["heart", None], [3])
     'heart; seed 3'
+    >>> about(["pacs"], [1, 4], spread=False, everywhere=False)
+    'pacs; seeds 1, 4 (fewer in some cells); mean over seeds'
     """
     shown = f"mean{' ± std' * spread} over seeds" if len(seeds) > 1 else ""
-    return "; ".join(filter(None, [", ".join(filter(None, data)), name_seeds(seeds), shown]))
+    named = name_seeds(seeds) + " (fewer in some cells)" * (not everywhere)
+    return "; ".join(filter(None, [", ".join(filter(None, data)), named, shown]))
 
 
 def name_seeds(seeds: Sequence[int]) -> str:

@@ -269,7 +269,7 @@ def test_the_page_of_a_table_of_runs_has_a_chart_for_each_place(results, history
         made, markdown, {"All numbers": "row,last5\nFedAvg,52\n"}, views, ["fda experiment x"], "3 done"
     )
     assert (page.title, page.state) == ("Accuracy under shift", "3 done")
-    assert page.about == "digits; seeds 0, 1; mean ± std over seeds"
+    assert page.about == "digits; seeds 0, 1 (fewer in some cells); mean ± std over seeds"
     text, numbers = part(page, "Results")
     assert "# Acc" not in text.markdown
     assert numbers.rows == [["FedAvg", "52"]]
