@@ -3,7 +3,8 @@
 import inspect
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,12 +75,19 @@ def say_without_bar(text: object) -> None:
         say(text)
 
 
-def say_messages(logger: logging.Logger) -> None:
-    """Print what a logger is told as lines of the command's own."""
+@contextmanager
+def saying(logger: logging.Logger) -> Iterator[None]:
+    """Inside, print what a logger is told as lines of the command's own."""
     handler = logging.Handler()
     handler.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
+    handlers, propagate, level = logger.handlers, logger.propagate, logger.level
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 def insist(line: str) -> None:

@@ -22,8 +22,8 @@ from fda_flower.cli.console import (
     read_seeds,
     round_line,
     say,
-    say_messages,
     say_without_bar,
+    saying,
     show_markup,
     with_output,
 )
@@ -96,9 +96,8 @@ def run(
     from fda_flower.reporting.summary import describe_interval
 
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
-    say_messages(COSTS)
     label = wanted.entry.title
-    with progress_bar() as progress:
+    with saying(COSTS), progress_bar() as progress:
         task = progress.add_task(label, total=wanted.all_rounds, shown="")
 
         def on_round(record: Record) -> None:

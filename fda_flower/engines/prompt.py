@@ -46,18 +46,19 @@ class PromptGrid(Grid):
         waiting = set(self._grid.push_messages(messages))
         del messages  # else their models would stay in memory until the replies are there
         begin, replies = time.monotonic(), list[Message]()
+        end = math.inf if timeout is None else begin + timeout
         while waiting:
             looked = time.monotonic()
             found = list(self._grid.pull_messages(waiting))
             replies += found
             waiting -= {reply.metadata.reply_to_message_id for reply in found}
-            now = time.monotonic()
-            left = math.inf if timeout is None else begin + timeout - now
-            if left <= 0:
+            # A look waits for a reply whose sender is gone; others may have come since it began.
+            if looked >= end:
                 break
             if waiting:
+                now = time.monotonic()
                 pause = max(LEAST, SHARE * (now - begin), now - looked)
-                time.sleep(min(pause, MOST, left))
+                time.sleep(max(0.0, min(pause, MOST, end - now)))
         return replies
 
     def set_run(self, run: Run) -> None:

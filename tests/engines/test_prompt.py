@@ -85,6 +85,16 @@ def test_replies_after_the_timeout_are_left(clock):
     assert clock.now == pytest.approx(2.05)
 
 
+def test_a_look_that_takes_longer_than_the_timeout_is_followed_by_another(clock):
+    """Flower's looks wait until a reply is whole, or its sender is given up, and bring the others late."""
+    grid = Slow(clock, 1.0, look=5.0)
+    assert len(ask(PromptGrid(grid), timeout=4.0)) == 3
+    assert grid.pulls == 1
+    grid = Slow(clock, 2.0, look=5.0)
+    assert len(ask(PromptGrid(grid), timeout=4.0)) == 3
+    assert grid.pulls == 2
+
+
 def test_a_strategy_runs_on_it_with_the_same_model():
     models = []
     for wrap in (PromptGrid, lambda grid: grid):
