@@ -169,33 +169,28 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
     if regression:
         return _measure_numbers(outputs.astype(np.float64), y.reshape(outputs.shape).astype(np.float64))
 
-    predicted, classes = outputs.argmax(axis=1), np.unique(y)
-    counts = confusion(outputs, y)
-    _, recall, f1, _ = (column[classes] for column in _scores(counts))
+    # A row for each class: NumPy takes a tenth of the time along rows of samples.
+    rows, predicted = np.ascontiguousarray(outputs.T), outputs.argmax(axis=1)
+    right = predicted == y
+    _, recall, f1, support = _scores(_confusion(predicted, y, len(rows)))
+    present = support > 0
     figures = {
-        "accuracy": int((predicted == y).sum()) / len(y),
-        "balanced-accuracy": float(np.mean(recall)),
-        "macro-f1": float(np.mean(f1)),
+        "accuracy": int(right.sum()) / len(y),
+        "balanced-accuracy": float(np.mean(recall[present])),
+        "macro-f1": float(np.mean(f1[present])),
     }
-    if np.isfinite(outputs).all():
-        exponentials = np.exp(outputs.astype(np.float64) - _largest(outputs)[:, None])
-        probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
-        if len(classes) > 1:
-            figures["auroc"] = _auroc(probabilities[:, classes], y[:, None] == classes)
-        figures["ece"] = calibration_error(probabilities, y)
+    if np.isfinite(rows).all():
+        probabilities = np.exp(rows.astype(np.float64) - rows.max(axis=0))
+        probabilities /= probabilities.sum(axis=0)
+        if present.sum() > 1:
+            areas = [_auroc(probabilities[label], y == label) for label in np.flatnonzero(present)]
+            figures["auroc"] = float(np.mean(areas))
+        figures["ece"] = _calibration_error(probabilities.max(axis=0), right)
     return figures
 
 
-def _largest(rows: "NDArray[Any]") -> "NDArray[Any]":
-    """Return the largest number of each row, in a tenth of NumPy's time for rows of a few numbers."""
-    import numpy as np
-
-    largest: NDArray[Any] = np.ascontiguousarray(rows.T).max(axis=0)
-    return largest
-
-
 def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> float:
-    """Return the mean area under the ROC curve of the columns.
+    """Return the area under the ROC curve of a class.
 
     It is the Mann-Whitney statistic of the ranks, ``(Σ_positive r − p(p+1)/2) / (p (n − p))`` (Hanley and
     McNeil, Radiology 143, 1982). Only the ranks of the positive samples are found, which takes a fraction of
@@ -203,14 +198,11 @@ def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> floa
     """
     import numpy as np
 
-    areas = []
-    for column, members in zip(*map(np.ascontiguousarray, (scores.T, positive.T)), strict=True):
-        own, ordered = np.sort(column[members]), np.sort(column)
-        # Twice the mean of the ranks that equal scores share.
-        ranks = np.searchsorted(ordered, own) + np.searchsorted(ordered, own, "right") + 1
-        count = len(own)
-        areas.append((ranks.sum() / 2 - count * (count + 1) / 2) / (count * (len(column) - count)))
-    return float(np.mean(areas))
+    own, ordered = np.sort(scores[positive]), np.sort(scores)
+    # Twice the mean of the ranks that equal scores share.
+    ranks = np.searchsorted(ordered, own) + np.searchsorted(ordered, own, "right") + 1
+    count = len(own)
+    return float((ranks.sum() / 2 - count * (count + 1) / 2) / (count * (len(scores) - count)))
 
 
 def _scores(counts: "NDArray[np.int64]") -> "tuple[NDArray[np.float64], ...]":
@@ -260,12 +252,14 @@ def calibration_error(probabilities: "NDArray[Any]", y: "NDArray[Any]") -> float
     >>> round(calibration_error(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([0, 1])), 3)
     0.45
     """
+    return _calibration_error(probabilities.max(axis=1), probabilities.argmax(axis=1) == y)
+
+
+def _calibration_error(confidence: "NDArray[Any]", right: "NDArray[np.bool_]") -> float:
     import numpy as np
 
-    confidence = _largest(probabilities)
-    gap = (probabilities.argmax(axis=1) == y) - confidence
     bins = np.digitize(confidence, np.arange(1, ECE_BINS) / ECE_BINS, right=True)
-    return float(np.abs(np.bincount(bins, weights=gap)).sum() / len(y))
+    return float(np.abs(np.bincount(bins, weights=right - confidence)).sum() / len(right))
 
 
 def confusion(outputs: "NDArray[Any]", y: "NDArray[Any]") -> "NDArray[np.int64]":
@@ -284,10 +278,13 @@ def confusion(outputs: "NDArray[Any]", y: "NDArray[Any]") -> "NDArray[np.int64]"
     >>> confusion(np.array([[2.0, 1], [3, 0], [1, 2]]), np.array([0, 1, 1])).tolist()
     [[1, 0], [1, 1]]
     """
+    return _confusion(outputs.argmax(axis=1), y, outputs.shape[1])
+
+
+def _confusion(predicted: "NDArray[Any]", y: "NDArray[Any]", classes: int) -> "NDArray[np.int64]":
     import numpy as np
 
-    classes = outputs.shape[1]
-    places = y.astype(np.int64) * classes + outputs.argmax(axis=1)
+    places = y.astype(np.int64) * classes + predicted
     return np.bincount(places, minlength=classes**2).reshape(classes, classes)
 
 

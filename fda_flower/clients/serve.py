@@ -120,7 +120,7 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
 
 
 def _info(client: Any, context: Context) -> ConfigRecord:
-    info = dict(about_node(context))
+    info = about_node(context)
     if (domain := getattr(client, "domain", None)) is not None:
         info["domain"] = str(getattr(domain, "name", domain))
     if (role := getattr(client, "role", None)) is not None:

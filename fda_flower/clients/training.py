@@ -9,7 +9,7 @@ import torch
 from flwr.common.logger import log
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import cross_entropy, log_softmax, mse_loss
 
 from fda_flower.clients.gradients import each_gradient
 from fda_flower.datasets import Samples
@@ -94,7 +94,7 @@ def train(
                 losses.append(loss.detach())
                 sizes.append(len(y))
     # One copy from the device, where each float() would wait for it.
-    total = sum((torch.stack(losses) * torch.tensor(sizes, device=samples.y.device)).tolist())
+    total = sum(size * loss for size, loss in zip(sizes, torch.stack(losses).tolist(), strict=True))
     return len(sizes), total / sum(sizes)
 
 
@@ -183,10 +183,10 @@ def evaluate(
     model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 256
 ) -> tuple[float, float]:
     """Return a model's mean loss on samples and its accuracy; see `score`."""
-    return score(predict(model, samples, generator, batch_size), samples.y, batch_size)
+    return score(predict(model, samples, generator, batch_size), samples.y)
 
 
-def score(outputs: Tensor, y: Tensor, batch_size: int = 256) -> tuple[float, float]:
+def score(outputs: Tensor, y: Tensor) -> tuple[float, float]:
     """Return the mean loss of outputs (see `loss_for`) and their accuracy.
 
     Parameters
@@ -195,8 +195,6 @@ def score(outputs: Tensor, y: Tensor, batch_size: int = 256) -> tuple[float, flo
         Of the model, shape ``(n, classes or outputs)``.
     y : Tensor
         The labels; see `Samples`.
-    batch_size : int
-        Samples whose losses are summed at a time.
 
     Returns
     -------
@@ -206,33 +204,35 @@ def score(outputs: Tensor, y: Tensor, batch_size: int = 256) -> tuple[float, flo
         each output's mean over the samples. It is at most 1, and below 0 for a model that is worse than `ȳ`.
         If all samples have the same `y`, it is 1 for an exact model, else 0.
     """
-    parts = -(-len(y) // batch_size)
-    losses = [
-        loss_for(y)(part, labels, reduction="sum")
-        for part, labels in zip(outputs.tensor_split(parts), y.tensor_split(parts), strict=True)
-    ]
-    # One copy from the device, where each float() would wait for it.
-    loss = sum(torch.stack(losses).tolist())
     if not y.is_floating_point():
-        return loss / len(y), int((outputs.argmax(dim=1) == y).sum()) / len(y)
+        return _cross_entropy(outputs, y), int((outputs.argmax(dim=1) == y).sum()) / len(y)
+    loss = float(mse_loss(outputs, y, reduction="none").sum(dtype=torch.float64))
     y = y.double()
     spread = float((y - y.mean(dim=0)).square().sum())
     return loss / y.numel(), 1 - loss / spread if spread else float(loss == 0)
 
 
+def _cross_entropy(outputs: Tensor, y: Tensor) -> float:
+    """Return torch's mean cross entropy, in a tenth of its time for a few classes: it goes along samples."""
+    losses = -log_softmax(outputs.T, dim=0).gather(0, y[None])
+    return float(losses.sum(dtype=torch.float64)) / len(y)
+
+
 def figures(
     outputs: Tensor, y: Tensor, to_labels: Callable[[Tensor], Tensor] | None = None
 ) -> dict[str, float]:
-    """Return ``loss`` and what `fda_flower.metrics.measure` has of outputs; see `score`.
+    """Return ``loss`` and what `fda_flower.metrics.measure` has of outputs; ``r2`` is that of `score`.
 
-    ``accuracy`` or ``r2`` is that of `score`. In a regression `to_labels` brings outputs and `y` to the
-    labels' own unit, in which the errors are; the loss is that of the outputs as they are.
+    In a regression `to_labels` brings outputs and `y` to the labels' own unit, in which the errors are; the
+    loss is that of the outputs as they are.
     """
-    loss, headline = score(outputs, y)
     regression = y.is_floating_point()
     pair = (outputs, y) if to_labels is None or not regression else map(to_labels, (outputs, y))
     measured = measure(*(each.cpu().numpy() for each in pair), regression=regression)
-    return {"loss": loss, **measured, "r2" if regression else "accuracy": headline}
+    if not regression:
+        return {"loss": _cross_entropy(outputs, y), **measured}
+    loss, r2 = score(outputs, y)
+    return {"loss": loss, **measured, "r2": r2}
 
 
 def training_loss(y: Tensor, training: LocalTraining) -> Loss:

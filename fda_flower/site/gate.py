@@ -93,17 +93,14 @@ def refusal(asked: Asked, reason: str, rule: str | None = None) -> Message:
     log(WARNING, "This site refuses: %s", text)
     if asked.message.metadata.message_type != protocol.ROLE_QUERY:
         return Message(Error(REFUSED_CODE, text), reply_to=asked.message)
-    info = about_node(asked.context)
-    info[protocol.PROBLEM] = text
+    info: dict[str, str | bool] = {**about_node(asked.context), protocol.PROBLEM: text}
     if rule is not None:
         info[protocol.REFUSED] = True
-    return Message(RecordDict({protocol.INFO: info}), reply_to=asked.message)
+    return Message(RecordDict({protocol.INFO: ConfigRecord({**info})}), reply_to=asked.message)
 
 
-def about_node(context: Context) -> ConfigRecord:
+def about_node(context: Context) -> dict[str, str]:
     """Return a node's domain and role as its configuration has them; in a simulation its number."""
     node = context.node_config
-    info = ConfigRecord({"domain": str(node.get("domain", node.get("partition-id", context.node_id)))})
-    if "role" in node:
-        info["role"] = str(node["role"])
-    return info
+    info = {"domain": str(node.get("domain", node.get("partition-id", context.node_id)))}
+    return info | ({"role": str(node["role"])} if "role" in node else {})

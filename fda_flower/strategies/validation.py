@@ -1,5 +1,6 @@
 """Clients' replies become updates; a reply that cannot be used is rejected with its reason."""
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from logging import WARNING
@@ -201,7 +202,7 @@ def optional_number(content: RecordDict, key: str) -> float | None:
     value = _metrics(content).get(key)
     if value is None:
         return None
-    if not isinstance(value, int | float) or not np.isfinite(value):
+    if not isinstance(value, int | float) or not math.isfinite(value):
         raise BadReplyError(f"its metric '{key}' is {value!r}, expected a finite number")
     return float(value)
 

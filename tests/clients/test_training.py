@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from fda_flower.clients import LocalTraining, evaluate, train
-from fda_flower.clients.training import OPTIMIZERS, repeatable
+from fda_flower.clients.training import OPTIMIZERS, figures, repeatable, score
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
 
@@ -240,6 +241,19 @@ def test_plain_sgd_takes_the_step_of_the_squared_errors_formula() -> None:
     gradient = 2 * (0 - y).T @ x / y.size
     np.testing.assert_allclose(model[1].weight.detach().numpy(), -0.5 * gradient, rtol=1e-5)  # type: ignore[index]
     assert loss == pytest.approx(float(np.mean(y**2)), rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e30])
+def test_the_loss_of_classes_is_the_cross_entropy_of_torch(scale):
+    outputs, y = scale * torch.randn(500, 7, generator=generator()), torch.arange(500) % 7
+    outputs[3, 2] = -torch.inf  # of another class: this one is impossible
+    loss, accuracy = score(outputs, y)
+    assert loss == pytest.approx(float(cross_entropy(outputs.double(), y)), rel=1e-6)
+    assert {"loss": loss, "accuracy": accuracy}.items() <= figures(outputs, y).items()
+    outputs[3, 3] = -torch.inf
+    assert score(outputs, y)[0] == torch.inf
+    outputs[0, 0] = torch.nan
+    assert np.isnan(score(outputs, y)[0])
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4, 256])
