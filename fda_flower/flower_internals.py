@@ -36,6 +36,7 @@ __all__ = [
     "message_from_parts",
     "message_to_parts",
     "numbered",
+    "pull_sooner",
     "quick_simulation",
     "run_supernode",
     "set_task",
@@ -122,19 +123,34 @@ def quick_simulation(seconds: float) -> Iterator[None]:
         parts[LOOKING] = theirs
 
 
-def run_supernode(seconds: float) -> None:
-    """Run ``flower-supernode`` and have it look for messages after so many seconds; it takes 3.
+def run_supernode(share: float) -> None:
+    """Run ``flower-supernode`` and have it wait for this share of the time between its looks.
 
-    A Flower whose SuperNode works otherwise is left as it is.
+    It waits 3 seconds for a message, and half a second for the reply of its own process. A Flower whose
+    SuperNode works otherwise is left as it is.
     """
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
     parts = vars(start_client_internal)
     if parts.get("time") is time:
-        quick = {"sleep": lambda asked: time.sleep(min(asked, seconds))}
+        quick = {"sleep": lambda asked: time.sleep(share * asked)}
         parts["time"] = SimpleNamespace(**vars(time) | quick)
     flower_supernode()
+
+
+def pull_sooner() -> None:
+    """Have this process ask for a part of a message again after 0.01 seconds, then ever later, up to 1.
+
+    A message is announced before its parts are there, so that whoever looks often has to ask again; Flower
+    does it after 1 second, then ever later, up to 10. A Flower that works otherwise is left as it is.
+    """
+    from flwr.supercore.inflatable import inflatable_utils
+
+    sooner = {"initial_backoff": 0.01, "backoff_cap": 1.0}
+    for name in ("pull_objects", "pull_and_inflate_object_from_tree"):
+        given = getattr(getattr(inflatable_utils, name, None), "__kwdefaults__", None) or {}
+        given |= {key: seconds for key, seconds in sooner.items() if key in given}
 
 
 class _Impatient:

@@ -1,6 +1,7 @@
 """Flower's private parts are as this package uses them."""
 
 import time
+from itertools import pairwise
 from queue import Queue
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.server.superlink.fleet.vce import vce_api
+from flwr.supercore.inflatable import inflatable_utils
 from flwr.superlink.grid.http_grid import HttpGrid
 from flwr.supernode import start_client_internal
 from handmade import HandMade
@@ -24,6 +26,7 @@ from fda_flower.flower_internals import (
     message_from_parts,
     message_to_parts,
     numbered,
+    pull_sooner,
     quick_simulation,
     run_supernode,
     set_task,
@@ -32,6 +35,7 @@ from fda_flower.flower_internals import (
 )
 
 SUPERNODE: Any = start_client_internal
+PULLS: list[Any] = [inflatable_utils.pull_objects, inflatable_utils.pull_and_inflate_object_from_tree]
 IDENTITY = ("_task_id", "_run_id", "_node_id")
 needs_identity = pytest.mark.skipif(
     flower_internals.TaskIdentity is None,  # type: ignore[attr-defined]
@@ -215,7 +219,7 @@ def test_a_supernode_looks_for_messages_sooner(monkeypatch):
     monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr("flwr.supernode.cli.flower_supernode", theirs)
     run_supernode(0.25)
-    assert slept == [0.25, 0.1]
+    assert slept == [0.75, 0.025]
     assert SUPERNODE.time.monotonic is time.monotonic
 
 
@@ -226,3 +230,30 @@ def test_another_supernode_is_left_as_it_is(monkeypatch):
     run_supernode(0.25)
     assert started == [True]
     assert not hasattr(SUPERNODE, "time")
+
+
+def test_parts_that_are_on_their_way_are_asked_for_again_sooner(monkeypatch):
+    for pull in PULLS:
+        monkeypatch.setattr(pull, "__kwdefaults__", dict(pull.__kwdefaults__))
+    asked = list[float]()
+
+    def part(object_id):
+        asked.append(time.monotonic())
+        if len(asked) < 4:
+            raise inflatable_utils.ObjectUnavailableError(object_id)
+        return b"here"
+
+    pull_sooner()
+    assert inflatable_utils.pull_objects(["a"], part) == {"a": b"here"}
+    waited = [after - before for before, after in pairwise(asked)]
+    assert len(waited) == 3
+    assert sum(waited) < 0.9, "Flower alone waits 1, 2 and 4 seconds"
+    assert {pull.__kwdefaults__["backoff_cap"] for pull in PULLS} == {1.0}
+
+
+def test_a_flower_that_pulls_otherwise_is_left_as_it_is(monkeypatch):
+    before = PULLS[1].__kwdefaults__["backoff_cap"]
+    monkeypatch.delattr(inflatable_utils, "pull_objects")
+    monkeypatch.setattr(inflatable_utils, "pull_and_inflate_object_from_tree", lambda tree: tree)
+    pull_sooner()
+    assert PULLS[1].__kwdefaults__["backoff_cap"] == before

@@ -11,14 +11,13 @@ from typing import Self
 
 from fda_flower.deployment.certificates import Certificates, make_certificates, make_key
 from fda_flower.deployment.processes import Service, end, free_ports
+from fda_flower.deployment.supernode import PROMPT
 from fda_flower.errors import RunError, unknown
 
 HOST = "127.0.0.1"
 START_SECONDS = 120.0
 MEMORY = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 """Has glibc return the memory of large arrays when they are freed; else it keeps it for others."""
-PROMPT = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
-"""Has Flower look for a task to start every 0.25 seconds, where it waits for 1 otherwise."""
 NodeConfig = Mapping[str, str | int | float]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fda_flower.flower_internals import Run
+from fda_flower.flower_internals import Run, pull_sooner
 
 LEAST, MOST = 0.01, 3.0
 """Seconds between two looks, at least and at most; the latter is Flower's own."""
@@ -21,7 +21,8 @@ class PromptGrid(Grid):
     """A Flower `Grid` around another, which looks for replies after a tenth of the time that they have taken.
 
     So a round lasts at most a tenth longer than its slowest reply, and a long one asks the SuperLink no more
-    often than Flower does. The server app of this package wraps its grid so; one of your own may, too.
+    often than Flower does. In all of this process, parts of a reply that are still on their way are asked for
+    again sooner than Flower does. The server app of this package wraps its grid so; one of your own may, too.
 
     Parameters
     ----------
@@ -38,6 +39,7 @@ class PromptGrid(Grid):
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
+        pull_sooner()
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -57,7 +59,8 @@ class PromptGrid(Grid):
                 break
             if waiting:
                 now = time.monotonic()
-                pause = max(LEAST, SHARE * (now - begin), now - looked)
+                # A look that found nothing has only kept the SuperLink busy.
+                pause = max(LEAST, SHARE * (now - begin), 0 if found else now - looked)
                 time.sleep(max(0.0, min(pause, MOST, end - now)))
         return replies
 

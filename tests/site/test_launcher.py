@@ -1,0 +1,177 @@
+"""A launcher and its forks, in real processes, for a command of a package that a test installs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fda_flower.site.launcher import launching
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a launcher needs Linux")
+
+PROBE = """
+import json, os, random, sys
+import numpy as np
+
+def prepare():
+    os.environ["PREPARED"] = "in the launcher"
+    np.random.seed(0)
+    global loaded
+    loaded = os.getpid()
+
+def main():
+    if sys.argv[1:] == ["fail"]:
+        raise ValueError("as asked")
+    told = {"arguments": sys.argv, "folder": os.getcwd(), "pid": os.getpid(), "parent": os.getppid()}
+    told |= {"said": sys.stdin.read(), "color": os.environ.get("COLOR"), "path": os.environ["PATH"]}
+    told |= {"prepared": os.environ.get("PREPARED"), "loaded": globals().get("loaded")}
+    told |= {"draws": [random.random(), np.random.rand()]}
+    print(json.dumps(told))
+    print("and this", file=sys.stderr)
+"""
+OWN = """#!{python}
+import sys
+sys.path.insert(0, {folder!r})
+from probe import main
+main()
+"""
+PARENT = """
+import sys
+from fda_flower.site.launcher import launching
+with launching("probe", "probe:prepare"):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a package whose console script is ``probe``, as pip installs one."""
+    (tmp_path / "probe.py").write_text(PROBE)
+    about = tmp_path / "probe-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: probe\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[console_scripts]\nprobe = probe:main\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "probe").write_text(OWN.format(python=sys.executable, folder=str(tmp_path)))
+    (tmp_path / "bin" / "probe").chmod(0o755)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def probe(*arguments, **how):
+    done = subprocess.run(["probe", *arguments], capture_output=True, text=True, timeout=60, **how)
+    return done.stdout, done.stderr
+
+
+def told(*arguments, **how):
+    return json.loads(probe(*arguments, **how)[0])
+
+
+def launchers():
+    return [child for child in psutil.Process().children() if "fda_flower.site.launcher" in child.cmdline()]
+
+
+def folders(here):
+    return list(here.glob("fda-launcher-*"))
+
+
+def test_a_fork_is_as_if_it_had_been_started(here):
+    (here / "elsewhere ö").mkdir()
+    surroundings = {**os.environ, "COLOR": "blue\udcff"}
+    with launching("probe", "probe:prepare"):
+        surroundings["PATH"] = os.environ["PATH"]
+        found = told("a", "b c", cwd=here / "elsewhere ö", env=surroundings, input="something")
+        (launcher,) = launchers()
+        assert found["parent"] == found["loaded"] == launcher.pid
+        assert found["arguments"] == ["probe", "a", "b c"]
+        assert found["folder"] == str(here / "elsewhere ö")
+        assert found["said"] == "something"
+        assert found["color"] == "blue\udcff"
+        assert found["prepared"] is None, "the environment is that of the caller"
+        assert probe(input="")[1] == "and this\n"
+    assert launchers() == folders(here) == []
+    assert told(input="")["path"].startswith(str(here / "bin"))
+
+
+def test_forks_are_there_at_the_same_time_and_draw_other_numbers(here):
+    with launching("probe", "probe:prepare"):
+        both = [
+            subprocess.Popen(["probe"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in "ab"
+        ]
+        first, second = (found for found in [process.communicate("")[0] for process in both])
+    one, other = json.loads(first), json.loads(second)
+    assert one["pid"] != other["pid"]
+    assert one["parent"] == other["parent"]
+    assert not set(one["draws"]) & set(other["draws"])
+
+
+def test_a_fork_that_fails_says_why_and_the_next_works(here):
+    with launching("probe", "probe:prepare"):
+        assert probe("fail")[1].endswith("ValueError: as asked\n")
+        assert told(input="")["arguments"] == ["probe"]
+
+
+def test_without_a_launcher_the_command_runs_as_it_is(here):
+    with launching("probe", "probe:prepare"):
+        (launcher,) = launchers()
+        launcher.kill()
+        launcher.wait()
+        found = told("a", input="")
+        assert found["arguments"][1:] == ["a"]
+        assert found["loaded"] is None
+        assert found["path"].startswith(str(here / "bin")), "nothing of the launcher is left on the path"
+    assert folders(here) == []
+
+
+def test_a_launcher_that_cannot_prepare_says_why_and_the_command_runs_as_it_is(here, capfd):
+    with launching("probe", "probe:missing"):
+        assert told(input="")["loaded"] is None
+    assert "AttributeError" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_launcher_ends_with_its_process_however_that_ends(here, number):
+    command = [sys.executable, "-c", PARENT]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"ready\n"
+        (launcher,) = psutil.Process(parent.pid).children()
+        parent.send_signal(number)
+        parent.wait()
+    assert psutil.wait_procs([launcher], timeout=60)[1] == []
+    deadline = time.monotonic() + 10
+    while folders(here) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert folders(here) == []
+
+
+def test_only_its_account_can_reach_it(here):
+    with launching("probe", "probe:prepare"):
+        (folder,) = folders(here)
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_elsewhere_there_is_none(here, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with launching("probe", "probe:prepare"):
+        assert launchers() == folders(here) == []
+        assert os.environ["PATH"].startswith(str(here / "bin"))
+
+
+def test_the_program_that_hands_over_imports_nothing_of_the_package():
+    from fda_flower.site.launcher import PROGRAM
+
+    done = subprocess.run([sys.executable, "-I", "-S", "-X", "importtime", PROGRAM], capture_output=True)
+    assert b"fda_flower" not in done.stderr.replace(os.fsencode(Path(PROGRAM).parent), b"")
+    assert b"site" not in [line.split(b"|")[-1].strip() for line in done.stderr.splitlines()]
