@@ -20,6 +20,7 @@ from flwr.clientapp.typing import Mod
 from fda_flower.clients.serve import serve
 from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError
+from fda_flower.flower_internals import pull_sooner
 from fda_flower.local_training import LocalTraining
 from fda_flower.methods import METHODS
 from fda_flower.privacy import DifferentialPrivacy, PrivacySettings, PrivateSite, site_of_node
@@ -242,6 +243,11 @@ def _model(
 
     network = build_model(config.model, shape, classes, 0, dict(config.model_options))
     return in_precision(network, config.precision).to(device)
+
+
+def prepare() -> None:
+    """Do once, in a site's launcher, what is of use to the process of each message; see `launching`."""
+    pull_sooner()
 
 
 app = ResidentApp(make_client_app(), "fda_flower.client_app:make_client_app")

@@ -11,7 +11,6 @@ from typing import Self
 
 from fda_flower.deployment.certificates import Certificates, make_certificates, make_key
 from fda_flower.deployment.processes import Service, end, free_ports
-from fda_flower.deployment.supernode import PROMPT
 from fda_flower.errors import RunError, unknown
 
 HOST = "127.0.0.1"
@@ -70,7 +69,6 @@ class Federation:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             **MEMORY,
-            **PROMPT,
             "PATH": f"{bin_dir}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
 

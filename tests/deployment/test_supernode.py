@@ -43,7 +43,7 @@ def test_it_waits_less_and_has_a_launcher_meanwhile(monkeypatch):
 
 @pytest.mark.parametrize("package", ["torch", "sklearn", "ray"])
 def test_the_launcher_holds_nothing_large(package):
-    code = "from fda_flower.deployment.supernode import prepare; prepare(); import sys; "
+    code = "from fda_flower.client_app import prepare; prepare(); import sys; "
     code += f"print({package!r} in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
