@@ -19,8 +19,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
+from logging import WARNING
 from pathlib import Path
 from typing import Any
+
+from flwr.common.logger import log
 
 from fda_flower.site.channel import Folder
 
@@ -34,7 +37,8 @@ def launching(command: str, prepare: str) -> Iterator[None]:
     """Inside, have programs that run a command get a fork of a process that has imported it.
 
     The launcher ends with this process, however that ends. Where there can be none (a system other than
-    Linux), and should it end before, the command runs as it does without.
+    Linux, no folder for temporary files), which the log says, and should it end before, the command runs as
+    it does without.
 
     Parameters
     ----------
@@ -43,10 +47,27 @@ def launching(command: str, prepare: str) -> Iterator[None]:
     prepare : str
         ``module:function``, which the launcher calls once, for imports that the command will need.
     """
-    if sys.platform != "linux":
+    path = os.environ.get("PATH", os.defpath)
+    try:
+        folder, launcher = _start(command, prepare)
+    except OSError as error:
+        log(WARNING, "This node has no launcher (%s); it works without", error)
         yield
         return
-    folder, path = Path(tempfile.mkdtemp(prefix="fda-launcher-")), os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = f"{folder}{os.pathsep}{path}"
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = path
+        launcher.communicate()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(command: str, prepare: str) -> tuple[Path, "subprocess.Popen[bytes]"]:
+    """Return the folder with the command that hands over, and the launcher; raise an `OSError` without."""
+    if sys.platform != "linux":
+        raise OSError(f"it needs Linux, and this is {sys.platform}")
+    folder = Path(tempfile.mkdtemp(prefix="fda-launcher-"))
     program = [sys.executable, "-I", "-S", str(PROGRAM), str(folder), command]
     (folder / command).write_text(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n')
     (folder / command).chmod(0o700)
@@ -59,13 +80,7 @@ def launching(command: str, prepare: str) -> Iterator[None]:
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
         )
-    os.environ["PATH"] = f"{folder}{os.pathsep}{path}"
-    try:
-        yield
-    finally:
-        os.environ["PATH"] = path
-        launcher.communicate()
-        shutil.rmtree(folder, ignore_errors=True)
+    return folder, launcher
 
 
 def main(number: str, folder: str, command: str, prepare: str) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fda_flower.site.launcher import launching
+from fda_flower.site import launcher
+from fda_flower.site.launcher import PROGRAM, launching
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a launcher needs Linux")
 
@@ -91,8 +92,8 @@ def test_a_fork_is_as_if_it_had_been_started(here):
     with launching("probe", "probe:prepare"):
         surroundings["PATH"] = os.environ["PATH"]
         found = told("a", "b c", cwd=here / "elsewhere ö", env=surroundings, input="something")
-        (launcher,) = launchers()
-        assert found["parent"] == found["loaded"] == launcher.pid
+        (process,) = launchers()
+        assert found["parent"] == found["loaded"] == process.pid
         assert found["arguments"] == ["probe", "a", "b c"]
         assert found["folder"] == str(here / "elsewhere ö")
         assert found["said"] == "something"
@@ -124,9 +125,9 @@ def test_a_fork_that_fails_says_why_and_the_next_works(here):
 
 def test_without_a_launcher_the_command_runs_as_it_is(here):
     with launching("probe", "probe:prepare"):
-        (launcher,) = launchers()
-        launcher.kill()
-        launcher.wait()
+        (process,) = launchers()
+        process.kill()
+        process.wait()
         found = told("a", input="")
         assert found["arguments"][1:] == ["a"]
         assert found["loaded"] is None
@@ -146,10 +147,10 @@ def test_a_launcher_ends_with_its_process_however_that_ends(here, number):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"ready\n"
-        (launcher,) = psutil.Process(parent.pid).children()
+        (process,) = psutil.Process(parent.pid).children()
         parent.send_signal(number)
         parent.wait()
-    assert psutil.wait_procs([launcher], timeout=60)[1] == []
+    assert psutil.wait_procs([process], timeout=60)[1] == []
     deadline = time.monotonic() + 10
     while folders(here) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -162,16 +163,30 @@ def test_only_its_account_can_reach_it(here):
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_elsewhere_there_is_none(here, monkeypatch):
+def test_elsewhere_there_is_none_which_the_log_says(here, monkeypatch, said):
     monkeypatch.setattr(sys, "platform", "darwin")
     with launching("probe", "probe:prepare"):
         assert launchers() == folders(here) == []
         assert os.environ["PATH"].startswith(str(here / "bin"))
+    assert said == ["This node has no launcher (it needs Linux, and this is darwin); it works without"]
+
+
+def test_without_a_folder_for_it_there_is_none(here, monkeypatch, said):
+    monkeypatch.setattr("tempfile.tempdir", str(here / "missing"))
+    with launching("probe", "probe:prepare"):
+        assert told(input="")["loaded"] is None
+    assert said[0].startswith("This node has no launcher ([Errno 2] No such file or directory")
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What the log says."""
+    said: list[str] = []
+    monkeypatch.setattr(launcher, "log", lambda level, text, *values: said.append(text % values))
+    return said
 
 
 def test_the_program_that_hands_over_imports_nothing_of_the_package():
-    from fda_flower.site.launcher import PROGRAM
-
     done = subprocess.run([sys.executable, "-I", "-S", "-X", "importtime", PROGRAM], capture_output=True)
     assert b"fda_flower" not in done.stderr.replace(os.fsencode(Path(PROGRAM).parent), b"")
     assert b"site" not in [line.split(b"|")[-1].strip() for line in done.stderr.splitlines()]
