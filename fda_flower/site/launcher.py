@@ -30,6 +30,7 @@ from fda_flower.site.channel import Folder
 SOCKET = "socket"
 PROGRAM = Path(__file__).with_name("launch.py")
 HAND_OVER_SECONDS = 10.0
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 
 @contextmanager
@@ -83,12 +84,13 @@ def _start(command: str, prepare: str) -> tuple[Path, "subprocess.Popen[bytes]"]
     return folder, launcher
 
 
-def main(number: str, folder: str, command: str, prepare: str) -> None:
+def main(descriptor: str, folder: str, command: str, prepare: str) -> None:
     """Serve as a launcher until the standard input ends; in each fork, run the command."""
-    # The SuperNode hears of an interrupt from the keyboard, and ends the launcher; nobody waits for forks.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    listener = socket.socket(fileno=int(number))
+    # Signals to all processes of a SuperNode end it, and so the launcher, which removes its folder; nobody
+    # waits for forks.
+    for ignored in IGNORED:
+        signal.signal(ignored, signal.SIG_IGN)
+    listener = socket.socket(fileno=int(descriptor))
     (script,) = entry_points(group="console_scripts", name=command)
     run: Callable[[], int | None] = script.load()
     EntryPoint("", prepare, "").load()()
@@ -132,8 +134,9 @@ def take_place(streams: Sequence[int], folder: str, environment: dict[str, str],
 
     What was random at its start is random again: forks would all draw the same from NumPy's global state.
     """
+    for ignored in IGNORED:
+        signal.signal(ignored, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)

@@ -86,6 +86,11 @@ def folders(here):
     return list(here.glob("fda-launcher-*"))
 
 
+def path_of(here):
+    (folder,) = folders(here)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
 def test_a_fork_is_as_if_it_had_been_started(here):
     (here / "elsewhere ö").mkdir()
     surroundings = {**os.environ, "COLOR": "blue\udcff"}
@@ -147,7 +152,9 @@ def test_a_launcher_ends_with_its_process_however_that_ends(here, number):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"ready\n"
+        assert told(input="", env={**os.environ, "PATH": path_of(here)})["arguments"] == ["probe"]
         (process,) = psutil.Process(parent.pid).children()
+        process.terminate()  # as whoever ends a SuperNode with all that it started
         parent.send_signal(number)
         parent.wait()
     assert psutil.wait_procs([process], timeout=60)[1] == []
