@@ -49,9 +49,15 @@ def launching(command: str, prepare: str) -> Iterator[None]:
         ``module:function``, which the launcher calls once, for imports that the command will need.
     """
     path = os.environ.get("PATH", os.defpath)
+    folder: Path | None = None
     try:
-        folder, launcher = _start(command, prepare)
+        if sys.platform != "linux":
+            raise OSError(f"it needs Linux, and this is {sys.platform}")
+        folder = Path(tempfile.mkdtemp(prefix="fda-launcher-"))
+        launcher = _start(folder, command, prepare)
     except OSError as error:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
         log(WARNING, "This node has no launcher (%s); it works without", error)
         yield
         return
@@ -64,11 +70,8 @@ def launching(command: str, prepare: str) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(command: str, prepare: str) -> tuple[Path, "subprocess.Popen[bytes]"]:
-    """Return the folder with the command that hands over, and the launcher; raise an `OSError` without."""
-    if sys.platform != "linux":
-        raise OSError(f"it needs Linux, and this is {sys.platform}")
-    folder = Path(tempfile.mkdtemp(prefix="fda-launcher-"))
+def _start(folder: Path, command: str, prepare: str) -> "subprocess.Popen[bytes]":
+    """Put the command that hands over into the folder, and return the launcher."""
     program = [sys.executable, "-I", "-S", str(PROGRAM), str(folder), command]
     (folder / command).write_text(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n')
     (folder / command).chmod(0o700)
@@ -76,12 +79,11 @@ def _start(command: str, prepare: str) -> tuple[Path, "subprocess.Popen[bytes]"]
         listener.bind(opened.address(SOCKET))
         listener.listen()
         arguments = [str(listener.fileno()), str(folder), command, prepare]
-        launcher = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, *arguments],
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
         )
-    return folder, launcher
 
 
 def main(descriptor: str, folder: str, command: str, prepare: str) -> None:

@@ -185,6 +185,16 @@ def test_without_a_folder_for_it_there_is_none(here, monkeypatch, said):
     assert said[0].startswith("This node has no launcher ([Errno 2] No such file or directory")
 
 
+def test_what_could_not_be_started_leaves_nothing_behind(here, monkeypatch, said):
+    def fails(*_, **__):
+        raise OSError("no sockets here")
+
+    monkeypatch.setattr("fda_flower.site.launcher.Folder.__enter__", fails)
+    with launching("probe", "probe:prepare"):
+        assert folders(here) == []
+    assert said == ["This node has no launcher (no sockets here); it works without"]
+
+
 @pytest.fixture
 def said(monkeypatch):
     """What the log says."""
