@@ -105,6 +105,7 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
     [
         ("aggregation", {"aggregation"}),
         *((leaf, {leaf, "arrays", "flower_internals", "errors", "aggregation"}) for leaf in LEAVES),
+        ("bundles", {"bundles", *LEAVES}),
         ("records", {"records", "metrics"}),
         ("run_folder", {"run_folder", "aggregation", *LEAVES, "records", "errors"}),
         ("strategies", {"strategies", "run_folder", "aggregation", *LEAVES, "records", "errors", "options"}),
@@ -112,6 +113,7 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
             "clients",
             {
                 "clients",
+                "bundles",
                 "prediction",
                 "aggregation",
                 "datasets",
@@ -124,7 +126,7 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
             },
         ),
         ("prediction", {"prediction", "aggregation", "datasets", "models", *LEAVES, "records", "errors"}),
-        ("engines", {"engines", *LEAVES, "records", "errors"}),
+        ("engines", {"engines", "bundles", *LEAVES, "records", "errors"}),
         ("privacy", {"privacy", "aggregation", *LEAVES, "records", "errors", "options", "seeds"}),
         ("legacy", {"legacy", "strategies", "run_folder", *LEAVES, "records", "errors"}),
         ("site", {"site", *LEAVES, "errors"}),

@@ -14,6 +14,7 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common.logger import log
 
 from fda_flower import protocol
+from fda_flower.bundles import bundled
 from fda_flower.clients.aggregation import aggregate_on_target
 from fda_flower.clients.numpy_client import NumPyFace, unpack
 from fda_flower.errors import FdaError
@@ -51,7 +52,7 @@ def serve(
     >>> from flwr.client import NumPyClient
     >>> app = serve(lambda context: NumPyClient())
     """
-    app = ClientApp(mods=[gate, return_errors, aggregate_on_target, *app_mods])
+    app = ClientApp(mods=[bundled, gate, return_errors, aggregate_on_target, *app_mods])
 
     def make(context: Context) -> Any:
         client = client_fn(context)

@@ -8,6 +8,7 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from fda_flower.bundles import Bundles
 from fda_flower.flower_internals import Run, pull_sooner
 
 LEAST, MOST = 0.01, 3.0
@@ -39,19 +40,20 @@ class PromptGrid(Grid):
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
+        self._bundles = Bundles()
         pull_sooner()
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send messages, and return the replies that are there within the timeout, in seconds."""
-        waiting = set(self._grid.push_messages(messages))
+        waiting = set(self._grid.push_messages(self._bundles.outgoing(messages)))
         del messages  # else their models would stay in memory until the replies are there
         begin, replies = time.monotonic(), list[Message]()
         end = math.inf if timeout is None else begin + timeout
         while waiting:
             looked = time.monotonic()
-            found = list(self._grid.pull_messages(waiting))
+            found = [self._bundles.incoming(reply) for reply in self._grid.pull_messages(waiting)]
             replies += found
             waiting -= {reply.metadata.reply_to_message_id for reply in found}
             # A look waits for a reply whose sender is gone; others may have come since it began.
