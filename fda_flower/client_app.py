@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -248,6 +249,14 @@ def _model(
 def prepare() -> None:
     """Do once, in a site's launcher, what is of use to the process of each message; see `launching`."""
     pull_sooner()
+
+
+def prepare_worker() -> None:
+    """Import, in the launcher of a site's worker, what the runs of most data sets and methods need."""
+    for module in ("clients.training", "datasets.federation", "devices", "models", "run_model"):
+        import_module(f"fda_flower.{module}")
+    for module in ("datasets", "model_selection", "utils.class_weight"):
+        import_module(f"sklearn.{module}")
 
 
 app = ResidentApp(make_client_app(), "fda_flower.client_app:make_client_app")

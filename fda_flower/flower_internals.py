@@ -1,5 +1,6 @@
 """All that this package uses of Flower's private parts; a new Flower breaks this module alone."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ __all__ = [
     "log_writer",
     "message_from_parts",
     "message_to_parts",
+    "node_config",
     "numbered",
     "pull_sooner",
     "quick_simulation",
@@ -123,20 +125,48 @@ def quick_simulation(seconds: float) -> Iterator[None]:
         parts[LOOKING] = theirs
 
 
-def run_supernode(share: float) -> None:
-    """Run ``flower-supernode`` and have it wait for this share of the time between its looks.
+def run_supernode(least: float, share: float) -> None:
+    """Run ``flower-supernode`` and have it wait between two looks for a share of the time since the first.
 
-    It waits 3 seconds for a message, and half a second for the reply of its own process. A Flower whose
-    SuperNode works otherwise is left as it is.
+    So a message waits no longer than that share of the time since the last one, and a SuperNode without
+    messages looks no more often than Flower's, which waits 3 seconds for a message, and half a second for the
+    reply of its own process. A Flower whose SuperNode works otherwise is left as it is.
+
+    Parameters
+    ----------
+    least : float
+        Seconds that it waits at least; at most as many as Flower's own.
+    share : float
+        The share, in (0, 1).
     """
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
     parts = vars(start_client_internal)
     if parts.get("time") is time:
-        quick = {"sleep": lambda asked: time.sleep(share * asked)}
-        parts["time"] = SimpleNamespace(**vars(time) | quick)
+        parts["time"] = SimpleNamespace(**vars(time) | {"sleep": _Waits(least, share).sleep})
     flower_supernode()
+
+
+def node_config(text: str | None) -> dict[str, Any]:
+    """Return the node configuration that a SuperNode reads from ``--node-config``."""
+    from flwr.common.config import parse_config_args
+
+    return parse_config_args(None if text is None else [text])
+
+
+class _Waits:
+    """Sleeps ever longer, until it is asked for another number of seconds, as another wait begins."""
+
+    def __init__(self, least: float, share: float) -> None:
+        self._least, self._share = least, share
+        self._asked, self._begun = math.nan, 0.0
+
+    def sleep(self, asked: float) -> None:
+        now = time.monotonic()
+        if asked != self._asked:
+            self._asked, self._begun = asked, now
+        time.sleep(min(asked, max(self._least, self._share * (now - self._begun))))
 
 
 def pull_sooner() -> None:

@@ -1,7 +1,7 @@
 """Flower's private parts are as this package uses them."""
 
 import time
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from queue import Queue
 from types import SimpleNamespace
 from typing import Any
@@ -208,18 +208,29 @@ def test_another_simulation_is_left_as_it_is(monkeypatch):
         assert not hasattr(vce_api, "add_messages_to_queue")
 
 
-def test_a_supernode_looks_for_messages_sooner(monkeypatch):
-    slept = list[float]()
+def test_a_supernode_waits_for_a_share_of_the_time_since_the_last_message(monkeypatch):
+    now, slept = [0.0], list[float]()
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] += seconds
 
     def theirs():
+        for _ in range(400):
+            SUPERNODE.time.sleep(3)
+        SUPERNODE.time.sleep(0.5)  # a message has come, and is answered
         SUPERNODE.time.sleep(3)
-        SUPERNODE.time.sleep(0.1)
 
     monkeypatch.setattr(SUPERNODE, "time", time)
-    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr("flwr.supernode.cli.flower_supernode", theirs)
-    run_supernode(0.25)
-    assert slept == [0.75, 0.025]
+    run_supernode(0.1, 0.05)
+    begun = list(accumulate(slept, initial=0.0))
+    for seconds, since in zip(slept[:400], begun, strict=False):
+        assert seconds == pytest.approx(min(3, max(0.1, 0.05 * since)))
+    assert slept[399] == 3
+    assert slept[400:] == [0.1, 0.1]
     assert SUPERNODE.time.monotonic is time.monotonic
 
 
@@ -227,7 +238,7 @@ def test_another_supernode_is_left_as_it_is(monkeypatch):
     started = list[bool]()
     monkeypatch.delattr(SUPERNODE, "time")
     monkeypatch.setattr("flwr.supernode.cli.flower_supernode", lambda: started.append(True))
-    run_supernode(0.25)
+    run_supernode(0.1, 0.05)
     assert started == [True]
     assert not hasattr(SUPERNODE, "time")
 

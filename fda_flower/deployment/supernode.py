@@ -1,20 +1,26 @@
 """``fda-supernode``: Flower's own SuperNode, at which a message waits for less.
 
-It takes the arguments of ``flower-supernode``. It looks for messages and for tasks to start every 0.25
-seconds, where Flower's looks every 3 and 1; and it has each message answered by a fork of a process that has
-imported Flower, where Flower's starts one that has yet to (`fda_flower.site.launcher`).
+It takes the arguments of ``flower-supernode``. It looks for messages ever less often the longer there was
+none, where Flower's looks every 3 seconds, and for tasks to start every 0.25 seconds, where Flower's looks
+every second; and Flower's other processes are forks of one that has imported Flower, where Flower's have yet
+to (`fda_flower.site.launcher`).
 """
 
 import os
 import sys
+from argparse import ArgumentParser
+from importlib.metadata import entry_points
 
-from fda_flower.flower_internals import pull_sooner, run_supernode
-from fda_flower.site.launcher import launching
+from fda_flower.flower_internals import node_config, pull_sooner, run_supernode
+from fda_flower.site.launcher import Stage, launching
+from fda_flower.site.resident import launched_worker
 
-WAITING = 1 / 12
-"""Share of Flower's own 3 seconds between two looks for messages, and of its other waits."""
+LEAST, SHARE = 0.1, 0.05
+"""Seconds between two looks at least, and as a share of the time since the last message."""
 PROMPT = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
 """Has Flower look for a task to start every 0.25 seconds."""
+COMMANDS = ("flower-superexec", "flwr-clientapp")
+"""Of Flower, which a SuperNode runs: one that starts a process for each message, and that process."""
 
 
 def main() -> None:
@@ -23,8 +29,25 @@ def main() -> None:
     for name, value in PROMPT.items():
         os.environ.setdefault(name, value)
     pull_sooner()
-    with launching("flwr-clientapp", "fda_flower.client_app:prepare"):
-        run_supernode(WAITING)
+    with launching(*stages(sys.argv[1:])):
+        run_supernode(LEAST, SHARE)
+
+
+def stages(arguments: list[str]) -> list[Stage]:
+    """Return what the launchers of a SuperNode with these arguments have ready.
+
+    Those of a node with a resident worker (`fda_flower.site.resident`) have what that imports, too.
+    """
+    parser = ArgumentParser(add_help=False)
+    parser.add_argument("--node-config")
+    given = parser.parse_known_args(arguments)[0].node_config
+    scripts = entry_points(group="console_scripts")
+    flowers = {name: scripts[name].value for name in COMMANDS}
+    stages = [Stage(flowers, "fda_flower.client_app:prepare")]
+    if node_config(given).get("resident") is True:
+        worker = {launched_worker(): "fda_flower.site.worker:launched"}
+        stages.append(Stage(worker, "fda_flower.client_app:prepare_worker"))
+    return stages
 
 
 if __name__ == "__main__":

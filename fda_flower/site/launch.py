@@ -9,14 +9,14 @@ import socket
 import sys
 
 
-def hand_over(launcher: str, arguments: list[str]) -> bool:
-    """Return whether a launcher runs its command with these arguments, and this process's surroundings."""
+def hand_over(folder: str, name: str, arguments: list[str]) -> bool:
+    """Return whether the launcher at a socket runs a command, with the surroundings of this process."""
     task = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             # The path of a socket may have 107 bytes; by the folder's descriptor it is short.
-            folder = os.open(launcher, os.O_RDONLY | os.O_DIRECTORY)
-            connection.connect(f"/proc/self/fd/{folder}/socket")
+            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            connection.connect(f"/proc/self/fd/{opened}/{name}")
             socket.send_fds(connection, [b"."], [0, 1, 2])
             connection.sendall(json.dumps(task).encode())
             connection.shutdown(socket.SHUT_WR)
@@ -25,12 +25,15 @@ def hand_over(launcher: str, arguments: list[str]) -> bool:
         return False
 
 
-def main(launcher: str, command: str, arguments: list[str]) -> None:
+def main(folder: str, name: str, arguments: list[str]) -> None:
     """Have the launcher run the command, else run the one that is next on the path."""
-    if not hand_over(launcher, arguments):
-        others = [path for path in os.get_exec_path() if path != launcher]
+    if not hand_over(folder, name, arguments):
+        others = [path for path in os.get_exec_path() if path != folder]
         os.environ["PATH"] = os.pathsep.join(others)
-        os.execvp(command, [command, *arguments])
+        try:
+            os.execvp(arguments[0], arguments)
+        except FileNotFoundError:
+            sys.exit(127)
 
 
 if __name__ == "__main__":

@@ -16,37 +16,50 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import EntryPoint
 from logging import WARNING
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.common.logger import log
 
 from fda_flower.site.channel import Folder
 
-SOCKET = "socket"
 PROGRAM = Path(__file__).with_name("launch.py")
 HAND_OVER_SECONDS = 10.0
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 
+class Stage(NamedTuple):
+    """What a launcher has ready.
+
+    Attributes
+    ----------
+    commands : Mapping[str, str]
+        ``module:function`` of each command.
+    prepare : str
+        ``module:function``, which the launcher calls once, for imports that the commands will need.
+    """
+
+    commands: Mapping[str, str]
+    prepare: str
+
+
 @contextmanager
-def launching(command: str, prepare: str) -> Iterator[None]:
+def launching(*stages: Stage) -> Iterator[None]:
     """Inside, have programs that run a command get a fork of a process that has imported it.
 
     The launcher ends with this process, however that ends. Where there can be none (a system other than
-    Linux, no folder for temporary files), which the log says, and should it end before, the command runs as
-    it does without.
+    Linux, no folder for temporary files), which the log says, and should it end before, the command that is
+    next on the path runs, as it does without.
 
     Parameters
     ----------
-    command : str
-        The name of a Python package's console script, such as ``flwr-clientapp``.
-    prepare : str
-        ``module:function``, which the launcher calls once, for imports that the command will need.
+    *stages : Stage
+        Each gets a launcher of its own, which is a fork of that of the stage before: it has ready what those
+        have, and commands of an early stage need not wait for, nor hold, what a later one imports.
     """
     path = os.environ.get("PATH", os.defpath)
     folder: Path | None = None
@@ -54,7 +67,7 @@ def launching(command: str, prepare: str) -> Iterator[None]:
         if sys.platform != "linux":
             raise OSError(f"it needs Linux, and this is {sys.platform}")
         folder = Path(tempfile.mkdtemp(prefix="fda-launcher-"))
-        launcher = _start(folder, command, prepare)
+        launcher = _start(folder, stages)
     except OSError as error:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -70,40 +83,56 @@ def launching(command: str, prepare: str) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(folder: Path, command: str, prepare: str) -> "subprocess.Popen[bytes]":
-    """Put the command that hands over into the folder, and return the launcher."""
-    program = [sys.executable, "-I", "-S", str(PROGRAM), str(folder), command]
-    (folder / command).write_text(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n')
-    (folder / command).chmod(0o700)
-    with socket.socket(socket.AF_UNIX) as listener, Folder(folder) as opened:
-        listener.bind(opened.address(SOCKET))
-        listener.listen()
-        arguments = [str(listener.fileno()), str(folder), command, prepare]
+def _start(folder: Path, stages: Sequence[Stage]) -> "subprocess.Popen[bytes]":
+    """Put the commands that hand over into the folder, and return the first launcher."""
+    with ExitStack() as stack:
+        opened = stack.enter_context(Folder(folder))
+        descriptors = []
+        for number, stage in enumerate(stages):
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(opened.address(str(number)))
+            listener.listen()
+            descriptors.append(listener.fileno())
+            for command in stage.commands:
+                program = [sys.executable, "-I", "-S", str(PROGRAM), str(folder), str(number), command]
+                (folder / command).write_text(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n')
+                (folder / command).chmod(0o700)
+        given = [(*stage, descriptor) for stage, descriptor in zip(stages, descriptors, strict=True)]
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, *arguments],
+            [sys.executable, "-P", "-m", __name__, str(folder), json.dumps(given)],
             stdin=subprocess.PIPE,
-            pass_fds=[listener.fileno()],
+            pass_fds=descriptors,
         )
 
 
-def main(descriptor: str, folder: str, command: str, prepare: str) -> None:
+def main(folder: str, stages: Sequence[tuple[dict[str, str], str, int]]) -> None:
     """Serve as a launcher until the standard input ends; in each fork, run the command."""
     # Signals to all processes of a SuperNode end it, and so the launcher, which removes its folder; nobody
     # waits for forks.
     for ignored in IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
-    listener = socket.socket(fileno=int(descriptor))
-    (script,) = entry_points(group="console_scripts", name=command)
-    run: Callable[[], int | None] = script.load()
-    EntryPoint("", prepare, "").load()()
+    (references, prepare, descriptor), *later = stages
+    commands: dict[str, Callable[[], int | None]] = {name: _load(given) for name, given in references.items()}
+    _load(prepare)()
     gc.freeze()
-    task = _next_task(listener)
+    if later and os.fork() == 0:
+        os.close(descriptor)
+        main(folder, later)
+        return
+    for *_, other in later:
+        os.close(other)
+    task = _next_task(socket.socket(fileno=descriptor))
     if task is None:
         shutil.rmtree(folder, ignore_errors=True)
         return
     take_place(**task)
-    sys.argv = [command, *task["arguments"]]
-    sys.exit(run())
+    sys.argv = task["arguments"]
+    sys.exit(commands[sys.argv[0]]())
+
+
+def _load(reference: str) -> Callable[[], Any]:
+    function: Callable[[], Any] = EntryPoint("", reference, "").load()
+    return function
 
 
 def _next_task(listener: socket.socket) -> dict[str, Any] | None:
@@ -150,4 +179,4 @@ def take_place(streams: Sequence[int], folder: str, environment: dict[str, str],
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], json.loads(sys.argv[2]))

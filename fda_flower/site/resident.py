@@ -34,7 +34,7 @@ START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
 from fda_flower.site.worker import main
-main(sys.argv[2:])
+main(*sys.argv[2:])
 """
 
 
@@ -184,23 +184,26 @@ def _connect(folder: Path, key: str, reference: str) -> tuple[int, socket.socket
     raise UnavailableError("it ended before it took the message: see what it says in this log")
 
 
+def launched_worker() -> str:
+    """Return the name of the command by which a launcher starts a worker of this Python and this package."""
+    return f"fda-worker-{hashlib.sha256(f'{sys.executable} {__file__}'.encode()).hexdigest()[:12]}"
+
+
 def _start(folder: Folder, name: str, reference: str) -> None:
     """Start a worker, in the place of one that has ended or that is for something else."""
     for path in folder.path.glob(PREFIX + "*"):
         path.unlink()
     _clear(folder.path.parent)
-    command = [sys.executable, "-P", "-c", START, json.dumps(sys.path), reference]
+    arguments = [json.dumps(sys.path), reference, str(folder.path / name)]
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(folder.address(name))
         (folder.path / name).chmod(0o600)
         listener.listen()
-        # Its output goes where that of this process goes; a session of its own lets it outlive this process.
-        subprocess.Popen(
-            [*command, str(listener.fileno()), str(folder.path / name)],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[listener.fileno()],
-            start_new_session=True,
-        )
+        launched = shutil.which(launched_worker())
+        if launched is None or subprocess.run([launched, *arguments], stdin=listener.fileno()).returncode:
+            # Its output goes where that of this process goes; in a session of its own it outlives it.
+            command = [sys.executable, "-P", "-c", START, *arguments]
+            subprocess.Popen(command, stdin=listener.fileno(), start_new_session=True)
 
 
 def _clear(workers: Path) -> None:

@@ -5,12 +5,14 @@ that waits for its answer is gone (Flower has given the message up), after an er
 fresh process, as without a worker), and after an hour without a message.
 """
 
+import json
 import os
 import shutil
 import socket
+import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -150,15 +152,19 @@ def serve(listener: socket.socket, watch: Watch, load: Callable[[], ClientApp]) 
                 return
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Serve the app of a reference on an open socket.
+def main(reference: str, path: str) -> None:
+    """Serve the app of a reference on the open socket that is the standard input.
 
     Parameters
     ----------
-    arguments : sequence of str
-        ``module:name`` of a function that makes the app, the socket's descriptor, and its path.
+    reference : str
+        ``module:name`` of a function that makes the app.
+    path : str
+        The socket's.
     """
-    reference, descriptor, path = arguments
+    listener = socket.socket(fileno=os.dup(0))
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
     watch = Watch(Path(path), os._exit)
     watch.start()
 
@@ -168,4 +174,11 @@ def main(arguments: Sequence[str]) -> None:
         app: ClientApp = getattr(import_module(module), name)()
         return app
 
-    serve(socket.socket(fileno=int(descriptor)), watch, load)
+    serve(listener, watch, load)
+
+
+def launched() -> None:
+    """Be a worker in a fork of a launcher, with the path of imports of the process that asks for it."""
+    os.setsid()
+    sys.path[:] = json.loads(sys.argv[1])
+    main(*sys.argv[2:])

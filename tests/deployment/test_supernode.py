@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 
 from fda_flower.deployment import supernode
+from fda_flower.site.resident import launched_worker
 
 
 def test_it_is_a_command():
@@ -25,15 +26,15 @@ def test_its_arguments_are_those_of_flower():
 def test_it_waits_less_and_has_a_launcher_meanwhile(monkeypatch):
     seen = {}
 
-    def theirs(share):
-        seen.update(share=share, path=os.environ["PATH"], environment=dict(os.environ))
+    def theirs(least, share):
+        seen.update(waits=(least, share), path=os.environ["PATH"], environment=dict(os.environ))
 
     path = os.environ["PATH"]
     monkeypatch.setattr(sys, "argv", ["fda-supernode"])
     monkeypatch.setattr(supernode, "run_supernode", theirs)
     monkeypatch.setenv("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.5")
     supernode.main()
-    assert seen["share"] == 1 / 12
+    assert seen["waits"] == (0.1, 0.05)
     assert seen["environment"]["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] == "0.5", "one that is set stays"
     if sys.platform == "linux":
         assert seen["path"].endswith(path)
@@ -41,9 +42,32 @@ def test_it_waits_less_and_has_a_launcher_meanwhile(monkeypatch):
     assert os.environ["PATH"] == path
 
 
-@pytest.mark.parametrize("package", ["torch", "sklearn", "ray"])
-def test_the_launcher_holds_nothing_large(package):
-    code = "from fda_flower.client_app import prepare; prepare(); import sys; "
-    code += f"print({package!r} in sys.modules)"
+@pytest.mark.parametrize(
+    ("arguments", "number"),
+    [
+        ([], 1),
+        (["--insecure", "--node-config", 'domain="a" role="target"'], 1),
+        (["--node-config", "resident=false"], 1),
+        (["--node-config=resident=true domain='a'", "--insecure"], 2),
+    ],
+)
+def test_the_launcher_has_what_flower_starts_and_one_for_a_resident_worker(arguments, number):
+    first, *others = supernode.stages(arguments)
+    assert set(first.commands) == {"flower-superexec", "flwr-clientapp"}
+    assert [list(each.commands) for each in others] == [[launched_worker()]] * (number - 1)
+    for stage in (first, *others):
+        for reference in (*stage.commands.values(), stage.prepare):
+            assert callable(EntryPoint("", reference, "").load())
+
+
+def test_a_node_configuration_from_a_file_is_read(tmp_path):
+    (tmp_path / "node.toml").write_text('domain = "a"\nresident = true\n')
+    assert len(supernode.stages(["--node-config", str(tmp_path / "node.toml")])) == 2
+
+
+@pytest.mark.parametrize(("prepare", "is_there"), [("prepare", False), ("prepare_worker", True)])
+def test_only_the_launcher_of_a_worker_holds_what_is_large(prepare, is_there):
+    code = f"from fda_flower.client_app import {prepare}; {prepare}(); import sys; "
+    code += "print([name in sys.modules for name in ('torch', 'sklearn', 'ray')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert done.stdout == f"[{is_there}, {is_there}, False]\n"

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from fda_flower.site import launcher
-from fda_flower.site.launcher import PROGRAM, launching
+from fda_flower.site.launcher import PROGRAM, Stage, launching
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a launcher needs Linux")
 
@@ -42,10 +42,13 @@ sys.path.insert(0, {folder!r})
 from probe import main
 main()
 """
+STAGE = Stage({"probe": "probe:main", "other": "probe:main"}, "probe:prepare")
+HEAVY = Stage({"heavy": "probe:main"}, "probe:prepare")
 PARENT = """
 import sys
-from fda_flower.site.launcher import launching
-with launching("probe", "probe:prepare"):
+from fda_flower.site.launcher import Stage, launching
+stages = [Stage({name: "probe:main"}, "probe:prepare") for name in ("probe", "heavy")]
+with launching(*stages):
     print("ready", flush=True)
     sys.stdin.read()
 """
@@ -53,12 +56,8 @@ with launching("probe", "probe:prepare"):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder with a package whose console script is ``probe``, as pip installs one."""
+    """A folder with a package and its command ``probe``, as pip installs one."""
     (tmp_path / "probe.py").write_text(PROBE)
-    about = tmp_path / "probe-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: probe\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[console_scripts]\nprobe = probe:main\n")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "probe").write_text(OWN.format(python=sys.executable, folder=str(tmp_path)))
     (tmp_path / "bin" / "probe").chmod(0o755)
@@ -69,8 +68,8 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def probe(*arguments, **how):
-    done = subprocess.run(["probe", *arguments], capture_output=True, text=True, timeout=60, **how)
+def probe(*arguments, command="probe", **how):
+    done = subprocess.run([command, *arguments], capture_output=True, text=True, timeout=60, **how)
     return done.stdout, done.stderr
 
 
@@ -94,7 +93,7 @@ def path_of(here):
 def test_a_fork_is_as_if_it_had_been_started(here):
     (here / "elsewhere ö").mkdir()
     surroundings = {**os.environ, "COLOR": "blue\udcff"}
-    with launching("probe", "probe:prepare"):
+    with launching(STAGE):
         surroundings["PATH"] = os.environ["PATH"]
         found = told("a", "b c", cwd=here / "elsewhere ö", env=surroundings, input="something")
         (process,) = launchers()
@@ -110,7 +109,7 @@ def test_a_fork_is_as_if_it_had_been_started(here):
 
 
 def test_forks_are_there_at_the_same_time_and_draw_other_numbers(here):
-    with launching("probe", "probe:prepare"):
+    with launching(STAGE):
         both = [
             subprocess.Popen(["probe"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             for _ in "ab"
@@ -123,13 +122,40 @@ def test_forks_are_there_at_the_same_time_and_draw_other_numbers(here):
 
 
 def test_a_fork_that_fails_says_why_and_the_next_works(here):
-    with launching("probe", "probe:prepare"):
+    with launching(STAGE):
         assert probe("fail")[1].endswith("ValueError: as asked\n")
         assert told(input="")["arguments"] == ["probe"]
 
 
+def test_each_stage_has_a_launcher_that_is_a_fork_of_the_one_before(here):
+    with launching(STAGE, HEAVY):
+        (first,) = launchers()
+        (second,) = children(first, 1)
+        assert told(input="")["parent"] == told(command="other", input="")["parent"] == first.pid
+        found = told(command="heavy", input="")
+        assert found["arguments"] == ["heavy"]
+        assert found["parent"] == found["loaded"] == second.pid
+        second.kill()
+        assert subprocess.run(["heavy"]).returncode == 127, "there is no other such command"
+        assert told(input="")["parent"] == first.pid
+    assert folders(here) == []
+
+
+def test_all_launchers_end_with_their_process(here):
+    with launching(STAGE, HEAVY):
+        both = [*launchers(), *children(launchers()[0], 1)]
+    assert psutil.wait_procs(both, timeout=60)[1] == []
+
+
+def children(process, number):
+    deadline = time.monotonic() + 60
+    while len(found := process.children()) < number and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
 def test_without_a_launcher_the_command_runs_as_it_is(here):
-    with launching("probe", "probe:prepare"):
+    with launching(STAGE):
         (process,) = launchers()
         process.kill()
         process.wait()
@@ -141,7 +167,7 @@ def test_without_a_launcher_the_command_runs_as_it_is(here):
 
 
 def test_a_launcher_that_cannot_prepare_says_why_and_the_command_runs_as_it_is(here, capfd):
-    with launching("probe", "probe:missing"):
+    with launching(Stage({"probe": "probe:main"}, "probe:missing")):
         assert told(input="")["loaded"] is None
     assert "AttributeError" in capfd.readouterr().err
 
@@ -154,10 +180,12 @@ def test_a_launcher_ends_with_its_process_however_that_ends(here, number):
         assert parent.stdout.readline() == b"ready\n"
         assert told(input="", env={**os.environ, "PATH": path_of(here)})["arguments"] == ["probe"]
         (process,) = psutil.Process(parent.pid).children()
-        process.terminate()  # as whoever ends a SuperNode with all that it started
+        both = [process, *children(process, 1)]
+        for each in both:
+            each.terminate()  # as whoever ends a SuperNode with all that it started
         parent.send_signal(number)
         parent.wait()
-    assert psutil.wait_procs([process], timeout=60)[1] == []
+    assert psutil.wait_procs(both, timeout=60)[1] == []
     deadline = time.monotonic() + 10
     while folders(here) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -165,14 +193,14 @@ def test_a_launcher_ends_with_its_process_however_that_ends(here, number):
 
 
 def test_only_its_account_can_reach_it(here):
-    with launching("probe", "probe:prepare"):
+    with launching(STAGE):
         (folder,) = folders(here)
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_elsewhere_there_is_none_which_the_log_says(here, monkeypatch, said):
     monkeypatch.setattr(sys, "platform", "darwin")
-    with launching("probe", "probe:prepare"):
+    with launching(STAGE):
         assert launchers() == folders(here) == []
         assert os.environ["PATH"].startswith(str(here / "bin"))
     assert said == ["This node has no launcher (it needs Linux, and this is darwin); it works without"]
@@ -180,7 +208,7 @@ def test_elsewhere_there_is_none_which_the_log_says(here, monkeypatch, said):
 
 def test_without_a_folder_for_it_there_is_none(here, monkeypatch, said):
     monkeypatch.setattr("tempfile.tempdir", str(here / "missing"))
-    with launching("probe", "probe:prepare"):
+    with launching(STAGE):
         assert told(input="")["loaded"] is None
     assert said[0].startswith("This node has no launcher ([Errno 2] No such file or directory")
 
@@ -190,7 +218,7 @@ def test_what_could_not_be_started_leaves_nothing_behind(here, monkeypatch, said
         raise OSError("no sockets here")
 
     monkeypatch.setattr("fda_flower.site.launcher.Folder.__enter__", fails)
-    with launching("probe", "probe:prepare"):
+    with launching(STAGE):
         assert folders(here) == []
     assert said == ["This node has no launcher (no sockets here); it works without"]
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from flwr.app import Message
 from flwr.clientapp import ClientApp
@@ -14,7 +15,8 @@ from fda_flower.errors import RunError
 from fda_flower.flower_internals import task_identity
 from fda_flower.site import resident
 from fda_flower.site.channel import PREFIX, Owner
-from fda_flower.site.resident import WORKERS, ResidentApp, held
+from fda_flower.site.launcher import Stage, launching
+from fda_flower.site.resident import WORKERS, ResidentApp, held, launched_worker
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a resident worker needs Linux")
 
@@ -204,3 +206,32 @@ def test_a_node_that_is_not_configured_to_have_one_has_none(app, said, node, sta
 
 def test_it_is_a_client_app_for_flower(app):
     assert isinstance(app, ClientApp)
+
+
+@linux
+def test_a_worker_is_a_fork_of_the_supernodes_launcher_while_that_is_there(asked, state_dir):
+    worker = {launched_worker(): "fda_flower.site.worker:launched"}
+    with launching(Stage(worker, "fda_flower.client_app:prepare")):
+        (launcher,) = (
+            each for each in psutil.Process().children() if launched_worker() in str(each.cmdline())
+        )
+        first = psutil.Process(asked())
+        assert first.parent() == launcher
+        assert os.getsid(first.pid) == first.pid, "an interrupt from the keyboard is not for it"
+        assert asked() == first.pid
+        with pytest.raises(Exception, match="the disk is full"):
+            asked("raise")
+        assert psutil.Process(asked()).parent() == launcher
+
+        launcher.kill()
+        launcher.wait()
+        with pytest.raises(Exception, match="the disk is full"):
+            asked("raise")
+        assert launched_worker() not in str(psutil.Process(asked()).cmdline())
+
+
+def test_the_command_is_for_the_same_python_and_the_same_package_only(monkeypatch):
+    name = launched_worker()
+    assert launched_worker() == name
+    monkeypatch.setattr(sys, "executable", "/elsewhere/python")
+    assert launched_worker() != name

@@ -1,5 +1,6 @@
 """What a resident worker answers, and when it ends."""
 
+import json
 import os
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from fda_flower import flower_internals as flower
 from fda_flower.flower_internals import task_identity
 from fda_flower.site import worker
 from fda_flower.site.channel import Owner, receive, send
+from fda_flower.site.resident import START
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a resident worker needs Linux")
 
@@ -181,19 +183,16 @@ def test_a_worker_ends_with_its_owner_and_removes_the_folder(tmp_path):
     assert not folder.exists()
 
 
-def test_the_program_serves_the_app_that_it_is_told(load, watched, monkeypatch):
-    listener, _, left = watched
-    monkeypatch.setattr(worker.os, "_exit", left.append)  # type: ignore[attr-defined]
+def test_the_program_serves_the_app_that_it_is_told_on_its_standard_input(load, watched):
+    listener, _, _ = watched
     path = listener.getsockname()
-    arguments = [REFERENCE, str(os.dup(listener.fileno())), path]
-    serving = threading.Thread(target=worker.main, args=(arguments,))
-    serving.start()
-    header, (_, *parts) = ask(path, request())
-    assert flower.message_from_parts(header, parts).content["numbers"]["pid"] == os.getpid()
-    ask(path, request("raise"))
-    serving.join(10)
-    os.unlink(path)
-    deadline = time.monotonic() + 10
-    while not left and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left == [0]
+    command = [sys.executable, "-P", "-c", START, json.dumps(sys.path), REFERENCE, path]
+    with subprocess.Popen(command, stdin=listener.fileno()) as process:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            assert receive(client)[0] == {"pid": process.pid}
+            send(client, *request())
+            header, (_, *parts) = receive(client)
+        assert flower.message_from_parts(header, parts).content["numbers"]["pid"] == process.pid
+        os.unlink(path)
+        assert process.wait(10) == 0
