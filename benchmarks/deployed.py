@@ -53,8 +53,7 @@ class Meter(threading.Thread):
                     if LAUNCHER in command or WORKER in command:
                         times = process.cpu_times()
                         self._all[process] = times.user + times.system
-                        parent = process.parent()
-                        if LAUNCHER in command and parent and LAUNCHER in " ".join(parent.cmdline()):
+                        if process.name() == "flwr-clientapp":
                             self._forks[process] = self._all[process]
 
     def stop(self) -> tuple[float, float]:

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +18,19 @@ START_SECONDS = 120.0
 MEMORY = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 """Has glibc return the memory of large arrays when they are freed; else it keeps it for others."""
 NodeConfig = Mapping[str, str | int | float]
+COMMANDS = """
+import json, sys
+from importlib.metadata import entry_points
+(flwr,) = entry_points(group="console_scripts", name="flwr")
+run = flwr.load()
+for arguments in json.loads(sys.argv[1]):
+    try:
+        run(arguments, prog_name="flwr")
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+"""Runs ``flwr`` commands one after another in one process: each imports Flower for a second or more."""
 
 
 class Federation:
@@ -79,8 +92,7 @@ class Federation:
                 self._certificates = make_certificates(self.folder / "certificates", ["localhost", HOST])
             self._write_connection()
             self.start_superlink()
-            for name, config in self._first_nodes.items():
-                self.add_node(name, config)
+            self._add(self._first_nodes)
             for name in self._first_nodes:
                 self.wait_for_node(name)
         except BaseException:
@@ -110,15 +122,22 @@ class Federation:
         registered : bool
             Whether the SuperLink is to know its key; if not, it will turn the node away.
         """
-        text = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in config.items())
-        self._config_path(name).parent.mkdir(parents=True, exist_ok=True)
-        self._config_path(name).write_text(text, encoding="utf-8")
-        if self.secure:
-            _, public = make_key(self.folder / "keys", name)
-            if registered:
-                self.flwr("supernode", "register", str(public), self.connection, "--name", name)
-        self._nodes.add(name)
-        self.start_node(name)
+        self._add({name: config}, registered)
+
+    def _add(self, nodes: Mapping[str, NodeConfig], registered: bool = True) -> None:
+        commands = list[list[str]]()
+        for name, config in nodes.items():
+            lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in config.items()]
+            self._config_path(name).parent.mkdir(parents=True, exist_ok=True)
+            self._config_path(name).write_text("".join(lines), encoding="utf-8")
+            if self.secure:
+                _, public = make_key(self.folder / "keys", name)
+                commands.append(["supernode", "register", str(public), self.connection, "--name", name])
+        if commands and registered:
+            self._flwr(commands)
+        for name in nodes:
+            self._nodes.add(name)
+            self.start_node(name)
 
     def start_node(self, name: str) -> None:
         """Start a node's SuperNode, again if it was stopped, without waiting until it is connected."""
@@ -176,13 +195,20 @@ class Federation:
         RunError
             If it fails.
         """
+        return self._flwr([arguments])
+
+    def _flwr(self, commands: Sequence[Sequence[str]]) -> str:
         done = subprocess.run(
-            ["flwr", *arguments], env=self.environment, cwd=self.folder, capture_output=True, text=True
+            [sys.executable, "-P", "-c", COMMANDS, json.dumps(commands)],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
         )
         if done.returncode:
+            said = " && ".join(" ".join(["flwr", *arguments]) for arguments in commands)
             raise RunError(
-                f"'flwr {' '.join(arguments)}' failed with exit code {done.returncode}: "
-                f"{done.stdout}{done.stderr}".strip()
+                f"'{said}' failed with exit code {done.returncode}: {done.stdout}{done.stderr}".strip()
             )
         return done.stdout
 

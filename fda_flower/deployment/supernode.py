@@ -15,7 +15,7 @@ from fda_flower.flower_internals import node_config, pull_sooner, run_supernode
 from fda_flower.site.launcher import Stage, launching
 from fda_flower.site.resident import launched_worker
 
-LEAST, SHARE = 0.1, 0.05
+LEAST, SHARE = 0.25, 0.05
 """Seconds between two looks at least, and as a share of the time since the last message."""
 PROMPT = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
 """Has Flower look for a task to start every 0.25 seconds."""

@@ -126,7 +126,6 @@ def main(folder: str, stages: Sequence[tuple[dict[str, str], str, int]]) -> None
         shutil.rmtree(folder, ignore_errors=True)
         return
     take_place(**task)
-    sys.argv = task["arguments"]
     sys.exit(commands[sys.argv[0]]())
 
 
@@ -160,7 +159,9 @@ def _receive(connection: socket.socket) -> dict[str, Any]:
         return {**json.load(file), "streams": streams}
 
 
-def take_place(streams: Sequence[int], folder: str, environment: dict[str, str], **_: object) -> None:
+def take_place(
+    arguments: Sequence[str], streams: Sequence[int], folder: str, environment: dict[str, str]
+) -> None:
     """Have this process, a fork, be as if it had been started with these.
 
     What was random at its start is random again: forks would all draw the same from NumPy's global state.
@@ -176,6 +177,9 @@ def take_place(streams: Sequence[int], folder: str, environment: dict[str, str],
     os.environ.update(environment)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
+    sys.argv = list(arguments)
+    # What ``ps`` and ``top`` show.
+    Path("/proc/self/comm").write_text(arguments[0])
 
 
 if __name__ == "__main__":

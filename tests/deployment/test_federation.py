@@ -69,8 +69,9 @@ def test_with_security_there_are_certificates_keys_and_registered_nodes(started,
             "--node-config F/nodes/target.toml --root-certificates F/certificates/ca.crt "
             "--auth-supernode-private-key F/keys/target"
         )
-        assert commands == [
-            shlex.split(f"flwr supernode register {tmp_path}/keys/{name}.pub rehearsal --name {name}")
+        (command,) = commands
+        assert json.loads(command[-1]) == [
+            shlex.split(f"supernode register {tmp_path}/keys/{name}.pub rehearsal --name {name}")
             for name in NODES
         ]
     assert {service.name for service in ended} >= {"superlink", "source-1", "target"}

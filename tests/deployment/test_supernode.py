@@ -34,7 +34,7 @@ def test_it_waits_less_and_has_a_launcher_meanwhile(monkeypatch):
     monkeypatch.setattr(supernode, "run_supernode", theirs)
     monkeypatch.setenv("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.5")
     supernode.main()
-    assert seen["waits"] == (0.1, 0.05)
+    assert seen["waits"] == (0.25, 0.05)
     assert seen["environment"]["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] == "0.5", "one that is set stays"
     if sys.platform == "linux":
         assert seen["path"].endswith(path)

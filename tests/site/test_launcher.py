@@ -32,6 +32,7 @@ def main():
     told = {"arguments": sys.argv, "folder": os.getcwd(), "pid": os.getpid(), "parent": os.getppid()}
     told |= {"said": sys.stdin.read(), "color": os.environ.get("COLOR"), "path": os.environ["PATH"]}
     told |= {"prepared": os.environ.get("PREPARED"), "loaded": globals().get("loaded")}
+    told |= {"name": open("/proc/self/comm").read()}
     told |= {"draws": [random.random(), np.random.rand()]}
     print(json.dumps(told))
     print("and this", file=sys.stderr)
@@ -99,6 +100,7 @@ def test_a_fork_is_as_if_it_had_been_started(here):
         (process,) = launchers()
         assert found["parent"] == found["loaded"] == process.pid
         assert found["arguments"] == ["probe", "a", "b c"]
+        assert found["name"] == "probe\n"
         assert found["folder"] == str(here / "elsewhere ö")
         assert found["said"] == "something"
         assert found["color"] == "blue\udcff"
