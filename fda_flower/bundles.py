@@ -86,7 +86,11 @@ def split(content: RecordDict) -> RecordDict:
 
 
 def bundled(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """A Flower mod: answer bundles with bundles, and other messages as they come."""
+    """A Flower mod: take the arrays of a message apart if they came as one, and send the reply's as one then.
+
+    For an app of your own whose server has a `fda_flower.engines.PromptGrid`: ``ClientApp(mods=[bundled])``,
+    as the first mod, so that the others see records as they are without it. Apps from `serve` have it.
+    """
     if CONTENT not in message.content:
         return call_next(message, context)
     message.content = split(message.content)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from fda_flower.bundles import bundled
 from fda_flower.clients.aggregation import aggregate_on_target
 from fda_flower.clients.local_mixture import Learner, train_mixture
 from fda_flower.clients.serve import answer_role_query, return_errors, serve
@@ -74,6 +75,7 @@ __all__ = [
     "aggregate_on_target",
     "answer_role_query",
     "batch_gradients",
+    "bundled",
     "evaluate",
     "make_recorder",
     "mix_on_target",
