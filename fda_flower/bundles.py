@@ -15,12 +15,11 @@ from typing import TypeAlias
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from fda_flower.flower_internals import filled
+from fda_flower.flower_internals import failed, filled
 from fda_flower.protocol import ROLE_QUERY
 
-BUNDLE = "bundle"
-"""The name of a bundle's record with the one array, and of its record with what is in it."""
-CONTENT = "bundle-content"
+BUNDLE, CONTENT = "bundle", "bundle-content"
+"""Names of a bundle's record with the one array, and of its record that says what is in it."""
 _Joined: TypeAlias = dict[tuple[int, ...], tuple[list[ArrayRecord], ArrayRecord]]
 
 
@@ -68,7 +67,13 @@ def _in_one(records: Iterable[ArrayRecord]) -> ArrayRecord:
 
 
 def split(content: RecordDict) -> RecordDict:
-    """Return the records of which `join` has made these."""
+    """Return the records of which `join` has made these.
+
+    Raises
+    ------
+    ValueError
+        If there are more or fewer bytes than the arrays have. Others of Python's errors if it is no bundle.
+    """
     about = json.loads(str(content.config_records[CONTENT][CONTENT]))
     data = memoryview(content.array_records[BUNDLE][BUNDLE].data if BUNDLE in content else b"")
     records = RecordDict()
@@ -82,6 +87,8 @@ def split(content: RecordDict) -> RecordDict:
             made[key] = Array(dtype, tuple(shape), stype, bytes(data[begin : begin + length]))
             begin += length
         records[name] = filled(ArrayRecord(), made)
+    if begin != len(data):
+        raise ValueError(f"its arrays have {begin} bytes, and it holds {len(data)}")
     return records
 
 
@@ -120,8 +127,12 @@ class Bundles:
         return other
 
     def incoming(self, reply: Message) -> Message:
-        """Split the content of a reply, if it is joined."""
-        if reply.has_content() and CONTENT in reply.content:
-            self._nodes.add(reply.metadata.src_node_id)
+        """Split the content of a reply, if it is joined; one that cannot be split becomes an error reply."""
+        if not reply.has_content() or CONTENT not in reply.content:
+            return reply
+        try:
             reply.content = split(reply.content)
+        except Exception as error:  # A node may send anything, and must not end the run by it.
+            return failed(reply, f"its bundle of arrays cannot be taken apart: {error!r}")
+        self._nodes.add(reply.metadata.src_node_id)
         return reply

@@ -32,6 +32,7 @@ __all__ = [
     "context_to_bytes",
     "empty_run",
     "error_reply",
+    "failed",
     "filled",
     "log_writer",
     "message_from_parts",
@@ -97,6 +98,13 @@ def numbered(messages: Iterable[Message]) -> list[Message]:
 def error_reply(message: Message, reason: str) -> Message:
     """Return the reply of a client that raised an exception."""
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+def failed(reply: Message, reason: str) -> Message:
+    """Return an error in the place of a reply that has come."""
+    make: Any = Message
+    error: Message = make(error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), metadata=reply.metadata)
+    return error
 
 
 @contextmanager

@@ -157,6 +157,40 @@ def test_an_error_passes():
         assert Bundles().incoming(reply).has_error()
 
 
+def broken(change):
+    """A mod that answers with a bundle that is none."""
+
+    def mod(message, context, call_next):
+        reply = bundled(message, context, call_next)
+        if message.metadata.message_type == "train" and context.node_config["partition-id"] == 1:
+            change(reply.content)
+        return reply
+
+    return mod
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda content: content.pop(BUNDLE), "its arrays have 144 bytes, and it holds 0"),
+        (lambda content: content[CONTENT].update({CONTENT: "[[1]]"}), "not enough values to unpack"),
+        (lambda content: content[CONTENT].update({CONTENT: "{"}), "JSONDecodeError"),
+        (lambda content: content[CONTENT].update({CONTENT: "[" * 100_000}), "RecursionError"),
+        (lambda content: content.update({CONTENT: MetricRecord({"x": 1})}), "KeyError"),
+    ],
+)
+def test_a_bundle_that_cannot_be_taken_apart_costs_its_node_the_round_not_the_run(change, reason):
+    strategy = FedAvg(query_timeout=1)
+    with task_identity():
+        grid = PromptGrid(HandMade(NODES, mods=[broken(change)]).grid())
+        strategy.start(grid=grid, initial_arrays=to_record({"w": np.zeros(2)}), num_rounds=2)
+    for record in strategy.history:
+        (dropped,) = record["dropped"]
+        assert dropped["domain"] == "b"
+        assert "its bundle of arrays cannot be taken apart" in dropped["reason"]
+        assert reason in dropped["reason"]
+
+
 @pytest.mark.parametrize("stype", ["numpy.ndarray", "another.format"])
 def test_arrays_that_are_not_numpys_keep_their_bytes(stype):
     record = ArrayRecord({"x": Array("float32", (7,), stype, b"not numpy")})
