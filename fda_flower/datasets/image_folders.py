@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fda_flower.datasets.own_data import found_names, visible
+from fda_flower.datasets.own_data import found_names, is_here, visible
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 
@@ -26,7 +26,7 @@ Files = dict[str, list[Path]]
 def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
     """Return the options that are not given, but follow from a folder: the domains, and the images' size."""
     found: dict[str, Any] = {}
-    if folder is None or not folder.is_dir():
+    if folder is None or not is_here(folder, options):
         return found
     if "domains" not in options:
         found["domains"] = ",".join(find_domains(folder))

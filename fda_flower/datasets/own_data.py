@@ -26,6 +26,24 @@ def own_folder(dataset: str, data_dir: Path | None) -> Path:
     return data_dir.expanduser()
 
 
+def is_here(folder: Path | None, options: Mapping[str, Any]) -> bool:
+    """Return whether the folder that holds the domains is on this machine.
+
+    Raises
+    ------
+    ConfigError
+        If it is not, although it is given, and the options do not name the domains.
+    """
+    if folder is None or folder.is_dir():
+        return folder is not None
+    if "domains" not in options:
+        raise ConfigError(
+            f"data-dir is '{folder}', which is not a folder on this machine: correct it, or, if the data are "
+            "elsewhere, name the domains with the option 'domains', separated by commas"
+        )
+    return False
+
+
 def visible(place: Path) -> list[Path]:
     """Return what a folder holds, by name, without hidden files."""
     return sorted(path for path in place.iterdir() if not path.name.startswith("."))

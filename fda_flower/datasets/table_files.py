@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fda_flower.datasets.own_data import PARTS, found_names, visible
+from fda_flower.datasets.own_data import PARTS, found_names, is_here, visible
 from fda_flower.errors import ConfigError
 
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -79,7 +79,7 @@ def complete(folder: Path | None, options: Mapping[str, Any], target: str | None
         The target, whose labels have no say. Default: the last domain.
     """
     found: dict[str, Any] = {}
-    if folder is None or not folder.is_dir():
+    if folder is None or not is_here(folder, options):
         return found
     if "domains" not in options:
         found["domains"] = ",".join(find_domains(folder))

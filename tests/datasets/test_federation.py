@@ -341,6 +341,7 @@ def test_the_option_domains_names_them_and_the_last_is_the_target() -> None:
     ("options", "settings", "says"),
     [
         ((), {}, "option 'domains' is missing: name the domains, separated by commas"),
+        ((), {"data_dir": "/nowhere"}, "data-dir is '/nowhere', which is not a folder on this machine"),
         ((("domains", "a,,b"),), {}, "option 'domains' is 'a,,b': give names separated by commas"),
         ((("domains", "a,b"),), {"shift": "noise"}, "has domains of its own .a, b.: leave it out"),
         ((("domains", "a,b"),), {"target": "c"}, "unknown target domain 'c': choose one of a, b"),

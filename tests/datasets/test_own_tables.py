@@ -103,9 +103,10 @@ def test_a_folder_without_tables_and_names_that_options_cannot_hold_are_errors(t
 
 
 def test_a_server_without_data_needs_the_names_of_the_domains(tmp_path: Path) -> None:
-    for folder in (None, str(tmp_path / "nowhere")):
-        with pytest.raises(ConfigError, match=r"'domains' is missing: .* give the folder that holds them"):
-            DataSpec("table", data_dir=folder)
+    with pytest.raises(ConfigError, match=r"'domains' is missing: .* give the folder that holds them"):
+        DataSpec("table")
+    with pytest.raises(ConfigError, match=r"nowhere', which is not a folder .* name the domains"):
+        DataSpec("table", data_dir=str(tmp_path / "nowhere"))
 
 
 # Classes
