@@ -23,7 +23,8 @@ class PromptGrid(Grid):
 
     So a round lasts at most a tenth longer than its slowest reply, and a long one asks the SuperLink no more
     often than Flower does. In all of this process, parts of a reply that are still on their way are asked for
-    again sooner than Flower does. The server app of this package wraps its grid so; one of your own may, too.
+    again sooner than Flower does. All arrays of a message travel as one, to and from nodes that can take them
+    apart (`fda_flower.bundles`). The server app of this package wraps its grid so; one of your own may, too.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ def place(context: Context) -> Path:
     if "state-dir" not in context.node_config:
         raise UnavailableError("the node configuration has no state-dir")
     state = Path(str(context.node_config["state-dir"])).expanduser().absolute()
-    # The parent is Flower's SuperExec, which ends with its SuperNode.
+    # The parent is the launcher, or without one Flower's SuperExec: both end with their SuperNode.
     folder = state / WORKERS / str(Owner.of(os.getppid()))
     folder.mkdir(parents=True, exist_ok=True)
     for path in (folder.parent, folder):
