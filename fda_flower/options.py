@@ -5,6 +5,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Literal
 
 from fda_flower.errors import ConfigError, near
@@ -37,12 +38,8 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
     >>> read_options("shift 'rotate'", rotate, {"angle": "45", "invert": "no"}, set())
     {'angle': 45.0, 'invert': False}
     """
-    valid = {
-        name: parameter
-        for name, parameter in inspect.signature(build).parameters.items()
-        if name not in hidden and parameter.kind is not inspect.Parameter.VAR_KEYWORD
-    }
-    hints = typing.get_type_hints(_annotated(build))
+    hints = _declared(build)
+    valid = [name for name in hints if name not in hidden]
     read: dict[str, Any] = {}
     for name, value in options.items():
         key = name.replace("-", "_")
@@ -75,10 +72,15 @@ def split_names(what: str, text: str) -> tuple[str, ...]:
     return names
 
 
-def _annotated(build: Callable[..., Any]) -> Any:
+@cache
+def _declared(build: Callable[..., Any]) -> dict[str, Any]:
+    """The types of its keyword arguments, by name; kept, as an experiment has thousands of configurations."""
+    parameters = inspect.signature(build).parameters.values()
     while hasattr(build, "func"):
         build = build.func
-    return build.__init__ if isinstance(build, type) else build  # type: ignore[misc]
+    hints = typing.get_type_hints(build.__init__ if isinstance(build, type) else build)  # type: ignore[misc]
+    named = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    return {name: hints.get(name, Any) for name in named}
 
 
 def _convert(value: Any, hint: Any) -> Any:

@@ -135,10 +135,11 @@ def save_figure(path: Path, figure: Figure, dpi: int = 200) -> None:
 
 
 def save_both(path: Path, figure: Figure) -> list[Path]:
-    """Save a figure as PNG and, for print, as PDF; return both paths."""
+    """Save a figure as PNG and, for print, as PDF in the same layout; return both paths."""
     paths = [path.with_name(f"{path.name}.{ending}") for ending in ("png", "pdf")]
     for each in paths:
         save_figure(each, figure)
+        figure.set_layout_engine("none")  # the PNG has laid it out; a second time takes as long again
     return paths
 
 

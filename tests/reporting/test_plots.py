@@ -244,6 +244,15 @@ def test_save_both_writes_a_png_and_a_pdf_of_a_name_with_a_dot(runs, tmp_path):
     assert sorted(tmp_path.iterdir()) == sorted(paths)
 
 
+def test_the_pdf_has_the_layout_of_the_png(runs, tmp_path):
+    figure, both = plot_runs(runs), plot_runs(runs)
+    save_figure(tmp_path / "alone.png", figure)
+    save_both(tmp_path / "both", both)
+    assert (tmp_path / "both.png").read_bytes() == (tmp_path / "alone.png").read_bytes()
+    for alone, axis in zip(figure.axes, both.axes, strict=True):
+        assert axis.get_position().extents.tolist() == alone.get_position().extents.tolist()
+
+
 def test_save_figure_draws_something(runs, tmp_path):
     save_figure(tmp_path / "picture.png", plot_runs(runs))
     pixels = matplotlib.image.imread(io.BytesIO((tmp_path / "picture.png").read_bytes()))
