@@ -250,7 +250,7 @@ def test_the_pdf_has_the_layout_of_the_png(runs, tmp_path):
     save_both(tmp_path / "both", both)
     assert (tmp_path / "both.png").read_bytes() == (tmp_path / "alone.png").read_bytes()
     for alone, axis in zip(figure.axes, both.axes, strict=True):
-        assert axis.get_position().extents.tolist() == alone.get_position().extents.tolist()
+        assert axis.get_position().bounds == alone.get_position().bounds
 
 
 def test_save_figure_draws_something(runs, tmp_path):
