@@ -44,10 +44,11 @@ def _plot_numbers(
     )
     styles = styles_of(results.rows)
     printed_any = False
+    ascending = sorted(columns, key=lambda column: results.values[column])
     for axis, group in zip(axes, groups, strict=True):
         axis.grid(alpha=0.3, linewidth=0.5)
         for row in rows:
-            places = {results.values[column]: (group, row, column) for column in columns}
+            places = {results.values[column]: (group, row, column) for column in ascending}
             measured = {x: v for x, place in places.items() if (v := results.scores(place, "last5"))}
             printed = {x: results.paper[place] for x, place in places.items() if place in results.paper}
             look: dict[str, Any] = {"color": styles[row].color, "marker": styles[row].marker}

@@ -112,6 +112,11 @@ def test_columns_stand_at_their_values_with_a_deviation_over_seeds(results):
     )
 
 
+def test_a_line_goes_from_value_to_value_in_whatever_order_a_file_has_its_columns(auto):
+    for axis in FIGURES["columns"](auto(values={"0.2": 3.0, "0.4": 1.0})).axes:
+        assert [line.get_xdata().tolist() for line in solid_of(axis)] == [[1.0, 3.0]] * 2
+
+
 def test_categories_have_panels_with_dots_and_intervals_and_no_lines(results):
     figure = FIGURES["columns"](results(ACCURACIES, values={"0.2": 0.2}))
     assert titles(figure) == ["Noise: 0.2", "Noise: 0.4"]
