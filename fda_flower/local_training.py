@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 def _adam(parameters: Any, lr: float) -> "Optimizer":
-    import torch
+    from fda_flower.optimizers import Adam
 
-    return torch.optim.Adam(parameters, lr=lr, fused=True)
+    return Adam(parameters, lr=lr, fused=True)
 
 
 def _sgd(parameters: Any, lr: float) -> "Optimizer":
-    import torch
+    from fda_flower.optimizers import SGD
 
-    return torch.optim.SGD(parameters, lr=lr)
+    return SGD(parameters, lr=lr)
 
 
 OPTIMIZERS: dict[str, Callable[..., "Optimizer"]] = {"adam": _adam, "sgd": _sgd}

@@ -91,6 +91,7 @@ LEAVES = (
         "lazy",
         "local_training",
         "mixture_plan",
+        "optimizers",
         "protocol",
     ),
     *("metrics", "registry", "selection", "settings"),
@@ -104,7 +105,10 @@ PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
     ("part", "allowed"),
     [
         ("aggregation", {"aggregation"}),
-        *((leaf, {leaf, "arrays", "flower_internals", "errors", "aggregation"}) for leaf in LEAVES),
+        *(
+            (leaf, {leaf, "arrays", "flower_internals", "errors", "aggregation", "optimizers"})
+            for leaf in LEAVES
+        ),
         ("bundles", {"bundles", *LEAVES}),
         ("records", {"records", "metrics"}),
         ("run_folder", {"run_folder", "aggregation", *LEAVES, "records", "errors"}),
