@@ -147,7 +147,6 @@ def make_folder(path: str, config: RunConfig, resume: bool = False, device: str 
     device : str, optional
         The device on which all clients train. Default: as configured, since each node finds its own.
     """
-    require("matplotlib")  # for the picture at the end
     settings = config.settings() | {"device": device or config.device}
     notes = {
         "rounds": config.rounds,
@@ -163,13 +162,20 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the configuration in ``[tool.flwr.app.config]``."""
+    """Run the configuration in ``[tool.flwr.app.config]``.
+
+    Who has the results sent summarises and draws them; the server's folder is then for the next ``--resume``.
+    """
     settings: dict[str, Any] = dict(context.run_config)
-    path = str(settings.get("output", ""))
-    with sending(grid, Path(path)) if settings.get("send-results") else nullcontext() as on_round:
+    path, sends = str(settings.get("output", "")), bool(settings.get("send-results"))
+    draws = path and not sends
+    if draws:
+        require("matplotlib")
+    with sending(grid, Path(path)) if sends else nullcontext() as on_round:
         config = RunConfig.from_flower(settings)
         folder = make_folder(path, config, bool(settings.get("resume", False))) if path else None
         _, history = run_server(PromptGrid(grid), config, folder, on_round)
     if folder is not None:
         write_global_model(folder.path, config)
+    if folder is not None and draws:
         write_summary(folder.path, config, history)

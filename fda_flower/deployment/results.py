@@ -48,6 +48,10 @@ class Sender:
         """Send why the run cannot go on."""
         self._send({"error": message})
 
+    def complete(self) -> None:
+        """Send that the run has come to its end, and all its results were sent."""
+        self._send({"complete": True})
+
     def files(self, folder: Path) -> None:
         """Send the files of a run's folder, and at last their checksums; too large ones are only named."""
         sums, kept = {}, {}
@@ -102,6 +106,7 @@ def sending(grid: Grid, folder: Path) -> Iterator[Callable[[Record], None]]:
             sender.files(folder)
         raise
     sender.files(folder)
+    sender.complete()
 
 
 class Receiver:
@@ -118,11 +123,14 @@ class Receiver:
         Why the run could not go on.
     kept : dict[str, str]
         Files that stayed on the server, by name: their path there.
+    complete : bool
+        Whether the run has come to its end, and all its results were sent.
     """
 
     def __init__(self, on_record: Callable[[Record], None]) -> None:
         self.error: str | None = None
         self.kept: dict[str, str] = {}
+        self.complete = False
         self._on_record = on_record
         self._records: dict[int, Record] = {}
         self._pieces: dict[str, dict[int, str]] = {}
@@ -155,6 +163,8 @@ class Receiver:
                 raise _contradiction(f"'{value['file']}'")
         elif "sha256" in value:
             self._sums, self.kept = value["sha256"], value["kept"]
+        elif "complete" in value:
+            self.complete = True
         elif "error" in value:
             self.error = value["error"]
 

@@ -28,6 +28,8 @@ from fda_flower.strategies import RunFolder
 
 SUBMITTED = "submitted.json"
 """In the caller's folder: the run's id on the SuperLink, and its folder there."""
+COMPLETED = "finished:completed"
+"""Flower's status of a run that has come to its end."""
 PATIENCE = 60.0
 """Seconds that a SuperLink may be out of reach, such as while it is started again."""
 
@@ -122,7 +124,7 @@ def run_deployed(
     files = receiver.files
     for name, data in (files or {}).items():
         _write(output / name, data)
-    if status != "finished:completed":
+    if status != COMPLETED:
         raise RunError(
             receiver.error
             or f"run {run_id} on '{connection}' ended as {status} ({details}): see `flwr log {run_id} "
@@ -176,15 +178,17 @@ def _still_running(flower: Connection, output: Path) -> str | None:
 
 
 def _follow(flower: Connection, run_id: str, receiver: Receiver) -> tuple[str, str]:
-    """Read a run's log to its end; its status then."""
+    """Read a run's log to its end; its status then. Flower is asked for it unless all results have come."""
     deadline = time.monotonic() + PATIENCE
     while True:
         for line in flower.log(run_id):
             receiver.read(line)
             deadline = time.monotonic() + PATIENCE
+        if receiver.complete and receiver.files is not None:
+            return COMPLETED, ""
         try:
             status, details = flower.status(run_id)
-            if status == "finished:completed" and receiver.files is None:
+            if status == COMPLETED and receiver.files is None:
                 # The stream may miss what was written while it ended.
                 for line in flower.log(run_id):
                     receiver.read(line)

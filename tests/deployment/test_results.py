@@ -140,7 +140,9 @@ def test_a_run_sends_its_records_and_then_its_files(folder):
         on_round(RECORD)
         assert received(grid.log[0].splitlines(), seen.append).files is None
     assert seen == [RECORD]
-    assert received("".join(grid.log).splitlines()).files == content(folder)
+    receiver = received("".join(grid.log).splitlines())
+    assert receiver.files == content(folder)
+    assert receiver.complete
 
 
 def test_a_run_that_fails_sends_why_and_what_there_is(folder):
@@ -156,6 +158,7 @@ def test_a_run_that_fails_sends_why_and_what_there_is(folder):
     receiver = received("".join(grid.log).splitlines())
     assert receiver.error == "no target\nsince Monday"
     assert receiver.files == content(folder)
+    assert not receiver.complete
 
 
 def test_a_run_that_was_refused_sends_no_files_of_another(folder):
@@ -163,7 +166,9 @@ def test_a_run_that_was_refused_sends_no_files_of_another(folder):
     with pytest.raises(ConfigError), sending(grid, folder):  # type: ignore[arg-type]
         raise ConfigError("the folder is of another run")
     assert len(grid.log) == 1
-    assert received("".join(grid.log).splitlines()).error == "the folder is of another run"
+    receiver = received("".join(grid.log).splitlines())
+    assert receiver.error == "the folder is of another run"
+    assert not receiver.complete
 
 
 def test_a_simulation_is_refused(folder):

@@ -32,6 +32,7 @@ class SuperLink:
         self.folder = folder
         self.submitted = []
         self.stopped = []
+        self.asked = 0
         self.logs = {}
         self.states = {}
         self.cut_after = None
@@ -45,6 +46,7 @@ class SuperLink:
         return run_id
 
     def status(self, run_id):
+        self.asked += 1
         if run_id not in self.states:
             raise RunError("unknown run")
         return self.states[run_id]
@@ -130,6 +132,20 @@ def test_history_model_and_folder_are_those_of_a_local_run(superlink, output, lo
     assert same_bits(model_there.predictor.networks["network"], local.model)
 
 
+def test_flower_is_not_asked_how_a_run_ended_whose_results_have_all_come(superlink, output):
+    run_deployed(CONFIG, "prod", output)
+    assert superlink.asked == 0
+
+
+def test_flower_is_asked_where_the_log_does_not_say_that_all_results_have_come(
+    superlink, output, monkeypatch
+):
+    monkeypatch.setattr(results.Sender, "complete", lambda self: None)
+    history, _ = run_deployed(CONFIG, "prod", output)
+    assert superlink.asked == 1
+    assert len(history) == 2
+
+
 def test_run_has_an_engine_of_this_name(superlink, output, local):
     result = run(**SETTINGS, rounds=2, engine="deploy", connection="prod", output=output)
     assert same_bits(result.model, local.model)
@@ -164,6 +180,8 @@ def test_the_server_keeps_a_folder_that_only_this_run_has(superlink, output):
     assert folder.parent.name == "fda-runs"
     assert folder.name.startswith("first-")
     assert (folder / "checkpoint").read_bytes() == (output / "checkpoint").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == (output / "model.safetensors").read_bytes()
+    assert not (folder / "summary.json").exists()
     other = replace(CONFIG, seed=1)
     assert submission.server_folder(other, output) != about["server-folder"]
     assert submission.server_folder(replace(CONFIG, rounds=9), output) == about["server-folder"]
