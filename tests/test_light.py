@@ -194,6 +194,7 @@ def test_a_run_on_this_machine_does_without_the_extras_for_others(tmp_path: Path
     done = called(["run", "--model", "mlp", "--rounds", "1", "--output", "out"], tmp_path, before=missing)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "summary.json").exists()
+    assert not loaded(done) & {"torchvision", "torch._dynamo"}
 
 
 def test_the_extras_are_those_of_the_project() -> None:

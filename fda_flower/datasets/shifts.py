@@ -79,6 +79,19 @@ class TargetShift(Shift):
         ]
 
 
+def _rotated(x: Tensor, angle: float) -> Tensor:
+    """Return images rotated by an angle in degrees; where none is needed, torchvision is not imported."""
+    import torch
+
+    turns, rest = divmod(angle, 90.0)
+    if not rest and x.shape[-2] == x.shape[-1]:
+        return torch.rot90(x, int(turns % 4), (-2, -1))
+    from torchvision.transforms.v2.functional import InterpolationMode, rotate
+
+    rotated: Tensor = rotate(x, angle, interpolation=InterpolationMode.BILINEAR)
+    return rotated
+
+
 @dataclass(frozen=True)
 class Rotate(TargetShift):
     """The target's images are rotated by `angle` degrees and, with `invert`, inverted."""
@@ -92,9 +105,7 @@ class Rotate(TargetShift):
 
     def shifted(self, samples: Samples) -> Samples:
         """Return the samples rotated counter-clockwise, then inverted."""
-        from torchvision.transforms.v2.functional import InterpolationMode, rotate
-
-        x = rotate(samples.x, self.angle, interpolation=InterpolationMode.BILINEAR)
+        x = _rotated(samples.x, self.angle)
         return replace(samples, x=1 - x if self.invert else x)
 
 

@@ -21,8 +21,8 @@ POLL_SECONDS = 0.3
 GRACE_SECONDS = 15.0
 """In which a process that is terminated summarises what it has done, and ends what it has started."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-PRELOADED = ["fda_flower.experiments.run", "fda_flower.reporting.plots", "torchvision"]
-"""Modules that nearly every process needs, and that take a second and more to import."""
+PRELOADED = ["fda_flower.experiments.run", "fda_flower.reporting.plots"]
+"""Modules that every process needs, and that take seconds to import."""
 LONGEST = 4000
 """The most characters of a reason: a process that sends more than a pipe holds would never end."""
 Argument = TypeVar("Argument")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torchvision.transforms.v2 import functional
 
 from fda_flower.datasets import DATASETS, SHIFTS, Dataset, DataSpec, Samples, Split, load_federation
 from fda_flower.datasets.partitions import Even
@@ -37,6 +38,16 @@ def images(*shape: int, seed: int = 0) -> Samples:
 
 
 # rotate
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (2, 1, 5, 5), (2, 1, 6, 4)])
+@pytest.mark.parametrize("angle", [-450.0, -90.0, -0.0, 90.0, 180.0, 630.0, 45.0, 89.5])
+def test_rotate_has_the_bits_of_torchvision(shape: tuple[int, ...], angle: float) -> None:
+    samples = images(*shape)
+    theirs = functional.rotate(samples.x, angle, interpolation=functional.InterpolationMode.BILINEAR)
+    ours = Rotate(angle=angle, invert=False).shifted(samples).x
+    assert ours.shape == theirs.shape
+    assert ours.numpy().tobytes() == theirs.numpy().tobytes()
 
 
 @pytest.mark.parametrize("shape", [(7, 1, 8, 8), (3, 3, 32, 32), (3, 1, 5, 5)])
