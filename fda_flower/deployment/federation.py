@@ -23,14 +23,14 @@ import json, sys
 from importlib.metadata import entry_points
 (flwr,) = entry_points(group="console_scripts", name="flwr")
 run = flwr.load()
-for arguments in json.loads(sys.argv[1]):
+for arguments in json.load(sys.stdin):
     try:
         run(arguments, prog_name="flwr")
     except SystemExit as end:
         if end.code:
             raise
 """
-"""Runs ``flwr`` commands one after another in one process: each imports Flower for a second or more."""
+"""Imports Flower, for a second or more, and then runs the ``flwr`` commands that its standard input lists."""
 
 
 class Federation:
@@ -91,8 +91,10 @@ class Federation:
             if self.secure:
                 self._certificates = make_certificates(self.folder / "certificates", ["localhost", HOST])
             self._write_connection()
-            self.start_superlink()
-            self._add(self._first_nodes)
+            # It imports Flower while the SuperLink does.
+            with self._flwr_process() as process:
+                self.start_superlink()
+                self._add(self._first_nodes, process)
             for name in self._first_nodes:
                 self.wait_for_node(name)
         except BaseException:
@@ -122,9 +124,12 @@ class Federation:
         registered : bool
             Whether the SuperLink is to know its key; if not, it will turn the node away.
         """
-        self._add({name: config}, registered)
+        with self._flwr_process() as process:
+            self._add({name: config}, process, registered)
 
-    def _add(self, nodes: Mapping[str, NodeConfig], registered: bool = True) -> None:
+    def _add(
+        self, nodes: Mapping[str, NodeConfig], process: "subprocess.Popen[str]", registered: bool = True
+    ) -> None:
         commands = list[list[str]]()
         for name, config in nodes.items():
             lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in config.items()]
@@ -134,7 +139,7 @@ class Federation:
                 _, public = make_key(self.folder / "keys", name)
                 commands.append(["supernode", "register", str(public), self.connection, "--name", name])
         if commands and registered:
-            self._flwr(commands)
+            self._flwr(process, commands)
         for name in nodes:
             self._nodes.add(name)
             self.start_node(name)
@@ -195,22 +200,27 @@ class Federation:
         RunError
             If it fails.
         """
-        return self._flwr([arguments])
+        with self._flwr_process() as process:
+            return self._flwr(process, [arguments])
 
-    def _flwr(self, commands: Sequence[Sequence[str]]) -> str:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", COMMANDS, json.dumps(commands)],
+    def _flwr_process(self) -> "subprocess.Popen[str]":
+        """Start a process that runs ``flwr`` commands as soon as it is told which."""
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", COMMANDS],
             env=self.environment,
             cwd=self.folder,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
-        if done.returncode:
+
+    def _flwr(self, process: "subprocess.Popen[str]", commands: Sequence[Sequence[str]]) -> str:
+        output, errors = process.communicate(json.dumps(commands))
+        if process.returncode:
             said = " && ".join(" ".join(["flwr", *arguments]) for arguments in commands)
-            raise RunError(
-                f"'{said}' failed with exit code {done.returncode}: {done.stdout}{done.stderr}".strip()
-            )
-        return done.stdout
+            raise RunError(f"'{said}' failed with exit code {process.returncode}: {output}{errors}".strip())
+        return output
 
     def _start(self, name: str, command: list[str]) -> None:
         command[0] = str(Path(sys.executable).parent / command[0])

@@ -36,13 +36,25 @@ def started(monkeypatch):
     """A federation's services by name, without processes, and the `flwr` commands that it ran."""
     commands, ended = [], []
 
-    def run(command, **kwargs):
-        commands.append(command)
-        return subprocess.CompletedProcess(command, 0, "", "")
+    class FakeProcess:
+        returncode = 0
+
+        def __init__(self, *args, **kwargs):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def communicate(self, given):
+            commands.append(json.loads(given))
+            return "", ""
 
     monkeypatch.setattr(federation, "Service", FakeService)
     monkeypatch.setattr(federation, "end", lambda services, kill=False: ended.extend(services))
-    monkeypatch.setattr(federation.subprocess, "run", run)  # type: ignore[attr-defined]
+    monkeypatch.setattr(federation.subprocess, "Popen", FakeProcess)  # type: ignore[attr-defined]
     return commands, ended
 
 
@@ -69,8 +81,8 @@ def test_with_security_there_are_certificates_keys_and_registered_nodes(started,
             "--node-config F/nodes/target.toml --root-certificates F/certificates/ca.crt "
             "--auth-supernode-private-key F/keys/target"
         )
-        (command,) = commands
-        assert json.loads(command[-1]) == [
+        (registered,) = commands
+        assert registered == [
             shlex.split(f"supernode register {tmp_path}/keys/{name}.pub rehearsal --name {name}")
             for name in NODES
         ]
@@ -111,12 +123,22 @@ def test_a_node_that_is_not_there_is_an_error_that_names_those_that_are(started,
                 call("nobody")
 
 
-def test_a_flwr_command_that_fails_is_an_error_with_what_it_said(started, tmp_path, monkeypatch):
-    with Federation(tmp_path, {}, secure=False) as running:
-        failed = subprocess.CompletedProcess([], 1, "out", "err")
-        monkeypatch.setattr(federation.subprocess, "run", lambda *args, **kwargs: failed)  # type: ignore[attr-defined]
-        with pytest.raises(RunError, match="'flwr ls' failed with exit code 1: outerr"):
-            running.flwr("ls")
+def test_flwr_commands_run_one_after_another_in_one_process(tmp_path):
+    running = Federation(tmp_path, {}, secure=False)
+    with running._flwr_process() as process:
+        assert running._flwr(process, [["--help"], ["--help"]]).count("Usage: flwr") == 2
+
+
+def test_a_flwr_command_that_fails_is_an_error_with_what_it_said(tmp_path):
+    running = Federation(tmp_path, {}, secure=False)
+    with pytest.raises(RunError, match=r"(?s)'flwr nonsense' failed with exit code 2: .*No such command"):
+        running.flwr("nonsense")
+
+
+def test_a_process_that_is_given_no_flwr_commands_ends(tmp_path):
+    with Federation(tmp_path, {}, secure=False)._flwr_process() as process:
+        pass
+    assert process.returncode
 
 
 def test_what_was_started_is_ended_if_a_later_start_fails(started, tmp_path, monkeypatch):
