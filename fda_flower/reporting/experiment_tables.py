@@ -7,7 +7,7 @@ import numpy as np
 
 from fda_flower.reporting.results import Results
 from fda_flower.reporting.summary import AVERAGE as AVERAGED
-from fda_flower.reporting.summary import describe_interval, samples_of, scores
+from fda_flower.reporting.summary import describe_interval, samples_of, sampling_interval, scores
 from fda_flower.reporting.tables import (
     bold_if_top,
     csv_table,
@@ -198,11 +198,17 @@ def _test_sets(results: Results) -> str:
     known = [cell for cell in results.cells if samples_of(cell.history)]
     if not known:
         return ""
-    least = min(known, key=lambda cell: samples_of(cell.history))
-    most = max(samples_of(cell.history) for cell in known)
-    samples = samples_of(least.history)
-    widest = describe_interval(scores(least.history, least.metric)["last5"], samples, least.metric)
-    return f" {widest}." if samples == most else f" {samples} to {most} test samples; the fewest: {widest}."
+    counts = [samples_of(cell.history) for cell in known]
+    least, most = min(counts), max(counts)
+    fewest = [cell for cell, count in zip(known, counts, strict=True) if count == least]
+    values = [(scores(cell.history, cell.metric)["last5"], least, cell.metric) for cell in fewest]
+    widest = describe_interval(*max(values, key=lambda value: _width(*value)))
+    return f" {widest}." if least == most else f" {least} to {most} test samples; the fewest: {widest}."
+
+
+def _width(value: float | None, samples: int, metric: str) -> float:
+    ends = sampling_interval(value, samples, metric)
+    return 0.0 if ends is None else ends[1] - ends[0]
 
 
 def _describe(counts: Sequence[int]) -> str:

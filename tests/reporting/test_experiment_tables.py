@@ -66,6 +66,24 @@ def test_without_a_source_the_line_begins_with_what_was_measured(results):
     assert experiment_markdown(made).splitlines()[2] == "2 seeds, 2 rounds."
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_legend_has_the_widest_interval_of_the_smallest_test_set(results, history, order):
+    def cell(row, column, accuracy, samples):
+        rounds = [made | {"test-examples": samples} for made in history(accuracy)]
+        return CellResult(("", row, column), 0, rounds)
+
+    cells = [cell("FedAvg", "0.2", 0.003, 1601), cell("FedGP", "0.2", 0.45, 1601)]
+    (legend,) = [
+        line for line in experiment_markdown(results(cells=cells[::order])).splitlines() if "%." in line
+    ]
+    assert legend.endswith("±2.4 points for 1601 test samples at 95%.")
+    cells.append(cell("FedGP", "0.4", 0.5, 4000))
+    (legend,) = [
+        line for line in experiment_markdown(results(cells=cells[::order])).splitlines() if "%." in line
+    ]
+    assert legend.endswith("1601 to 4000 test samples; the fewest: ±2.4 points for 1601 test samples at 95%.")
+
+
 def test_the_tables_differ_where_the_best_round_is_not_the_last(results, history):
     cell = CellResult(("", "FedGP", "0.2"), 0, history(0.9, 0.5, 0.5, 0.5, 0.5, 0.5))
     last5, best = tables_of(experiment_markdown(results(cells=[cell])))
