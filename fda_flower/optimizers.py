@@ -8,7 +8,8 @@ from torch.optim import Optimizer
 
 Kind = TypeVar("Kind", bound=Optimizer)
 
-KEPT_FROM_COMPILER = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+WRAPPED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+"""Methods, beside ``step``, whose wrappers in `torch.optim` import the compiler."""
 
 
 def uncompiled(kind: type[Kind]) -> type[Kind]:
@@ -37,7 +38,7 @@ def uncompiled(kind: type[Kind]) -> type[Kind]:
     >>> weight.tolist()
     [0.5]
     """
-    methods: dict[str, Any] = {name: unwrap(getattr(kind, name)) for name in KEPT_FROM_COMPILER}
+    methods: dict[str, Any] = {name: unwrap(getattr(kind, name)) for name in WRAPPED}
     methods["step"] = torch.no_grad()(unwrap(kind.step))
     return type(kind.__name__, (kind,), methods)
 

@@ -164,18 +164,18 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the configuration in ``[tool.flwr.app.config]``.
 
-    Who has the results sent summarises and draws them; the server's folder is then for the next ``--resume``.
+    A submitter to whom the results are sent summarises and draws them; else the server does.
     """
     settings: dict[str, Any] = dict(context.run_config)
     path, sends = str(settings.get("output", "")), bool(settings.get("send-results"))
-    draws = path and not sends
-    if draws:
-        require("matplotlib")
+    if path and not sends:
+        require("matplotlib")  # for the picture at the end
     with sending(grid, Path(path)) if sends else nullcontext() as on_round:
         config = RunConfig.from_flower(settings)
         folder = make_folder(path, config, bool(settings.get("resume", False))) if path else None
         _, history = run_server(PromptGrid(grid), config, folder, on_round)
-    if folder is not None:
-        write_global_model(folder.path, config)
-    if folder is not None and draws:
+    if folder is None:
+        return
+    write_global_model(folder.path, config)
+    if not sends:
         write_summary(folder.path, config, history)

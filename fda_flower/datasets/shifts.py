@@ -80,7 +80,7 @@ class TargetShift(Shift):
 
 
 def _rotated(x: Tensor, angle: float) -> Tensor:
-    """Return images rotated by an angle in degrees; where none is needed, torchvision is not imported."""
+    """Return images rotated by so many degrees; square ones by right angles without importing torchvision."""
     import torch
 
     turns, rest = divmod(angle, 90.0)

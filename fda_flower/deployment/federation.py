@@ -91,7 +91,7 @@ class Federation:
             if self.secure:
                 self._certificates = make_certificates(self.folder / "certificates", ["localhost", HOST])
             self._write_connection()
-            # It imports Flower while the SuperLink does.
+            # The process that registers the nodes imports Flower while the SuperLink does.
             with self._flwr_process() as process:
                 self.start_superlink()
                 self._add(self._first_nodes, process)

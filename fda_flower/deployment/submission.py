@@ -184,7 +184,7 @@ def _follow(flower: Connection, run_id: str, receiver: Receiver) -> tuple[str, s
         for line in flower.log(run_id):
             receiver.read(line)
             deadline = time.monotonic() + PATIENCE
-        if receiver.complete and receiver.files is not None:
+        if receiver.complete and receiver.error is None and receiver.files is not None:
             return COMPLETED, ""
         try:
             status, details = flower.status(run_id)

@@ -137,6 +137,18 @@ def test_flower_is_not_asked_how_a_run_ended_whose_results_have_all_come(superli
     assert superlink.asked == 0
 
 
+def test_flower_is_asked_where_the_log_has_an_error_too(superlink, output, monkeypatch):
+    complete = results.Sender.complete
+
+    def both(self):
+        self.error("no target any more")
+        complete(self)
+
+    monkeypatch.setattr(results.Sender, "complete", both)
+    run_deployed(CONFIG, "prod", output)
+    assert superlink.asked == 1
+
+
 def test_flower_is_asked_where_the_log_does_not_say_that_all_results_have_come(
     superlink, output, monkeypatch
 ):
