@@ -151,6 +151,11 @@ class RunConfig(RunSettings):
         return find_method(self.method)
 
     @property
+    def needs(self) -> tuple[str, ...]:
+        """What the method needs with its options, names of `fda_flower.needs.NEEDS`."""
+        return (*self.entry.needs, *self.entry.build(**self.strategy_options()).needs)
+
+    @property
     def regression(self) -> bool:
         """Whether the labels are numbers."""
         return self.data.is_regression

@@ -45,8 +45,8 @@ class MixturePlan:
     views: Literal["all", "full"] = "all"
 
     def __post_init__(self) -> None:
-        if self.folds < 2:
-            raise ConfigError(f"folds is {self.folds}, it must be at least 2")
+        if not isinstance(self.folds, int) or self.folds < 2:
+            raise ConfigError(f"folds is {self.folds}, it must be a whole number of at least 2")
         if any(epoch < 1 for epoch in self.epochs) or list(self.epochs) != sorted(set(self.epochs)):
             raise ConfigError(
                 f"epochs is {list(self.epochs)}: give numbers of epochs that grow, such as 1,30"
@@ -61,12 +61,18 @@ class MixturePlan:
             )
         check_choice("views", self.views, ("all", "full"))
 
-    def check_labels(self, labels: int) -> None:
-        """Raise a `ConfigError` if there are too few labels for the folds."""
+    def check_labels(self, labels: int, groups: int | None = None) -> None:
+        """Raise a `ConfigError` if there are too few labels for the folds, or groups of them, if any."""
         if labels < 2 * self.folds:
             raise ConfigError(
                 f"the target has {labels} labelled samples, but a mixture with {self.folds} folds needs "
                 f"{2 * self.folds}: give more samples, fewer folds (method option folds), or another method"
+            )
+        if groups is not None and groups < self.folds:
+            raise ConfigError(
+                f"the target's labelled samples are of {groups} groups, but a mixture with {self.folds} "
+                f"folds needs {self.folds}: give samples of more groups, fewer folds (method option folds), "
+                "or another method"
             )
 
     def snapshots(self, labels: int) -> tuple[int, ...]:

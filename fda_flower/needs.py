@@ -60,6 +60,15 @@ def _has_body(facts: Facts) -> bool:
     return has_body(facts.model)
 
 
+def _has_head(facts: Facts) -> bool:
+    from fda_flower.models.parts import head_of
+
+    try:
+        return head_of(facts.model) is not None
+    except ConfigError:
+        return False
+
+
 def _has_batch_norm(facts: Facts) -> bool:
     from fda_flower.models.parts import batch_norm_names
 
@@ -71,6 +80,12 @@ NEEDS: dict[str, Need] = {
         "a network with layers before its head",
         _has_body,
         "'{model}' is its own head: choose another model, such as mlp or cnn",
+    ),
+    "head": Need(
+        "a network with a linear layer or a module 'head'",
+        _has_head,
+        "'{model}' has neither: give the network an attribute 'head', leave out the member 'head', choose "
+        "another model",
     ),
     "batch-norm": Need(
         "a network with BatchNorm",

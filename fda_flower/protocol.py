@@ -103,10 +103,10 @@ PENALTY, LOSS_AT_START = "penalty", "loss-at-start"
 """Metrics of a train reply; `EVAL` begins the names of those of an evaluation. `LOSS_AT_START` is also the
 setting that asks for it."""
 
-LABELLED, UNLABELLED, TEST = "examples", "unlabelled", "test-examples"
+LABELLED, UNLABELLED, TEST, GROUPS = "examples", "unlabelled", "test-examples", "groups"
 HELD_OUT, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-names"
-"""Properties that a client tells with its role: how many samples it has of each kind, whether its labels are
-numbers, and the names of its classes."""
+"""Properties that a client tells with its role: how many samples it has of each kind, of how many groups
+those with labels are, whether its labels are numbers, and the names of its classes."""
 
 EPSILON, DELTA, UNCOVERED = "epsilon", "delta", "uncovered"
 """Entries of ``info`` in the replies of a site that adds noise: its privacy so far, and what of the reply it

@@ -115,7 +115,7 @@ def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Mo
 def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None) -> None:
     data = config.data
     facts = Facts(model, config.model, len(data.source_names), unlabelled, config.regression)
-    check_needs(config.method, config.entry.needs, facts)
+    check_needs(config.method, config.needs, facts)
 
 
 def _form_of_data(nodes: Iterable[Node]) -> dict[str, Any]:

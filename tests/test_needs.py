@@ -1,6 +1,9 @@
 """What a method needs is checked before training; the error names method, need and remedy."""
 
+from dataclasses import replace
+
 import pytest
+from torch import nn
 
 from fda_flower.errors import ConfigError
 from fda_flower.methods import METHODS
@@ -15,6 +18,7 @@ def facts(model="mlp", sources=3, unlabelled=10, regression=False, **options):
 
 GOOD_AND_BAD = {
     "body": (facts(), facts("logistic"), "'logistic' is its own head: choose another model"),
+    "head": (facts(), replace(facts(), model=nn.Conv1d(1, 1, 1)), "'mlp' has neither: give the network an"),
     "batch-norm": (facts("resnet9", width=1), facts(), "'mlp' has none: choose another model"),
     "unlabelled": (facts(), facts(unlabelled=0), "all of its samples are labelled: lower target-samples"),
     "classes": (facts(), facts(regression=True), "labels of this data set are numbers"),
@@ -40,3 +44,9 @@ def test_a_target_that_does_not_say_how_many_it_has_is_trusted():
 
 def test_every_need_of_a_method_is_known():
     assert {need for method in METHODS.values() for need in method.needs} <= NEEDS.keys()
+
+
+def test_a_module_called_head_is_a_head():
+    network = nn.Sequential(nn.Conv1d(1, 1, 1))
+    network.head = network[0]
+    check_needs("some", ["head"], replace(facts(), model=network))

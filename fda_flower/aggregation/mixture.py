@@ -54,6 +54,7 @@ class Mixture:
 
         ``p(y|x) ∝ Σ_m w_m exp F_m(x)`` with ``F_m = (log softmax(v_0/T) + mean_v log softmax(v/T)) / 2``
         over the member's views ``v``; for a regression ``Σ_m w_m F_m(x)``, with the outputs themselves.
+        A member whose outputs for a sample are not finite does not count for this sample.
 
         Parameters
         ----------
@@ -73,15 +74,17 @@ class Mixture:
         """
         if missing := [name for name in self.weights if not views.get(name)]:
             raise ValueError(f"the member '{missing[0]}' has no outputs")
-        total: Vector | None = None
-        for name, weight in self.weights.items():
-            scaled = [self._scaled(name, outputs) for outputs in views[name]]
-            whole, others = scaled[0], scaled[1:] or scaled[:1]
-            mean = (whole + sum(others[1:], others[0]) / len(others)) / 2
-            term = weight * (mean if self.regression else np.exp(mean))
-            total = term if total is None else total + term
-        assert total is not None, "a mixture has at least one member"
-        return total if self.regression else total / total.sum(axis=1, keepdims=True)
+        total, lost = np.zeros(()), np.zeros(())
+        with np.errstate(invalid="ignore"):
+            for name, weight in self.weights.items():
+                scaled = [self._scaled(name, outputs) for outputs in views[name]]
+                whole, others = scaled[0], scaled[1:] or scaled[:1]
+                mean = (whole + sum(others[1:], others[0]) / len(others)) / 2
+                term = weight * (mean if self.regression else np.exp(mean))
+                counts = np.isfinite(term).all(axis=1, keepdims=True)
+                total, lost = total + np.where(counts, term, 0), lost + np.where(counts, 0, weight)
+            mixed: Vector = total / (1 - lost if self.regression else total.sum(axis=1, keepdims=True))
+        return mixed
 
     def _scaled(self, name: str, outputs: Outputs) -> Vector:
         if self.regression:
@@ -111,7 +114,7 @@ def fit_mixture(
     Raises
     ------
     ValueError
-        If shapes do not fit, a label is not a class, or no member has finite outputs.
+        If shapes do not fit, a label is not a class or not finite, or no member has finite outputs.
 
     Examples
     --------
@@ -121,12 +124,11 @@ def fit_mixture(
     True
     """
     labels = np.asarray(labels)
-    if not len(labels):
-        raise ValueError("there are no labels")
+    _check_labels(labels)
     regression = np.issubdtype(labels.dtype, np.floating)
     y = labels.reshape(len(labels), -1).astype(np.float64) if regression else labels
     outputs = {name: np.asarray(z, np.float64).reshape(len(z), -1) for name, z in held_out.items()}
-    _check(outputs, y, regression)
+    _check_outputs(outputs, y, regression)
     left_out = tuple(name for name, z in outputs.items() if not np.isfinite(z).all())
     known = {name: z for name, z in outputs.items() if name not in left_out}
     temperatures = {} if regression else {name: temperature(z, y) for name, z in known.items()}
@@ -144,7 +146,19 @@ def fit_mixture(
     return Mixture(dict(zip(known, w.tolist(), strict=True)), temperatures, bool(regression), left_out)
 
 
-def _check(outputs: Mapping[str, Vector], y: NDArray[Any], regression: bool) -> None:
+def _check_labels(labels: NDArray[Any]) -> None:
+    if not labels.size:
+        raise ValueError("there are no labels")
+    if np.issubdtype(labels.dtype, np.floating):
+        if not np.isfinite(labels).all():
+            raise ValueError("not all labels are finite: leave out the samples without a label")
+    elif not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"the labels are {labels.dtype}: give classes as whole numbers, or real numbers")
+    elif labels.ndim != 1:
+        raise ValueError(f"the classes have shape {labels.shape}, expected one for each sample, (n,)")
+
+
+def _check_outputs(outputs: Mapping[str, Vector], y: NDArray[Any], regression: bool) -> None:
     shapes = {name: z.shape for name, z in outputs.items()}
     width = y.shape[1] if regression else max([1, *(shape[1] for shape in shapes.values())])
     for name, shape in shapes.items():
@@ -152,7 +166,8 @@ def _check(outputs: Mapping[str, Vector], y: NDArray[Any], regression: bool) -> 
             raise ValueError(f"the outputs of '{name}' have shape {shape}, expected {(len(y), width)}")
     if not regression and (y.min() < 0 or (shapes and y.max() >= width)):
         raise ValueError(
-            f"the labels go from {y.min()} to {y.max()}, but there are outputs for {width} classes"
+            f"the labels go from {y.min()} to {y.max()}, but there are outputs for {width} classes "
+            "(the labels of a regression are real numbers)"
         )
 
 
@@ -226,8 +241,12 @@ def _held_out_prior(y: NDArray[Any], folds: NDArray[Any], width: int, regression
     return outputs
 
 
-def stratified_folds(labels: NDArray[Any], folds: int, seed: int) -> NDArray[np.int64]:
+def stratified_folds(
+    labels: NDArray[Any], folds: int, seed: int, groups: NDArray[Any] | None = None
+) -> NDArray[np.int64]:
     """Return the fold of each sample: in random order, sorted by class unless labels are real, dealt in turn.
+
+    Groups are dealt whole, as samples of their most frequent class, the largest of a class first.
 
     Parameters
     ----------
@@ -237,10 +256,30 @@ def stratified_folds(labels: NDArray[Any], folds: int, seed: int) -> NDArray[np.
         ``K``.
     seed : int
         Decides the random order.
+    groups : NDArray, optional
+        The group of each sample, such as a patient, shape ``(n,)``. Default: each is a group of its own.
+
+    Examples
+    --------
+    >>> stratified_folds(np.array([0, 0, 1, 1]), 2, seed=0, groups=np.array([5, 5, 8, 8])).tolist()
+    [0, 0, 1, 1]
     """
-    order = np.random.Generator(np.random.PCG64(seed)).permutation(len(labels))
+    names, of = np.unique(np.arange(len(labels)) if groups is None else groups, return_inverse=True)
+    classes, sizes = np.zeros(len(names), np.int64), np.bincount(of)
     if not np.issubdtype(labels.dtype, np.floating):
-        order = order[np.argsort(labels[order], kind="stable")]
-    result = np.empty(len(labels), np.int64)
-    result[order] = np.arange(len(labels)) % folds
+        classes = _most_frequent(np.unique(labels, return_inverse=True)[1], of)
+    order = np.random.Generator(np.random.PCG64(seed)).permutation(len(names))
+    order = order[np.lexsort((-sizes[order], classes[order]))]
+    dealt = np.empty(len(names), np.int64)
+    dealt[order] = np.arange(len(names)) % folds
+    result: NDArray[np.int64] = dealt[of]
     return result
+
+
+def _most_frequent(classes: NDArray[Any], of: NDArray[Any]) -> NDArray[Any]:
+    """Return the most frequent class of each group, the lowest of several; samples belong to groups `of`."""
+    pairs, counts = np.unique(np.stack([of, classes], axis=1), axis=0, return_counts=True)
+    pairs = pairs[np.lexsort((pairs[:, 1], -counts, pairs[:, 0]))]
+    _, first = np.unique(pairs[:, 0], return_index=True)
+    frequent: NDArray[Any] = pairs[first, 1]
+    return frequent

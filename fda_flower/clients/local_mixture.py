@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from logging import WARNING
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
+from flwr.common.logger import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import PRIOR, Mixture, fit_mixture, prior_outputs, stratified_folds
@@ -28,7 +30,8 @@ class Learner(Generic[Model]):
         Takes a model, positions of samples, the numbers of the epochs, and a text that names the random
         numbers; returns a new model.
     predict : callable
-        Takes a model and positions of samples; returns outputs of shape ``(positions, C)``.
+        Takes a model and positions of samples; returns outputs of shape ``(positions, C)``, or
+        ``(positions,)`` for a regression.
     train_head, blend : callable, optional
         Needed for the members ``head`` and ``blend``: like `train`, for the last layer alone; and a function
         of the sources' model, the target's own and positions that returns a model.
@@ -83,9 +86,7 @@ class TrainedMixture(Generic[Model]):
 
     def outputs(self, predict: Callable[[Model], NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
         """Return the outputs of each member's models; `predict` returns a model's."""
-        outputs = {
-            name: [np.asarray(predict(model)) for model in models] for name, models in self.used.items()
-        }
+        outputs = {name: [_in_rows(predict(model)) for model in models] for name, models in self.used.items()}
         if PRIOR in self.mixture.weights:
             some = next(iter(outputs.values()), None) or [predict(next(iter(self.models.values()))[0])]
             rows = len(some[0])
@@ -107,6 +108,7 @@ def train_mixture(
     plan: MixturePlan | None = None,
     seed: int = 0,
     own: Sequence[Model] = (),
+    groups: NDArray[Any] | None = None,
 ) -> TrainedMixture[Model]:
     """Train the members of a mixture, and weigh them by what they predict on held-out labels.
 
@@ -128,18 +130,26 @@ def train_mixture(
         Decides the folds.
     own : Sequence of Model
         The target's own models by view, as the rounds before the first of `rounds` have trained them.
+    groups : NDArray, optional
+        The group of each sample, such as a patient, shape ``(n,)``; a group is in one fold.
 
     Raises
     ------
     ConfigError
-        If there are too few labels, or a member needs what `learner` has not.
+        Before anything is trained: if there are too few labels or groups, or labels that do not fit the
+        outputs of `sources`, or a member needs what `learner` has not.
     """
     plan = MixturePlan() if plan is None else plan
-    plan.check_labels(len(labels))
+    labels = np.asarray(labels)
+    plan.check_labels(len(labels), None if groups is None else len(np.unique(groups)))
     train_head = _needed(learner.train_head, "head", plan)
     blend = _needed(learner.blend, "blend", plan)
-    folds = stratified_folds(labels, plan.folds, derive_seed(seed, "folds"))
+    folds = stratified_folds(labels, plan.folds, derive_seed(seed, "folds"), groups)
     everything = np.arange(len(labels))
+    try:
+        fit_mixture({"sources": learner.predict(sources, everything)}, labels, folds)
+    except ValueError as error:
+        raise ConfigError(f"the mixture cannot be fitted: {error}") from error
     views = [everything, *(everything[folds != fold] for fold in range(plan.folds))]
     models: dict[str, list[Model]] = {}
     if "sources" in plan.members:
@@ -162,8 +172,10 @@ def train_mixture(
     held_out = {name: _held_out(learner, found, folds) for name, found in models.items()}
     weighed = {name: z for name, z in held_out.items() if name != "target" or "target" in plan.members}
     mixture = fit_mixture(weighed, labels, folds if PRIOR in plan.members else None)
+    for name in mixture.left_out:
+        log(WARNING, "The mixture leaves out '%s': not all of its outputs are finite", name)
     classes = next(iter(held_out.values())).shape[1]
-    prior = [prior_outputs(np.asarray(labels)[view], classes) for view in views]
+    prior = [prior_outputs(labels[view], classes) for view in views]
     held_out[PRIOR] = np.concatenate(prior)[folds + 1]
     return TrainedMixture(mixture, models, prior, held_out, folds, plan.views)
 
@@ -186,12 +198,17 @@ def _held_out(learner: Learner[Model], models: Sequence[Model], folds: Positions
 
     If the outputs of the model of all labels are not finite, they are returned, which leaves the member out.
     """
-    outputs = np.array(learner.predict(models[0], np.arange(len(folds))))
+    outputs = _in_rows(learner.predict(models[0], np.arange(len(folds)))).copy()
     if np.isfinite(outputs).all():
         for fold, model in enumerate(models[1:]):
             positions = np.flatnonzero(folds == fold)
-            outputs[positions] = learner.predict(model, positions)
+            outputs[positions] = _in_rows(learner.predict(model, positions))
     return outputs
+
+
+def _in_rows(outputs: NDArray[Any]) -> NDArray[Any]:
+    """Return outputs in the shape ``(n, C)``."""
+    return np.asarray(outputs).reshape(len(outputs), -1)
 
 
 def _needed(function: Function | None, member: str, plan: MixturePlan) -> Function | None:

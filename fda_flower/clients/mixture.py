@@ -4,12 +4,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from logging import WARNING
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.common.logger import log
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -38,6 +36,11 @@ class MixtureTarget(TargetClient):
     """
 
     _last: tuple[EvaluateRequest, TrainedMixture[Layers]] | None = None
+
+    def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Return what every target tells, and of how many groups its labelled samples are, if of any."""
+        properties, groups = super().get_properties(config), self.domain.train.groups
+        return properties if groups is None else {**properties, protocol.GROUPS: len(torch.unique(groups))}
 
     def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
         """Train the members that are missing, weigh them, and evaluate the mixture on the test set.
@@ -85,7 +88,8 @@ class MixtureTarget(TargetClient):
         plan = MixturePlan.from_text(str(config[protocol.MIXTURE]))
         first = self._named(to_layers(request.records[protocol.FIRST]).values())  # type: ignore[arg-type]
         begun, now = (int(str(config[name])) for name in (protocol.FIRST_ROUND, protocol.SERVER_ROUND))
-        key = _digest(first, self.domain.train, self.training_in(config), plan.folds, self._seed, begun)
+        samples = self.domain.train
+        key = _digest(first, samples, self.training_in(config), plan.folds, self._seed, begun)
         own, done = self._own_models(key, begun, now)
         trained = train_mixture(
             Learner(
@@ -94,16 +98,15 @@ class MixtureTarget(TargetClient):
                 partial(self._train_on, config, head=True),
                 self._blend,
             ),
-            self.domain.train.y.cpu().numpy(),
+            samples.y.cpu().numpy(),
             sources=self.received(request),
             first=first,
             rounds=range(done + 1, now + 1),
             plan=plan,
             seed=self._seed,
             own=own,
+            groups=None if samples.groups is None else samples.groups.cpu().numpy(),
         )
-        for name in trained.mixture.left_out:
-            log(WARNING, "The mixture leaves out '%s': not all of its outputs are finite", name)
         self._keep(trained, {"key": key, "round": now})
         return trained
 
@@ -197,7 +200,8 @@ def _accuracy(outputs: NDArray[Any], y: Tensor) -> float:
 def _digest(first: Layers, samples: Samples, *others: object) -> str:
     """Return a digest of all that decides the target's own models."""
     digest = hashlib.sha256(repr((samples.noise, others)).encode())
-    for array in first.values():
+    groups = [] if samples.groups is None else [samples.groups.cpu().numpy()]
+    for array in [*first.values(), *groups]:
         digest.update(array.tobytes())
     for batch in replace(samples, noise=0.0).batches(256, torch.Generator()):
         for tensor in batch:

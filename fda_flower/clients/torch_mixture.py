@@ -2,12 +2,14 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from logging import WARNING
 from typing import Any
 
 import torch
+from flwr.common.logger import log
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset
 
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
 from fda_flower.errors import ConfigError
@@ -37,7 +39,7 @@ class MixedModel(nn.Module):
 
     @torch.no_grad()
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return the mixture's outputs, shape ``(n, C)``, on the device of the models' outputs."""
+        """Return the mixture's outputs, of the shape and on the device of the models' outputs."""
         outputs: list[Tensor] = []
 
         def predict(model: nn.Module) -> NDArray[Any]:
@@ -47,7 +49,7 @@ class MixedModel(nn.Module):
         mixed = torch.from_numpy(self.trained.predict(predict))
         if not self.trained.mixture.regression:
             mixed = mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log()
-        return mixed.to(outputs[0])
+        return mixed.to(outputs[0]).view_as(outputs[0])
 
 
 def mix_on_target(
@@ -58,6 +60,7 @@ def mix_on_target(
     predict: Callable[[nn.Module, Loader], Tensor] | None = None,
     *,
     labels: Tensor | None = None,
+    groups: Tensor | None = None,
     epochs: int = 30,
     plan: MixturePlan | None = None,
     seed: int = 0,
@@ -76,7 +79,8 @@ def mix_on_target(
         The model with which the target's own begins, such as a new one. Neither model is changed.
     loader : DataLoader
         The target's labelled samples. `train` and `predict` get loaders of parts of its data set, with its
-        batch size and ``collate_fn``; those for `train` are shuffled.
+        batch size and ``collate_fn``; those for `train` are shuffled, and with ``drop_last`` lack a last
+        batch of fewer samples unless it is the only one.
     train : callable
         Trains a model in place on a loader for a number of epochs, each time with an optimizer of its own.
     predict : callable, optional
@@ -85,6 +89,9 @@ def mix_on_target(
     labels : Tensor, optional
         The labels: classes, whole numbers of shape ``(n,)``; for a regression real numbers, ``(n,)`` or
         ``(n, C)``. Default: the ``y`` of all batches ``x, y``.
+    groups : Tensor, optional
+        The group of each sample, such as a patient, whole numbers of shape ``(n,)``: a model is weighed by
+        groups that it was not trained on.
     epochs : int
         How long the target's own model trains.
     plan : MixturePlan, optional
@@ -95,12 +102,18 @@ def mix_on_target(
     Raises
     ------
     ConfigError
-        If there are too few labels, the loader has no batch size, or a member is not supported.
+        If there are too few labels, labels do not fit the data set or the model's outputs, the loader has no
+        batch size or a sampler of its own, or a member is not supported.
     """
     if loader.batch_size is None:
         raise ConfigError("the loader has no batch size, so that its data cannot be divided: give it one")
+    if not isinstance(loader.sampler, SequentialSampler | RandomSampler):
+        raise ConfigError(
+            f"the loader has the sampler {type(loader.sampler).__name__}, by which a mixture cannot go: give "
+            "a loader without one; for some of the samples, one of torch.utils.data.Subset"
+        )
     predict = predict or outputs_of
-    device = next(sources.parameters()).device
+    device, size = next(sources.parameters()).device, len(loader.dataset)  # type: ignore[arg-type]
 
     def train_on(model: nn.Module, positions: Positions, numbers: Sequence[int], stream: str) -> nn.Module:
         model = copy.deepcopy(model).train()
@@ -114,7 +127,12 @@ def mix_on_target(
 
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         if labels is None:
-            labels = torch.cat([y for _, y in _pairs(_part(loader, range(len(loader.dataset))))])  # type: ignore[arg-type]
+            labels = torch.cat([y for _, y in _pairs(_part(loader, range(size)))])
+        _check_size("labels", labels, size)
+        if groups is not None:
+            _check_size("groups", groups, size)
+        if alone := _single_labels(labels):
+            log(WARNING, "Classes with a single label, which a model without it does not know: %s", alone)
         trained = train_mixture(
             Learner(train_on, predict_on),
             labels.detach().cpu().numpy(),
@@ -123,6 +141,7 @@ def mix_on_target(
             rounds=range(1, epochs + 1),
             plan=plan,
             seed=seed,
+            groups=None if groups is None else groups.cpu().numpy(),
         )
     return MixedModel(trained).to(device)
 
@@ -150,8 +169,23 @@ def _part(loader: Loader, positions: Sequence[int], *, shuffle: bool = False) ->
         loader.batch_size,
         shuffle=shuffle,
         collate_fn=loader.collate_fn,
-        drop_last=shuffle and loader.drop_last,
+        drop_last=shuffle and loader.drop_last and len(positions) >= (loader.batch_size or 1),
     )
+
+
+def _check_size(what: str, given: Tensor, size: int) -> None:
+    if len(given) != size:
+        raise ConfigError(
+            f"there are {len(given)} {what} for a data set of {size} samples: give one for each"
+        )
+
+
+def _single_labels(labels: Tensor) -> list[int]:
+    """Return the classes with a single label; none for a regression."""
+    if labels.is_floating_point():
+        return []
+    classes, counts = torch.unique(labels, return_counts=True)
+    return [int(label) for label in classes[counts == 1]]
 
 
 def _to_numpy(outputs: Tensor) -> NDArray[Any]:

@@ -61,6 +61,8 @@ class Reference(ABC):
         of clients; for `evaluate_every`, since each round is evaluated.
     """
 
+    needs: ClassVar[tuple[str, ...]] = ()
+    """The same with all options."""
     uses_target: ClassVar[bool] = False
     """Whether it trains on the target's samples."""
     share: float | None = None

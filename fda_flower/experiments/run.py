@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.config import RunConfig
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.cross_validation import cross_validate
 from fda_flower.experiments.runners import RUNNERS, RunRequest
@@ -182,7 +182,14 @@ def run_config(
         raise
     if path is not None:
         write_summary(path, config, history)
-    return RunResult(config, history, summarise_run(config, history), model, path)
+    summary = summarise_run(config, history)
+    failed = history[-1].get("evaluation-failed") if history else None
+    if failed and not summary["figures"]:
+        raise RunError(
+            f"the target was evaluated in no round, since its evaluation failed ({failed}): repair it, and "
+            f"run one more round (--rounds {config.rounds + 1} --resume)"
+        )
+    return RunResult(config, history, summary, model, path)
 
 
 def _validated(request: RunRequest, engine: str) -> dict[int, float]:

@@ -44,14 +44,16 @@ class MixedModule(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logarithms of the probabilities or, for a regression, the numbers; shape ``(n, C)``."""
-        total = torch.zeros(())
+        total, lost = torch.zeros(()), torch.zeros((), dtype=torch.float64)
         for member, weight in self.mixture.weights.items():
             scaled = [self._scaled(member, outputs) for outputs in self._views(member, x)]
             others = scaled[1:] or scaled[:1]
             mean = (scaled[0] + sum(others[1:], others[0]) / len(others)) / 2
-            total = total + weight * (mean if self.mixture.regression else mean.exp())
+            term = weight * (mean if self.mixture.regression else mean.exp())
+            counts = term.isfinite().all(dim=1, keepdim=True)
+            total, lost = total + torch.where(counts, term, 0.0), lost + weight * (~counts).double()
         if self.mixture.regression:
-            return total.float()
+            return (total / (1 - lost)).float()
         return (total / total.sum(dim=1, keepdim=True)).clamp_min(torch.finfo(torch.float64).tiny).log()
 
     def _views(self, member: str, x: Tensor) -> list[Tensor]:

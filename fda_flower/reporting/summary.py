@@ -169,8 +169,8 @@ def _labels(config: RunConfig, history: Sequence[Record]) -> int:
     for record in reversed(history):
         if "examples" in (record.get("target") or {}):
             return int(record["target"]["examples"])
-        if record.get("mixture"):
-            return sum(record["mixture"]["folds"])
+        if folds := record.get("mixture", {}).get("folds"):
+            return sum(folds)
     return config.target_samples if isinstance(config.target_samples, int) else 0
 
 

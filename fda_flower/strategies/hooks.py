@@ -52,6 +52,8 @@ class MethodHooks(ABC):
     state: dict[str, ArrayRecord]
     history: list[Record]
     selection: Selection
+    needs: tuple[str, ...] = ()
+    """What it needs with these options, beside what its method does; names of `fda_flower.needs.NEEDS`."""
     trains: frozenset[str] = frozenset({"source", "target"})
     """The roles that train; the others are not asked to."""
     evaluates_trained: bool = False

@@ -12,7 +12,16 @@ from fda_flower.aggregation import SourceWeights
 from fda_flower.arrays import count_bytes
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.mixture_plan import MixturePlan
-from fda_flower.protocol import FIRST, FIRST_ROUND, LEARNING_RATE_FACTOR, MIXTURE, REPORT, EvaluateRequest
+from fda_flower.protocol import (
+    FIRST,
+    FIRST_ROUND,
+    GROUPS,
+    LABELLED,
+    LEARNING_RATE_FACTOR,
+    MIXTURE,
+    REPORT,
+    EvaluateRequest,
+)
 from fda_flower.records import COSTS
 from fda_flower.strategies.base import (
     Aggregated,
@@ -45,7 +54,7 @@ class Mixture(SourceOnly):
     ----------
     folds : int
         ``K``: the target needs at least 2K labels.
-    epochs : str or sequence of int
+    epochs : str, int or sequence of int
         Epochs after which the fine-tuned model becomes a member, such as ``"1,30"``. Default: 1 and 30, with
         500 labels or more 1 and 10.
     members : str or sequence of str
@@ -80,7 +89,7 @@ class Mixture(SourceOnly):
         self,
         *,
         folds: int = 4,
-        epochs: str | Sequence[int] = "",
+        epochs: str | int | Sequence[int] = "",
         members: str | Sequence[str] = "sources,target,tuned,prior",
         views: Literal["all", "full"] = "all",
         every: int = 0,
@@ -89,8 +98,8 @@ class Mixture(SourceOnly):
         **common: Unpack[CommonOptions],
     ) -> None:
         super().__init__(source_weights=source_weights, **common)
-        if every < 0:
-            raise ConfigError(f"every is {every}, it must not be negative")
+        if not isinstance(every, int) or every < 0:
+            raise ConfigError(f"every is {every}, it must be a whole number that is not negative")
         check_choice("report", report, ("full", "none"))
         if report == "none" and self.model_average.text is not None:
             raise ConfigError(
@@ -98,6 +107,7 @@ class Mixture(SourceOnly):
                 "averaged model's accuracy: leave one of them out"
             )
         self._plan = MixturePlan(folds, _epochs(epochs), _names(members), views)
+        self.needs = ("head",) if "head" in self._plan.members else ()
         self._every = every
         self._report = report
 
@@ -113,15 +123,15 @@ class Mixture(SourceOnly):
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if the target says that it has too few labels."""
         for node in nodes:
-            labels = node.info.get("examples")
+            labels, groups = node.info.get(LABELLED), node.info.get(GROUPS)
             if node.is_target and isinstance(labels, int):
-                self._plan.check_labels(labels)
+                self._plan.check_labels(labels, groups if isinstance(groups, int) else None)
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Begin the run, and log what the mixture costs."""
         super().begin(arrays, done)
         cost, node = self._cost(arrays, self.num_rounds), self.roster.target
-        labels = node.info.get("examples") if node else None
+        labels = node.info.get(LABELLED) if node else None
         rounds = self.num_rounds - self.warmup_rounds
         COSTS.info(
             "Mixture predicts with %d models; in the whole run the target evaluates %s, receives %.3g MB for "
@@ -203,12 +213,14 @@ class Mixture(SourceOnly):
         return {**total, "target": own}
 
 
-def _epochs(given: str | Sequence[int]) -> tuple[int, ...]:
-    numbers = given.split(",") if isinstance(given, str) and given else given
+def _epochs(given: str | int | Sequence[int]) -> tuple[int, ...]:
+    numbers = str(given).split(",") if given and isinstance(given, str | int) else given
     try:
-        return tuple(map(int, numbers))
+        return tuple(int(str(number)) for number in cast(Sequence[int], numbers))
     except ValueError:
-        raise ConfigError(f"epochs is '{given}': give numbers of epochs that grow, such as 1,30") from None
+        raise ConfigError(
+            f"epochs is '{given}': give whole numbers of epochs that grow, such as 1,30"
+        ) from None
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -174,11 +174,43 @@ def test_what_cannot_be_fitted_is_refused(outputs, labels, error) -> None:
         fit_mixture(outputs, np.array(labels, np.int64))
 
 
+@pytest.mark.parametrize(
+    ("labels", "error"),
+    [
+        (np.array([0.5, np.nan]), "not all labels are finite"),
+        (np.array([True, False]), "the labels are bool: give classes as whole numbers"),
+        (np.array(["a", "b"]), "the labels are <U1: give classes as whole numbers"),
+        (np.array([[0], [1]]), r"the classes have shape \(2, 1\), expected one for each sample"),
+    ],
+)
+def test_labels_that_are_neither_classes_nor_numbers_are_refused(labels, error) -> None:
+    with pytest.raises(ValueError, match=error):
+        fit_mixture({"a": np.zeros((2, 2))}, labels)
+
+
 def test_folds_of_another_length_are_refused() -> None:
     with pytest.raises(ValueError, match=r"folds have shape \(3,\), expected \(2,\)"):
         fit_mixture({"a": np.zeros((2, 2))}, np.array([0, 1]), np.array([0, 1, 0]))
     with pytest.raises(ValueError, match="all samples are in fold 1"):
         fit_mixture({"a": np.zeros((2, 2))}, np.array([0, 1]), np.array([1, 1]))
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_a_member_does_not_count_for_a_sample_for_which_its_outputs_are_not_finite(broken) -> None:
+    good, bad = np.array([[0.0, 1.0], [3.0, 1.0]]), np.array([[1.0, 0.0], [2.0, broken]])
+    for regression in (False, True):
+        mixture = Mixture({"good": 0.25, "bad": 0.75}, {}, regression)
+        found = mixture.predict({"good": [good], "bad": [bad]})
+        alone = Mixture({"good": 1.0}, {}, regression).predict({"good": [good]})
+        assert found[1] == pytest.approx(alone[1])
+        assert found[0] == pytest.approx(mixture.predict({"good": [good[:1]], "bad": [bad[:1]]})[0])
+        assert found[0] != pytest.approx(alone[0])
+
+
+def test_without_any_finite_output_there_is_no_prediction() -> None:
+    with np.errstate(all="ignore"):
+        found = Mixture({"a": 1.0}, {}, False).predict({"a": [np.full((1, 2), np.nan)]})
+    assert np.isnan(found).all()
 
 
 def test_a_prediction_needs_all_members() -> None:
@@ -205,3 +237,26 @@ def test_folds_follow_from_the_seed() -> None:
 def test_folds_of_a_regression_follow_the_random_order_alone() -> None:
     labels = np.linspace(0, 1, 10)
     assert stratified_folds(labels, 2, 3).tolist() == stratified_folds(labels[::-1], 2, 3).tolist()
+
+
+@given(arrays(np.int64, st.integers(8, 60), elements=st.integers(0, 4)), st.integers(2, 4), st.data())
+def test_a_group_is_in_one_fold(labels, folds, data) -> None:
+    groups = data.draw(arrays(np.int64, len(labels), elements=st.integers(0, 12)))
+    for y in (labels, labels.astype(float)):
+        found = stratified_folds(y, folds, 1, groups)
+        assert all(len(np.unique(found[groups == group])) == 1 for group in groups)
+        assert len(np.unique(found)) == min(folds, len(np.unique(groups)))
+
+
+@given(arrays(np.int64, 12, elements=st.integers(0, 3)))
+def test_groups_of_one_sample_are_dealt_like_samples(labels) -> None:
+    for y in (labels, labels.astype(float)):
+        assert stratified_folds(y, 3, 5, np.arange(12) * 7).tolist() == stratified_folds(y, 3, 5).tolist()
+
+
+def test_groups_are_dealt_by_their_most_frequent_class_the_largest_first() -> None:
+    groups = np.array([0, 0, 0, 1, 1, 1, 2, 3, 4, 4, 5, 5, 6, 7])
+    labels = np.array([0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1])
+    found = dict(zip(groups.tolist(), stratified_folds(labels, 2, 3, groups).tolist(), strict=True))
+    assert {found[0], found[1]} == {found[2], found[3]} == {0, 1}, "class 0: two large groups, two small ones"
+    assert {found[4], found[5]} == {found[6], found[7]} == {0, 1}, "class 1"

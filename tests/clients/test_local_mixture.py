@@ -268,8 +268,44 @@ def never(*args):
             LABELS,
             "members names 'blend', which these models do not",
         ),
+        (MixturePlan(), LABELS + 1, "the labels go from 1 to 3, but there are outputs for 3 classes"),
+        (MixturePlan(), LABELS * np.nan, "cannot be fitted: not all labels are finite"),
+        (MixturePlan(), LABELS * 1.5, r"'sources' have shape \(15, 3\), expected \(15, 1\)"),
+        (MixturePlan(), LABELS == 1, "the labels are bool"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_trained(plan, labels, says):
+    learner = Learner(never, lambda model, positions: np.zeros((len(positions), 3)))
     with pytest.raises(ConfigError, match=says):
-        train_mixture(Learner(never, never), labels, sources=Toy("s"), first=Toy("f"), rounds=[1], plan=plan)
+        train_mixture(learner, labels, sources=Toy("s"), first=Toy("f"), rounds=[1], plan=plan)
+
+
+def test_a_group_is_held_out_as_a_whole():
+    groups = np.arange(15) // 3
+    trained = mix(groups=groups)
+    assert trained.folds.tolist() == stratified_folds(LABELS, 4, derive_seed(7, "folds"), groups).tolist()
+    for model in trained.models["target"][1:]:
+        assert all(len(model.seen & set(np.flatnonzero(groups == group))) in (0, 3) for group in range(5))
+
+
+def test_fewer_groups_than_folds_are_refused():
+    with pytest.raises(ConfigError, match="are of 3 groups, but a mixture with 4 folds needs 4"):
+        mix(groups=np.arange(15) // 5)
+    mix(MixturePlan(folds=3), groups=np.arange(15) // 5)
+
+
+def test_the_numbers_of_a_regression_may_have_no_second_axis():
+    labels = np.linspace(0, 1, 12)
+
+    def flat(model, positions):
+        return labels[positions] if model == Toy("sources") else np.zeros(len(positions))
+
+    def deep(model, positions):
+        return flat(model, positions)[:, None]
+
+    one, other = mix(labels=labels, predict=flat), mix(labels=labels, predict=deep)
+    assert one.mixture == other.mixture
+    everything = np.arange(12)
+    found = one.predict(lambda model: flat(model, everything))
+    assert found == pytest.approx(other.predict(lambda model: deep(model, everything)))
+    assert found.shape == (12, 1)

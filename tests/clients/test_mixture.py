@@ -367,6 +367,22 @@ def other_images(domain):
     return replace(domain, train=replace(domain.train, x=1 - domain.train.x))
 
 
+def grouped(domain):
+    groups = torch.arange(len(domain.train)) // 2
+    return replace(domain, train=replace(domain.train, groups=groups))
+
+
+def test_a_group_is_in_one_fold_and_the_server_is_told_how_many_there_are(tmp_path):
+    domain = grouped(target_of())
+    client = make(domain, folder=tmp_path)
+    assert client.get_properties({})["groups"] == 15
+    assert "groups" not in make().get_properties({})
+    metrics = ask(client).metrics
+    sizes = [metrics[f"fold.{k}"] for k in range(1, 5)]
+    assert sum(sizes) == 30
+    assert all(size % 2 == 0 for size in sizes)
+
+
 @pytest.mark.parametrize(
     ("change", "request_"),
     [
@@ -374,13 +390,14 @@ def other_images(domain):
         ({"training": replace(TRAINING, learning_rate=0.02)}, {}),
         ({"domain": other_labels(target_of())}, {}),
         ({"domain": other_images(target_of())}, {}),
+        ({"domain": grouped(target_of())}, {}),
         ({}, {"first": arrays_of(network(seed=1))}),
         ({}, {"begun": 2}),
         ({}, {"rate-factor": 0.5}),
         ({}, {"plan": replace(OWN, folds=3)}),
         ({}, {"now": 1}),
     ],
-    ids=["seed", "training", "labels", "images", "first", "begun", "factor", "folds", "earlier"],
+    ids=["seed", "training", "labels", "images", "groups", "first", "begun", "factor", "folds", "earlier"],
 )
 def test_the_state_of_another_run_is_made_again(change, request_, tmp_path):
     ask(make(folder=tmp_path / "used"), 2, OWN)

@@ -1,11 +1,12 @@
 import copy
 import io
+import logging
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, SubsetRandomSampler, TensorDataset
 
 from fda_flower.clients import MixturePlan, mix_on_target
 from fda_flower.errors import ConfigError
@@ -213,8 +214,13 @@ def test_batches_that_are_dictionaries_need_labels_and_a_function():
             None,
             "the loader has no batch size",
         ),
+        (
+            loader_of(*two_classes(), shuffle=False, sampler=SubsetRandomSampler(range(20))),
+            None,
+            "the loader has the sampler SubsetRandomSampler, .* one of torch.utils.data.Subset",
+        ),
     ],
-    ids=["labels", "member", "batches"],
+    ids=["labels", "member", "batches", "sampler"],
 )
 def test_what_cannot_work_is_an_error(loader, plan, message):
     with pytest.raises(ConfigError, match=message):
@@ -230,3 +236,71 @@ def test_a_mixture_can_be_saved_and_loaded():
     new = torch.randn(5, 2)
     assert torch.equal(loaded(new), mixture(new))
     assert loaded.models[0] is loaded.trained.models["sources"][0]
+
+
+@pytest.mark.parametrize("size", [39, 41])
+def test_labels_and_groups_are_as_many_as_the_samples(size):
+    loader, given = loader_of(*two_classes()), torch.arange(size) % 2
+    with pytest.raises(ConfigError, match=f"there are {size} labels for a data set of 40 samples"):
+        mix_on_target(linear(), linear(), loader, train, labels=given)
+    with pytest.raises(ConfigError, match=f"there are {size} groups for a data set of 40 samples"):
+        mix_on_target(linear(), linear(), loader, train, groups=given)
+
+
+def test_a_model_of_fewer_samples_than_a_batch_is_trained_also_if_last_batches_are_dropped():
+    """32 of 40 samples make a batch, each view without a fold has 20."""
+    loader, trained = loader_of(*two_classes(), batch_size=32, drop_last=True), []
+
+    def counted(model, loader, epochs):
+        trained.append(sum(len(y) for _, y in loader))
+        train(model, loader, epochs)
+
+    mixture = mix_on_target(linear(), linear(), loader, counted, epochs=5, plan=PLAN)
+    assert set(trained) == {20, 32}
+    assert not any(same(model, linear()) for model in mixture.trained.models["target"])
+
+
+def test_groups_stay_together():
+    groups = torch.arange(40) // 4
+    mixture = mix_on_target(
+        linear(), linear(), loader_of(*two_classes()), train, groups=groups, epochs=1, plan=PLAN
+    )
+    folds = mixture.trained.folds.reshape(10, 4)
+    assert (folds == folds[:, :1]).all()
+
+
+def test_classes_with_a_single_label_and_members_that_diverge_are_said(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    x, _ = two_classes()
+    y = torch.tensor([0, 1] * 19 + [0, 2])
+
+    def spoils(model, loader, epochs):
+        torch.nn.init.constant_(model.weight, torch.inf)
+
+    def network():
+        return nn.Linear(2, 3)
+
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        mix_on_target(network(), network(), loader_of(x, y), spoils, epochs=1, plan=PLAN)
+    assert "Classes with a single label, which a model without it does not know: [2]" in caplog.text
+    assert "The mixture leaves out 'target'" in caplog.text
+
+
+def test_numbers_have_the_shape_that_the_models_give_them():
+    x, _ = two_classes()
+    y = x.sum(dim=1)
+
+    class Flat(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 1)
+
+        def forward(self, x):
+            return self.layer(x)[:, 0]
+
+    def fit(model, loader, epochs):
+        train(model, loader, epochs, nn.functional.mse_loss)
+
+    mixture = mix_on_target(Flat(), Flat(), loader_of(x, y), fit, epochs=20, plan=PLAN)
+    assert mixture(x).shape == y.shape
+    assert float((mixture(x) - y).square().mean()) < 0.1 * float(y.var())

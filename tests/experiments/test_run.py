@@ -422,6 +422,21 @@ def test_a_finished_run_is_not_trained_again(small, three_rounds, copy, files_of
     assert {name: data for name, (data, _) in files_of(copy).items()} == before
 
 
+def test_a_run_whose_only_evaluation_fails_is_an_error_and_one_more_round_repairs_it(
+    small, tmp_path, monkeypatch
+):
+    def fails(*args):
+        raise MemoryError("out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mixture.MixtureTarget, "answer_evaluation", fails)
+        with pytest.raises(RunError, match=r"in no round, .*out of memory.* \(--rounds 2 --resume\)"):
+            run(**small | {"method": "mixture", "rounds": 1}, output=tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["last5"] is None
+    repaired = run(**small | {"method": "mixture", "rounds": 2}, output=tmp_path / "run", resume=True)
+    assert repaired.accuracies[1] > 0
+
+
 def test_resume_in_a_folder_that_holds_nothing_starts_a_run(small, three_rounds, tmp_path):
     result = run(**small, rounds=3, output=tmp_path / "new", resume=True)
     assert same_bits(result.model, three_rounds.model)

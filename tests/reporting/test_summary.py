@@ -7,7 +7,7 @@ from fda_flower import RunConfig
 from fda_flower.metrics import interval
 from fda_flower.records import curve, figure_of, headline
 from fda_flower.reporting import summarise, write_summary
-from fda_flower.reporting.summary import describe_interval
+from fda_flower.reporting.summary import describe_interval, summarise_run
 
 
 def test_accuracies_are_in_percent_and_nan_where_the_target_did_not_evaluate(history):
@@ -152,3 +152,11 @@ def test_the_interval_in_words():
     assert describe_interval(50.0, 100) == "±9.6 points for 100 test samples at 95%"
     assert describe_interval(0.5, 100, "r2") == "100 test samples"
     assert describe_interval(50.0, 0) == describe_interval(None, 0) == ""
+
+
+@pytest.mark.parametrize(("folds", "epochs"), [([150] * 4, 4 * (3 + 10)), ([], 4 * (3 + 10))])
+def test_the_epochs_of_a_mixture_follow_from_its_labels_also_if_it_reports_no_folds(history, folds, epochs):
+    config = RunConfig(method="mixture", dataset="rbf", model="sigmoid", target_samples=600, rounds=3)
+    records = history(0.5, 0.5, 0.5)
+    records[-1]["mixture"] = {"members": {}, "folds": folds}
+    assert summarise_run(config, records)["epochs"]["target"] == epochs

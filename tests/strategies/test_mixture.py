@@ -243,18 +243,29 @@ def test_a_target_with_too_few_labels_is_refused_before_anything_is_trained():
     start(1, Federation(info={"t": {"examples": 7}}), folds=3)
 
 
+def test_a_target_with_fewer_groups_than_folds_is_refused_before_anything_is_trained():
+    federation = Federation(info={"t": {"examples": 20, "groups": 3}})
+    with pytest.raises(ConfigError, match="are of 3 groups, but a mixture with 4 folds needs 4"):
+        start(1, federation)
+    assert federation.configs == []
+    start(1, Federation(info={"t": {"examples": 20, "groups": 3}}), folds=3)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"folds": 1}, "folds is 1"),
-        ({"epochs": "1,x"}, "epochs is '1,x': give numbers of epochs that grow, such as 1,30"),
+        ({"folds": 2.5}, "folds is 2.5, it must be a whole number"),
+        ({"epochs": "1,x"}, "epochs is '1,x': give whole numbers of epochs that grow, such as 1,30"),
+        ({"epochs": [1.5, 30]}, r"epochs is '\[1.5, 30\]': give whole numbers"),
         ({"epochs": "30,1"}, r"epochs is \[30, 1\]"),
         ({"epochs": [0]}, r"epochs is \[0\]"),
         ({"members": "prior"}, "members is prior: name some of"),
         ({"members": "sources,sources"}, "members is sources, sources: name some of"),
         ({"members": ["best"]}, "unknown member 'best'"),
         ({"views": "some"}, "views is 'some': choose all or full"),
-        ({"every": -1}, "every is -1, it must not be negative"),
+        ({"every": -1}, "every is -1, it must be a whole number that is not negative"),
+        ({"every": 2.5}, "every is 2.5, it must be a whole number"),
         ({"report": "some"}, "report is 'some': choose full or none"),
         ({"report": "none", "average": "tail:2"}, "report is 'none', but with the average 'tail:2'"),
     ],
@@ -268,3 +279,9 @@ def test_epochs_and_members_may_be_text_or_lists():
     one = Mixture(epochs="1, 5", members="sources, tuned")
     assert one.settings() == Mixture(epochs=[1, 5], members=["sources", "tuned"]).settings()
     assert one.settings() != Mixture().settings()
+    assert Mixture(epochs=5).settings() == Mixture(epochs="5").settings()
+
+
+def test_the_member_head_needs_a_network_with_a_head():
+    assert Mixture(members="sources,head").needs == ("head",)
+    assert Mixture().needs == ()
