@@ -62,7 +62,7 @@ class Reference(ABC):
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
-    """The same with all options."""
+    """Nothing with any options, beside what its method needs."""
     uses_target: ClassVar[bool] = False
     """Whether it trains on the target's samples."""
     share: float | None = None

@@ -54,7 +54,7 @@ class Mixture(SourceOnly):
     ----------
     folds : int
         ``K``: the target needs at least 2K labels.
-    epochs : str, int or sequence of int
+    epochs : str or sequence of int
         Epochs after which the fine-tuned model becomes a member, such as ``"1,30"``. Default: 1 and 30, with
         500 labels or more 1 and 10.
     members : str or sequence of str
@@ -89,7 +89,7 @@ class Mixture(SourceOnly):
         self,
         *,
         folds: int = 4,
-        epochs: str | int | Sequence[int] = "",
+        epochs: str | Sequence[int] = "",
         members: str | Sequence[str] = "sources,target,tuned,prior",
         views: Literal["all", "full"] = "all",
         every: int = 0,
@@ -213,11 +213,11 @@ class Mixture(SourceOnly):
         return {**total, "target": own}
 
 
-def _epochs(given: str | int | Sequence[int]) -> tuple[int, ...]:
-    numbers = str(given).split(",") if given and isinstance(given, str | int) else given
+def _epochs(given: str | Sequence[int]) -> tuple[int, ...]:
+    numbers = given.split(",") if isinstance(given, str) and given else given
     try:
-        return tuple(int(str(number)) for number in cast(Sequence[int], numbers))
-    except ValueError:
+        return tuple(int(str(number)) for number in numbers)
+    except (TypeError, ValueError):
         raise ConfigError(
             f"epochs is '{given}': give whole numbers of epochs that grow, such as 1,30"
         ) from None
