@@ -65,7 +65,7 @@ def test_a_plan_travels_as_text(plan):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"folds": 1}, "folds is 1, it must be at least 2"),
+        ({"folds": 1}, "folds is 1, it must be a whole number of at least 2"),
         ({"epochs": (0, 3)}, r"epochs is \[0, 3\]: give numbers of epochs that grow, such as 1,30"),
         ({"epochs": (3, 3)}, r"epochs is \[3, 3\]"),
         ({"epochs": (30, 1)}, r"epochs is \[30, 1\]"),
