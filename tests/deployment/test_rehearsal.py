@@ -145,8 +145,8 @@ def start(tmp_path, tmp_path_factory):
             command.wait(60)
 
 
-def left_over(tmp_path):
-    """Processes of the rehearsal, by the folder that they run in, and files that are not its output."""
+def running(tmp_path):
+    """Processes of the rehearsal, by the folder that they run in."""
     processes = []
     for process in psutil.process_iter():
         try:
@@ -154,8 +154,13 @@ def left_over(tmp_path):
                 processes.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
+    return processes
+
+
+def left_over(tmp_path):
+    """Processes of a rehearsal that has ended, and files that are not its output."""
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    return processes, sorted(name for name in files if not name.startswith("out/"))
+    return running(tmp_path), sorted(name for name in files if not name.startswith("out/"))
 
 
 @pytest.mark.slow
@@ -182,8 +187,7 @@ def until_it_runs(command, tmp_path):
     while "Running 50 rounds" not in said:
         said += command.stdout.readline()
     time.sleep(3)
-    processes, _ = left_over(tmp_path)
-    assert len(processes) >= 8
+    assert len(running(tmp_path)) >= 8
 
 
 @pytest.mark.slow
@@ -204,6 +208,6 @@ def test_no_process_outlives_a_command_that_is_killed_while_the_run_goes_on(star
     command.kill()
     command.communicate(timeout=120)
     deadline = time.monotonic() + 30
-    while left_over(tmp_path)[0] and time.monotonic() < deadline:
+    while running(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert left_over(tmp_path)[0] == []
+    assert running(tmp_path) == []
