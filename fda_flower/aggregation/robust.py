@@ -99,8 +99,8 @@ class Median(CoordinateWise):
 class TrimmedMean(CoordinateWise):
     """The coordinate-wise mean without the largest and smallest numbers (Yin et al., ICML 2018).
 
-    At each end ``share`` of the sources are cut, rounded up, so that a share of bad sources up to it is
-    borne; but never all: of an odd number of sources one stays at least, of an even number two.
+    At each end ``share`` of the sources, rounded up, are cut, so that the mean tolerates up to this share
+    of bad sources. At least one source always remains of an odd number, and two of an even number.
 
     Attributes
     ----------

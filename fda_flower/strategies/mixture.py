@@ -1,4 +1,4 @@
-"""Mixture: the sources train alone; the target mixes their model with a few of its own, and sends nothing."""
+"""Mixture: the sources train alone; the target mixes their model with its own, and sends none."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from logging import WARNING
