@@ -185,7 +185,9 @@ def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(s
 def until_it_runs(command, tmp_path):
     said = ""
     while "Running 50 rounds" not in said:
-        said += command.stdout.readline()
+        line = command.stdout.readline()
+        assert line, f"the command has ended: {said}"
+        said += line
     time.sleep(3)
     assert len(running(tmp_path)) >= 8
 
