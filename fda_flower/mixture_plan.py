@@ -1,6 +1,7 @@
 """What the mixture of a target consists of: settings, checked without loading torch."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -47,10 +48,9 @@ class MixturePlan:
     def __post_init__(self) -> None:
         if not isinstance(self.folds, int) or self.folds < 2:
             raise ConfigError(f"folds is {self.folds}, it must be a whole number of at least 2")
-        if any(epoch < 1 for epoch in self.epochs) or list(self.epochs) != sorted(set(self.epochs)):
-            raise ConfigError(
-                f"epochs is {list(self.epochs)}: give numbers of epochs that grow, such as 1,30"
-            )
+        if not _grow(self.epochs):
+            given = list(self.epochs) if isinstance(self.epochs, Iterable) else self.epochs
+            raise ConfigError(f"epochs is {given}: give numbers of epochs that grow, such as 1,30")
         for name in self.members:
             if name not in MEMBERS:
                 raise unknown("member", name, MEMBERS)
@@ -105,3 +105,10 @@ class MixturePlan:
         """Return the plan that `to_text` wrote."""
         fields = json.loads(text)
         return cls(fields["folds"], tuple(fields["epochs"]), tuple(fields["members"]), fields["views"])
+
+
+def _grow(numbers: object) -> bool:
+    """Whether these are whole numbers above 0, each larger than the one before."""
+    if not isinstance(numbers, tuple | list) or not all(isinstance(number, int) for number in numbers):
+        return False
+    return all(before < number for before, number in zip([0, *numbers], numbers, strict=False))

@@ -360,5 +360,7 @@ def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:
             f"'{path}' is of an earlier version of fda-flower, which had no {', '.join(keys)}: go on with "
             f"that version, which {CONFIG} names, or choose another --output"
         )
+    # What the strategy says of itself follows from the other settings.
+    keys = [key for key in keys if key != "strategy"] or keys
     differences = ", ".join(f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys)
     return ConfigError(f"'{path}' is of another run ({differences}): choose another --output")

@@ -68,6 +68,8 @@ def test_a_plan_travels_as_text(plan):
         ({"folds": 1}, "folds is 1, it must be a whole number of at least 2"),
         ({"epochs": (0, 3)}, r"epochs is \[0, 3\]: give numbers of epochs that grow, such as 1,30"),
         ({"epochs": (3, 3)}, r"epochs is \[3, 3\]"),
+        ({"epochs": (1.5,)}, r"epochs is \[1.5\]"),
+        ({"epochs": 5}, "epochs is 5: give numbers of epochs that grow, such as 1,30"),
         ({"epochs": (30, 1)}, r"epochs is \[30, 1\]"),
         (
             {"members": ("sources", "best")},

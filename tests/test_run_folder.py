@@ -76,6 +76,16 @@ def test_a_folder_of_another_run_is_refused_and_the_difference_named(tmp_path):
         opened(tmp_path, {"seed": 1}, resume=True)
 
 
+def test_the_difference_is_named_once_not_as_what_the_strategy_says_of_itself_too(tmp_path):
+    folder = RunFolder(tmp_path, {"folds": 2}, {})
+    folder.open({"plan": "2 folds"})
+    folder.begin(0, MODEL)
+    with pytest.raises(ConfigError, match=r"is of another run \(folds: 2 there, 4 asked for\): choose"):
+        RunFolder(tmp_path, {"folds": 4}, {}, resume=True).open({"plan": "4 folds"})
+    with pytest.raises(ConfigError, match=r"strategy: {'plan': '2 folds'} there, {'plan': '4 folds'} asked"):
+        RunFolder(tmp_path, {"folds": 2}, {}, resume=True).open({"plan": "4 folds"})
+
+
 def test_a_folder_of_an_earlier_version_is_refused_and_the_new_settings_named(tmp_path):
     opened(tmp_path, {"seed": 1})
     with pytest.raises(

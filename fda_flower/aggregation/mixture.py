@@ -88,7 +88,7 @@ class Mixture:
 
     def _scaled(self, name: str, outputs: Outputs) -> Vector:
         if self.regression:
-            return np.asarray(outputs, np.float64)
+            return np.asarray(outputs, np.float64).reshape(len(outputs), -1)
         return log_softmax(outputs, self.temperatures.get(name, 1.0))
 
 
@@ -114,7 +114,8 @@ def fit_mixture(
     Raises
     ------
     ValueError
-        If shapes do not fit, a label is not a class or not finite, or no member has finite outputs.
+        If shapes do not fit, a label is not a class or not finite, no member has finite outputs, or a
+        member has the name of the one that `folds` adds.
 
     Examples
     --------
@@ -125,6 +126,8 @@ def fit_mixture(
     """
     labels = np.asarray(labels)
     _check_labels(labels)
+    if folds is not None and PRIOR in held_out:
+        raise ValueError(f"'{PRIOR}' is the member that folds add: give your own another name")
     regression = np.issubdtype(labels.dtype, np.floating)
     y = labels.reshape(len(labels), -1).astype(np.float64) if regression else labels
     outputs = {name: np.asarray(z, np.float64).reshape(len(z), -1) for name, z in held_out.items()}
@@ -136,7 +139,7 @@ def fit_mixture(
         width = next(iter(outputs.values())).shape[1] if outputs else int(y.max()) + 1
         known[PRIOR] = _held_out_prior(y, np.asarray(folds), width, regression)
     if not known:
-        raise ValueError("no member has finite outputs")
+        raise ValueError("no member has finite outputs: lower the learning rate, or name other members")
     if regression:
         w = regression_weights(np.stack(list(known.values())), y)
     else:
@@ -259,11 +262,17 @@ def stratified_folds(
     groups : NDArray, optional
         The group of each sample, such as a patient, shape ``(n,)``. Default: each is a group of its own.
 
+    Raises
+    ------
+    ValueError
+        If labels are neither classes nor finite numbers.
+
     Examples
     --------
     >>> stratified_folds(np.array([0, 0, 1, 1]), 2, seed=0, groups=np.array([5, 5, 8, 8])).tolist()
     [0, 0, 1, 1]
     """
+    _check_labels(labels)
     names, of = np.unique(np.arange(len(labels)) if groups is None else groups, return_inverse=True)
     classes, sizes = np.zeros(len(names), np.int64), np.bincount(of)
     if not np.issubdtype(labels.dtype, np.floating):

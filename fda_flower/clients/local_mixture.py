@@ -10,7 +10,7 @@ from flwr.common.logger import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import PRIOR, Mixture, fit_mixture, prior_outputs, stratified_folds
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.mixture_plan import MixturePlan
 from fda_flower.seeds import derive_seed
 
@@ -138,15 +138,17 @@ def train_mixture(
     ConfigError
         Before anything is trained: if there are too few labels or groups, or labels that do not fit the
         outputs of `sources`, or a member needs what `learner` has not.
+    RunError
+        If no member has finite outputs.
     """
     plan = MixturePlan() if plan is None else plan
     labels = np.asarray(labels)
     plan.check_labels(len(labels), None if groups is None else len(np.unique(groups)))
     train_head = _needed(learner.train_head, "head", plan)
     blend = _needed(learner.blend, "blend", plan)
-    folds = stratified_folds(labels, plan.folds, derive_seed(seed, "folds"), groups)
     everything = np.arange(len(labels))
     try:
+        folds = stratified_folds(labels, plan.folds, derive_seed(seed, "folds"), groups)
         fit_mixture({"sources": learner.predict(sources, everything)}, labels, folds)
     except ValueError as error:
         raise ConfigError(f"the mixture cannot be fitted: {error}") from error
@@ -171,7 +173,10 @@ def train_mixture(
         ]
     held_out = {name: _held_out(learner, found, folds) for name, found in models.items()}
     weighed = {name: z for name, z in held_out.items() if name != "target" or "target" in plan.members}
-    mixture = fit_mixture(weighed, labels, folds if PRIOR in plan.members else None)
+    try:
+        mixture = fit_mixture(weighed, labels, folds if PRIOR in plan.members else None)
+    except ValueError as error:
+        raise RunError(f"the mixture cannot be fitted: {error}") from error
     for name in mixture.left_out:
         log(WARNING, "The mixture leaves out '%s': not all of its outputs are finite", name)
     classes = next(iter(held_out.values())).shape[1]

@@ -79,8 +79,9 @@ def mix_on_target(
         The model with which the target's own begins, such as a new one. Neither model is changed.
     loader : DataLoader
         The target's labelled samples. `train` and `predict` get loaders of parts of its data set, with its
-        batch size and ``collate_fn``; those for `train` are shuffled, and with ``drop_last`` lack a last
-        batch of fewer samples unless it is the only one.
+        batch size and ``collate_fn``. Those for `train` are shuffled, and lack a last batch of fewer samples
+        with ``drop_last``, or if it would have one sample and none of the loader's own has: BatchNorm cannot
+        train on one. A batch that is the only one stays.
     train : callable
         Trains a model in place on a loader for a number of epochs, each time with an optimizer of its own.
     predict : callable, optional
@@ -103,8 +104,12 @@ def mix_on_target(
     ------
     ConfigError
         If there are too few labels, labels do not fit the data set or the model's outputs, the loader has no
-        batch size or a sampler of its own, or a member is not supported.
+        batch size or a sampler of its own, `epochs` is negative, or a member is not supported.
+    RunError
+        If no member has finite outputs.
     """
+    if epochs < 0:
+        raise ConfigError(f"epochs is {epochs}, it must not be negative")
     if loader.batch_size is None:
         raise ConfigError("the loader has no batch size, so that its data cannot be divided: give it one")
     if not isinstance(loader.sampler, SequentialSampler | RandomSampler):
@@ -164,12 +169,14 @@ def _pairs(loader: Loader) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _part(loader: Loader, positions: Sequence[int], *, shuffle: bool = False) -> Loader:
     """Return a loader of some samples; in order, or shuffled for training."""
+    size = loader.batch_size or 1
+    is_new = len(positions) % size == 1 != len(loader.dataset) % size  # type: ignore[arg-type]
     return DataLoader(
         Subset(loader.dataset, positions),
         loader.batch_size,
         shuffle=shuffle,
         collate_fn=loader.collate_fn,
-        drop_last=shuffle and loader.drop_last and len(positions) >= (loader.batch_size or 1),
+        drop_last=shuffle and len(positions) >= size and (loader.drop_last or is_new),
     )
 
 

@@ -11,6 +11,7 @@ from flwr.serverapp import Grid
 
 from fda_flower.arrays import copied
 from fda_flower.engines.resources import Resources
+from fda_flower.errors import FdaError
 from fda_flower.flower_internals import Run, empty_run, error_reply, filled, numbered, task_identity
 
 
@@ -90,7 +91,8 @@ class LocalGrid(Grid):
             context = self._contexts[message.metadata.dst_node_id]
             reply = self._client_app(message, context)
         except Exception as error:
-            return error_reply(message, f"{error!r}\n{traceback.format_exc()}")
+            told = str(error) if isinstance(error, FdaError) else f"{error!r}\n{traceback.format_exc()}"
+            return error_reply(message, told)
         if reply.has_content():
             # The client may keep a record that it sends in its state; over a network they are two.
             records = {

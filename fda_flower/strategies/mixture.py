@@ -178,7 +178,7 @@ class Mixture(SourceOnly):
         record = cast(Record, self.round.record)
         if metrics is not None and not self.round.warmup:
             found = _by_member(record.pop("metrics", {}))
-            if self._report == "full" and not found["members"]:
+            if self._report == "full" and not found["members"] and "privacy" not in record:
                 log(
                     WARNING,
                     "Round %d: the target reports no weights, so it may have evaluated the sources' model: "

@@ -188,6 +188,20 @@ def test_labels_that_are_neither_classes_nor_numbers_are_refused(labels, error) 
         fit_mixture({"a": np.zeros((2, 2))}, labels)
 
 
+def test_the_name_of_the_member_that_folds_add_is_taken() -> None:
+    with pytest.raises(ValueError, match="'prior' is the member that folds add: give your own another name"):
+        fit_mixture({"prior": np.eye(2)}, np.array([0, 1]), np.array([0, 1]))
+    assert list(fit_mixture({"prior": np.eye(2)}, np.array([0, 1])).weights) == ["prior"]
+
+
+def test_predicted_numbers_need_no_second_axis() -> None:
+    y = np.linspace(0, 1, 12)
+    mixture = fit_mixture({"a": y, "b": y / 2}, y)
+    flat, columns = ({"a": [y], "b": [y / 2]}, {"a": [y[:, None]], "b": [y[:, None] / 2]})
+    assert mixture.predict(flat).shape == (12, 1)
+    assert mixture.predict(flat).tobytes() == mixture.predict(columns).tobytes()
+
+
 def test_folds_of_another_length_are_refused() -> None:
     with pytest.raises(ValueError, match=r"folds have shape \(3,\), expected \(2,\)"):
         fit_mixture({"a": np.zeros((2, 2))}, np.array([0, 1]), np.array([0, 1, 0]))

@@ -7,7 +7,7 @@ import pytest
 
 from fda_flower.aggregation import stratified_folds
 from fda_flower.clients import Learner, MixturePlan, train_mixture
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.seeds import derive_seed
 
 LABELS = np.array([0, 1, 2] * 5)
@@ -240,7 +240,9 @@ def test_if_all_models_diverge_the_prior_is_left():
 
 
 def test_without_the_prior_too_there_is_nothing_left_to_mix():
-    with pytest.raises(ValueError, match="no member has finite outputs"):
+    with pytest.raises(
+        RunError, match="no member has finite outputs: lower the learning rate, or name other"
+    ):
         mix(MixturePlan(members=("target",)), predict=diverges("target-0"))
 
 

@@ -176,6 +176,25 @@ def test_batchnorm_with_a_last_batch_of_one_sample_can_drop_it():
     assert mixture(x[:1]).shape == (1, 2)
 
 
+@pytest.mark.parametrize("options", [{}, {"drop_last": True}], ids=["all batches", "whole batches"])
+def test_a_view_has_no_batch_of_one_sample_if_all_labels_have_none(options):
+    sizes = []
+
+    def record(model, loader, epochs):
+        batches = [len(y) for _, y in loader]
+        sizes.append(batches)
+        train(model, loader, epochs)
+
+    def network():
+        return nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
+
+    # 50 samples are 12 batches of 4 and one of 2; views of 37 have 9 of 4, and would have one of 1.
+    loader = loader_of(*two_classes(50), batch_size=4, **options)
+    mix_on_target(network(), network(), loader, record, epochs=1, plan=MixturePlan(epochs=(1,)))
+    assert {sum(batches) for batches in sizes} == ({36, 48} if options else {36, 38, 50})
+    assert all(min(batches) > 1 for batches in sizes)
+
+
 def collated(batch):
     return {"img": torch.stack([x for x, _ in batch]), "label": torch.tensor([int(y) for _, y in batch])}
 
@@ -206,6 +225,7 @@ def test_batches_that_are_dictionaries_need_labels_and_a_function():
     [
         (loader_of(*two_classes(7)), None, "the target has 7 labelled samples"),
         (loader_of(*two_classes()), MixturePlan(members=("sources", "head")), "members names 'head'"),
+        (loader_of(*two_classes(9), batch_size=4), MixturePlan(members=("blend",)), "members names 'blend'"),
         (
             DataLoader(
                 TensorDataset(*two_classes()),
@@ -220,11 +240,24 @@ def test_batches_that_are_dictionaries_need_labels_and_a_function():
             "the loader has the sampler SubsetRandomSampler, .* one of torch.utils.data.Subset",
         ),
     ],
-    ids=["labels", "member", "batches", "sampler"],
+    ids=["labels", "member", "other member", "batches", "sampler"],
 )
 def test_what_cannot_work_is_an_error(loader, plan, message):
     with pytest.raises(ConfigError, match=message):
         mix_on_target(linear(), linear(), loader, train, epochs=1, plan=plan)
+
+
+def test_labels_of_another_kind_and_negative_epochs_are_refused_before_anything_is_trained():
+    def fails(model, loader, epochs):
+        raise AssertionError("it trains")
+
+    x, y = two_classes()
+    with pytest.raises(ConfigError, match=r"cannot be fitted: the classes have shape \(40, 2\)"):
+        mix_on_target(
+            linear(), linear(), loader_of(x, y), fails, epochs=1, labels=nn.functional.one_hot(y), plan=PLAN
+        )
+    with pytest.raises(ConfigError, match="epochs is -1, it must not be negative"):
+        mix_on_target(linear(), linear(), loader_of(x, y), fails, epochs=-1, plan=PLAN)
 
 
 def test_a_mixture_can_be_saved_and_loaded():

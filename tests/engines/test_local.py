@@ -8,7 +8,7 @@ from handmade import HandMade, initial, moves
 
 from fda_flower.engines import ENGINES, LocalGrid, Resources, run_local
 from fda_flower.engines.local import set_up_process
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.flower_internals import task_identity
 from fda_flower.strategies import FedAvg
 
@@ -46,6 +46,22 @@ def test_an_error_of_a_client_is_an_error_reply_with_its_reason():
         (reply,) = grid.send_and_receive([Message(RecordDict({"arrays": initial()}), node, "train")])
     assert reply.has_error()
     assert "my data are gone" in reply.error.reason or "config" in reply.error.reason
+
+
+@pytest.mark.parametrize(("error", "traced"), [(RunError, False), (OSError, True)])
+def test_an_error_that_a_person_can_correct_has_no_traceback(error, traced):
+    client = ClientApp()
+
+    @client.train()
+    def fails(message, context):
+        raise error("lower the learning rate")
+
+    with task_identity():
+        grid = LocalGrid(client, 1)
+        (node,) = grid.get_node_ids()
+        (reply,) = grid.send_and_receive([Message(RecordDict(), node, "train")])
+    assert ("Traceback" in reply.error.reason) == traced
+    assert "lower the learning rate" in reply.error.reason
 
 
 def test_a_message_to_a_node_that_is_not_there_is_an_error_reply():

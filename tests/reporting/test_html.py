@@ -242,6 +242,12 @@ def test_the_members_of_a_mixture_have_their_weights_by_round_if_there_are_sever
     assert figure(chart)["data"][0]["y"] == [0.75, 0.25]
 
 
+def test_a_mixture_whose_target_reports_no_members_has_no_section_of_them(history):
+    records = history(0.5)
+    records[0]["mixture"] = {"members": {}}
+    assert "Members of the mixture" not in titles(run_page(RunView("Mixture", 0, records), "m"))
+
+
 def test_settings_that_are_not_the_default_come_first():
     first, every, notes = settings_table(
         {"dataset": "mnist", "rounds": 30, "outcomes": True, "shift_options": {"std": 0.4}, "later": 1},

@@ -5,7 +5,7 @@ import logging
 
 import numpy as np
 import pytest
-from flwr.app import Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from handmade import HandMade, initial, moves, weights
 
 from fda_flower.errors import ConfigError
@@ -32,7 +32,7 @@ def never(model, message):
 class Federation(HandMade):
     """Sources that move the model; a target that keeps the evaluate messages, and replies with metrics."""
 
-    def __init__(self, metrics=METRICS, sources=SOURCES, info=()):
+    def __init__(self, metrics=METRICS, sources=SOURCES, info=(), privacy=()):
         self.asked: list[RecordDict] = []
 
         def evaluates(message, context, call_next):
@@ -40,9 +40,11 @@ class Federation(HandMade):
                 return call_next(message, context)
             self.asked.append(message.content)
             reply = {} if message.content["config"].get("report") == "none" else metrics
-            return Message(
-                RecordDict({"metrics": MetricRecord({**reply, "num-examples": 4})}), reply_to=message
-            )
+            records = {
+                "metrics": MetricRecord({**reply, "num-examples": 4}),
+                "info": ConfigRecord(dict(privacy)),
+            }
+            return Message(RecordDict(records), reply_to=message)
 
         nodes = [*sources, ("target", "t", never)]
         super().__init__(nodes, info=info, mods=[evaluates])
@@ -222,6 +224,16 @@ def test_a_reply_without_weights_is_warned_of(caplog, monkeypatch):
         assert "MixtureTarget" not in caplog.text
         start(2, Federation(metrics={"accuracy": 0.5}))
     assert "Round 2: the target reports no weights" in caplog.text
+
+
+def test_a_site_that_keeps_its_weights_for_privacy_is_not_warned_of(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    privacy = {"epsilon": 0.0, "delta": 1e-5}
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        _, strategy, _ = start(1, Federation(metrics={"accuracy": 0.5}, privacy=privacy))
+    assert "MixtureTarget" not in caplog.text
+    assert strategy.history[0]["privacy"]["t"]["epsilon"] == 0.0
 
 
 @pytest.mark.parametrize(

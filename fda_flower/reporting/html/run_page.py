@@ -174,7 +174,7 @@ def _members(history: Sequence[Record]) -> list[Chart | Table]:
     mixtures = {
         record["round"]: record["mixture"]["members"]
         for record in history
-        if "members" in record.get("mixture", {})
+        if record.get("mixture", {}).get("members")
     }
     if not mixtures:
         return []
