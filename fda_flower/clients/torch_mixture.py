@@ -170,13 +170,13 @@ def _pairs(loader: Loader) -> Iterator[tuple[Tensor, Tensor]]:
 def _part(loader: Loader, positions: Sequence[int], *, shuffle: bool = False) -> Loader:
     """Return a loader of some samples; in order, or shuffled for training."""
     size = loader.batch_size or 1
-    is_new = len(positions) % size == 1 != len(loader.dataset) % size  # type: ignore[arg-type]
+    leaves_one = len(positions) % size == 1 != len(loader.dataset) % size  # type: ignore[arg-type]
     return DataLoader(
         Subset(loader.dataset, positions),
         loader.batch_size,
         shuffle=shuffle,
         collate_fn=loader.collate_fn,
-        drop_last=shuffle and len(positions) >= size and (loader.drop_last or is_new),
+        drop_last=shuffle and len(positions) >= size and (loader.drop_last or leaves_one),
     )
 
 
