@@ -60,8 +60,9 @@ def test_an_error_that_a_person_can_correct_has_no_traceback(error, traced):
         grid = LocalGrid(client, 1)
         (node,) = grid.get_node_ids()
         (reply,) = grid.send_and_receive([Message(RecordDict(), node, "train")])
-    assert ("Traceback" in reply.error.reason) == traced
-    assert "lower the learning rate" in reply.error.reason
+    reason = reply.error.reason or ""
+    assert ("Traceback" in reason) == traced
+    assert "lower the learning rate" in reason
 
 
 def test_a_message_to_a_node_that_is_not_there_is_an_error_reply():

@@ -40,11 +40,9 @@ class Federation(HandMade):
                 return call_next(message, context)
             self.asked.append(message.content)
             reply = {} if message.content["config"].get("report") == "none" else metrics
-            records = {
-                "metrics": MetricRecord({**reply, "num-examples": 4}),
-                "info": ConfigRecord(dict(privacy)),
-            }
-            return Message(RecordDict(records), reply_to=message)
+            content = RecordDict({"metrics": MetricRecord({**reply, "num-examples": 4})})
+            content["info"] = ConfigRecord(dict(privacy))
+            return Message(content, reply_to=message)
 
         nodes = [*sources, ("target", "t", never)]
         super().__init__(nodes, info=info, mods=[evaluates])
