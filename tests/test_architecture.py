@@ -14,7 +14,6 @@ import fda_flower
 
 ROOT = Path(fda_flower.__file__).parent
 SELF = "fda_flower"
-MAX_LINES = 400
 
 
 def name_of(path):
@@ -223,11 +222,6 @@ def test_nothing_imports_the_package_itself_but_its_parts():
 def test_no_part_imports_itself_by_way_of_others(part):
     for other in reached_from(part):
         assert part not in reached_from(other), f"{part} and {other} import each other"
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_a_module_is_short_enough_to_be_read(module):
-    assert len(MODULES[module].read_text(encoding="utf-8").splitlines()) < MAX_LINES
 
 
 def order(name):
