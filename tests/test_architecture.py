@@ -92,6 +92,7 @@ LEAVES = (
         "mixture_plan",
         "optimizers",
         "protocol",
+        "texts",
     ),
     *("metrics", "registry", "selection", "settings"),
 )
