@@ -114,6 +114,8 @@ does not cover."""
 
 BUDGET = "the privacy budget is spent"
 """What the reason of an error reply says where a site's budget ends the run."""
+BUDGET_CODE = 106
+"""The code of an error reply of a site whose privacy budget is spent; Flower's own codes are below 100."""
 
 Config = Mapping[str, ConfigRecordValues]
 Like = Literal["model", "parameters", "any"]

@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from fda_flower.files import write_atomically
 from fda_flower.privacy.accountant import epsilon
-from fda_flower.privacy.mechanism import PrivacyError
+from fda_flower.privacy.mechanism import BudgetError, PrivacyError
 
 FILE = "privacy.json"
 RECORD = "privacy"
@@ -99,15 +99,16 @@ class Ledger:
 
         Raises
         ------
+        BudgetError
+            If ``ε`` would be above the budget, for example by another run's replies.
         PrivacyError
-            If ``ε`` would be above the budget, for example by another run's replies, or the file cannot be
-            read or written.
+            If the file cannot be read or written.
         """
         with self._locked():
             entries = _with(self.entries(), entry, again)
             spent = _epsilon(entries, delta)
             if most is not None and spent > most:
-                raise PrivacyError(
+                raise BudgetError(
                     f"its ε would be {spent:.4g} with the reply, above its max-epsilon {most:g}"
                 )
             text = json.dumps({"released": [asdict(each) for each in entries]}, indent=1)

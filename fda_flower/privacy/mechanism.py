@@ -21,6 +21,10 @@ class PrivacyError(RunError):
     """Why a reply does not leave the site."""
 
 
+class BudgetError(PrivacyError):
+    """A reply that would spend more than is left of the site's privacy budget."""
+
+
 def gaussian(count: int, draw: Randomness) -> NDArray[np.float64]:
     """Return standard normal numbers.
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from logging import INFO, WARNING
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.logger import log
 
@@ -13,7 +13,7 @@ from fda_flower.aggregation import Layers
 from fda_flower.files import checksum
 from fda_flower.flower_internals import error_reply
 from fda_flower.privacy.ledger import Entry
-from fda_flower.privacy.mechanism import Mechanism, PrivacyError
+from fda_flower.privacy.mechanism import BudgetError, Mechanism, PrivacyError
 from fda_flower.privacy.replies import Exchange, planned, protect_evaluation, protect_training
 from fda_flower.privacy.site import PrivateSite, site_of_node
 from fda_flower.protocol import to_layers
@@ -57,8 +57,11 @@ class DifferentialPrivacy:
                 raise PrivacyError(f"messages of type '{kind}' have no known sensitivity")
             return answer(site, message, context, call_next)
         except PrivacyError as error:
-            log(WARNING, "'%s' sends nothing: %s", site.domain, error)
-            return error_reply(message, f"'{site.domain}' sends nothing: {error}")
+            reason = f"'{site.domain}' sends nothing: {error}"
+            log(WARNING, "%s", reason)
+            if isinstance(error, BudgetError):
+                return Message(Error(protocol.BUDGET_CODE, reason), reply_to=message)
+            return error_reply(message, reason)
 
 
 def _train(site: PrivateSite, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -99,7 +102,7 @@ def _check_budget(site: PrivateSite, entry: Entry) -> None:
     next_one = site.ledger.epsilon(settings.dp_delta, entry, again)
     if next_one > settings.max_epsilon:
         spent = site.ledger.epsilon(settings.dp_delta)
-        raise PrivacyError(
+        raise BudgetError(
             f"{protocol.BUDGET}: its ε is {spent:.4g} and would become {next_one:.4g}, above its max-epsilon "
             f"{settings.max_epsilon:g} (δ = {settings.dp_delta:g})"
         )

@@ -66,7 +66,8 @@ class SentLog:
         if isinstance(reply, Exception):
             line["failed"] = repr(reply)
         elif reply.has_error():
-            line["refused" if reply.error.code == REFUSED_CODE else "failed"] = reply.error.reason
+            is_refusal = reply.error.code in (REFUSED_CODE, protocol.BUDGET_CODE)
+            line["refused" if is_refusal else "failed"] = reply.error.reason
         else:
             line["records"] = {name: _describe(record) for name, record in reply.content.items()}
             line["bytes"] = sum(each["bytes"] for each in line["records"].values())

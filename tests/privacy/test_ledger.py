@@ -9,6 +9,7 @@ from flwr.app import RecordDict
 from fda_flower.privacy import Ledger, PrivacyError, epsilon
 from fda_flower.privacy import ledger as module
 from fda_flower.privacy.ledger import Entry
+from fda_flower.privacy.mechanism import BudgetError
 
 pytest.importorskip("opacus", reason="needs fda-flower[dp]")
 
@@ -41,7 +42,7 @@ def test_fresh_noise_for_the_same_request_is_spent_again_and_seeded_noise_is_not
 def test_nothing_is_spent_beyond_the_budget(reopened):
     most = epsilon([(2.0, 2)], DELTA)
     reopened().spend(FIRST, DELTA, most)
-    with pytest.raises(PrivacyError, match=r"its ε would be .* with the reply, above its max-epsilon"):
+    with pytest.raises(BudgetError, match=r"its ε would be .* with the reply, above its max-epsilon"):
         reopened().spend(SECOND, DELTA, most)
     assert reopened().entries() == [FIRST]
 

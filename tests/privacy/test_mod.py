@@ -15,8 +15,17 @@ from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.flower_internals import error_reply, numbered
 from fda_flower.methods import METHODS
-from fda_flower.privacy import DifferentialPrivacy, PrivacySettings, PrivateSite, epsilon, site_of_node
+from fda_flower.privacy import (
+    DifferentialPrivacy,
+    Ledger,
+    PrivacySettings,
+    PrivateSite,
+    epsilon,
+    site_of_node,
+)
 from fda_flower.privacy import site as site_module
+from fda_flower.privacy.ledger import Entry
+from fda_flower.protocol import BUDGET_CODE
 from fda_flower.run_folder import RunFolder
 from fda_flower.strategies import FedAvg
 
@@ -82,6 +91,25 @@ def test_a_run_stops_before_the_budget_with_its_checkpoint_and_goes_on_with_a_la
     assert [r["privacy"] for r in resumed.history] == [r["privacy"] for r in whole.history]
     for name, array in whole.model.items():
         np.testing.assert_array_equal(array, resumed.model[name])
+
+
+@pytest.mark.parametrize("spends", ["before the training", "meanwhile, by another run"])
+def test_a_spent_budget_has_an_error_code_of_its_own(spends, in_a_run, tmp_path):
+    ledger = Ledger(tmp_path / "privacy.json", RecordDict())
+    site = PrivateSite("a", PrivacySettings(**NOISY, max_epsilon=epsilon([(2.0, 1)], DELTA) + 0.1), ledger)
+
+    def spend():
+        ledger.spend(Entry(1, "another", 2.0, 1), DELTA, None)
+
+    def app(message, context):
+        spend()
+        return Message(RecordDict({"arrays": initial()}), reply_to=message)
+
+    if spends == "before the training":
+        spend()
+    (message,) = numbered([Message(RecordDict({"arrays": initial()}), 5, "train")])
+    context = Context(run_id=1, node_id=5, node_config={}, state=RecordDict(), run_config={})
+    assert DifferentialPrivacy(lambda context: site)(message, context, app).error.code == BUDGET_CODE
 
 
 def test_a_round_that_is_done_again_in_a_simulation_is_the_same_release(tmp_path):

@@ -13,7 +13,7 @@ from flwr.common.constant import ErrorCode
 
 from fda_flower.errors import ConfigError
 from fda_flower.flower_internals import task_identity
-from fda_flower.protocol import to_record
+from fda_flower.protocol import BUDGET_CODE, to_record
 from fda_flower.site import SentLog, read_log, totals
 from fda_flower.site.log import REFUSED_CODE
 
@@ -64,6 +64,7 @@ def test_a_line_says_what_left_by_record(log: SentLog) -> None:
     ("reply", "told"),
     [
         (Error(REFUSED_CODE, "not that"), {"refused": "not that"}),
+        (Error(BUDGET_CODE, "it is spent"), {"refused": "it is spent"}),
         (Error(2, "the disk is full"), {"failed": "the disk is full"}),
         (OSError("no"), {"failed": "OSError('no')"}),
         ({"problem": "not that", "refused": True}, {"refused": "not that"}),
@@ -86,8 +87,9 @@ def test_an_empty_list_leaves_too(log: SentLog) -> None:
     assert line["bytes"] == len("domain") + len("a")
 
 
-def test_the_code_of_a_refusal_is_flowers() -> None:
+def test_the_code_of_a_refusal_is_flowers_and_of_a_spent_budget_is_not() -> None:
     assert REFUSED_CODE == ErrorCode.MOD_FAILED_PRECONDITION
+    assert BUDGET_CODE not in vars(ErrorCode).values()
 
 
 def test_the_log_is_for_its_owner_alone_and_grows(log: SentLog) -> None:
