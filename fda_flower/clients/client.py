@@ -196,7 +196,7 @@ class DomainClient(NumPyFace):
         if config.get(protocol.GUIDANCE):
             self.train_on("guidance", config)
             parameters = self.model.named_parameters(remove_duplicate=False)
-            records[protocol.GUIDANCE] = {name: p.detach().cpu().numpy() for name, p in parameters}
+            records[protocol.GUIDANCE] = {name: p.detach().cpu().numpy().copy() for name, p in parameters}
         return TrainReply(trained, len(self.domain.train), metrics, records)
 
     def loss_at_start(self, config: Settings) -> dict[str, float]:

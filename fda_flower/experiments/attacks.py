@@ -1,8 +1,8 @@
 """Attacks: sources that poison what they send, for experiments; no client of the package does."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.protocol import (
     GUIDANCE,
+    LABELLED,
+    LEARNING_RATE,
     SERVER_ROUND,
     EvaluateReply,
     EvaluateRequest,
@@ -30,27 +32,96 @@ Layer = NDArray[np.float64]
 Deltas = dict[str, Layer]
 """An update in float64, by layer."""
 
-Poison = Callable[[Deltas, np.random.Generator], Deltas]
+
+@dataclass(frozen=True)
+class Sight:
+    """What an attacker knows when it sends its update.
+
+    Attributes
+    ----------
+    update : Deltas
+        ``Δ``, its honest update.
+    team : callable
+        Returns the honest updates of all attackers, its own among them.
+    last : Deltas
+        ``θ_t − θ_{t−1}``, the step between the last two models that it received; 0 in its first round.
+    back : Deltas
+        ``θ_0 − θ_t``, the way back to the first model that it received.
+    round : int
+        The server's round, from 1 on.
+    rng : Generator
+        What it draws from.
+    """
+
+    update: Deltas
+    team: Callable[[], list[Deltas]]
+    last: Deltas
+    back: Deltas
+    round: int
+    rng: np.random.Generator
+
+
+Poison = Callable[[Sight], Deltas]
 """What is sent in place of an update."""
 
 Relabel = Callable[[Samples, int], Tensor]
 """What a sample's class becomes, given the samples and the number of classes."""
 
+ASLEEP = 8
+"""The rounds in which a sleeper copies the global model's steps."""
 
-def scaled(update: Deltas, rng: np.random.Generator, factor: float = -1.0) -> Deltas:
-    """Return ``factor · Δ``."""
+
+def times(factor: float, update: Deltas) -> Deltas:
+    """Return a multiple of an update."""
     return {name: factor * layer for name, layer in update.items()}
 
 
-def random_of_same_norm(update: Deltas, rng: np.random.Generator) -> Deltas:
-    """Return Gaussian noise with the norm of the whole update."""
-    noise = {name: rng.standard_normal(layer.shape) for name, layer in update.items()}
-    return scaled(noise, rng, norm_of(update) / norm_of(noise))
+def difference(names: Collection[str], start: Layers, end: Layers) -> Deltas:
+    """Return ``end − start`` of these layers, in the order of `end`."""
+    return {n: layer.astype(np.float64) - start[n] for n, layer in end.items() if n in names}
 
 
 def norm_of(update: Deltas) -> float:
     """Return the Euclidean norm of all layers."""
     return float(np.sqrt(sum(float(np.square(layer).sum()) for layer in update.values())))
+
+
+def scaled(sight: Sight, factor: float = -1.0) -> Deltas:
+    """Return ``factor · Δ``."""
+    return times(factor, sight.update)
+
+
+def random_of_same_norm(sight: Sight) -> Deltas:
+    """Return Gaussian noise with the norm of the whole update."""
+    noise = {name: sight.rng.standard_normal(layer.shape) for name, layer in sight.update.items()}
+    return times(norm_of(sight.update) / norm_of(noise), noise)
+
+
+def shifted_mean(sight: Sight, factor: float) -> Deltas:
+    """Return the team's mean minus ``factor`` standard deviations, by number (ALIE: Baruch et al., 2019)."""
+    stacks = {name: np.stack([update[name] for update in sight.team()]) for name in sight.update}
+    return {name: stack.mean(axis=0) - factor * stack.std(axis=0) for name, stack in stacks.items()}
+
+
+def opposed_mean(sight: Sight, factor: float) -> Deltas:
+    """Return ``-factor`` times the team's mean: inner-product manipulation (IPM: Xie et al., 2020)."""
+    return times(-factor, shifted_mean(sight, 0.0))
+
+
+def sleeper(sight: Sight) -> Deltas:
+    """Return the global model's last step while asleep, then ``-10 Δ``."""
+    return sight.last if sight.round <= ASLEEP else scaled(sight, -10.0)
+
+
+def drift(sight: Sight) -> Deltas:
+    """Return a step of the norm of ``Δ`` back to the first model."""
+    return times(norm_of(sight.update) / (norm_of(sight.back) or 1.0), sight.back)
+
+
+def copy_and_drift(sight: Sight) -> Deltas:
+    """Return the global model's last step plus that of `drift`."""
+    pull = drift(sight)
+    return {name: step + pull[name] for name, step in sight.last.items()}
 
 
 def flipped_labels(samples: Samples, classes: int) -> Tensor:
@@ -68,11 +139,22 @@ def brightness_labels(samples: Samples, classes: int) -> Tensor:
     return ranks * classes // len(samples)
 
 
-UPDATES: dict[str, Poison] = {"flip-sign": scaled, "random": random_of_same_norm}
+UPDATES: dict[str, Poison] = {
+    "flip-sign": scaled,
+    "random": random_of_same_norm,
+    "sleeper": sleeper,
+    "drift": drift,
+    "copy-drift": copy_and_drift,
+    "rate-lie": partial(scaled, factor=-10.0),
+    "examples-lie": scaled,
+}
+FACTORS: dict[str, Callable[..., Deltas]] = {"scale": scaled, "ipm": opposed_mean, "alie": shifted_mean}
+"""The attacks on what a source sends, by name; those of the second are ``NAME:FACTOR``."""
+LIES: dict[str, dict[str, float]] = {"rate-lie": {LEARNING_RATE: 1e4}, "examples-lie": {LABELLED: 10**9}}
+"""Numbers that an attacker tells in place of its own, in its replies and when it is asked for its role."""
 LABELS: dict[str, Relabel] = {"flip-labels": flipped_labels, "other-task": brightness_labels}
-"""The attacks by name: on what a source sends, and on what it trains on. ``scale:FACTOR`` is one more."""
-SCALE = "scale:"
-NAMES = [*UPDATES, f"{SCALE}FACTOR", *LABELS]
+"""The attacks on what a source trains on."""
+NAMES = [*UPDATES, *(f"{name}:FACTOR" for name in FACTORS), *LABELS]
 
 
 @dataclass(frozen=True)
@@ -82,9 +164,7 @@ class Attack:
     Attributes
     ----------
     name : str
-        ``flip-sign``: the source sends ``-Δ`` in place of its update ``Δ``. ``scale:10``, ``scale:-10``: it
-        sends so many times ``Δ``. ``random``: Gaussian noise of the norm of ``Δ``. ``flip-labels``: it trains
-        with class ``C - 1 - y`` for ``y``. ``other-task``: it trains on how bright its samples are.
+        One of `NAMES`; ``docs/robustness.md`` says what each sends.
     sources : tuple of str
         The domains of the sources that attack.
     seed : int
@@ -92,9 +172,13 @@ class Attack:
 
     Notes
     -----
-    The other arrays of a model, such as BatchNorm's running statistics, and all numbers that a source
-    reports, stay honest, and so do its gradients at the global model (``estimate_at=start``). FedDWA's
-    guidance is poisoned like the update. An attacker also evaluates honestly.
+    Attackers know each other's samples and not those of other clients: for a ``team`` each trains as the
+    others of `sources` would, from the model that it received. A client that keeps something between rounds,
+    such as its own head, has not kept it there.
+
+    The other arrays of a model, such as BatchNorm's running statistics, stay honest, and so do the numbers
+    that a source reports, but those of `LIES`, and its gradients at the global model (``estimate_at=start``).
+    FedDWA's guidance is poisoned like the update. An attacker also evaluates honestly.
     """
 
     name: str
@@ -105,12 +189,20 @@ class Attack:
         """Return what defines the attack, as JSON."""
         return {"attack": self.name, "attackers": list(self.sources)}
 
-    def client(self, client: DomainClient) -> NumPyFace:
-        """Return a client as the attack has it: itself if its domain does not attack."""
+    def client(self, client: DomainClient, other: Callable[[str], DomainClient]) -> NumPyFace:
+        """Return a client as the attack has it: itself if its domain does not attack.
+
+        Parameters
+        ----------
+        client : DomainClient
+            The honest one.
+        other : callable
+            Makes the honest client of another domain.
+        """
         if client.domain.name not in self.sources:
             return client
         if self.name not in LABELS:
-            return PoisonedSource(client, poison_of(self.name), self.seed)
+            return PoisonedSource(client, self, other)
         train = client.domain.train
         classes = int(client.get_properties({})["classes"])
         poisoned = replace(train, y=LABELS[self.name](train, classes))
@@ -156,24 +248,19 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
 
 
 def poison_of(name: str) -> Poison:
-    """Return what an attack on updates does; a `ConfigError` if there is none of this name.
-
-    Examples
-    --------
-    >>> poison_of("scale:10")({"w": np.array([0.5, -1.0])}, np.random.default_rng(0))
-    {'w': array([  5., -10.])}
-    """
+    """Return what an attack on updates does; a `ConfigError` if there is none of this name."""
     if name in UPDATES:
         return UPDATES[name]
-    if name.startswith(SCALE):
-        try:
-            factor = float(name.removeprefix(SCALE))
-        except ValueError:
-            factor = np.nan
-        if not np.isfinite(factor):
-            raise ConfigError(f"attack is '{name}': give {SCALE}FACTOR with a number, such as {SCALE}-10")
-        return partial(scaled, factor=factor)
-    raise unknown("attack", name, NAMES)
+    kind, colon, number = name.partition(":")
+    if not colon or kind not in FACTORS:
+        raise unknown("attack", name, NAMES)
+    try:
+        factor = float(number)
+    except ValueError:
+        factor = np.nan
+    if not np.isfinite(factor):
+        raise ConfigError(f"attack is '{name}': give {kind}:FACTOR with a number, such as {kind}:1.5")
+    return partial(FACTORS[kind], factor=factor)
 
 
 class PoisonedSource(NumPyFace):
@@ -183,16 +270,18 @@ class PoisonedSource(NumPyFace):
     ----------
     client : DomainClient
         The client that trains and evaluates.
-    poison : callable
-        What it sends in place of its update.
-    seed : int
-        Decides what is drawn, with the round and the domain.
+    attack : Attack
+        What it sends in place of its update, and with whom.
+    other : callable
+        Makes the honest client of another attacker.
     """
 
-    def __init__(self, client: DomainClient, poison: Poison, seed: int = 0) -> None:
+    def __init__(self, client: DomainClient, attack: Attack, other: Callable[[str], DomainClient]) -> None:
         self._client = client
-        self._poison = poison
-        self._seed = seed
+        self._attack = attack
+        self._other = other
+        self._poison = poison_of(attack.name)
+        self._lies = LIES.get(attack.name, {})
         self.domain, self.role = client.domain, client.role
 
     def layers(self) -> Layers:
@@ -200,18 +289,49 @@ class PoisonedSource(NumPyFace):
         return self._client.layers()
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return those of the client."""
-        return self._client.get_properties(config)
+        """Return those of the client, with the attack's lies."""
+        return self._lied(self._client.get_properties(config))
 
     def answer(self, request: TrainRequest) -> TrainReply:
         """Train as a request asks, and poison the models of the reply."""
-        reply, before = self._client.answer(request), self._client.received(request)
-        seed = derive_seed(self._seed, "attack", request.config.get(SERVER_ROUND, 0), self.domain.name)
-        rng = np.random.default_rng(seed)
-        arrays, records = self._poisoned(before, reply.arrays, rng), dict(reply.records)
-        if GUIDANCE in records:
-            records[GUIDANCE] = self._poisoned(before, records[GUIDANCE], rng)
-        return replace(reply, arrays=arrays, records=records)
+        client, before = self._client, self._client.received(request)
+        first, last = (client.kept(name) or before for name in ("attack-first", "attack-last"))
+        number = int(str(request.config.get(SERVER_ROUND, 0)))
+        rng = np.random.default_rng(derive_seed(self._attack.seed, "attack", number, self.domain.name))
+        reply = client.answer(request)
+
+        @cache
+        def team() -> list[TrainReply]:
+            names = self._attack.sources
+            return [reply if n == self.domain.name else self._other(n).answer(request) for n in names]
+
+        def poisoned(read: Callable[[TrainReply], Layers]) -> Layers:
+            after = read(reply)
+            step = partial(difference, after.keys() - find_buffers(before))
+            sent = self._poison(
+                Sight(
+                    update=step(before, after),
+                    team=lambda: [step(before, read(each)) for each in team()],
+                    last=step(last, before),
+                    back=step(before, first),
+                    round=number,
+                    rng=rng,
+                )
+            )
+            return {
+                n: (before[n] + sent[n]).astype(layer.dtype) if n in sent else layer
+                for n, layer in after.items()
+            }
+
+        records = dict(reply.records)
+        with np.errstate(over="ignore"):
+            arrays = poisoned(lambda reply: reply.arrays)
+            if GUIDANCE in records:
+                records[GUIDANCE] = poisoned(lambda reply: reply.records[GUIDANCE])
+        client.keep("attack-first", first)
+        client.keep("attack-last", before)
+        examples, metrics = int(self._lies.get(LABELLED, reply.examples)), self._lied(reply.metrics)
+        return replace(reply, arrays=arrays, records=records, examples=examples, metrics=metrics)
 
     def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate as the client does."""
@@ -221,12 +341,5 @@ class PoisonedSource(NumPyFace):
         """Evaluate as the client does."""
         return self._client.judge(request)
 
-    def _poisoned(self, before: Layers, after: Layers, rng: np.random.Generator) -> Layers:
-        buffers = find_buffers(before)
-        exact = {name: layer.astype(np.float64) for name, layer in after.items() if name not in buffers}
-        with np.errstate(over="ignore"):
-            sent = self._poison({name: layer - before[name] for name, layer in exact.items()}, rng)
-            return {
-                name: (before[name] + sent[name]).astype(layer.dtype) if name in sent else layer
-                for name, layer in after.items()
-            }
+    def _lied(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self._lies.get(name, value) for name, value in told.items()}

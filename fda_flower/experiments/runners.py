@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
-from fda_flower.client_app import make_client_app
+from fda_flower.client_app import make_client, make_client_app
 from fda_flower.config import RunConfig
 from fda_flower.datasets.shared import write_shared
 from fda_flower.devices import find_device, is_numbered
@@ -84,8 +85,10 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
             _tell(request, lines)
             results.append(run_server(grid, config, folder, request.on_round, request.validation))
 
-        changed = None if request.attack is None else request.attack.client
         with shared_data(config) if engine.parallel else nullcontext() as data:
+            changed = None
+            if request.attack is not None:
+                changed = partial(request.attack.client, other=partial(make_client, config, data=data))
             client_app = make_client_app(config, folder=request.output, data=data, changed=changed)
             engine(server, client_app, len(config.data.domain_names), resources)
         ((result, history),) = results

@@ -6,20 +6,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from flwr.app import RecordDict
 
 from fda_flower import ConfigError, RunConfig
 from fda_flower.clients import SourceClient
 from fda_flower.datasets import Samples, load_domain
 from fda_flower.experiments import load_results, read_experiment, run_experiment
 from fda_flower.experiments.attacks import (
-    NAMES,
+    ASLEEP,
     Attack,
     PoisonedSource,
+    Sight,
     brightness_labels,
     flipped_labels,
     norm_of,
     poison_of,
-    random_of_same_norm,
     read_attack,
 )
 from fda_flower.experiments.cell_files import is_done
@@ -28,7 +29,20 @@ from fda_flower.experiments.runners import RUNNERS, RunRequest
 from fda_flower.protocol import EvaluateRequest, TrainRequest, to_record
 from fda_flower.server_app import make_model
 
-EVERY = ["flip-sign", "scale:10", "scale:-10", "random", "flip-labels", "other-task"]
+EVERY = [
+    *(
+        "flip-sign",
+        "scale:10",
+        "scale:-10",
+        "random",
+        "alie:1.5",
+        "ipm:0.5",
+        "sleeper",
+        "drift",
+        "copy-drift",
+    ),
+    *("rate-lie", "examples-lie", "flip-labels", "other-task"),
+]
 
 
 @pytest.fixture
@@ -43,9 +57,14 @@ def client_of(config, name="source-1"):
     return SourceClient(federation.domains[name], model, config.source_training, config.seed, about=about)
 
 
-def sent_by(client, model, **settings):
+def attacker_of(config, name, sources=("source-1",), seed=0):
+    """The client of source-1 as an attack has it."""
+    return Attack(name, sources, seed).client(client_of(config), lambda name: client_of(config, name))
+
+
+def sent_by(client, model, number=1, **settings):
     """What a client sends in place of the model it gets, as an update in float64, and its reply."""
-    reply = client.answer(TrainRequest(to_record(model), {"server-round": 1, **settings}))
+    reply = client.answer(TrainRequest(to_record(model), {"server-round": number, **settings}))
     return {name: np.float64(reply.arrays[name]) - model[name] for name in model}, reply
 
 
@@ -55,24 +74,24 @@ def test_an_update_is_flipped_scaled_or_replaced(config):
     honest, plain = sent_by(client, model)
     size = norm_of(honest)
     for name, factor in (("flip-sign", -1), ("scale:10", 10), ("scale:-10", -10), ("scale:0.5", 0.5)):
-        update, reply = sent_by(Attack(name, ("source-1",)).client(client), model)
+        update, reply = sent_by(attacker_of(config, name), model)
         assert reply.metrics == plain.metrics
         for layer in model:
             assert reply.arrays[layer].dtype == np.float32
             np.testing.assert_allclose(update[layer], factor * honest[layer], atol=1e-6)
-    random, _ = sent_by(Attack("random", ("source-1",)).client(client), model)
+    random, _ = sent_by(attacker_of(config, "random"), model)
     assert norm_of(random) == pytest.approx(size, rel=1e-5)
     cosine = sum(float((random[layer] * honest[layer]).sum()) for layer in model) / size**2
     assert abs(cosine) < 0.05
 
 
 def test_noise_follows_from_seed_round_and_domain(config):
-    client, model = client_of(config), client_of(config).layers()
-    first = Attack("random", ("source-1",), 3).client(client)
+    model = client_of(config).layers()
+    first = attacker_of(config, "random", seed=3)
     bits = {name: array.tobytes() for name, array in sent_by(first, model)[1].arrays.items()}
     again = {name: array.tobytes() for name, array in sent_by(first, model)[1].arrays.items()}
     assert bits == again
-    other = Attack("random", ("source-1",), 4).client(client)
+    other = attacker_of(config, "random", seed=4)
     assert bits != {name: array.tobytes() for name, array in sent_by(other, model)[1].arrays.items()}
 
 
@@ -80,7 +99,7 @@ def test_guidance_is_poisoned_like_the_update_and_the_rest_is_honest(config):
     client = client_of(config)
     model = client.layers()
     _, plain = sent_by(client, model, guidance=True)
-    _, poisoned = sent_by(Attack("flip-sign", ("source-1",)).client(client), model, guidance=True)
+    _, poisoned = sent_by(attacker_of(config, "flip-sign"), model, guidance=True)
     for name, array in plain.records["guidance"].items():
         expected = model[name] - (array - model[name])
         np.testing.assert_allclose(poisoned.records["guidance"][name], expected, atol=1e-6)
@@ -88,12 +107,8 @@ def test_guidance_is_poisoned_like_the_update_and_the_rest_is_honest(config):
 
 def test_buffers_and_evaluations_are_honest(config):
     client = client_of(config)
-    attacker = Attack("scale:-10", ("source-1",)).client(client)
+    attacker = attacker_of(config, "scale:-10")
     assert isinstance(attacker, PoisonedSource)
-    model = {**client.layers(), "bn.running_var": np.ones(2, np.float32)}
-    after = {name: array + 1 for name, array in model.items()}
-    found = attacker._poisoned(model, after, np.random.default_rng(0))
-    assert found["bn.running_var"] is after["bn.running_var"]
     request = EvaluateRequest(to_record(client.layers()))
     assert attacker.judge(request) == client.judge(request)
     assert attacker.answer_evaluation(request) == client.answer_evaluation(request)
@@ -114,19 +129,93 @@ def test_labels_are_flipped_or_of_another_task():
 
 def test_a_client_trains_on_poisoned_labels_and_keeps_its_test_set(config):
     honest = client_of(config)
-    client = Attack("flip-labels", ("source-1",)).client(client_of(config))
+    client = attacker_of(config, "flip-labels")
     assert isinstance(client, SourceClient)
     assert client.domain.train.y.tolist() == [9 - y for y in honest.domain.train.y.tolist()]
     assert client.domain.train.x is honest.domain.train.x
     assert client.domain.test is honest.domain.test
-    assert Attack("flip-labels", ("source-2",)).client(honest) is honest
+    assert Attack("flip-labels", ("source-2",)).client(honest, None) is honest
+
+
+def seen(update, team=(), last=(0.0, 0.0), back=(0.0, 0.0), number=1):
+    """What an attacker knows, with one layer of two numbers."""
+    update, last, back = ({"w": np.array(each)} for each in (update, last, back))
+    return Sight(
+        update, lambda: [{"w": np.array(each)} for each in team], last, back, number, np.random.default_rng(0)
+    )
+
+
+TEAM = [(1.0, 0.0), (3.0, 0.0), (5.0, 6.0)]
+SD = np.sqrt([8 / 3, 8.0])  # of three numbers around means of 3 and 2
+
+
+@pytest.mark.parametrize(
+    ("name", "sight", "expected"),
+    [
+        ("flip-sign", seen((3.0, 4.0)), (-3, -4)),
+        ("scale:10", seen((3.0, 4.0)), (30, 40)),
+        ("alie:1.5", seen(TEAM[0], TEAM), np.array([3, 2]) - 1.5 * SD),
+        ("alie:1.5", seen(TEAM[0], TEAM[:1]), TEAM[0]),
+        ("ipm:0.5", seen(TEAM[0], TEAM), (-1.5, -1)),
+        ("ipm:3", seen(TEAM[0], TEAM), (-9, -6)),
+        ("sleeper", seen((3.0, 4.0), last=(1.0, 2.0), number=ASLEEP), (1, 2)),
+        ("sleeper", seen((3.0, 4.0), last=(1.0, 2.0), number=ASLEEP + 1), (-30, -40)),
+        ("drift", seen((3.0, 4.0), back=(0.0, -10.0)), (0, -5)),
+        ("drift", seen((3.0, 4.0)), (0, 0)),
+        ("copy-drift", seen((3.0, 4.0), last=(1.0, 2.0), back=(0.0, -10.0)), (1, -3)),
+        ("rate-lie", seen((3.0, 4.0)), (-30, -40)),
+        ("examples-lie", seen((3.0, 4.0)), (-3, -4)),
+    ],
+)
+def test_what_is_sent_follows_from_what_the_attacker_knows(name, sight, expected):
+    np.testing.assert_allclose(poison_of(name)(sight)["w"], expected)
 
 
 def test_random_noise_has_the_norm_of_the_update():
-    update = {"a": np.array([3.0]), "b": np.array([[0.0, 4.0]])}
-    noise = random_of_same_norm(update, np.random.default_rng(0))
+    noise = poison_of("random")(seen((3.0, 4.0)))
     assert norm_of(noise) == pytest.approx(5)
-    assert {name: layer.shape for name, layer in noise.items()} == {"a": (1,), "b": (1, 2)}
+
+
+def test_a_team_knows_its_own_honest_updates(config):
+    model = client_of(config).layers()
+    honest = [sent_by(client_of(config, name), model, guidance=True)[1] for name in ("source-1", "source-3")]
+    attacker = attacker_of(config, "ipm:3", ("source-1", "source-3"))
+    _, reply = sent_by(attacker, model, guidance=True)
+    for read in (lambda reply: reply.arrays, lambda reply: reply.records["guidance"]):
+        for name, layer in read(reply).items():
+            mean = sum(read(each)[name] - np.float64(model[name]) for each in honest) / 2
+            np.testing.assert_allclose(layer, model[name] - 3 * mean, atol=1e-5)
+
+
+def test_an_attacker_remembers_the_models_that_it_received(config):
+    first = client_of(config).layers()
+    second, third = ({name: layer + by for name, layer in first.items()} for by in (1, 3))
+    state = RecordDict()
+
+    def sent(name, model, number):
+        client = client_of(config)
+        client._state = state  # a client is made for each message; what it keeps stays
+        return sent_by(Attack(name, ("source-1",)).client(client, None), model, number)[0]
+
+    for model, number, expected in ((first, 1, 0), (second, 2, 1), (third, 3, 2)):
+        for layer in sent("sleeper", model, number).values():
+            np.testing.assert_allclose(layer, expected, atol=1e-6)
+    back = sent("drift", second, 4)
+    assert all((layer < 0).all() for layer in back.values())
+    honest, _ = sent_by(client_of(config), second, 4)
+    assert norm_of(back) == pytest.approx(norm_of(honest), rel=1e-4)
+
+
+def test_lies_are_told_in_replies_and_with_the_role(config):
+    model, honest = client_of(config).layers(), client_of(config)
+    _, plain = sent_by(honest, model)
+    _, rate = sent_by(attacker_of(config, "rate-lie"), model)
+    assert rate.metrics == {**plain.metrics, "learning-rate": 1e4}
+    assert rate.examples == plain.examples
+    attacker = attacker_of(config, "examples-lie")
+    _, examples = sent_by(attacker, model)
+    assert (examples.examples, examples.metrics) == (10**9, plain.metrics)
+    assert attacker.get_properties({}) == {**honest.get_properties({}), "examples": 10**9}
 
 
 @pytest.mark.parametrize("attackers", [{}, {"attackers": 0}])
@@ -149,11 +238,17 @@ def test_every_attack_is_of_the_first_sources_and_runs(config, name):
     assert poisoned.history[0]["dropped"] == []
 
 
-@pytest.mark.slow
-def test_on_ray_the_bits_are_the_same(config):
-    attack = read_attack({"attack": "random", "attackers": 1}, config)
-    here, there = (run_config(config, engine=engine, attack=attack) for engine in ("local", "ray"))
-    assert {n: a.tobytes() for n, a in here.model.items()} == {n: a.tobytes() for n, a in there.model.items()}
+@pytest.mark.parametrize(
+    "there", [{"workers": 2}, pytest.param({"engine": "ray"}, marks=pytest.mark.slow)], ids=str
+)
+def test_the_bits_are_the_same_in_every_engine(config, there):
+    """What is drawn, what a team knows, and what an attacker remembers."""
+    for name in ("random", "ipm:3", "copy-drift"):
+        attack = read_attack({"attack": name, "attackers": 2}, config)
+        one, two = run_config(config, attack=attack), run_config(config, attack=attack, **there)
+        assert {n: a.tobytes() for n, a in one.model.items()} == {
+            n: a.tobytes() for n, a in two.model.items()
+        }
 
 
 @pytest.mark.parametrize(
@@ -165,7 +260,8 @@ def test_on_ray_the_bits_are_the_same(config):
         ),
         ({"attack": "scale:much", "attackers": 1}, "attack is 'scale:much': give scale:FACTOR with a number"),
         ({"attack": "scale:inf", "attackers": 1}, "attack is 'scale:inf': give scale:FACTOR"),
-        ({"attack": 3, "attackers": 1}, "attack is 3: give one of flip-sign, random, scale:FACTOR"),
+        ({"attack": "ipm", "attackers": 1}, "unknown attack 'ipm'"),
+        ({"attack": 3, "attackers": 1}, "attack is 3: give one of flip-sign, random, "),
         ({"attack": "random", "attackers": 4}, "attackers is 4, but there are 3 sources"),
         ({"attack": "random", "attackers": -1}, "attackers is -1: give the number of sources"),
         ({"attack": "random", "attackers": True}, "attackers is True: give the number"),
@@ -193,11 +289,6 @@ def test_no_site_of_a_deployment_attacks(config, tmp_path):
     request = RunRequest(config, tmp_path, connection="none", attack=Attack("random", ("source-1",)))
     with pytest.raises(ConfigError, match="with engine deploy no site attacks"):
         RUNNERS["deploy"](request)
-
-
-def test_names_are_listed():
-    assert [name for name in EVERY if name in NAMES] == ["flip-sign", "random", "flip-labels", "other-task"]
-    assert poison_of("scale:2")({"w": np.ones(1)}, np.random.default_rng())["w"] == [2.0]
 
 
 TEXT = """
