@@ -21,7 +21,7 @@ from flwr.clientapp.typing import Mod
 from fda_flower.clients.serve import serve
 from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError
-from fda_flower.flower_internals import pull_sooner
+from fda_flower.flower_internals import is_simulated_by_flower, pull_sooner
 from fda_flower.local_training import LocalTraining
 from fda_flower.methods import METHODS
 from fda_flower.privacy import DifferentialPrivacy, PrivacySettings, PrivateSite, site_of_node
@@ -42,6 +42,7 @@ def make_client_app(
     folder: Path | None = None,
     data: Path | None = None,
     changed: "Callable[[DomainClient], NumPyClient] | None" = None,
+    simulated: bool = False,
 ) -> ClientApp:
     """Return a client app for a run.
 
@@ -60,7 +61,15 @@ def make_client_app(
         them.
     changed : callable, optional
         Takes each client and returns the one to serve in its place, such as an attacker in an experiment.
+    simulated : bool
+        Whether the engine simulates the nodes: the noise of a private run then follows from its seed, and
+        protects nobody. Default: in Flower's own simulation alone.
     """
+
+    def is_simulated(context: Context) -> bool:
+        # Of this process and the node's own configuration: the server has no say in it.
+        is_site = not {"domain", "state-dir"}.isdisjoint(context.node_config)
+        return (simulated or is_simulated_by_flower()) and not is_site
 
     def run_of(context: Context) -> RunConfig:
         return RunConfig.from_flower(context.run_config) if config is None else config
@@ -70,14 +79,16 @@ def make_client_app(
         if not run.privacy.on and PrivacySettings.of_node(context.node_config) is None:
             return None
         run, name = at_node(run, context.node_config)
+        if not is_simulated(context):
+            return site_of_node(context, name, run.privacy)
         return site_of_node(context, name, run.privacy, run.seed, simulation_folder(context, folder))
 
     def client_fn(context: Context) -> NumPyClient:
         run, name = at_node(run_of(context), context.node_config)
         site_of(context)  # raises an error where it cannot work
-        simulated = simulation_folder(context, folder)
-        own = own_folder(run, name, context, simulated)
-        client = make_client(run, name, context.state, own, simulated or own, data)
+        of_run = simulation_folder(context, folder) if is_simulated(context) else None
+        own = own_folder(run, name, context, of_run)
+        client = make_client(run, name, context.state, own, of_run or own, data)
         return client if changed is None else changed(client)
 
     def about(asked: Asked) -> Asked:
@@ -129,10 +140,8 @@ def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]
 
 
 def simulation_folder(context: Context, given: Path | None) -> Path | None:
-    """Return the folder of a simulated run; None if it has none, and in a deployment."""
-    if "state-dir" in context.node_config:
-        return None
-    if given is None and "partition-id" in context.node_config and context.run_config.get("output"):
+    """Return the folder of a simulated run; None if it has none."""
+    if given is None and context.run_config.get("output"):
         return Path(str(context.run_config["output"])).absolute()
     return given
 

@@ -1,6 +1,7 @@
 """All that this package uses of Flower's private parts; a new Flower breaks this module alone."""
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ __all__ = [
     "error_reply",
     "failed",
     "filled",
+    "is_simulated_by_flower",
     "log_writer",
     "message_from_parts",
     "message_to_parts",
@@ -131,6 +133,17 @@ def quick_simulation(seconds: float) -> Iterator[None]:
         yield
     finally:
         parts[LOOKING] = theirs
+
+
+def is_simulated_by_flower() -> bool:
+    """Return whether this process is a Ray actor, as clients are in Flower's simulation.
+
+    Nothing that a server sends can make it one: a SuperNode's clients are processes of their own.
+    """
+    ray = sys.modules.get("ray")
+    return (
+        ray is not None and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
+    )
 
 
 def run_supernode(least: float, share: float) -> None:

@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import Context, Message, RecordDict
 
-from fda_flower import RunConfig
+from fda_flower import RunConfig, client_app
 from fda_flower.client_app import at_node, make_client, own_folder, simulation_folder
 from fda_flower.errors import ConfigError
+from fda_flower.flower_internals import numbered
 from fda_flower.methods import METHODS
 
 CONFIG = RunConfig(dataset="heart", model="logistic", target="va", data_dir="/of/the/run")
@@ -82,6 +83,25 @@ def folder_of(
     return own_folder(config, "va", context, simulation_folder(context, run))
 
 
+@pytest.mark.parametrize("simulated", [False, True])
+def test_a_server_names_no_folder_at_a_site(
+    simulated: bool, tmp_path: Path, in_a_run: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A SuperNode may have the node configuration of a simulation: Flower's own pages start it so."""
+    folders = []
+
+    def client(*arguments: Any) -> Any:
+        folders.append(arguments[3])
+        raise ConfigError("it is enough")
+
+    monkeypatch.setattr(client_app, "make_client", client)
+    app = client_app.make_client_app(simulated=simulated)
+    (message,) = numbered([Message(RecordDict(), 2, "query.role")])
+    settings = {**CONFIG.to_flower(), "output": str(tmp_path)}
+    app(message, Context(1, 2, SIMULATED, RecordDict(), settings))
+    assert folders == [tmp_path / "clients" / "va" if simulated else None]
+
+
 def test_a_simulated_client_keeps_its_own_in_the_runs_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """By `flwr run` the folder is in the run's configuration; one that is relative is of this process."""
     monkeypatch.chdir("/tmp")
@@ -92,7 +112,7 @@ def test_a_simulated_client_keeps_its_own_in_the_runs_folder(monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("node", "settings"),
-    [(SIMULATED, {}), (SIMULATED, {"output": ""}), ({"domain": "va"}, {"output": "/of/the/server"})],
+    [(SIMULATED, {}), (SIMULATED, {"output": ""})],
 )
 def test_without_a_folder_it_keeps_its_own_in_the_context(
     node: dict[str, Any], settings: dict[str, Any]

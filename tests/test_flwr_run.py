@@ -61,7 +61,7 @@ def own_models(run_folder):
 @pytest.mark.parametrize(
     ("method", "kept"),
     [
-        ({"method": "fedgp", "beta": "0.3,0.7"}, set()),
+        ({"method": "fedgp", "beta": "0.3,0.7", "dp_clip": 1.0, "dp_noise": 0.01}, set()),
         ({"method": "mixture", "method_options": "epochs=1,2 every=1"}, {"mixture.safetensors"}),
     ],
     ids=["fedgp", "mixture"],

@@ -89,7 +89,9 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
             changed = None
             if request.attack is not None:
                 changed = partial(request.attack.client, other=partial(make_client, config, data=data))
-            client_app = make_client_app(config, folder=request.output, data=data, changed=changed)
+            client_app = make_client_app(
+                config, folder=request.output, data=data, changed=changed, simulated=True
+            )
             engine(server, client_app, len(config.data.domain_names), resources)
         ((result, history),) = results
         return history, {name: array.numpy() for name, array in result.arrays.items()}

@@ -4,7 +4,6 @@ import os
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from flwr.app import Context, RecordDict
@@ -49,7 +48,7 @@ def site_of_node(
     context: Context,
     domain: str | None = None,
     run: PrivacySettings | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     folder: Path | None = None,
 ) -> PrivateSite | None:
     """Return the site that a node configuration describes; None if its replies are sent as they are.
@@ -59,11 +58,12 @@ def site_of_node(
     context : Context
         Flower's, with the node configuration.
     domain : str, optional
-        The node's domain. Default: as the node configuration says.
+        The node's domain, for messages. Default: as the node configuration says.
     run : PrivacySettings, optional
         What the run asks for; it counts where the node configuration says nothing of privacy.
-    seed : int
-        The run's; noise follows from it in a simulation alone.
+    seed : int, optional
+        A simulated run's: noise follows from it at a node that says nothing of privacy. Default: noise is the
+        operating system's.
     folder : Path, optional
         The folder of a simulated run.
 
@@ -73,14 +73,16 @@ def site_of_node(
         If a site that adds noise has no ``state-dir``, or Opacus is not installed.
     """
     node = context.node_config
-    settings = PrivacySettings.of_node(node) or run
+    decided = PrivacySettings.of_node(node)
+    settings = decided or run
     if settings is None or not settings.on:
         return None
     if settings.private and find_spec("opacus") is None:
         missing = missing_extra(ModuleNotFoundError(name="opacus"))
         raise ConfigError(f"dp-noise is {settings.dp_noise:g}, which needs {missing}")
-    own = str(domain or node.get("domain", node.get("partition-id", context.node_id)))
-    if run is not None and is_simulated(node):
+    number = node.get("partition-id")
+    own = str(domain or node.get("domain", context.node_id if number is None else number))
+    if decided is None and seed is not None:
         path = None if folder is None else folder / "clients" / own / FILE
         return PrivateSite(own, settings, Ledger(path, context.state), seed)
     if not settings.private:
@@ -90,16 +92,8 @@ def site_of_node(
             f"'{own}' adds noise, but has no state-dir in which to keep what it has spent: give the node "
             'configuration state-dir="..."'
         )
-    path = Path(str(node["state-dir"])).expanduser() / f"{own}-{FILE}"
+    # By a name that the node has of its own: the run names the domain of a number, each time as it likes, and
+    # a node's id may change whenever it starts.
+    name = node.get("domain", number)
+    path = Path(str(node["state-dir"])).expanduser() / (FILE if name is None else f"{name}-{FILE}")
     return PrivateSite(own, settings, Ledger(path, context.state))
-
-
-def is_simulated(node: Any) -> bool:
-    """Return whether a node configuration is one of Flower's simulation, and not a site's.
-
-    Examples
-    --------
-    >>> is_simulated({"partition-id": 0, "num-partitions": 3}), is_simulated({"domain": "a"})
-    (True, False)
-    """
-    return {"partition-id", "num-partitions"} <= set(node) and not {"domain", "state-dir"} & set(node)

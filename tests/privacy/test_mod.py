@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from handmade import HandMade, initial, moves, weights
 
@@ -13,6 +13,7 @@ from fda_flower import run
 from fda_flower.client_app import make_client_app
 from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.files import checksum
 from fda_flower.flower_internals import error_reply, numbered
 from fda_flower.methods import METHODS
 from fda_flower.privacy import (
@@ -25,8 +26,10 @@ from fda_flower.privacy import (
 )
 from fda_flower.privacy import site as site_module
 from fda_flower.privacy.ledger import Entry
-from fda_flower.protocol import BUDGET_CODE
+from fda_flower.privacy.mechanism import gaussian
+from fda_flower.protocol import BUDGET_CODE, to_layers, to_record
 from fda_flower.run_folder import RunFolder
+from fda_flower.seeds import derive_seed
 from fda_flower.strategies import FedAvg
 
 pytest.importorskip("opacus", reason="needs fda-flower[dp]")
@@ -194,6 +197,61 @@ def test_estimates_do_without_the_fallback(method):
 
 
 # a site's node
+
+AS_FLOWERS_PAGES_SAY: dict[str, Any] = {"partition-id": 2, "num-partitions": 3}
+
+
+def answer_of(node, asked, **engine):
+    """The reply of the package's app to the first train message, with its noise and without."""
+    config = RunConfig(**{**SMALL, **asked})
+    content = RecordDict({"arrays": to_record(FIRST_MODEL), "config": ConfigRecord({"server-round": 1})})
+    (message,) = numbered([Message(content, 5, "train")])
+    context = Context(1, 5, node, RecordDict(), config.to_flower())
+    return make_client_app(**engine)(message, context).content
+
+
+FIRST_MODEL = {"0.weight": np.zeros((10, 64), np.float32), "0.bias": np.zeros(10, np.float32)}
+
+
+def update_in(reply):
+    return np.concatenate([layer.reshape(-1) for layer in to_layers(reply["arrays"]).values()])
+
+
+def seeded_noise():
+    """The noise that a server can make from what it knows: the run's seed, the domain and its own request."""
+    request = checksum({"server-round": "1"}, FIRST_MODEL)[:16]
+    draw = np.random.default_rng(derive_seed(0, "privacy", "target", request)).bytes
+    return 2 * 2.0 * 1.0 * np.concatenate([gaussian(layer.size, draw) for layer in FIRST_MODEL.values()])
+
+
+def cosine(a, b):
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+WORDS = {"dp-clip": 1.0, "dp-noise": 2.0}
+
+
+@pytest.mark.parametrize(("words", "asked"), [(WORDS, {}), ({}, NOISY)], ids=["of the node", "of the run"])
+def test_a_server_cannot_subtract_the_noise_of_a_node_that_looks_simulated(words, asked, in_a_run, tmp_path):
+    node = AS_FLOWERS_PAGES_SAY | words
+    with pytest.raises(ConfigError, match="'target' adds noise, but has no state-dir"):
+        answer_of(node, asked)
+    true = update_in(answer_of(AS_FLOWERS_PAGES_SAY, {}))
+    reply = answer_of({**node, "state-dir": str(tmp_path)}, asked)
+    assert abs(cosine(update_in(reply) - seeded_noise(), true)) < 0.3
+    simulated = answer_of(AS_FLOWERS_PAGES_SAY, NOISY, simulated=True)
+    assert cosine(update_in(simulated) - seeded_noise(), true) > 0.99, (
+        "the attack works where noise is seeded"
+    )
+    with pytest.raises(ConfigError, match="has no state-dir"):
+        answer_of(AS_FLOWERS_PAGES_SAY | WORDS, asked, simulated=True)
+
+
+def test_what_a_node_has_spent_lasts_over_runs_that_name_its_domain_otherwise(in_a_run, tmp_path):
+    node = {**AS_FLOWERS_PAGES_SAY, "dp-clip": 1.0, "dp-noise": 2.0, "state-dir": str(tmp_path)}
+    told = [answer_of(node, {"sources": sources})["info"] for sources in (2, 3)]
+    assert [info["domain"] for info in told] == ["target", "source-3"]
+    assert [info["epsilon"] for info in told] == [epsilon([(2.0, n)], DELTA) for n in (1, 2)]
 
 
 def at_node(node, **state):
