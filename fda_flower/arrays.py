@@ -122,8 +122,21 @@ def as_array(value: Any) -> Array:
 
 
 def to_read(array: Array) -> NDArray[Any]:
-    """Return the values of an array, perhaps as an ndarray that cannot be written into."""
-    return array.to_read() if isinstance(array, LazyArray) else array.numpy()
+    """Return the values of an array, perhaps as an ndarray that cannot be written into.
+
+    Raises
+    ------
+    ValueError
+        If its bytes are not an ndarray (NumPy also reads archives), or not of the declared type and shape.
+        Arrays of Flower's older API declare neither.
+    """
+    values: Any = array.to_read() if isinstance(array, LazyArray) else array.numpy()
+    if not isinstance(values, np.ndarray):
+        raise ValueError(f"its bytes are {type(values).__name__}, expected an ndarray")
+    found, declared = (str(values.dtype), values.shape), (array.dtype, tuple(array.shape))
+    if array.dtype and found != declared:
+        raise ValueError(f"it is declared as {declared}, and its bytes are {found}")
+    return values
 
 
 def copied(record: ArrayRecord) -> ArrayRecord:

@@ -72,10 +72,15 @@ def split(content: RecordDict) -> RecordDict:
     Raises
     ------
     ValueError
-        If there are more or fewer bytes than the arrays have. Others of Python's errors if it is no bundle.
+        If a length is negative, or there are more or fewer bytes than the arrays have. Others of Python's
+        errors if it is no bundle.
     """
     about = json.loads(str(content.config_records[CONTENT][CONTENT]))
     data = memoryview(content.array_records[BUNDLE][BUNDLE].data if BUNDLE in content else b"")
+    # Before any bytes are copied: with lengths of its choice a sender could have them copied many times.
+    lengths = [each[-1] for _, arrays in about if arrays is not None for each in arrays]
+    if any(type(length) is not int or length < 0 for length in lengths) or sum(lengths) != len(data):
+        raise ValueError(f"its arrays have {sum(lengths)} bytes, and it holds {len(data)}")
     records = RecordDict()
     begin = 0
     for name, arrays in about:
@@ -87,8 +92,6 @@ def split(content: RecordDict) -> RecordDict:
             made[key] = Array(dtype, tuple(shape), stype, bytes(data[begin : begin + length]))
             begin += length
         records[name] = filled(ArrayRecord(), made)
-    if begin != len(data):
-        raise ValueError(f"its arrays have {begin} bytes, and it holds {len(data)}")
     return records
 
 

@@ -169,9 +169,18 @@ def broken(change):
     return mod
 
 
+def with_lengths(*lengths):
+    """A change that makes a bundle claim arrays of these lengths."""
+    arrays = [[f"w{i}", "float64", [2], "numpy.ndarray", length] for i, length in enumerate(lengths)]
+    return lambda content: content[CONTENT].update({CONTENT: json.dumps([["arrays", arrays]])})
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        (with_lengths(144, -144, 144), "its arrays have 144 bytes, and it holds 144"),
+        (with_lengths(10**12), "its arrays have 1000000000000 bytes, and it holds 144"),
+        (with_lengths("144"), "TypeError"),
         (lambda content: content.pop(BUNDLE), "its arrays have 144 bytes, and it holds 0"),
         (lambda content: content[CONTENT].update({CONTENT: "[[1]]"}), "not enough values to unpack"),
         (lambda content: content[CONTENT].update({CONTENT: "{"}), "JSONDecodeError"),

@@ -62,7 +62,7 @@ class CoordinateWise(ABC):
             elif np.issubdtype(array.dtype, np.floating):
                 new[name] = self._centred(array if is_parameter else np.zeros_like(array), given)
             else:
-                new[name] = np.sort(given, axis=0)[(len(given) - 1) // 2]
+                new[name] = np.asarray(np.sort(given, axis=0)[(len(given) - 1) // 2])
         return new
 
     def _centred(self, base: NDArray[Any], arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:

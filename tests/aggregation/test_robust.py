@@ -57,6 +57,15 @@ def test_a_share_that_leaves_nothing_or_cuts_nothing_is_refused(share):
         TrimmedMean(share)
 
 
+@pytest.mark.parametrize("rule", [Median(), TrimmedMean(0.2)])
+def test_a_counter_stays_an_array(rule):
+    rows = [{"bn.num_batches_tracked": np.array(count)} for count in (4, 7, 5)]
+    model = {"w": np.zeros(1, np.float32), "bn.num_batches_tracked": np.array(3)}
+    new = rule(model, sources_of([1], [2], [3], buffers=rows), np.full(3, np.nan))
+    assert {type(array) for array in new.values()} == {np.ndarray}
+    assert new["bn.num_batches_tracked"] == 5
+
+
 def test_buffers_get_the_centre_of_the_values_and_integers_keep_their_type():
     model = {
         "bn.running_var": np.array([1.0, 1.0], np.float32),
