@@ -21,6 +21,9 @@ ECE_BINS = 15
 CONFIDENCE = 0.95
 """Confidence of an `interval`."""
 
+ROUNDING = 1e-6
+"""By how much a figure may lie outside its range."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -38,6 +41,8 @@ class Metric:
         Whether more is better.
     share : bool
         Whether it is the share of samples for which something holds, so that it has an `interval`.
+    lowest, highest : float
+        Between which values it lies.
     """
 
     title: str
@@ -45,6 +50,18 @@ class Metric:
     percent: bool = True
     higher_is_better: bool = True
     share: bool = False
+    lowest: float = 0.0
+    highest: float = 1.0
+
+    def allows(self, value: float) -> bool:
+        """Return whether it can have a value, up to rounding.
+
+        Examples
+        --------
+        >>> METRICS["accuracy"].allows(0.5), METRICS["accuracy"].allows(7.5), METRICS["r2"].allows(-20.0)
+        (True, False, True)
+        """
+        return self.lowest - ROUNDING <= value <= self.highest + ROUNDING
 
     @property
     def label(self) -> str:
@@ -98,10 +115,13 @@ METRICS: dict[str, Metric] = {
     "macro-f1": Metric("macro-F1"),
     "auroc": Metric("AUROC"),
     "ece": Metric("calibration error", higher_is_better=False),
-    "r2": Metric("R²", regression=True, percent=False),
-    "rmse": Metric("RMSE", regression=True, percent=False, higher_is_better=False),
-    "mae": Metric("MAE", regression=True, percent=False, higher_is_better=False),
-    "loss": Metric("loss", regression=None, percent=False, higher_is_better=False),
+    "r2": Metric("R²", regression=True, percent=False, lowest=-math.inf),
+    "rmse": Metric("RMSE", regression=True, percent=False, higher_is_better=False, highest=math.inf),
+    "mae": Metric("MAE", regression=True, percent=False, higher_is_better=False, highest=math.inf),
+    # Without a lower end: a loss of another author's may be negative.
+    "loss": Metric(
+        "loss", regression=None, percent=False, higher_is_better=False, lowest=-math.inf, highest=math.inf
+    ),
 }
 """The figures by their names in a reply, a record and ``--metric``; the first of a task is its default."""
 

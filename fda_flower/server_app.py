@@ -67,6 +67,7 @@ def run_server(
         on_round=on_round,
         validation=validation,
     )
+    strategy.schedules = {"source": config.source_training, "target": config.target_training}
     strategy.connect(grid)
     for node in strategy.roster.nodes:
         examples = node.info.get("examples")

@@ -34,6 +34,7 @@ from fda_flower.strategies.common_options import CommonOptions, check_numbers, c
 from fda_flower.strategies.evaluation import read_sizes
 from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Roster
+from fda_flower.strategies.privacy import check_budgets
 from fda_flower.strategies.progress import Progress
 from fda_flower.strategies.round import Channel, Round, Updates, require_replies
 from fda_flower.strategies.selection import Selection
@@ -43,6 +44,7 @@ from fda_flower.strategies.validation import (
     ClientUpdate,
     NormLimit,
     OnLargeUpdate,
+    Schedule,
     check_finite,
 )
 
@@ -51,6 +53,10 @@ __all__ = ["Aggregated", "BadReplyError", "ClientUpdate", "CommonOptions", "Doma
            "Record", "Round", "Sources", "TrainRequest"]
 # fmt: on
 """What the file of a method needs."""
+
+
+LEFT_OUT = 10
+"""For so many times the timeout of a round a source that does not reply is left out."""
 
 
 class DomainAdaptationStrategy(MethodHooks, Strategy):
@@ -114,6 +120,9 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         The current round.
     num_rounds : int
         The rounds of the run.
+    schedules : Mapping[str, Schedule]
+        By role, what the clients were told to train with, if the server knows it: a source that claims a
+        higher learning rate or more steps is dropped, since auto-weighting would trust it more.
     """
 
     def __init__(
@@ -167,6 +176,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self._always = {OUTCOMES: True} if outcomes else {}
         self._waiting = (wait_for or min_sources + 1, wait_seconds)
         self._keys = Keys(arrayrecord_key, configrecord_key)
+        self.schedules: Mapping[str, Schedule] = {}
         self.num_rounds = 0
         self._timeout = 3600.0
         self._client_states = ClientStates()
@@ -302,6 +312,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         except BadReplyError as error:
             record["held"] = str(error)
             log(WARNING, "Round %d: the model stays as it is: %s", server_round, error)
+            check_budgets(record, list(round.spent), list(round.requests))
+        self.roster.leave_out(round.silent, round.requests, LEFT_OUT * self._timeout)
         self._client_states.mirror(round, updates, self.state)
         self.progress.note(record["held"])
         return new, round.train_metrics()
@@ -365,7 +377,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         sent = {**config, **self._always, SERVER_ROUND: server_round}
         if self.learning_rate_factor != 1 and not warmup:
             sent[LEARNING_RATE_FACTOR] = self.learning_rate_factor
-        channel = Channel(grid, self._timeout, self._keys, self._limit, self.buffer_names)
+        channel = Channel(grid, self._timeout, self._keys, self._limit, self.buffer_names, self.schedules)
         record = RoundRecord(round=server_round, warmup=warmup)
         if sizes := read_sizes(self.roster.nodes):
             record["sizes"] = sizes

@@ -10,6 +10,9 @@ from fda_flower.metrics import METRICS
 from fda_flower.records import TEST_EXAMPLES, Record
 from fda_flower.strategies.nodes import Node
 
+MOST_CLASSES = 1000
+"""Classes of a confusion matrix that a record takes: more would make it some megabytes long."""
+
 ENDINGS = ("", f"-{protocol.GLOBAL}", f"-{protocol.FINAL_HEAD}")
 EVALUATION = tuple(f"{name}{ending}" for ending in ENDINGS for name in METRICS)
 """Metrics of the target's evaluation that go into the round's record."""
@@ -29,15 +32,20 @@ EVALUATED = {f"{protocol.EVAL}{name}": name for name in METRICS} | {
 def read_outcomes(arrays: Layers) -> Record:
     """Return what a record says of which test samples a model gets right; nothing if it cannot be read."""
     right, examples = (arrays.get(name, np.zeros(0)) for name in ("right", "examples"))
-    if right.dtype != np.uint8 or examples.size != 1 or right.size != -(-int(examples.item()) // 8):
+    if right.dtype != np.uint8 or examples.size != 1 or not np.issubdtype(examples.dtype, np.integer):
         return {}
-    return {"outcomes": right.tobytes().hex(), "test-examples": int(examples.item())}
+    count = int(examples.item())
+    if count < 0 or right.size != -(-count // 8):
+        return {}
+    return {"outcomes": right.tobytes().hex(), "test-examples": count}
 
 
 def read_confusion(arrays: Layers, names: Sequence[str]) -> Record:
     """Return a confusion matrix with its classes; nothing if it cannot be read."""
     counts = arrays.get("counts", np.zeros(0))
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not np.issubdtype(counts.dtype, np.integer):
+        return {}
+    if len(counts) > MOST_CLASSES or (counts < 0).any():
         return {}
     classes = list(names) if len(names) == len(counts) else [str(i) for i in range(len(counts))]
     return {protocol.CONFUSION: {"classes": classes, "counts": counts.tolist()}}

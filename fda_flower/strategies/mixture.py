@@ -230,13 +230,15 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
 
 def _by_member(metrics: Record) -> Record:
     """Return the metrics of the target's reply by member."""
-    found: Record = {"members": {}, "folds": []}
+    members: dict[str, Record] = {}
+    folds: list[int] = []
+    others: Record = {}
     for key, value in metrics.items():
         name, _, member = key.partition(".")
         if name in PER_MEMBER:
-            found["members"].setdefault(member, {})[name] = value
+            members.setdefault(member, {})[name] = value
         elif name == "fold":
-            found["folds"].append(int(value))
+            folds.append(int(value))
         else:
-            found[key] = value
-    return found
+            others[key] = value
+    return {**others, "members": members, "folds": folds}

@@ -1,7 +1,7 @@
 """Who takes part: each node's role, domain and data, asked of the nodes themselves."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING
 from typing import Any, TypeGuard
@@ -11,13 +11,17 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from fda_flower.errors import RunError
-from fda_flower.protocol import ASKS, INFO, PROBLEM, REFUSED, ROLE_QUERY
+from fda_flower.protocol import ASKS, INFO, PROBLEM, REFUSED, ROLE_QUERY, settings_in
+from fda_flower.texts import printable
 
 ASK_AGAIN_SECONDS = 60.0
 """After this time a node that cannot take part is asked again; in a deployment a message takes seconds."""
 
-LONGEST = 1000
-"""Characters of a reason that are kept; a node may send anything."""
+LONGEST_NAME = 100
+"""Characters of a domain; a node may send anything."""
+
+PATIENCE = 2
+"""After so many train messages in a row without a reply a source is left out: each costs the round's timeout."""
 
 ATTEMPTS = 3
 """How often a node that does not answer is asked before the first round: it may have data to load."""
@@ -90,6 +94,8 @@ class Roster:
         self._query_timeout = query_timeout
         self._nodes: dict[int, Node] = {}
         self._missing: dict[int, Missing] = {}
+        self._unanswered: dict[int, int] = {}
+        self._first_target: str | None = None
         self.asks: Mapping[str, str] = {}
 
     def gather(self, grid: Grid, expected: int, patience: float) -> None:
@@ -97,7 +103,28 @@ class Roster:
         for _ in range(ATTEMPTS):
             self.refresh(grid, expected, patience)
             if not any(each.silent for each in self._missing.values()):
-                return
+                break
+        if self.target is not None:
+            self._first_target = self.target.domain
+
+    def leave_out(self, silent: Collection[Node], asked: Collection[Node], seconds: float) -> None:
+        """Leave out the sources that have not replied to `PATIENCE` train messages in a row, for some time.
+
+        Parameters
+        ----------
+        silent, asked : collection of Node
+            The nodes that were asked to train, and those among them that have not replied.
+        seconds : float
+            For how long: then they are asked for their role again, and left out after one more silence.
+        """
+        for node in asked:
+            self._unanswered[node.id] = self._unanswered.get(node.id, 0) + 1 if node in silent else 0
+            if self._unanswered[node.id] >= PATIENCE and not node.is_target and node.id in self._nodes:
+                reason = f"no reply within the timeout, {PATIENCE} times in a row: start its node again"
+                log(WARNING, "%s is left out: %s", node.domain, reason)
+                until = time.monotonic() + seconds - ASK_AGAIN_SECONDS
+                self._missing[node.id] = Missing(self._nodes.pop(node.id), reason, until, False)
+                self._unanswered[node.id] = PATIENCE - 1
 
     def refresh(self, grid: Grid, expected: int = 1, patience: float = 0.0) -> None:
         """Ask new nodes for role and domain, and forget nodes that have left.
@@ -135,9 +162,11 @@ class Roster:
             _check_refusals(told)
         for node, problem in sorted(told, key=lambda each: each[0].domain):
             clash = next(filter(None, (conflict(other, node) for other in self.nodes)), None)
+            if clash is None and node.is_target and self._first_target not in (None, node.domain):
+                clash = f"it claims to be the target, which is '{self._first_target}' in this run"
             if clash and not problem and not begun:
-                raise RunError(clash)
-            if reason := problem or clash:
+                raise RunError(printable(clash))
+            if reason := problem or (clash and printable(clash)):
                 log(WARNING, "%s does not take part: %s", node.domain, reason)
                 self._missing[node.id] = Missing(node, reason, time.monotonic(), reason.startswith(SILENT))
             else:
@@ -196,14 +225,14 @@ class Roster:
                 yield node, f"{SILENT} within {timeout:g} s"
             elif reply.has_error():
                 yield node, _first_line(reply.error.reason)
-            elif INFO not in reply.content.config_records:
+            elif INFO not in reply.content:
                 yield node, "its answer has no record 'info'"
             else:
-                info = dict(reply.content.config_records[INFO])
+                info = dict(settings_in(reply.content, INFO))
                 yield self._node(node.id, info), _first_line(info[PROBLEM]) if PROBLEM in info else None
 
     def _node(self, node_id: int, info: dict[str, Any]) -> Node:
-        domain = str(info.get("domain", f"node {node_id}"))
+        domain = printable(str(info.get("domain", f"node {node_id}")), LONGEST_NAME)
         is_target = info.get("role") == "target" if self._target is None else domain == self._target
         return Node(node_id, domain, is_target, info)
 
@@ -228,7 +257,7 @@ def _check_refusals(told: Iterable[tuple[Node, str | None]]) -> None:
 
 def _first_line(reason: object) -> str:
     lines = str(reason or "").strip().splitlines()
-    return lines[0][:LONGEST] if lines else "an error without a reason"
+    return printable(lines[0]) if lines else "an error without a reason"
 
 
 def match_replies(

@@ -1,11 +1,12 @@
 """One round: who takes part, what they are sent and reply, and the round's record."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from logging import WARNING
 from typing import cast
 
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
 from flwr.common.logger import log
 from flwr.serverapp import Grid
@@ -23,6 +24,8 @@ from fda_flower.strategies.validation import (
     BadReplyError,
     ClientUpdate,
     NormLimit,
+    Schedule,
+    content_of,
     read_arrays,
     read_metrics,
     read_update,
@@ -48,6 +51,8 @@ class Channel:
         Limits each update.
     buffer_names : Collection[str], optional
         Names of the arrays that are not parameters. Default: `find_buffers` decides.
+    schedules : Mapping[str, Schedule]
+        By role, what clients were told to train with, as far as the server knows it.
     """
 
     grid: Grid
@@ -55,6 +60,7 @@ class Channel:
     keys: Keys
     limit: NormLimit
     buffer_names: Collection[str] | None
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
 
 
 @dataclass
@@ -81,6 +87,10 @@ class Round:
         The global model; empty until the replies are read.
     held_out : dict
         What nodes report of the samples held out, each figure by its name.
+    silent : set of Node
+        The nodes that did not reply to a train message.
+    spent : set of Node
+        The nodes that send nothing any more, since their privacy budget is spent.
     """
 
     number: int
@@ -94,6 +104,8 @@ class Round:
     requests: dict[Node, TrainRequest] = field(default_factory=dict)
     sent: dict[Node, Message] = field(default_factory=dict)
     held_out: dict[Node, dict[str, float]] = field(default_factory=dict)
+    silent: set[Node] = field(default_factory=set)
+    spent: set[Node] = field(default_factory=set)
 
     @property
     def target(self) -> Node | None:
@@ -127,10 +139,10 @@ class Round:
         for node, reply in match_replies(self.sent, rename_arrays(replies, self.channel.keys)):
             record_privacy(self.record, node, reply)
             try:
-                update = self._read(node, reply)
+                with readable():
+                    update = self._read(node, reply)
             except BadReplyError as error:
-                self.record["dropped"].append({"domain": node.domain, "reason": str(error)})
-                log(WARNING, "Round %d: dropped the reply of %s: %s", self.number, node.domain, error)
+                self._drop(node, reply, error)
                 continue
             finally:
                 release(reply)
@@ -156,22 +168,13 @@ class Round:
         if not suffix:
             self._read_sources({node: reply for node, reply in by_node.items() if not node.is_target})
         try:
-            own, held_out = split_held_out(read_metrics(reply))
+            with readable():
+                own, held_out = split_held_out(read_metrics(reply))
+                found = self._evaluated(content_of(reply), MetricRecord(own))
             metrics = MetricRecord(own)
             if not suffix and self.target is not None:
                 self.held_out[self.target] = held_out
-            record.update({f"{key}{suffix}": metrics[key] for key in EVALUATION if key in metrics})
-            if protocol.NUM_EXAMPLES in metrics:
-                record[f"{TEST_EXAMPLES}{suffix}"] = int(float(str(metrics[protocol.NUM_EXAMPLES])))
-            if reply is not None:
-                found = reply.content.array_records
-                arrays = {name: read_arrays(reply.content, name) for name in DETAILS if name in found}
-                details = read_details(arrays, self._class_names)
-                record |= {f"{key}{suffix}": value for key, value in details.items()}
-            if others := {
-                key: metrics[key] for key in metrics if key not in (*EVALUATION, protocol.NUM_EXAMPLES)
-            }:
-                record[f"metrics{suffix}"] = others
+            record |= {f"{key}{suffix}": value for key, value in found.items()}
         except BadReplyError as error:
             log(WARNING, "Round %d: the target did not evaluate: %s", self.number, error)
             record[f"evaluation-failed{suffix}"] = str(error)
@@ -185,6 +188,25 @@ class Round:
                 if key in trained:
                     record[key] = trained[key]
         return metrics
+
+    def _evaluated(self, content: RecordDict, metrics: MetricRecord) -> Record:
+        """Return what a round's record has of the target's evaluation."""
+        found: Record = {key: metrics[key] for key in EVALUATION if key in metrics}
+        if protocol.NUM_EXAMPLES in metrics:
+            found[TEST_EXAMPLES] = metrics[protocol.NUM_EXAMPLES]
+        arrays = {name: read_arrays(content, name) for name in DETAILS if name in content}
+        found |= read_details(arrays, self._class_names)
+        others = {key: metrics[key] for key in metrics if key not in (*EVALUATION, protocol.NUM_EXAMPLES)}
+        return found | ({"metrics": others} if others else {})
+
+    def _drop(self, node: Node, reply: Message | None, error: BadReplyError) -> None:
+        """Record a reply that is not used, and why."""
+        self.record["dropped"].append({"domain": node.domain, "reason": str(error)})
+        log(WARNING, "Round %d: dropped the reply of %s: %s", self.number, node.domain, error)
+        if reply is None:
+            self.silent.add(node)
+        elif reply.has_error() and reply.error.code == protocol.BUDGET_CODE:
+            self.spent.add(node)
 
     @property
     def _class_names(self) -> Sequence[str]:
@@ -204,7 +226,8 @@ class Round:
     def _read_sources(self, replies: Mapping[Node, Message | None]) -> None:
         for node, reply in replies.items():
             try:
-                _, self.held_out[node] = split_held_out(read_metrics(reply))
+                with readable():
+                    _, self.held_out[node] = split_held_out(read_metrics(reply))
             except BadReplyError as error:
                 log(WARNING, "Round %d: %s did not judge the model: %s", self.number, node.domain, error)
 
@@ -222,7 +245,8 @@ class Round:
         model = self.model if request.arrays is self.arrays else to_layers(request.arrays)
         given = self.channel.buffer_names
         names = find_buffers(self.model) if given is None else given
-        update, entry = read_update(reply, node, request, model, names, self.channel.limit)
+        schedule = self.channel.schedules.get(node.role)
+        update, entry = read_update(reply, node, request, model, names, self.channel.limit, schedule)
         if not update.extra.keys().isdisjoint(DETAILS):
             cast(Record, entry).update(read_details(update.extra, self._class_names))
         if TEST_EXAMPLES in entry:
@@ -232,6 +256,17 @@ class Round:
         else:
             self.record["sources"][node.domain] = entry
         return update
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Have whatever goes wrong while a reply is read become a `BadReplyError`: a node may send anything."""
+    try:
+        yield
+    except BadReplyError:
+        raise
+    except Exception as error:
+        raise BadReplyError(f"it cannot be read: {error!r}") from error
 
 
 def require_replies(updates: Updates, roles: Collection[str], min_sources: int) -> None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from logging import WARNING
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -16,15 +16,44 @@ from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.arrays import to_read
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.flower_internals import filled
+from fda_flower.metrics import METRICS
 from fda_flower.protocol import TrainRequest
-from fda_flower.records import ClientRecord
+from fda_flower.records import TEST_EXAMPLES, ClientRecord
+from fda_flower.strategies.evaluation import ENDINGS
 from fda_flower.strategies.nodes import Node
+from fda_flower.texts import printable
 
 OnLargeUpdate = Literal["clip", "drop"]
 
 
+MOST_EXAMPLES = 2**53
+"""More samples than any site has: with larger numbers the weights of all sites could become 0 or NaN."""
+
+MOST_METRICS, LONGEST_NAME = 1000, 200
+"""Metrics that an evaluation may report, and the characters of a name."""
+
+
 class BadReplyError(Exception):
-    """Why a reply, or all replies of a round, cannot be used."""
+    """Why a reply, or all replies of a round, cannot be used: printable, and not too long for a record."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(printable(reason))
+
+
+class Schedule(Protocol):
+    """What a role's clients were told to train with, as `fda_flower.local_training.LocalTraining` says it."""
+
+    @property
+    def learning_rate(self) -> float:
+        """``η``, before a message's factor."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a step."""
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the samples in a round, unless a message says another number."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +122,7 @@ def read_update(
     model: Layers,
     buffers: Collection[str],
     limit: NormLimit,
+    schedule: Schedule | None = None,
 ) -> tuple[ClientUpdate, ClientRecord]:
     """Return the update in a reply to a train message, and its entry in the round's record.
 
@@ -110,32 +140,37 @@ def read_update(
         Names of the model's buffers.
     limit : NormLimit
         A longer update is scaled down or rejected.
+    schedule : Schedule, optional
+        What the node was told to train with, if the server knows it.
 
     Raises
     ------
     BadReplyError
         If there is no reply, or the reply is an error, or its arrays differ from the model's in name, shape
         or type, or are not finite, or it has no examples, or it comes in another role, or lacks what the
-        request requires.
+        request requires; or if it claims more examples than the node has told of, or a higher learning rate
+        or more steps than it was asked for, all of which would have it trusted more.
     """
     content = content_of(reply)
-    info: Any = content.get(protocol.INFO, {})
-    if info.get("role", node.role) != node.role:
-        raise BadReplyError(f"it replied as {info['role']!r}, but its role is '{node.role}'")
+    role = protocol.settings_in(content, protocol.INFO).get("role", node.role)
+    if role != node.role:
+        raise BadReplyError(f"it replied as {role!r}, but its role is '{node.role}'")
     after = read_arrays(content, protocol.ARRAYS)
     _check_model(after, model)
-    examples = read_number(content, protocol.NUM_EXAMPLES)
-    if examples <= 0:
-        raise BadReplyError(f"num-examples is {examples:g}, it must be above 0")
+    examples = read_examples(content)
+    if examples > (told := _told_examples(node)):
+        raise BadReplyError(f"num-examples is {examples}, and the node has told of {told}")
     steps, rate = read_number(content, protocol.NUM_STEPS, 0), read_number(content, protocol.LEARNING_RATE, 0)
     batch_size = read_number(content, protocol.BATCH_SIZE, 0)
     if steps < 0 or rate < 0:
         raise BadReplyError(f"num-steps is {steps:g} and learning-rate {rate:g}, neither may be negative")
     if batch_size < 0:
         raise BadReplyError(f"batch-size is {batch_size:g}, it must not be negative")
+    if schedule is not None and not node.is_target:
+        _check_schedule(schedule, request.config, examples, steps, rate)
     with np.errstate(over="ignore"):
         update = ClientUpdate.between(
-            model, after, int(examples), int(steps), rate, buffers, overwrite=True, batch_size=int(batch_size)
+            model, after, examples, int(steps), rate, buffers, overwrite=True, batch_size=int(batch_size)
         )
     for name, layer in update.parameters.items():
         if not is_finite(layer):
@@ -150,7 +185,7 @@ def read_update(
         "train-loss": optional_number(content, protocol.TRAIN_LOSS),
     }
     measured = {name: optional_number(content, metric) for metric, name in request.measures.items()}
-    entry |= {name: value for name, value in measured.items() if value is not None}
+    entry |= check_figures({name: value for name, value in measured.items() if value is not None})
     if factor != 1:
         entry["clipped"] = factor
         log(WARNING, "The update of %s is clipped to %.3g of its norm", node.domain, factor)
@@ -159,9 +194,32 @@ def read_update(
 
 
 def read_metrics(reply: Message | None) -> MetricRecord:
-    """Return all metrics of a reply, each a finite number; a `BadReplyError` if one is not."""
+    """Return all metrics of an evaluation; a `BadReplyError` if one is not finite, or cannot be true."""
     content = content_of(reply)
-    return filled(MetricRecord(), {key: read_number(content, key) for key in _metrics(content)})
+    names = list(_metrics(content))
+    if len(names) > MOST_METRICS:
+        raise BadReplyError(f"it has {len(names)} metrics, at most {MOST_METRICS} are read")
+    for name in names:
+        if printable(name, LONGEST_NAME) != name:
+            raise BadReplyError(f"the name of its metric '{name}' is too long, or has control characters")
+    metrics = {name: read_number(content, name) for name in names}
+    if protocol.NUM_EXAMPLES in metrics:
+        metrics[protocol.NUM_EXAMPLES] = read_examples(content, least=0)
+    return filled(MetricRecord(), check_figures(metrics))
+
+
+def check_figures(figures: dict[str, float]) -> dict[str, float]:
+    """Return figures by name; a `BadReplyError` if one has a value that its metric cannot have."""
+    for name, value in figures.items():
+        key = name.removeprefix(f"{protocol.VALIDATION}-")
+        for ending in ENDINGS:
+            key = key.removesuffix(ending)
+        if key in METRICS and not METRICS[key].allows(value):
+            low, high = METRICS[key].lowest, METRICS[key].highest
+            raise BadReplyError(f"its metric '{name}' is {value:g}, it must lie between {low:g} and {high:g}")
+        if key == TEST_EXAMPLES and not (value == int(value) and 0 <= value <= MOST_EXAMPLES):
+            raise BadReplyError(f"'{name}' is {value:g}, it must be a whole number")
+    return figures
 
 
 def content_of(reply: Message | None) -> RecordDict:
@@ -169,7 +227,7 @@ def content_of(reply: Message | None) -> RecordDict:
     if reply is None:
         raise BadReplyError("no reply within the timeout")
     if reply.has_error():
-        raise BadReplyError(f"error {reply.error.code}: {' '.join(str(reply.error.reason).split())}")
+        raise BadReplyError(f"error {reply.error.code}: {' '.join(str(reply.error.reason or '').split())}")
     return reply.content
 
 
@@ -197,6 +255,14 @@ def read_number(content: RecordDict, key: str, default: float | None = None) -> 
     return default
 
 
+def read_examples(content: RecordDict, least: int = 1) -> int:
+    """Return the number of examples of a reply; a `BadReplyError` unless it is whole, and possible."""
+    examples = read_number(content, protocol.NUM_EXAMPLES)
+    if not (least <= examples <= MOST_EXAMPLES and examples == int(examples)):
+        raise BadReplyError(f"num-examples is {examples:g}, it must be a whole number of at least {least}")
+    return int(examples)
+
+
 def optional_number(content: RecordDict, key: str) -> float | None:
     """Return a finite number of the record ``metrics``, or None if it is not there."""
     value = _metrics(content).get(key)
@@ -221,6 +287,33 @@ def check_finite(model: Layers) -> None:
                 f"array '{name}' of the new model would hold NaN or infinity: a client's update, steps "
                 "or learning rate are out of range; max_update_norm limits updates"
             )
+
+
+def _told_examples(node: Node) -> int:
+    """Return how many samples to train on a node has told of with its role."""
+    told = [node.info.get(name) for name in (protocol.LABELLED, protocol.UNLABELLED)]
+    if type(told[0]) is not int:
+        return MOST_EXAMPLES
+    return told[0] + (told[1] if type(told[1]) is int else 0)
+
+
+def _check_schedule(
+    schedule: Schedule, config: protocol.Config, examples: int, steps: float, rate: float
+) -> None:
+    """Raise a `BadReplyError` if a source claims a higher rate or more steps than it was asked for."""
+
+    def asked(name: str, default: float) -> float:
+        return float(str(config.get(name, default)))
+
+    most_rate = schedule.learning_rate * asked(protocol.LEARNING_RATE_FACTOR, 1)
+    if rate > most_rate and not math.isclose(rate, most_rate):
+        raise BadReplyError(f"learning-rate is {rate:g}, it was asked to train with {most_rate:g}")
+    epochs = asked(protocol.EPOCHS, schedule.epochs) + asked(protocol.HEAD_EPOCHS, 0)
+    most_steps = epochs * math.ceil(examples / schedule.batch_size)
+    if steps > most_steps:
+        raise BadReplyError(
+            f"num-steps is {steps:g}, with {examples} examples it was asked for {most_steps:g}"
+        )
 
 
 def _read_expected(
@@ -251,8 +344,7 @@ def _like(like: Layers, arrays: Mapping[str, NDArray[Any]], key: str) -> dict[st
 
 
 def _check_required(content: RecordDict, request: TrainRequest, update: Update) -> None:
-    metrics = _metrics(content)
-    info: Any = content.get(protocol.INFO, {})
+    metrics, info = _metrics(content), protocol.settings_in(content, protocol.INFO)
     positive = {
         protocol.NUM_STEPS: update.scale > 0,
         protocol.LEARNING_RATE: update.scale > 0,

@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from handmade import HandMade, initial, moves
 
 from fda_flower.strategies import FedAvg, FedAvgFT
-from fda_flower.strategies.evaluation import read_confusion
+from fda_flower.strategies.evaluation import read_confusion, read_outcomes
 
 NODES = [("source", "a", moves(0.5, domain="a")), ("target", "t", moves(1.0, "target", "t"))]
 COUNTS = np.array([[2, 1], [0, 3]])
@@ -63,11 +63,23 @@ def test_without_names_the_classes_are_numbers():
 
 @pytest.mark.parametrize(
     "arrays",
-    [{}, {"counts": np.zeros(4, np.int64)}, {"counts": np.zeros((2, 3), np.int64)}, {"counts": np.eye(2)}],
-    ids=["none", "flat", "not square", "no counts"],
+    [
+        {},
+        {"counts": np.zeros(4, np.int64)},
+        {"counts": np.zeros((2, 3), np.int64)},
+        {"counts": np.eye(2)},
+        {"counts": -np.eye(2, dtype=np.int64)},
+        {"counts": np.zeros((3000, 3000), np.uint8)},
+    ],
+    ids=["none", "flat", "not square", "no counts", "negative", "huge"],
 )
 def test_counts_that_cannot_be_read_are_left_out(arrays):
     assert read_confusion(arrays, []) == {}
+
+
+@pytest.mark.parametrize("examples", [np.nan, np.inf, 8.0, -8])
+def test_outcomes_of_an_impossible_number_of_samples_are_left_out(examples):
+    assert read_outcomes({"right": np.zeros(1, np.uint8), "examples": np.array(examples)}) == {}
 
 
 def trained(figures):

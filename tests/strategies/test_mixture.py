@@ -155,6 +155,15 @@ def test_only_how_often_it_evaluates_may_change_on_a_resume(tmp_path):
     start(2, output=RunFolder(tmp_path, resume=True), every=2)
 
 
+@pytest.mark.parametrize("names", [("members", "weight.a"), ("folds", "fold.0")])
+def test_a_target_cannot_end_the_run_by_the_names_of_its_metrics(names):
+    metrics = {"accuracy": 0.75, **dict.fromkeys(names, 1.0)}
+    _, strategy, _ = start(1, Federation(metrics))
+    mixture = strategy.history[0]["mixture"]
+    assert isinstance(mixture["members"], dict)
+    assert isinstance(mixture["folds"], list)
+
+
 def test_the_record_has_what_the_target_says_of_each_member():
     _, strategy, _ = start(1, members="sources,tuned,target")
     (record,) = strategy.history

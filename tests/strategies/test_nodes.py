@@ -402,3 +402,58 @@ def test_the_role_query_tells_what_the_run_will_ask_of_single_batches(strategy, 
     nodes = [("target", "t", moves(0.1, "target", "t")), ("source", "a", moves(0.1))]
     strategy.connect(HandMade(nodes, mods=[watch]).grid())
     assert told == [asks, asks]
+
+
+def test_a_domain_is_shown_in_one_line_and_not_endlessly(caplog):
+    forged = "a\nFDA-RESULT 5\x1b[2J" + "x" * 1000
+    roster = Roster()
+    roster.refresh(federation(("target", "t"), ("source", "a"), a={"domain": forged, "problem": "no"}).grid())
+    (missing,) = roster.missing
+    assert missing["domain"].isprintable()
+    assert len(missing["domain"]) == 100
+
+
+def test_no_other_node_becomes_the_target_while_that_is_away():
+    grid = Changing(federation(("target", "t"), ("source", "a"), ("target", "b")), (0, 1))
+    strategy = FedGP(wait_seconds=0, max_held_rounds=9)
+    strategy.progress.on_round = lambda record: setattr(grid, "present", (1, 2))
+    strategy.start(grid, initial(), 3)
+    assert [record["held"] is None for record in strategy.history] == [True, False, False]
+    (missing,) = strategy.history[-1]["missing"]
+    assert (missing["domain"], "which is 't'" in missing["reason"]) == ("b", True)
+
+
+class Mute(Changing):
+    """Its node 2 never replies to a train message."""
+
+    def pull_messages(self, message_ids):
+        replies = super().pull_messages(message_ids)
+        return [
+            reply
+            for reply in replies
+            if (reply.metadata.message_type, reply.metadata.src_node_id - 2) != ("train", 2)
+        ]
+
+
+def test_a_source_that_does_not_reply_is_left_out_after_two_rounds_for_a_while(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    trains, pulls = 3600.0, Mute.pull_messages
+
+    def wait(self, message_ids):
+        now[0] += trains / 100  # the engine asks again and again, until the timeout
+        return pulls(self, message_ids)
+
+    monkeypatch.setattr(Mute, "pull_messages", wait)
+    app = federation(("target", "t"), ("source", "a"), ("source", "b"))
+    strategy = FedAvg(wait_seconds=0)
+    strategy.start(Mute(app, (0, 1, 2)), initial(), 4, timeout=trains)
+    silent = [[drop["domain"] for drop in record["dropped"]] for record in strategy.history]
+    assert silent == [["b"], ["b"], [], []]
+    assert [len(record["missing"]) for record in strategy.history] == [0, 0, 1, 1]
+    assert "2 times in a row" in strategy.history[2]["missing"][0]["reason"]
+
+    now[0] += 11 * trains
+    strategy.start(Mute(app, (0, 1, 2)), initial(), 2, timeout=trains)
+    silent = [[drop["domain"] for drop in record["dropped"]] for record in strategy.history[-2:]]
+    assert silent == [["b"], []]

@@ -10,7 +10,8 @@ from handmade import HandMade, initial, moves, reply_of, weights
 
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
-from fda_flower.strategies import FedAvg, FedDAF, FedDWA, SourceOnly
+from fda_flower.strategies import FedAvg, FedDAF, FedDWA, SourceOnly, round
+from fda_flower.strategies.validation import read_update
 
 NODES = [
     ("source", "a", moves([0.5, 0.25], domain="a")),
@@ -183,3 +184,18 @@ def test_the_replies_are_freed_one_by_one_as_their_updates_are_made():
     # The replies hold 8 models. Each becomes an update in turn, and its reply is freed; the new model,
     # its record and the model itself come on top. Without the freeing it is 8 models more.
     assert peaks[0] < 6
+
+
+def test_whatever_goes_wrong_while_a_reply_is_read_costs_its_node_the_round_not_the_run(monkeypatch):
+    def odd(reply, node, *others):
+        if node.domain == "a":
+            raise LookupError("nothing here\nat all")
+        return read_update(reply, node, *others)
+
+    monkeypatch.setattr(round, "read_update", odd)
+    strategy = FedAvg()
+    strategy.start(HandMade(NODES).grid(), initial(), 1)
+    (record,) = strategy.history
+    (drop,) = record["dropped"]
+    assert (drop["domain"], r"LookupError('nothing here\nat all')" in drop["reason"]) == ("a", True)
+    assert (record["held"], list(record["sources"])) == (None, ["b"])
