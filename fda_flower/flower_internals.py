@@ -35,6 +35,7 @@ __all__ = [
     "error_reply",
     "failed",
     "filled",
+    "is_deployed",
     "is_simulated_by_flower",
     "log_writer",
     "message_from_parts",
@@ -218,6 +219,11 @@ class _Impatient:
         found = self._event.wait(min(timeout, max(self._seconds, looked * (1 / CORE_SHARE - 1))))
         self._waited = time.monotonic()
         return found
+
+
+def is_deployed(grid: "Grid") -> bool:
+    """Return whether the nodes of a grid are SuperNodes, and not simulated."""
+    return getattr(grid, "_runtime_client", None) is not None
 
 
 def log_writer(grid: "Grid") -> Callable[[str], None]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
+from flwr.common.logger import FLOWER_LOGGER
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result
 from torch import nn
@@ -16,6 +17,7 @@ from fda_flower.deployment.results import sending
 from fda_flower.engines import PromptGrid
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.extras import require
+from fda_flower.flower_internals import is_deployed
 from fda_flower.methods import check_federated
 from fda_flower.models import build_model
 from fda_flower.needs import Facts, check_needs
@@ -26,6 +28,7 @@ from fda_flower.run_model import DATA, write_global_model
 from fda_flower.seeds import derive_seed
 from fda_flower.strategies import RunFolder
 from fda_flower.strategies.nodes import Node
+from fda_flower.texts import keep_to_one_line
 from fda_flower.versions import versions
 
 FORM = ("shape", "classes", "class-names", "features")
@@ -167,6 +170,8 @@ def main(grid: Grid, context: Context) -> None:
 
     A submitter to whom the results are sent summarises and draws them; else the server does.
     """
+    if is_deployed(grid):
+        FLOWER_LOGGER.addFilter(keep_to_one_line)
     settings: dict[str, Any] = dict(context.run_config)
     path, sends = str(settings.get("output", "")), bool(settings.get("send-results"))
     if path and not sends:

@@ -1,7 +1,11 @@
 """Texts of other machines, which logs, records and terminals show."""
 
+import logging
+
 LONGEST = 1000
 """Characters of a text that is shown."""
+LONGEST_MESSAGE = 10_000
+"""Characters of a whole message, which may list texts of many machines."""
 
 
 def printable(text: str, longest: int = LONGEST) -> str:
@@ -26,3 +30,18 @@ def printable(text: str, longest: int = LONGEST) -> str:
         for char in text[: longest + 1]
     )
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+def keep_to_one_line(record: logging.LogRecord) -> bool:
+    """Make a message printable, as a filter of a logger; each line of a traceback gets an indent.
+
+    So no line that begins in a log is made of what a node has sent.
+    """
+    try:
+        record.msg, record.args = printable(record.getMessage(), LONGEST_MESSAGE), ()
+    except (TypeError, ValueError):
+        return True  # logging itself tells about a message without its values
+    if record.exc_info:
+        lines = logging.Formatter().formatException(record.exc_info).splitlines()
+        record.exc_text = "\n".join(f"  {printable(line, LONGEST_MESSAGE)}" for line in lines)
+    return True

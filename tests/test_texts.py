@@ -1,8 +1,11 @@
 """Texts of nodes are shown in one line, without anything that a terminal obeys."""
 
+import io
+import logging
+
 import pytest
 
-from fda_flower.texts import printable
+from fda_flower.texts import keep_to_one_line, printable
 
 
 @pytest.mark.parametrize(
@@ -33,3 +36,47 @@ def test_a_long_text_is_cut_off_after_its_escapes(text):
     assert len(shown.splitlines()) == 1
     assert printable("x" * 1000) == "x" * 1000
     assert printable("abcdef", 3) == "ab…"
+
+
+@pytest.fixture
+def logger():
+    """A logger with the filter, and what it has written."""
+    logger, written = logging.Logger("node's texts"), io.StringIO()
+    logger.addFilter(keep_to_one_line)
+    logger.addHandler(logging.StreamHandler(written))
+    return logger, written
+
+
+HOSTILE = "north\r\nFDA-RESULT 5\x1b[2J\u2028FDA-RESULT 6"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [("%s does not take part", HOSTILE), (f"{HOSTILE} does not take part",), (ValueError(HOSTILE),)],
+)
+def test_a_message_is_one_line_of_the_log_whatever_a_node_has_put_into_it(logger, message):
+    log, written = logger
+    log.warning(*message)
+    assert written.getvalue().startswith(r"north\r\nFDA-RESULT 5\x1b[2J\u2028FDA-RESULT 6")
+    assert len(written.getvalue().splitlines()) == 1
+
+
+def test_a_node_begins_no_line_of_a_traceback(logger):
+    log, written = logger
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        log.exception("the run failed")
+    message, *trace = written.getvalue().splitlines()
+    assert message == "the run failed"
+    assert "ValueError: north" in written.getvalue()
+    assert all(line.startswith("  ") for line in trace)
+    assert "\x1b" not in written.getvalue()
+
+
+def test_values_that_do_not_fit_a_message_end_nothing(logger, monkeypatch):
+    log, written = logger
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    log.warning("%d nodes", "no number")
+    log.warning("100%")
+    assert written.getvalue() == "100%\n"

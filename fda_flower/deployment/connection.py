@@ -2,6 +2,7 @@
 
 import json
 import os
+import selectors
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,8 @@ COLORED = {"FORCE_COLOR", "TTY_COMPATIBLE"}
 """What makes ``flwr`` colour its JSON, such as in a notebook or on a CI service."""
 
 GRACE_SECONDS = 1.0
+TICK_SECONDS = 1.0
+"""After which a log that says nothing lets its reader look at other things."""
 
 
 class Connection:
@@ -60,21 +63,22 @@ class Connection:
         (run,) = self._ask("list", self.name, "--run-id", run_id)["runs"]
         return run["status"], run["status-details"]
 
-    def log(self, run_id: str) -> Iterator[str]:
-        """The lines of a run's log from its first on, until the run ends or the stream is cut off."""
+    def log(self, run_id: str) -> Iterator[str | None]:
+        """The lines of a run's log from its first on, until the run ends or the stream is cut off.
+
+        The stream of a SuperLink that is gone may stay open for ever: each second without a line yields None.
+        """
         command = subprocess.Popen(
             self._command("log", run_id, self.name, "--stream"),
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            encoding="utf-8",
-            errors="replace",
             start_new_session=True,
         )
         assert command.stdout is not None
         try:
-            yield from command.stdout
+            yield from _lines(command.stdout.fileno())
         finally:
             command.terminate()
             command.wait()
@@ -112,3 +116,22 @@ class Connection:
             reason = " ".join(str(answer["error-message"]).split())
             raise RunError(f"'flwr {arguments[0]}' failed for the connection '{self.name}': {reason}")
         return answer
+
+
+def _lines(pipe: int) -> Iterator[str | None]:
+    """The lines that come out of a pipe, and None each second without one."""
+    rest = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            if not selector.select(TICK_SECONDS):
+                yield None
+                continue
+            data = os.read(pipe, 1 << 16)
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                yield line.decode(errors="replace") + "\n"
+            if not data:
+                break
+    if rest:
+        yield rest.decode(errors="replace")

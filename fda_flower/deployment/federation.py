@@ -40,11 +40,13 @@ class Federation:
     ----------
     folder : Path
         Gets certificates, keys, node configurations, the database, the Flower configuration and, in
-        ``logs``, what each process says. It is not deleted.
+        ``logs``, what each process says.
     nodes : Mapping[str, Mapping]
         The node configuration of each SuperNode, by a name of its own.
     secure : bool
         With TLS and node authentication, as over a network.
+    temporary : bool
+        Whether the folder, with all keys, is removed if this process is gone before the end.
 
     Attributes
     ----------
@@ -67,9 +69,12 @@ class Federation:
 
     connection = "rehearsal"
 
-    def __init__(self, folder: Path, nodes: Mapping[str, NodeConfig], secure: bool = True) -> None:
+    def __init__(
+        self, folder: Path, nodes: Mapping[str, NodeConfig], secure: bool = True, temporary: bool = False
+    ) -> None:
         self.folder = folder.absolute()
         self.secure = secure
+        self._temporary = temporary
         self._first_nodes = dict(nodes)
         self._nodes: set[str] = set()
         self._services: dict[str, Service] = {}
@@ -186,6 +191,10 @@ class Federation:
         """Stop the SuperLink and the server's running task."""
         end([self._services["superlink"]], kill)
 
+    def check_superlink(self) -> None:
+        """Raise a `RunError` with what the SuperLink said last if it has ended."""
+        self._services["superlink"].check()
+
     def logs(self, name: str) -> str:
         """What the processes of a node have said, or ``"superlink"``'s."""
         if name not in self._services:
@@ -224,7 +233,7 @@ class Federation:
 
     def _start(self, name: str, command: list[str]) -> None:
         command[0] = str(Path(sys.executable).parent / command[0])
-        self._services[name] = Service(name, command, self.folder, self.environment)
+        self._services[name] = Service(name, command, self.folder, self.environment, self._temporary)
 
     def _end(self) -> None:
         end(self._services.values())

@@ -6,6 +6,7 @@ This file is a program of its own, which starts in an instant: it imports nothin
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def guarded(command: Sequence[str], grace: float) -> list[str]:
+def guarded(command: Sequence[str], grace: float, remove: str = "") -> list[str]:
     """Return the command that runs a command for as long as this process lives.
 
     Whoever starts it ends it by SIGTERM. The guard then does what it does when this process is gone,
@@ -31,9 +32,11 @@ def guarded(command: Sequence[str], grace: float) -> list[str]:
         The program and its arguments.
     grace : float
         Seconds after which the guard kills processes that do not end.
+    remove : str
+        A folder that the guard removes if this process is gone.
     """
     # -P: the folder of this file is not on the path, where its neighbours would hide other modules.
-    return [sys.executable, "-P", __file__, str(os.getpid()), str(grace), *command]
+    return [sys.executable, "-P", __file__, str(os.getpid()), str(grace), remove, *command]
 
 
 def end_descendants(root: psutil.Process, grace: float) -> None:
@@ -75,7 +78,7 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def main(parent: int, grace: float, command: Sequence[str]) -> int:
+def main(parent: int, grace: float, remove: str, command: Sequence[str]) -> int:
     """Run the command until it ends, the parent is gone, or SIGTERM comes, and return its exit code.
 
     A command that a signal ended has the exit code that a shell gives it: 128 and the signal's number.
@@ -91,6 +94,8 @@ def main(parent: int, grace: float, command: Sequence[str]) -> int:
     while process.poll() is None and os.getppid() == parent and not signals:
         time.sleep(POLL_SECONDS)
     end_descendants(psutil.Process(), grace)
+    if remove and os.getppid() != parent:
+        shutil.rmtree(remove, ignore_errors=True)
     code = process.wait()
     return code if code >= 0 else 128 - code
 
@@ -102,4 +107,4 @@ def _prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))
+    sys.exit(main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4:]))

@@ -1,6 +1,7 @@
 """Processes that are ended with all that they started, at the latest when this process ends."""
 
 import contextlib
+import os
 import socket
 import subprocess
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from fda_flower.deployment.guard import end_descendants, guarded
+from fda_flower.deployment.guard import end_descendants, guarded, is_alive
 from fda_flower.errors import RunError
 
 POLL_SECONDS = 0.1
@@ -31,10 +32,17 @@ class Service:
         Where it runs; ``logs/NAME.log`` gets what it says, behind what an earlier process said.
     environment : Mapping
         All its variables.
+    temporary : bool
+        Whether the folder is to be removed if this process is gone.
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        temporary: bool = False,
     ) -> None:
         self.name = name
         self.log = folder / "logs" / f"{name}.log"
@@ -43,7 +51,7 @@ class Service:
             self._said_before = file.tell()
             # A session of its own, so that an interrupt from the keyboard reaches this process alone.
             self.process = psutil.Popen(
-                guarded(command, GRACE_SECONDS),
+                guarded(command, GRACE_SECONDS, str(folder) if temporary else ""),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -56,14 +64,30 @@ class Service:
         """Wait for a text in the log; raise a `RunError` if the process ends or the seconds are over."""
         deadline = time.monotonic() + timeout
         while text not in (said := self.said()):
-            code = self.process.poll()
-            if code is not None and text not in self.said():
-                raise RunError(
-                    f"{self.name} ended with exit code {code}; its log says:\n{self.said()[-TAIL:]}"
-                )
+            if self.process.poll() is not None and text not in self.said():
+                self.check()
             if time.monotonic() > deadline:
                 raise RunError(f"{self.name} is not ready after {timeout:g} s; its log says:\n{said[-TAIL:]}")
             time.sleep(POLL_SECONDS)
+
+    def check(self) -> None:
+        """Raise a `RunError` if the process has ended."""
+        code = self.process.poll()
+        if code is not None:
+            raise RunError(f"{self.name} ended with exit code {code}; its log says:\n{self.said()[-TAIL:]}")
+
+    def orphans(self) -> list[psutil.Process]:
+        """What runs on although the process that guards it was killed: all in the session that it began."""
+        session = self.process.pid
+        # A process of this number would be another one.
+        if self.process.poll() is None or psutil.pid_exists(session):
+            return []
+        found = set[psutil.Process]()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if os.getsid(process.pid) == session:
+                    found |= {process, *process.children(recursive=True)}
+        return [process for process in found if is_alive(process)]
 
     def said(self) -> str:
         """What this process has said so far."""
@@ -78,22 +102,27 @@ def end(services: Iterable[Service], kill: bool = False) -> None:
     Parameters
     ----------
     services : iterable of Service
-        Ended at the same time; those that have ended already are left out.
+        Ended at the same time; of those that have ended already, what they left behind is killed.
     kill : bool
         Kill them at once, as a machine that loses its power does.
     """
+    services = list(services)
     roots = [service.process for service in services if service.process.poll() is None]
+    orphans = [orphan for service in services for orphan in service.orphans()]
     try:
         if not kill:
             _signal(roots, psutil.Process.terminate)
             # A guard needs up to twice the grace period, and a moment to start.
             psutil.wait_procs(roots, 2 * GRACE_SECONDS + 5)
     finally:
-        for root in roots:
+        for root in [*roots, *orphans]:
             end_descendants(root, grace=0)
-        _signal(roots, psutil.Process.kill)
+            _signal([root], psutil.Process.kill)
         for root in roots:
             root.wait()
+        deadline = time.monotonic() + GRACE_SECONDS
+        while any(map(is_alive, orphans)) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
 
 
 def free_ports(number: int) -> list[int]:

@@ -63,7 +63,7 @@ def rehearse(
         nodes = node_configs(config, Path(folder) / "sites", resident)
         try:
             on_step(f"Starting a SuperLink and {len(nodes)} SuperNodes: {', '.join(nodes)}")
-            with Federation(Path(folder), nodes) as federation:
+            with Federation(Path(folder), nodes, temporary=True) as federation:
                 on_step(f"Running {config.all_rounds} rounds")
                 history, _ = run_deployed(
                     config,
@@ -71,6 +71,7 @@ def rehearse(
                     output,
                     on_round=on_round,
                     environment=federation.environment,
+                    check=federation.check_superlink,
                 )
                 on_step("Taking everything down")
         finally:

@@ -1,12 +1,15 @@
 """A run's results on their way back: marked lines in the run's log on the SuperLink.
 
 Flower has no download of results (``flwr pull`` is for its enterprise edition), so they take the way that
-every caller has: the log, over the same connection that submits runs.
+every caller has: the log, over the same connection that submits runs. What nodes report is logged too, so
+each marked line has a secret of the run. The first one tells it, before any node is asked.
 """
 
 import base64
 import hashlib
 import json
+import re
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +19,7 @@ from flwr.serverapp import Grid
 from fda_flower.errors import FdaError, RunError
 from fda_flower.flower_internals import log_writer
 from fda_flower.records import Record
+from fda_flower.texts import LONGEST_MESSAGE, printable
 
 FILES = ("config.json", "rounds.jsonl", "chain.jsonl", "checkpoint", "checkpoint-selected")
 """Of a run's folder, in the order in which they may be replaced one by one."""
@@ -24,6 +28,8 @@ PIECE = 768 * 1024
 """Bytes of a file in one line, before base64."""
 LIMIT = 64 * 1024 * 1024
 """Bytes of a file that is sent at all: the SuperLink keeps its log in its database."""
+LINE = re.compile(rf"{MARK}([0-9a-f]{{32}}) (.*)")
+"""The run's secret, and a value as JSON."""
 
 
 class Sender:
@@ -37,7 +43,9 @@ class Sender:
 
     def __init__(self, push: Callable[[str], None]) -> None:
         self._push = push
+        self._secret = secrets.token_hex(16)
         self.rounds = 0
+        self._send({})
 
     def record(self, record: Record) -> None:
         """Send a round's record."""
@@ -71,7 +79,7 @@ class Sender:
 
     def _send(self, value: Record) -> None:
         # What others print may not end with its line.
-        self._push(f"\n{MARK}{json.dumps(value)}\n")
+        self._push(f"\n{MARK}{self._secret} {json.dumps(value)}\n")
 
 
 @contextmanager
@@ -132,41 +140,54 @@ class Receiver:
         self.kept: dict[str, str] = {}
         self.complete = False
         self._on_record = on_record
-        self._records: dict[int, Record] = {}
-        self._pieces: dict[str, dict[int, str]] = {}
+        self._secret: str | None = None
+        self._records: dict[int, str] = {}
+        self._pieces: dict[str, dict[int, bytes]] = {name: {} for name in FILES}
         self._sums: dict[str, str] | None = None
 
     def read(self, line: str) -> None:
-        """Read a line of the log; foreign, damaged and repeated lines are ignored.
+        """Read a line of the log; lines of others, damaged and repeated ones are ignored.
 
         Raises
         ------
         RunError
             If a line contradicts one before.
         """
-        if not line.startswith(MARK):
+        marked = LINE.match(line)
+        if marked is None:
+            return
+        secret, text = marked.groups()
+        self._secret = self._secret or secret
+        if secret != self._secret:
             return
         try:
-            value = json.loads(line.removeprefix(MARK))
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return
+        match value:
+            case {"record": {"round": int(number)} as record} if number > 0:
+                if number not in self._records:
+                    self._records[number] = text
+                    self._on_record(record)
+                elif self._records[number] != text:
+                    raise _contradiction(f"round {number}")
+            case {"file": str(name), "piece": int(piece), "data": str(data)} if name in FILES:
+                self._take(name, piece, data)
+            case {"sha256": dict(sums), "kept": dict(kept)}:
+                self._sums = sums
+                self.kept = {name: str(kept[name]) for name in FILES if name in kept}
+            case {"complete": True}:
+                self.complete = True
+            case {"error": str(error)}:
+                self.error = printable(error, LONGEST_MESSAGE)
+
+    def _take(self, name: str, piece: int, text: str) -> None:
+        try:
+            data = base64.b64decode(text, validate=True)
         except ValueError:
             return
-        if "record" in value:
-            record = value["record"]
-            if self._records.get(record["round"]) is None:
-                self._records[record["round"]] = record
-                self._on_record(record)
-            elif self._records[record["round"]] != record:
-                raise _contradiction(f"round {record['round']}")
-        elif "file" in value:
-            pieces = self._pieces.setdefault(value["file"], {})
-            if pieces.setdefault(value["piece"], value["data"]) != value["data"]:
-                raise _contradiction(f"'{value['file']}'")
-        elif "sha256" in value:
-            self._sums, self.kept = value["sha256"], value["kept"]
-        elif "complete" in value:
-            self.complete = True
-        elif "error" in value:
-            self.error = value["error"]
+        if self._pieces[name].setdefault(piece, data) != data:
+            raise _contradiction(f"'{name}'")
 
     @property
     def files(self) -> dict[str, bytes] | None:
@@ -177,8 +198,7 @@ class Receiver:
         for name in FILES:
             if name not in self._sums:
                 continue
-            pieces = self._pieces.get(name, {})
-            data = b"".join(base64.b64decode(pieces[piece]) for piece in sorted(pieces))
+            data = b"".join(data for _, data in sorted(self._pieces[name].items()))
             if hashlib.sha256(data).hexdigest() != self._sums[name]:
                 return None
             found[name] = data
@@ -187,6 +207,6 @@ class Receiver:
 
 def _contradiction(what: str) -> RunError:
     return RunError(
-        f"the run's log holds two results for {what}: a node may have forged one; look at `flwr log`, and at "
-        "the run's folder on the server"
+        f"the run's log holds two results for {what}, so one is wrong: take those in the run's folder on the "
+        "server"
     )

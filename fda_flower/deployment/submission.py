@@ -25,13 +25,16 @@ from fda_flower.methods import check_federated
 from fda_flower.records import Record
 from fda_flower.run_model import write_global_model
 from fda_flower.strategies import RunFolder
+from fda_flower.texts import printable
 
 SUBMITTED = "submitted.json"
 """In the caller's folder: the run's id on the SuperLink, and its folder there."""
 COMPLETED = "finished:completed"
 """Flower's status of a run that has come to its end."""
-PATIENCE = 60.0
+PATIENCE = 30.0
 """Seconds that a SuperLink may be out of reach, such as while it is started again."""
+SILENCE = 25.0
+"""Seconds without a line of the log after which the SuperLink is asked whether it is still there."""
 
 
 def run_deployed(
@@ -42,6 +45,7 @@ def run_deployed(
     resume: bool = False,
     on_round: Callable[[Record], None] | None = None,
     environment: Mapping[str, str] | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[list[Record], dict[str, NDArray[np.generic]]]:
     """Submit a run to a SuperLink, follow it to its end, and bring its results back.
 
@@ -62,6 +66,8 @@ def run_deployed(
         Called with each round's record as the round ends.
     environment : Mapping, optional
         Environment variables for Flower's command, such as ``FLWR_HOME``. Default: those of this process.
+    check : callable, optional
+        Called again and again while the run goes on; an error that it raises ends this function.
 
     Returns
     -------
@@ -102,17 +108,17 @@ def run_deployed(
 
     def on_record(record: Record) -> None:
         rounds[record["round"]] = record
-        known = [rounds.get(number) for number in range(1, record["round"] + 1)]
+        numbers = range(1, record["round"] + 1)
         # A resumed run sends the rounds before only at its end.
-        if record["round"] > done and None not in known:
-            text = "".join(json.dumps(each) + "\n" for each in known)
+        if record["round"] > done and all(number in rounds for number in numbers):
+            text = "".join(json.dumps(rounds[number]) + "\n" for number in numbers)
             _write(output / "rounds.jsonl", text.encode())
         if on_round is not None:
             on_round(record)
 
     receiver = Receiver(on_record)
     try:
-        status, details = _follow(flower, run_id, receiver)
+        status, details = _follow(flower, run_id, receiver, check)
     except KeyboardInterrupt:
         try:
             flower.stop(run_id)
@@ -127,8 +133,8 @@ def run_deployed(
     if status != COMPLETED:
         raise RunError(
             receiver.error
-            or f"run {run_id} on '{connection}' ended as {status} ({details}): see `flwr log {run_id} "
-            f"{connection}`, and go on with --resume"
+            or f"run {run_id} on '{connection}' ended as {status} ({printable(details)}): see "
+            f"`flwr log {run_id} {connection}`, and go on with --resume"
         )
     if files is None:
         raise RunError(f"the results of run {run_id} did not arrive whole: fetch them again with --resume")
@@ -177,24 +183,45 @@ def _still_running(flower: Connection, output: Path) -> str | None:
         return None
 
 
-def _follow(flower: Connection, run_id: str, receiver: Receiver) -> tuple[str, str]:
+def _follow(
+    flower: Connection, run_id: str, receiver: Receiver, check: Callable[[], None]
+) -> tuple[str, str]:
     """Read a run's log to its end; its status then. Flower is asked for it unless all results have come."""
-    deadline = time.monotonic() + PATIENCE
     while True:
-        for line in flower.log(run_id):
-            receiver.read(line)
-            deadline = time.monotonic() + PATIENCE
+        _read(flower, run_id, receiver, check)
         if receiver.complete and receiver.error is None and receiver.files is not None:
             return COMPLETED, ""
-        try:
-            status, details = flower.status(run_id)
-            if status == COMPLETED and receiver.files is None:
+        status, details = _status(flower, run_id, check)
+        if status.startswith("finished"):
+            if receiver.files is None and receiver.error is None:
                 # The stream may miss what was written while it ended.
-                for line in flower.log(run_id):
-                    receiver.read(line)
-            if status.startswith("finished"):
-                return status, details
-            deadline = time.monotonic() + PATIENCE
+                _read(flower, run_id, receiver, check)
+            return status, details
+        time.sleep(1)
+
+
+def _read(flower: Connection, run_id: str, receiver: Receiver, check: Callable[[], None]) -> None:
+    """Read a run's log until its stream ends, or until the run has ended and the stream says no more."""
+    heard = time.monotonic()
+    for line in flower.log(run_id):
+        if line is not None:
+            receiver.read(line)
+            heard = time.monotonic()
+            continue
+        check()
+        if time.monotonic() - heard > SILENCE:
+            if _status(flower, run_id, check)[0].startswith("finished"):
+                return
+            heard = time.monotonic()
+
+
+def _status(flower: Connection, run_id: str, check: Callable[[], None]) -> tuple[str, str]:
+    """Return the status of a run, and details; the SuperLink may be away for a while."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        check()
+        try:
+            return flower.status(run_id)
         except RunError as error:
             if time.monotonic() > deadline:
                 raise RunError(

@@ -7,6 +7,7 @@ import sys
 import psutil
 import pytest
 
+from fda_flower.deployment import connection
 from fda_flower.deployment.connection import Connection
 from fda_flower.errors import RunError
 
@@ -68,6 +69,17 @@ def test_a_failure_is_told_in_one_line_with_the_connection_though_the_exit_code_
 def test_what_is_no_answer_is_an_error_that_shows_it(flwr, script):
     with pytest.raises(RunError, match="'prod': what is this"):
         flwr(script).status("17")
+
+
+def test_a_log_that_says_nothing_yields_none_until_it_goes_on(flwr, tmp_path, monkeypatch):
+    monkeypatch.setattr(connection, "TICK_SECONDS", 0.01)
+    lines = flwr(
+        f"printf 'half'; while ! test -e {tmp_path}/go; do sleep 0.1; done; printf ' a line\\rin one\\nend'"
+    ).log("17")
+    assert next(lines) is None
+    assert next(lines) is None
+    (tmp_path / "go").touch()
+    assert [line for line in lines if line is not None] == ["half a line\rin one\n", "end"]
 
 
 def test_the_log_comes_line_by_line_and_its_process_ends_with_it(flwr, tmp_path):

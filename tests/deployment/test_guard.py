@@ -30,7 +30,7 @@ PARENT = """
 import os, subprocess, sys, time
 sys.path.insert(0, {folder!r})
 from guard import guarded
-subprocess.Popen(guarded({command!r}, grace=1.0), cwd={here!r}, start_new_session=True)
+subprocess.Popen(guarded({command!r}, 1.0, {remove!r}), cwd={here!r}, start_new_session=True)
 os.fork()
 time.sleep(300)
 """
@@ -79,9 +79,19 @@ def until_there_are(number, folder):
 
 
 @pytest.fixture
-def parent(here):
+def keys(tmp_path):
+    """A folder that a guard is to remove if its parent is gone."""
+    folder = tmp_path / "federation" / "keys"
+    folder.mkdir(parents=True)
+    (folder / "ca.key").write_text("secret", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def parent(here, keys):
     """Start a process that has a guarded command; it is a group of its own with its fork."""
-    code = PARENT.format(folder=str(Path(guard.__file__).parent), command=family(), here=str(here))
+    folder, remove = str(Path(guard.__file__).parent), str(keys.parent)
+    code = PARENT.format(folder=folder, command=family(), here=str(here), remove=remove)
     parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     yield parent
     os.killpg(parent.pid, signal.SIGKILL)
@@ -89,20 +99,27 @@ def parent(here):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_nothing_outlives_a_parent_that_a_signal_ends(parent, here, number):
+def test_nothing_outlives_a_parent_that_a_signal_ends(parent, here, keys, number):
     until_there_are(4, here)
+    assert keys.exists()
     parent.send_signal(number)
     parent.wait()
     until(lambda: running_in(here) == [])
+    assert not keys.parent.exists()
+    assert here.exists()
 
 
 @pytest.fixture
 def start(here):
     started = []
 
-    def start(command, grace=5.0):
+    def start(command, grace=5.0, remove=""):
         process = subprocess.Popen(
-            guarded(command, grace), cwd=here, start_new_session=True, stderr=subprocess.PIPE, text=True
+            guarded(command, grace, remove),
+            cwd=here,
+            start_new_session=True,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         started.append(process)
         return process
@@ -120,6 +137,16 @@ def test_a_guard_that_is_terminated_ends_all(start, here):
     process.terminate()
     assert process.wait(SECONDS) == 128 + signal.SIGTERM
     assert running_in(here) == []
+
+
+@pytest.mark.parametrize("terminate", [False, True])
+def test_a_guard_removes_nothing_while_its_parent_lives(start, here, keys, terminate):
+    process = start([sys.executable, "-c", SLEEP if terminate else "pass"], remove=str(keys.parent))
+    if terminate:
+        until_there_are(2, here)
+        process.terminate()
+    process.wait(SECONDS)
+    assert (keys / "ca.key").exists()
 
 
 def test_a_guard_kills_what_is_deaf_to_sigterm(start, here):

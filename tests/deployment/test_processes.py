@@ -1,6 +1,7 @@
 """Processes are ended with all that they started."""
 
 import os
+import signal
 import sys
 import time
 
@@ -61,6 +62,23 @@ def test_to_end_what_has_ended_does_nothing(start):
     service.process.wait()
     end([service])
     end([service], kill=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a session is not told")
+def test_what_runs_on_after_its_guard_was_killed_is_ended_too(start):
+    service = start(DEAF + CHILD.format(child=DEAF + SLEEP, new=True) + SLEEP)
+    other = start(SLEEP)
+    while service.said().count("ready") < 2 or "ready" not in other.said():
+        time.sleep(0.05)
+    tree = service.process.children(recursive=True)
+    service.process.kill()
+    service.process.wait()
+    with pytest.raises(RunError, match=f"service ended with exit code {-signal.SIGKILL}"):
+        service.check()
+    assert alive(tree) == tree
+    end([service])
+    assert alive(tree) == []
+    other.check()
 
 
 def test_a_service_that_ends_early_is_an_error_with_its_exit_code_and_log(start):

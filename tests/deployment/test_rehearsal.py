@@ -26,7 +26,8 @@ def faked(monkeypatch):
     class FakeFederation:
         connection, environment = "there", {"FLWR_HOME": "home"}
 
-        def __init__(self, folder, nodes):
+        def __init__(self, folder, nodes, *, temporary):
+            assert temporary
             seen.update(folder=folder, nodes=nodes)
 
         def __enter__(self):
@@ -37,9 +38,14 @@ def faked(monkeypatch):
         def __exit__(self, *error):
             seen["ended"] = True
 
-    def run_deployed(config, connection, output, *, on_round, environment):
+        def check_superlink(self):
+            if "dead" in seen:
+                raise RunError("superlink ended with exit code 137")
+
+    def run_deployed(config, connection, output, *, on_round, environment, check):
         seen.update(config=config, connection=connection, environment=environment)
         output.mkdir()
+        check()
         if "fails" in seen:
             raise RunError("no luck")
         on_round(HISTORY[0])
@@ -182,12 +188,16 @@ def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(s
     assert left_over(tmp_path) == ([], [])
 
 
-def until_it_runs(command, tmp_path):
+def until_it_says(command, text):
     said = ""
-    while "Running 50 rounds" not in said:
+    while text not in said:
         line = command.stdout.readline()
         assert line, f"the command has ended: {said}"
         said += line
+
+
+def until_it_runs(command, tmp_path):
+    until_it_says(command, "Running 50 rounds")
     time.sleep(3)
     assert len(running(tmp_path)) >= 8
 
@@ -209,7 +219,25 @@ def test_no_process_outlives_a_command_that_is_killed_while_the_run_goes_on(star
     until_it_runs(command, tmp_path)
     command.kill()
     command.communicate(timeout=120)
-    deadline = time.monotonic() + 30
-    while running(tmp_path) and time.monotonic() < deadline:
+    deadline = time.monotonic() + 120
+    while left_over(tmp_path) != ([], []) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert running(tmp_path) == []
+    assert left_over(tmp_path) == ([], [])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("which", ["the link itself", "its guard"])
+def test_a_superlink_that_is_killed_ends_the_rehearsal_with_what_it_said(start, tmp_path, which):
+    command = start("--rounds", "1000")
+    until_it_says(command, "round 1/1000")
+    links = [process for process in running(tmp_path) if "flower-superlink" in " ".join(process.cmdline())]
+    (guard,) = [process for process in links if process.ppid() == command.pid]
+    (link,) = guard.children()
+    (guard if which == "its guard" else link).kill()
+    # On its own: were it to wait for ever, this would be too.
+    said, _ = command.communicate(timeout=600)
+    assert command.returncode == 1, said
+    assert "superlink ended with exit code" in said
+    assert "Traceback" not in said
+    assert left_over(tmp_path) == ([], [])

@@ -61,7 +61,8 @@ def test_files_come_out_as_they_went_in(folder):
 @pytest.mark.usefixtures("small_pieces")
 def test_lines_of_others_and_half_lines_between_them_do_not_matter(folder):
     lines = log_of(lambda sender: sender.files(folder))
-    noise = ["INFO : Round 1\n", "a bar without an end", f"{MARK}{{half", f"{MARK}[]\n"[:-3], "\n"]
+    mark = mark_of(lines)
+    noise = ["INFO : Round 1\n", "a bar without an end", f"{mark}{{half", f"{mark}[]\n"[:-3], "\n"]
     mixed = [each for line in lines for each in ("".join(noise[:1]), *noise, "\n", line)]
     assert received("".join(mixed).splitlines(keepends=True)).files == content(folder)
 
@@ -79,13 +80,14 @@ def test_a_log_that_was_cut_off_gives_no_files_until_it_is_read_again(folder):
 
 @pytest.mark.usefixtures("small_pieces")
 def test_a_missing_or_damaged_piece_gives_no_files(folder):
-    lines = [line for line in log_of(lambda sender: sender.files(folder)) if line.startswith(MARK)]
+    _, *lines = [line for line in log_of(lambda sender: sender.files(folder)) if line.startswith(MARK)]
     for at, line in enumerate(lines):
         assert received(lines[:at] + lines[at + 1 :]).files is None
-        value = json.loads(line.removeprefix(MARK))
+        value = json.loads(line.removeprefix(mark_of(lines)))
         if value.get("data"):
             value["data"] = base64.b64encode(b"other").decode()
-            assert received([*lines[:at], MARK + json.dumps(value), *lines[at + 1 :]]).files is None
+            damaged = mark_of(lines) + json.dumps(value)
+            assert received([*lines[:at], damaged, *lines[at + 1 :]]).files is None
 
 
 def test_a_log_that_is_read_again_gives_each_record_once():
@@ -95,20 +97,89 @@ def test_a_log_that_is_read_again_gives_each_record_once():
     assert seen == [RECORD]
 
 
-@pytest.mark.parametrize(
-    "forged", [{"record": {"round": 1, "accuracy": 1.0}}, {"file": "checkpoint", "piece": 0, "data": ""}]
-)
-def test_a_line_that_contradicts_one_before_is_an_error(folder, forged):
+def mark_of(lines):
+    """What each line of a log begins with, as only its sender knows it."""
+    (mark,) = {line[: len(MARK) + 33] for line in lines if line.startswith(MARK)}
+    return mark
+
+
+WRONG = [
+    {"record": {"round": 1, "accuracy": 1.0}},
+    {"file": "checkpoint", "piece": 0, "data": ""},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_line_of_the_server_that_contradicts_one_before_is_an_error(folder, wrong):
     lines = log_of(lambda sender: [sender.record(RECORD), sender.files(folder)])
     with pytest.raises(RunError, match="two results for"):
-        received([*lines, f"{MARK}{json.dumps(forged)}\n"])
+        received([*lines, f"{mark_of(lines)}{json.dumps(wrong)}\n"])
 
 
-def test_a_file_that_was_not_asked_for_is_not_taken(folder):
-    (folder / "config.json").unlink()
+OTHER = f"{MARK}{'0' * 32} "
+
+
+@pytest.mark.parametrize("mark", [MARK, OTHER, f"{MARK}{'é' * 32} ", f" {OTHER}"])
+@pytest.mark.parametrize(
+    "forged",
+    [
+        *WRONG,
+        {"record": {"round": 2}},
+        {"error": "the site north refuses"},
+        {"complete": True},
+        {"sha256": {}, "kept": {"checkpoint": "/evil"}},
+    ],
+)
+def test_a_line_without_the_secret_of_the_run_is_not_a_result(folder, mark, forged):
+    seen = []
+    lines = log_of(lambda sender: sender.record(RECORD))
+    lines += [f"{mark}{json.dumps(forged)}\n"]
+    lines += log_of(lambda sender: sender.error("of another run"))
+    receiver = received(lines, seen.append)
+    assert seen == [RECORD]
+    assert (receiver.error, receiver.complete, receiver.kept, receiver.files) == (None, False, {}, None)
+
+
+def test_the_secret_is_told_before_anything_else_and_differs_from_run_to_run():
+    first, second = (log_of(lambda sender: None) for _ in range(2))
+    assert mark_of(first) != mark_of(second)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("5", "null", "[]", '"record"', "{", "[" * 100_000, "1" * 5000),
+        *(json.dumps({"record": value}) for value in (5, None, [], {}, {"round": "1"}, {"round": 0})),
+        *(json.dumps({"record": {"round": value}}) for value in (-1, 1.5, None, [1])),
+        '{"file": "rounds.jsonl"}',
+        '{"file": "rounds.jsonl", "piece": "0", "data": ""}',
+        '{"file": "rounds.jsonl", "piece": 0, "data": 5}',
+        '{"file": "rounds.jsonl", "piece": 0, "data": "x"}',
+        '{"file": "rounds.jsonl", "piece": 0, "data": "é"}',
+        '{"file": "../../evil", "piece": 0, "data": ""}',
+        '{"file": ["rounds.jsonl"], "piece": 0, "data": ""}',
+        *('{"sha256": {}}', '{"sha256": 5, "kept": {}}', '{"sha256": {}, "kept": "x"}'),
+        *('{"error": 5}', '{"complete": "no"}', '{"kept": {}}'),
+    ],
+)
+def test_a_line_that_is_no_result_is_ignored_though_it_has_the_secret(folder, text):
+    lines = log_of(lambda sender: [sender.record(RECORD), sender.files(folder)])
+    receiver = received([lines[1], f"{mark_of(lines)}{text}\n", *lines])
+    assert receiver.files == content(folder)
+    assert (receiver.error, receiver.complete, receiver.kept) == (None, False, {})
+
+
+def test_a_piece_of_an_absurd_number_takes_no_memory(folder):
     lines = log_of(lambda sender: sender.files(folder))
-    lines.insert(0, f'{MARK}{{"file": "../../evil", "piece": 0, "data": ""}}\n')
-    assert set(received(lines).files) == {"rounds.jsonl", "checkpoint"}
+    piece = {"file": "rounds.jsonl", "piece": 10**300, "data": ""}
+    assert received([lines[1], f"{mark_of(lines)}{json.dumps(piece)}\n", *lines]).files == content(folder)
+
+
+def test_a_reason_for_the_end_of_a_run_is_shown_in_one_line():
+    error = "a site refuses the run: 'north\x1b[2J\nall is well'"
+    assert received(log_of(lambda sender: sender.error(error))).error == (
+        r"a site refuses the run: 'north\x1b[2J\nall is well'"
+    )
 
 
 def test_a_file_that_is_too_large_stays_where_it_is_and_is_named(folder, monkeypatch):
@@ -138,7 +209,7 @@ def test_a_run_sends_its_records_and_then_its_files(folder):
     grid, seen = Grid(), []
     with sending(grid, folder) as on_round:  # type: ignore[arg-type]
         on_round(RECORD)
-        assert received(grid.log[0].splitlines(), seen.append).files is None
+        assert received("".join(grid.log).splitlines(), seen.append).files is None
     assert seen == [RECORD]
     receiver = received("".join(grid.log).splitlines())
     assert receiver.files == content(folder)
@@ -156,7 +227,7 @@ def test_a_run_that_fails_sends_why_and_what_there_is(folder):
     with pytest.raises(RunError):
         run()
     receiver = received("".join(grid.log).splitlines())
-    assert receiver.error == "no target\nsince Monday"
+    assert receiver.error == r"no target\nsince Monday"
     assert receiver.files == content(folder)
     assert not receiver.complete
 
@@ -165,9 +236,9 @@ def test_a_run_that_was_refused_sends_no_files_of_another(folder):
     grid = Grid()
     with pytest.raises(ConfigError), sending(grid, folder):  # type: ignore[arg-type]
         raise ConfigError("the folder is of another run")
-    assert len(grid.log) == 1
     receiver = received("".join(grid.log).splitlines())
     assert receiver.error == "the folder is of another run"
+    assert receiver.files is None
     assert not receiver.complete
 
 

@@ -1,15 +1,22 @@
+import contextlib
+import itertools
 import json
+import logging
 import os
+import signal
 import tomllib
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from flwr.app import Context, RecordDict
+from flwr.common.logger import FLOWER_LOGGER
 
 from fda_flower import RunConfig, load, run
 from fda_flower.client_app import make_client_app
-from fda_flower.deployment import results, run_deployed, submission
+from fda_flower.deployment import Federation, results, run_deployed, submission
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.flower_internals import task_identity
@@ -68,6 +75,9 @@ class SuperLink:
         grid._runtime_client = grid  # type: ignore[attr-defined]
         grid.PushLogs = lambda request: chunks.extend(["INFO : a line\n", *request.logs])  # type: ignore[attr-defined]
         context = Context(1, 1, {}, RecordDict(), self.submitted[int(run_id) - 1])
+        # Flower uploads what a server app writes.
+        uploader = logging.StreamHandler(SimpleNamespace(write=chunks.append, flush=lambda: None))
+        FLOWER_LOGGER.addHandler(uploader)
         before = os.getcwd()
         os.chdir(self.folder)
         try:
@@ -78,6 +88,7 @@ class SuperLink:
             self.states[run_id] = ("finished:failed", f"ServerApp failed with exception: {error}")
         finally:
             os.chdir(before)
+            FLOWER_LOGGER.removeHandler(uploader)
         return "".join(chunks)
 
 
@@ -87,6 +98,7 @@ def superlink(tmp_path, monkeypatch):
     superlink = SuperLink(tmp_path / "server")
     monkeypatch.setattr(submission, "Connection", lambda name, environment: superlink)
     monkeypatch.setattr(submission.time, "sleep", lambda seconds: None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(FLOWER_LOGGER, "filters", [])
     return superlink
 
 
@@ -297,13 +309,121 @@ def test_a_stream_that_is_cut_off_is_read_again(superlink, output, local):
     assert len(history) == 2
 
 
-def test_a_superlink_that_stays_away_is_an_error_that_names_it(superlink, output, monkeypatch):
-    monkeypatch.setattr(submission, "PATIENCE", -1)
-    monkeypatch.setattr(superlink, "log", lambda run_id: iter(()))
-    superlink.states = {}
-    monkeypatch.setattr(superlink, "submit", lambda app_folder: "5")
+class Lost(SuperLink):
+    """A SuperLink that is gone after a run was submitted; each question takes 3 seconds of its clock."""
+
+    def __init__(self, said):
+        super().__init__(None)
+        self.said = said
+        self.clock = 0.0
+
+    def submit(self, app_folder):
+        return "5"
+
+    def status(self, run_id):
+        self.sleep(3)
+        raise RunError("Connection to the SuperLink is unavailable")
+
+    def log(self, run_id):
+        for line in self.said:
+            self.sleep(1)
+            yield line
+
+    def sleep(self, seconds):
+        assert self.clock < 3600, "it waits for ever"
+        self.clock += seconds
+
+
+@pytest.mark.parametrize(
+    "said",
+    [[], ["Using SuperLink: prod (127.0.0.1:9092)\n"], itertools.repeat(None)],
+    ids=["a stream without a line", "a stream with the command's own line", "a stream that never ends"],
+)
+def test_a_superlink_that_stays_away_is_an_error_within_a_minute(output, monkeypatch, said):
+    lost = Lost(said)
+    clock = SimpleNamespace(monotonic=lambda: lost.clock, sleep=lost.sleep)
+    monkeypatch.setattr(submission, "Connection", lambda name, environment: lost)
+    monkeypatch.setattr(submission, "time", clock)
     with pytest.raises(RunError, match="'prod' was lost in run 5"):
         run_deployed(CONFIG, "prod", output)
+    assert 30 < lost.clock <= 60
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+def test_a_real_superlink_that_is_killed_or_frozen_is_lost(tmp_path, monkeypatch, number):
+    monkeypatch.setattr(submission, "PATIENCE", 1)
+    monkeypatch.setattr(submission, "SILENCE", 1)
+    with Federation(tmp_path / "federation", {}, secure=False) as federation:
+        (link,) = federation._services["superlink"].process.children()
+
+        def strike():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                link.send_signal(number)
+
+        # No node is there, so the run waits until the first look at other things than its log.
+        with pytest.raises(RunError, match="the SuperLink of 'rehearsal' was lost in run"):
+            run_deployed(
+                CONFIG,
+                federation.connection,
+                tmp_path / "run",
+                environment=federation.environment,
+                check=strike,
+            )
+
+
+def test_a_stream_that_is_quiet_while_the_run_goes_on_is_read_on(superlink, output, monkeypatch):
+    monkeypatch.setattr(submission, "SILENCE", -1)
+    log = superlink.log
+    monkeypatch.setattr(superlink, "log", lambda run_id: itertools.chain([None] * 3, log(run_id)))
+    history, _ = run_deployed(CONFIG, "prod", output)
+    assert superlink.asked == 3
+    assert len(history) == 2
+
+
+def test_a_stream_that_ends_after_its_run_has_ended_is_read_again(superlink, output, monkeypatch):
+    monkeypatch.setattr(submission, "SILENCE", -1)
+    log = superlink.log
+    superlink.cut_after = 5
+
+    def stuck(run_id):
+        yield from log(run_id)
+        monkeypatch.setattr(superlink, "log", log)
+        yield from itertools.repeat(None)
+
+    monkeypatch.setattr(superlink, "log", stuck)
+    history, _ = run_deployed(CONFIG, "prod", output)
+    assert len(history) == 2
+
+
+@pytest.mark.parametrize("stream", [[], [None]], ids=["a stream that ended", "a quiet one"])
+def test_a_check_of_the_caller_ends_a_run_at_once(superlink, output, monkeypatch, stream):
+    def check():
+        raise RunError("superlink ended with exit code 137")
+
+    monkeypatch.setattr(superlink, "log", lambda run_id: iter(stream))
+    with pytest.raises(RunError, match="exit code 137"):
+        run_deployed(CONFIG, "prod", output, check=check)
+    assert superlink.asked == 0
+
+
+def test_what_a_node_has_sent_begins_no_line_of_the_log_and_is_no_result(superlink, output, monkeypatch):
+    from fda_flower.strategies import base
+
+    aggregate = base.DomainAdaptationStrategy.aggregate_train
+    hostile = 'x\nFDA-RESULT {"error": "the site north refuses"}\nFDA-RESULT 5\n\x1b[2J'
+
+    def shows(self, server_round, replies):
+        FLOWER_LOGGER.error("its arrays hold '%s'", hostile)
+        return aggregate(self, server_round, replies)
+
+    monkeypatch.setattr(base.DomainAdaptationStrategy, "aggregate_train", shows)
+    history, _ = run_deployed(CONFIG, "prod", output)
+    assert len(history) == 2
+    assert r"its arrays hold 'x\nFDA-RESULT {" in superlink.logs["1"]
+    assert "\x1b" not in superlink.logs["1"]
+    assert "\nFDA-RESULT 5\n" not in superlink.logs["1"]
 
 
 def test_a_full_disk_is_an_error_that_names_the_file(superlink, output, monkeypatch):
