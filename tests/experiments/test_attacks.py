@@ -235,7 +235,8 @@ def test_every_attack_is_of_the_first_sources_and_runs(config, name):
     assert {n: a.tobytes() for n, a in again.model.items()} == {
         n: a.tobytes() for n, a in poisoned.model.items()
     }
-    assert poisoned.history[0]["dropped"] == []
+    dropped = [each["domain"] for each in poisoned.history[0]["dropped"]]
+    assert dropped == (["source-1", "source-2"] if name == "rate-lie" else [])
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,7 @@ def test_the_bits_are_the_same_in_every_engine(config, there):
     [
         (
             {"attack": "flip", "attackers": 1},
-            r"unknown attack 'flip'.*: choose one of flip-labels, ",
+            r"unknown attack 'flip'.*choose one of .*flip-labels",
         ),
         ({"attack": "scale:much", "attackers": 1}, "attack is 'scale:much': give scale:FACTOR with a number"),
         ({"attack": "scale:inf", "attackers": 1}, "attack is 'scale:inf': give scale:FACTOR"),
