@@ -21,7 +21,7 @@ LONGEST_NAME = 100
 """Characters of a domain; a node may send anything."""
 
 PATIENCE = 2
-"""After so many train messages in a row without a reply a source is left out: each costs the round's timeout."""
+"""Train messages in a row without a reply after which a source is left out: each costs a round's timeout."""
 
 ATTEMPTS = 3
 """How often a node that does not answer is asked before the first round: it may have data to load."""
