@@ -34,8 +34,8 @@ OUTCOMES, CONFUSION = "outcomes", "confusion"
 """The settings that ask for, and the records that hold, which test samples a model gets right, and how many
 samples of each class it takes for each class."""
 
-PERSONAL, GLOBAL = "personal", "global"
-"""Records of arrays that some methods send: a client's own model, given back; a second model to evaluate."""
+GLOBAL = "global"
+"""The record of arrays with a second model to evaluate."""
 
 AGGREGATE, AGGREGATED_ON = "aggregate", "aggregated-on"
 """The record that asks a target to aggregate, and the entry of ``info`` that says it has."""
@@ -49,7 +49,7 @@ BESIDE = "beside"
 SERVER_ROUND, LEARNING_RATE_FACTOR = "server-round", "rate-factor"
 SKETCH_SIZE, SKETCH_SEED = "sketch-size", "sketch-seed"
 EVALUATE_TRAINED, TUNE, MU, PROXIMAL = "evaluate-trained", "tune", "mu", "proximal"
-IRM, EPOCHS, HEAD_EPOCHS = "irm", "epochs", "head-epochs"
+PERSONAL, IRM, EPOCHS, HEAD_EPOCHS = "personal", "irm", "epochs", "head-epochs"
 """Settings of a train message."""
 
 LOCAL_PART = "local-part"
@@ -86,10 +86,12 @@ FIRST_ROUND, REPORT = "first-round", "report"
 evaluation, ``full`` or ``none``."""
 
 MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "mixing", "mix", "adaptive", "alpha-decay"
-ALPHA, BEGINS_ANEW = "alpha", "begins-anew"
+ALPHA = "alpha"
 """Settings that have APFL's target train and evaluate its own model beside the global one (the second also
-tells kNN-Per's what to mix), and metrics of its reply: the weight of its own model, and 1 if that model has
-begun as the global one in this round."""
+tells kNN-Per's what to mix), and the metric of its reply with the weight of its own model."""
+
+BEGINS_ANEW = "begins-anew"
+"""The metric of a train reply that is 1 if the target had no model of its own to begin with, else 0."""
 
 NEIGHBOURS, LAMBDA, KERNEL_SCALE = "neighbours", "lambda", "kernel-scale"
 ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
@@ -171,15 +173,11 @@ class TrainRequest(EvaluateRequest):
         remedy. `NUM_STEPS`, `LEARNING_RATE` and `BATCH_SIZE` must be above 0.
     measures : Mapping[str, str]
         Metrics to copy into the round's record, by their names there. They must be finite.
-    keeps : Mapping[str, str]
-        What the client keeps in its state until the next round: the record of its state, and the record
-        of the reply with the same arrays. After a resume the strategy gives it back.
     """
 
     expects: Mapping[str, Like] = field(default_factory=dict)
     requires: Mapping[str, str] = field(default_factory=dict)
     measures: Mapping[str, str] = field(default_factory=dict)
-    keeps: Mapping[str, str] = field(default_factory=dict)
 
     def adding(self, **more: Mapping[str, Any]) -> "TrainRequest":
         """Return the same request with entries added to its mappings.

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ class APFLTarget(TargetClient):
         -------
         TrainReply
             That of `DomainClient.train_from` for the global model, with ``alpha``, the weight ``a`` after
-            the round, and ``begins-anew``, 1 if ``v`` began as the received model.
+            the round, and ``begins-anew``, 1 if ``v`` began as the received model, else 0.
         """
         config, model = request.config, self.received(request)
         if protocol.MIXING not in config:
@@ -53,10 +54,8 @@ class APFLTarget(TargetClient):
         reply = self.train_from(model, config, own.objective, own.on_step)
         self.model.load_state_dict(own.model.state_dict())
         self.own_state.save_after(OWN, self.layers(), {"alpha": own.alpha}, server_round)
-        anew = {protocol.BEGINS_ANEW: 1} if kept is None else {}
-        return TrainReply(
-            reply.arrays, reply.examples, {**reply.metrics, protocol.ALPHA: own.alpha, **anew}, reply.records
-        )
+        own_metrics = {protocol.ALPHA: own.alpha, protocol.BEGINS_ANEW: int(kept is None)}
+        return replace(reply, metrics={**reply.metrics, **own_metrics})
 
     def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the mixture of ``v`` and the received model on the test set.

@@ -42,7 +42,6 @@ from fda_flower.protocol import (
     TrainReply,
     TrainRequest,
     to_layers,
-    to_record,
 )
 from fda_flower.seeds import derive_seed
 
@@ -70,17 +69,15 @@ class DomainClient(NumPyFace):
     about : Mapping, optional
         What else the server is told of the data when it asks for the role, such as their ``shape``.
     state : RecordDict, optional
-        What the client keeps between rounds: the context's ``state``.
+        The context's ``state``, in which the client keeps what it never sends; see `OwnState`.
     own_folder : Path, optional
-        Where the client keeps what it never sends; see `OwnState`.
+        Where the client keeps it instead.
     publish : callable, optional
         Takes what the client predicts with, and the round, after each evaluation that counts; it writes the
         run's model.
     """
 
     role: ClassVar[str]
-    keeps: ClassVar[tuple[str, ...]] = ()
-    """The records of arrays that the client keeps between rounds; the server may give them back."""
 
     def __init__(
         self,
@@ -100,8 +97,7 @@ class DomainClient(NumPyFace):
         self._seed = seed
         self._threads = threads
         self._about = dict(about or {})
-        self._state = RecordDict() if state is None else state
-        self.own_state = OwnState(self._state, own_folder)
+        self.own_state = OwnState(RecordDict() if state is None else state, own_folder)
         self._publish = publish
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
@@ -119,13 +115,6 @@ class DomainClient(NumPyFace):
     def layers(self) -> dict[str, NDArray[Any]]:
         """Return copies of the model's arrays, in the order of its state dictionary."""
         return {name: t.cpu().numpy().copy() for name, t in tensors(self.model).items()}
-
-    def answer(self, request: TrainRequest) -> TrainReply:
-        """Take back the state that a request gives back, then train."""
-        for name in self.keeps:
-            if name in request.records:
-                self._state[name] = request.records[name]
-        return self.local_train(request)
 
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train as a request asks; a client with an algorithm of its own overrides this."""
@@ -324,14 +313,6 @@ class DomainClient(NumPyFace):
     def load(self, model: Layers) -> None:
         """Put arrays into the model."""
         load_layers(self.model, model)
-
-    def kept(self, name: str) -> dict[str, NDArray[Any]] | None:
-        """Return the arrays that the client has kept under a name, if there are any."""
-        return to_layers(self._state.array_records[name]) if name in self._state.array_records else None
-
-    def keep(self, name: str, layers: Layers) -> None:
-        """Keep arrays until the next round; call it only after the training has succeeded."""
-        self._state[name] = to_record(layers)
 
     @contextmanager
     def drawing(self, phase: str, config: Settings) -> Iterator[torch.Generator]:

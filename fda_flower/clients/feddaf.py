@@ -9,17 +9,19 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers, blend, functional_distance, gradient_similarity
 from fda_flower.clients.target import TargetClient
 from fda_flower.clients.training import mean_gradient
-from fda_flower.protocol import ADAPTED, MU, PERSONAL, TrainReply, TrainRequest
+from fda_flower.protocol import ADAPTED, BEGINS_ANEW, MU, SERVER_ROUND, TrainReply, TrainRequest
+
+OWN = "feddaf"
+"""The name under which the target keeps its own model; see `OwnState`."""
 
 
 class FedDAFTarget(TargetClient):
     """A target that adapts the model it receives (Sen et al., Algorithm 3), where the message has ``mu``.
 
-    It keeps its own model of the round before as ``personal``. Without one, as in the first round, the
-    adapted model is the one received. Without ``mu`` in the message it is a `TargetClient`.
+    It keeps the model that it has trained by rounds, in its own state: a round that is run again begins from
+    the state before it. Without one, as in the first round, the adapted model is the one received. Without
+    ``mu`` in the message it is a `TargetClient`.
     """
-
-    keeps = (PERSONAL,)
 
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Adapt the model, train from the adapted one, and keep the trained model.
@@ -27,29 +29,31 @@ class FedDAFTarget(TargetClient):
         Returns
         -------
         TrainReply
-            That of `DomainClient.train_from`, with the record ``adapted`` and, unless this is the first
-            round, the metrics ``sim``, ``theta`` (radians) and ``alpha``.
+            That of `DomainClient.train_from`, with the record ``adapted``, and ``begins-anew``: 1 if
+            the target had no model of its own; 0 with ``sim``, ``theta`` (radians) and ``alpha``.
         """
         if MU not in request.config:
             return super().local_train(request)
         adapted, blended = self._adapt(self.received(request), request.config)
         reply = self.train_from(adapted, request.config)
-        self.keep(PERSONAL, reply.arrays)
+        server_round = int(str(request.config[SERVER_ROUND]))
+        self.own_state.save_after(OWN, reply.arrays, {}, server_round)
         return replace(
             reply, metrics={**reply.metrics, **blended}, records={**reply.records, ADAPTED: adapted}
         )
 
     def _adapt(self, received: Layers, config: Mapping[str, Any]) -> tuple[Layers, dict[str, float]]:
         """Return ``w_n``, and how it was blended."""
-        own = self.kept(PERSONAL)
-        if own is None:
-            return received, {}
+        kept = self.own_state.load_before(OWN, int(config[SERVER_ROUND]))
+        if kept is None:
+            return received, {BEGINS_ANEW: 1}
+        own, _ = kept
         gradients = [self._gradient(model, config) for model in (received, own)]
         similarity = gradient_similarity(*gradients)
         theta, alpha = functional_distance(similarity, float(config[MU]))
         buffers = received.keys() - gradients[0].keys()
         adapted = blend(received, own, alpha, buffers)
-        return adapted, {"sim": similarity, "theta": theta, "alpha": alpha}
+        return adapted, {BEGINS_ANEW: 0, "sim": similarity, "theta": theta, "alpha": alpha}
 
     def _gradient(self, model: Layers, config: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         """Return the mean gradient at a model; both models see the same batches, noise and dropout."""

@@ -24,7 +24,7 @@ class NumPyFace(NumPyClient):
         """Return copies of the model's arrays, in the order of its state dictionary."""
 
     @abstractmethod
-    def answer(self, request: TrainRequest) -> TrainReply:
+    def local_train(self, request: TrainRequest) -> TrainReply:
         """Train as a request asks."""
 
     @abstractmethod
@@ -55,7 +55,7 @@ class NumPyFace(NumPyClient):
             The trained model, the number of examples, and the metrics of the reply. A `NumPyClient` has no
             other place for arrays beside the model: they are metrics ``RECORD.NAME`` in NumPy's file format.
         """
-        reply = self.answer(TrainRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
+        reply = self.local_train(TrainRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
         arrays = list(map(np.array, reply.arrays.values()))
         return arrays, reply.examples, {**reply.metrics, **_packed(reply.records)}
 

@@ -132,7 +132,7 @@ def _info(client: Any, context: Context) -> ConfigRecord:
 def _answer(client: Any, request: TrainRequest) -> TrainReply:
     """Return a client's reply; another author's `NumPyClient` has further arrays in its metrics."""
     if isinstance(client, NumPyFace) and type(client).fit is NumPyFace.fit:
-        reply = client.answer(request)
+        reply = client.local_train(request)
         return replace(reply, arrays=dict(zip(request.arrays, reply.arrays.values(), strict=True)))
     parameters, examples, metrics = client.fit(request.arrays.to_numpy_ndarrays(), dict(request.config))
     arrays = dict(zip(request.arrays, map(np.asarray, parameters), strict=True))

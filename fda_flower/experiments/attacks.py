@@ -292,18 +292,19 @@ class PoisonedSource(NumPyFace):
         """Return those of the client, with the attack's lies."""
         return self._lied(self._client.get_properties(config))
 
-    def answer(self, request: TrainRequest) -> TrainReply:
+    def local_train(self, request: TrainRequest) -> TrainReply:
         """Train as a request asks, and poison the models of the reply."""
         client, before = self._client, self._client.received(request)
-        first, last = (client.kept(name) or before for name in ("attack-first", "attack-last"))
         number = int(str(request.config.get(SERVER_ROUND, 0)))
+        kept = (client.own_state.load_before(name, number) for name in ("attack-first", "attack-last"))
+        first, last = (before if state is None else state[0] for state in kept)
         rng = np.random.default_rng(derive_seed(self._attack.seed, "attack", number, self.domain.name))
-        reply = client.answer(request)
+        reply = client.local_train(request)
 
         @cache
         def team() -> list[TrainReply]:
             names = self._attack.sources
-            return [reply if n == self.domain.name else self._other(n).answer(request) for n in names]
+            return [reply if n == self.domain.name else self._other(n).local_train(request) for n in names]
 
         def poisoned(read: Callable[[TrainReply], Layers]) -> Layers:
             after = read(reply)
@@ -328,8 +329,8 @@ class PoisonedSource(NumPyFace):
             arrays = poisoned(lambda reply: reply.arrays)
             if GUIDANCE in records:
                 records[GUIDANCE] = poisoned(lambda reply: reply.records[GUIDANCE])
-        client.keep("attack-first", first)
-        client.keep("attack-last", before)
+        client.own_state.save_after("attack-first", first, {}, number)
+        client.own_state.save_after("attack-last", before, {}, number)
         examples, metrics = int(self._lies.get(LABELLED, reply.examples)), self._lied(reply.metrics)
         return replace(reply, arrays=arrays, records=records, examples=examples, metrics=metrics)
 

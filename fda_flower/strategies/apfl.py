@@ -1,10 +1,8 @@
 """APFL: FedAvg, and beside it a model of the target's own, trained in a mixture with the global one."""
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Literal, Unpack, cast
-
-from flwr.app import ArrayRecord, Message, MetricRecord
+from collections.abc import Mapping
+from typing import Literal, Unpack
 
 from fda_flower.aggregation import SourceWeights
 from fda_flower.errors import ConfigError, check_choice
@@ -19,9 +17,10 @@ from fda_flower.protocol import (
 )
 from fda_flower.strategies.base import CommonOptions, Node, Record, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
+from fda_flower.strategies.own_model import OwnModel
 
 
-class APFL(FedAvg):
+class APFL(OwnModel, FedAvg):
     """``a v + (1 − a) θ`` on the target, with ``θ`` by FedAvg.
 
     Deng et al., "Adaptive Personalized Federated Learning", 2020. All clients train the global model ``θ``,
@@ -103,16 +102,6 @@ class APFL(FedAvg):
             requires={ALPHA: "APFL's target has to be served by fda_flower.clients.APFLTarget"},
             measures={ALPHA: "alpha", BEGINS_ANEW: BEGINS_ANEW},
         )
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Average all clients; say, also of a held round, if the target has lost its own model."""
-        result = super().aggregate_train(server_round, replies)
-        entry = cast(Record, self.record["target"] or {})
-        if entry.pop(BEGINS_ANEW, 0) and any(record["target"] for record in self.history):
-            entry["fallback"] = "it had no model of its own, and began from the global one"
-        return result
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Have the target evaluate its mixture, and the new global model beside it."""

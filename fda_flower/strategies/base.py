@@ -29,7 +29,6 @@ from fda_flower.records import Record, RoundRecord
 from fda_flower.run_folder import RunFolder, check_same_model
 from fda_flower.strategies.averaging import ModelAverage
 from fda_flower.strategies.buffers import Buffers, check_buffers, with_buffers
-from fda_flower.strategies.client_states import ClientStates
 from fda_flower.strategies.common_options import CommonOptions, check_numbers, check_rounds
 from fda_flower.strategies.evaluation import read_sizes
 from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
@@ -179,7 +178,6 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self.schedules: Mapping[str, Schedule] = {}
         self.num_rounds = 0
         self._timeout = 3600.0
-        self._client_states = ClientStates()
 
     def settings(self) -> Record:
         """Return what defines the strategy, for the run's configuration and the log."""
@@ -314,7 +312,6 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             log(WARNING, "Round %d: the model stays as it is: %s", server_round, error)
             check_budgets(record, list(round.spent), list(round.requests))
         self.roster.leave_out(round.silent, round.requests, LEFT_OUT * self._timeout)
-        self._client_states.mirror(round, updates, self.state)
         self.progress.note(record["held"])
         return new, round.train_metrics()
 
@@ -350,7 +347,6 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         if checkpoint is None:
             return 0
         self.load_state_dict(self.model_average.take_from(checkpoint.state))
-        self._client_states.to_give_back = set(self.state)
         if len(self.history) < self.num_rounds and not self.selection.has_stopped(self.history):
             self.progress.go_on(write=False)
         result.arrays = to_record(checkpoint.model)
@@ -386,8 +382,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     def _request(self, node: Node, round: Round) -> TrainRequest | None:
         if round.warmup:
             return None if node.is_target else TrainRequest(round.arrays, round.config)
-        request = self.train_request(node, round)
-        return None if request is None else self._client_states.ask(request, node, self.state)
+        return self.train_request(node, round)
 
     def _aggregate(self, round: Round, updates: Updates) -> Aggregated:
         target, sources = updates

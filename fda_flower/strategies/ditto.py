@@ -2,31 +2,24 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 from fda_flower.aggregation import SourceWeights
 from fda_flower.errors import ConfigError, check_choice
-from fda_flower.protocol import PERSONAL, PROXIMAL
-from fda_flower.strategies.base import (
-    Aggregated,
-    ClientUpdate,
-    CommonOptions,
-    Node,
-    Record,
-    Round,
-    Sources,
-    TrainRequest,
-)
+from fda_flower.protocol import BEGINS_ANEW, PERSONAL, PROXIMAL
+from fda_flower.strategies.base import CommonOptions, Node, Record, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
+from fda_flower.strategies.own_model import OwnModel
 
 
-class Ditto(FedAvg):
+class Ditto(OwnModel, FedAvg):
     """``min_v F_T(v) + λ/2 ‖v − θ‖²`` with ``θ`` by FedAvg (Li et al., "Ditto", ICML 2021, Algorithm 1).
 
     All clients train the global model ``θ``, as in FedAvg. The target, which runs
-    `fda_flower.clients.DittoTarget`, also trains its personal model ``v``, which it keeps. The headline is
-    the accuracy of ``v``; ``accuracy-global`` is the accuracy of ``θ``. A round's record has the target's
-    ``distance``, ``‖v − θ‖`` before the round's training.
+    `fda_flower.clients.DittoTarget`, also trains its personal model ``v``, which never leaves it. The
+    headline is the accuracy of ``v``; ``accuracy-global`` is the accuracy of ``θ``. A round's record has the
+    target's ``distance``, ``‖v − θ‖`` before the round's training. If the target has lost ``v``, it begins
+    again at ``θ``, and the record has the target's ``fallback``.
 
     Parameters
     ----------
@@ -84,9 +77,8 @@ class Ditto(FedAvg):
             return request.adding(config={PROXIMAL: self._lam})
         return request.adding(
             config={PERSONAL: self._lam},
-            requires={PERSONAL: "Ditto's target has to be served by fda_flower.clients.DittoTarget"},
-            measures={"distance": "distance"},
-            keeps={PERSONAL: PERSONAL},
+            requires={"distance": "Ditto's target has to be served by fda_flower.clients.DittoTarget"},
+            measures={"distance": "distance", BEGINS_ANEW: BEGINS_ANEW},
         )
 
     def training_epochs(
@@ -96,10 +88,3 @@ class Ditto(FedAvg):
         total = super().training_epochs(rounds, warmup, epochs, labels)
         total["target"] += rounds * epochs["target"] * self._has_global_branch
         return total
-
-    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Average all clients; say if the target has lost its personal model."""
-        entry: Any = round.record["target"]
-        if self.state and "distance" not in entry:
-            entry["fallback"] = "it had no personal model, and began from the global one"
-        return super().aggregate(round, target, sources)

@@ -11,18 +11,18 @@ from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
     CommonOptions,
-    DomainAdaptationStrategy,
     Node,
     Record,
     Round,
     Sources,
     TrainRequest,
 )
+from fda_flower.strategies.own_model import OwnModel
 
 SOURCES = "sources"
 
 
-class FedDAF(DomainAdaptationStrategy):
+class FedDAF(OwnModel):
     """``w_n = α w^S_{n−1} + (1−α) w^T_{n−1}`` on the target (Sen et al., Algorithm 1 and equation 2).
 
     The sources train the global source model ``w^S``; the target's model never enters it. The target blends
@@ -54,6 +54,7 @@ class FedDAF(DomainAdaptationStrategy):
     """
 
     averages_sources: ClassVar[bool] = True
+    begins_anew_from: ClassVar[str] = "the sources'"
 
     def __init__(
         self, mu: float = 5.0, *, source_weights: SourceWeights = "uniform", **common: Unpack[CommonOptions]
@@ -85,8 +86,7 @@ class FedDAF(DomainAdaptationStrategy):
             requires={
                 protocol.ADAPTED: "FedDAF's target has to be served by fda_flower.clients.FedDAFTarget"
             },
-            measures={"sim": "sim", "theta": "theta", "alpha": "alpha"},
-            keeps={protocol.PERSONAL: protocol.ARRAYS},
+            measures={name: name for name in ("sim", "theta", "alpha", protocol.BEGINS_ANEW)},
         )
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
@@ -95,8 +95,6 @@ class FedDAF(DomainAdaptationStrategy):
         entry: Any = round.record["target"]
         for key in ("sim", "theta", "alpha"):
             entry.setdefault(key, None)
-        if entry["alpha"] is None and self.state:
-            entry["fallback"] = "it had no model of its own, and began from the sources'"
         updates = list(sources.values())
         weights = source_weights(updates, self._source_weights)
         before = to_layers(self.state[SOURCES]) if SOURCES in self.state else round.model

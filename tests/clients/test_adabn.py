@@ -202,7 +202,7 @@ def test_the_noise_of_the_domain_is_drawn_by_the_round() -> None:
 
 def request(client: Any, **config: Any) -> Any:
     settings = {"server-round": 1, "evaluate-trained": True, **config}
-    return client.answer(TrainRequest(to_record(client.layers()), settings))
+    return client.local_train(TrainRequest(to_record(client.layers()), settings))
 
 
 @pytest.mark.parametrize("guidance", [False, True])
@@ -219,11 +219,15 @@ def test_a_model_that_is_evaluated_after_training_is_replied_as_it_was_trained(g
 
 
 def test_dittos_personal_model_is_evaluated_with_them_and_kept_without() -> None:
-    found, without = (request(make(kind=DittoTarget), personal=0.5, **more) for more in ({"adabn": True}, {}))
-    for name, array in without.records["personal"].items():
-        assert found.records["personal"][name].tobytes() == array.tobytes()
+    clients = [make(kind=DittoTarget) for _ in range(2)]
+    found, _ = (
+        request(client, personal=0.5, adabn=adabn)
+        for client, adabn in zip(clients, (True, False), strict=True)
+    )
+    (one, _), (other, _) = (client.own_state.load("ditto") for client in clients)
+    assert all(one[name].tobytes() == array.tobytes() for name, array in other.items())
     client = make()
-    client.load(found.records["personal"])
+    client.load(one)
     assert found.metrics["eval-loss"] == evaluated(client)["loss"]
 
 

@@ -8,10 +8,11 @@ import torch
 from flwr.app import RecordDict
 
 from fda_flower.clients import DittoTarget, LocalTraining, TargetClient
+from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.training import plain_objective, proximal
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.models import build_model
-from fda_flower.protocol import TrainRequest, to_layers, to_record
+from fda_flower.protocol import TrainRequest, to_record
 
 SPEC = DataSpec("digits", "rotate", target_samples=50)
 
@@ -25,7 +26,14 @@ def make(state=None, kind=DittoTarget, optimizer="sgd", rate=0.05):
 def ask(client, lam, server_round=1, model=None, **config):
     arrays = to_record(make().layers() if model is None else model)
     settings = {"server-round": server_round, **({} if lam is None else {"personal": lam}), **config}
-    return client.answer(TrainRequest(arrays, settings))
+    return client.local_train(TrainRequest(arrays, settings))
+
+
+def personal(state):
+    """The personal model that is kept in a context's state."""
+    kept = OwnState(state).load("ditto")
+    assert kept is not None
+    return kept[0]
 
 
 def same(one, other):
@@ -52,19 +60,19 @@ def scalar_target(state, rate, epochs=1):
 
 def test_one_step_by_hand_and_the_fixed_point():
     zero = {"v": np.zeros((1, 1), np.float32)}
-    one = ask(scalar_target(RecordDict(), 0.1), 1.0, model=zero).records["personal"]["v"]
-    np.testing.assert_allclose(one, 0.2, rtol=1e-6)
-    many = ask(scalar_target(RecordDict(), 0.1, epochs=200), 1.0, model=zero).records["personal"]["v"]
-    np.testing.assert_allclose(many, 1.0, rtol=1e-6)
+    for epochs, v in ((1, 0.2), (200, 1.0)):
+        state = RecordDict()
+        ask(scalar_target(state, 0.1, epochs), 1.0, model=zero)
+        np.testing.assert_allclose(personal(state)["v"], v, rtol=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_without_a_penalty_the_personal_model_is_local_training_bit_for_bit(optimizer):
     state, plain = RecordDict(), make(kind=TargetClient, optimizer=optimizer).layers()
     for server_round in (1, 2):
-        reply = ask(make(state, optimizer=optimizer), 0.0, server_round)
+        ask(make(state, optimizer=optimizer), 0.0, server_round)
         plain = ask(make(kind=TargetClient, optimizer=optimizer), None, server_round, plain).arrays
-        assert same(reply.records["personal"], plain)
+        assert same(personal(state), plain)
 
 
 def test_the_global_branch_is_plain_training_whatever_the_penalty():
@@ -74,46 +82,47 @@ def test_the_global_branch_is_plain_training_whatever_the_penalty():
         assert same(ask(make(state), lam).arrays, expected)
 
 
-def test_the_personal_model_is_kept_and_goes_on_from_there():
+def test_the_personal_model_stays_at_the_client_and_goes_on_from_there():
     state = RecordDict()
     first = ask(make(state), 1.0)
-    assert same(to_layers(state["personal"]), first.records["personal"])  # type: ignore[arg-type]
-    assert "distance" not in first.metrics
+    assert (first.records, first.metrics["distance"], first.metrics["begins-anew"]) == ({}, 0.0, 1)
+    before, anchor = personal(state), make().layers()
     second = ask(make(state), 1.0, server_round=2)
-    before, anchor = first.records["personal"], make().layers()
     squares = (((before[n].astype(np.float64) - anchor[n]) ** 2).sum() for n in anchor)
     assert second.metrics["distance"] == pytest.approx(sum(squares) ** 0.5)
-    assert not same(second.records["personal"], before)
+    assert second.metrics["begins-anew"] == 0
+    assert not same(personal(state), before)
+
+
+def test_a_round_that_is_run_again_begins_from_the_state_before_it():
+    state = RecordDict()
+    for server_round in (1, 2):
+        ask(make(state), 1.0, server_round)
+    once = personal(state)
+    ask(make(state), 1.0, server_round=2)
+    assert same(personal(state), once)
 
 
 def test_a_larger_penalty_keeps_it_nearer_to_the_global_model():
     def moved(lam):
-        reply, start = ask(make(RecordDict(), rate=0.01), lam), make().layers()
-        return sum(float(((reply.records["personal"][n] - start[n]) ** 2).sum()) for n in start)
+        state, start = RecordDict(), make().layers()
+        ask(make(state, rate=0.01), lam)
+        return sum(float(((personal(state)[n] - start[n]) ** 2).sum()) for n in start)
 
     assert moved(50.0) < moved(5.0) < moved(0.0)
 
 
-def test_a_model_that_is_given_back_takes_the_place_of_its_own():
-    state, other = RecordDict(), ask(make(RecordDict()), 1.0).records["personal"]
-    request = TrainRequest(
-        to_record(make().layers()), {"server-round": 2, "personal": 1.0}, {"personal": to_record(other)}
-    )
-    found = make(state).answer(request).records["personal"]
-    kept = RecordDict({"personal": to_record(other)})
-    assert same(found, ask(make(kept), 1.0, server_round=2).records["personal"])
-
-
 def test_the_evaluation_is_of_the_personal_model():
-    reply = ask(make(RecordDict()), 0.5, **{"evaluate-trained": True})
-    _, _, metrics = make().evaluate(list(reply.records["personal"].values()), {"server-round": 1})
+    state = RecordDict()
+    reply = ask(make(state), 0.5, **{"evaluate-trained": True})
+    _, _, metrics = make().evaluate(list(personal(state).values()), {"server-round": 1})
     assert reply.metrics["eval-accuracy"] == metrics["accuracy"]
 
 
 def test_a_training_that_fails_keeps_the_model_as_it_was(monkeypatch):
     state = RecordDict()
     ask(make(state), 1.0)
-    kept = to_layers(state["personal"])  # type: ignore[arg-type]
+    kept = personal(state)
 
     def fails(*args):
         raise MemoryError
@@ -121,7 +130,7 @@ def test_a_training_that_fails_keeps_the_model_as_it_was(monkeypatch):
     monkeypatch.setattr(TargetClient, "train_on", fails)
     with pytest.raises(MemoryError):
         ask(make(state), 1.0, server_round=2)
-    assert same(to_layers(state["personal"]), kept)  # type: ignore[arg-type]
+    assert same(personal(state), kept)
 
 
 def test_a_rate_that_will_diverge_is_warned_of(caplog, monkeypatch):

@@ -9,6 +9,7 @@ from flwr.app import RecordDict
 
 from fda_flower.aggregation import blend, functional_distance
 from fda_flower.clients import FedDAFTarget, LocalTraining, TargetClient
+from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.training import mean_gradient, repeatable
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.models import build_model
@@ -43,6 +44,13 @@ def adapted(metrics, model="mlp"):
     return [np.load(io.BytesIO(metrics[f"adapted.{name}"]), allow_pickle=False) for name in names]
 
 
+def own(state):
+    """The arrays of the model that is kept in a context's state."""
+    kept = OwnState(state).load("feddaf")
+    assert kept is not None
+    return list(kept[0].values())
+
+
 def same(ours, theirs):
     return all(a.tobytes() == b.tobytes() for a, b in zip(ours, theirs, strict=True))
 
@@ -56,29 +64,36 @@ def test_in_the_first_round_it_takes_the_sources_model_as_it_is(model):
     assert examples == 50
     expected, _, _ = make(None, model, TargetClient).fit(start(model), {"server-round": 1})
     assert same(trained, expected)
-    kept = state["personal"]
-    assert list(kept) == list(network(model).state_dict())
-    assert same([array.numpy() for array in kept.values()], trained)
+    assert metrics["begins-anew"] == 1
+    assert same(own(state), trained)
 
 
 @pytest.mark.parametrize("model", ["mlp", "batchnorm"])
 @pytest.mark.parametrize("mu", [5.0, 0.0, -3.0])
 def test_in_the_second_it_blends_and_trains_from_the_blend(model, mu):
     state = RecordDict()
-    own, _, _ = make(state, model).fit(start(model), {"server-round": 1, "mu": mu})
-    own = [array.copy() for array in own]
+    first, _, _ = make(state, model).fit(start(model), {"server-round": 1, "mu": mu})
+    first = [array.copy() for array in first]
     received = start(model, shift=0.01)
     trained, _, metrics = make(state, model).fit(received, {"server-round": 2, "mu": mu})
     theta, alpha = functional_distance(metrics["sim"], mu)
     assert (metrics["theta"], metrics["alpha"]) == (theta, alpha)
     names = list(network(model).state_dict())
     buffers = set(names) - dict(network(model).named_parameters()).keys()
-    models = dict(zip(names, received, strict=True)), dict(zip(names, own, strict=True))
+    models = dict(zip(names, received, strict=True)), dict(zip(names, first, strict=True))
     expected = list(blend(*models, alpha, buffers).values())
     assert same(adapted(metrics, model), expected)
     from_there, _, _ = make(None, model, TargetClient).fit(expected, {"server-round": 2})
     assert same(trained, from_there)
-    assert same([array.numpy() for array in state["personal"].values()], trained)
+    assert metrics["begins-anew"] == 0
+    assert same(own(state), trained)
+
+
+def test_a_round_that_is_run_again_begins_from_the_state_before_it():
+    state = RecordDict()
+    make(state).fit(start(), {"server-round": 1, "mu": 5.0})
+    once, again = (make(state).fit(start(shift=0.01), {"server-round": 2, "mu": 5.0})[0] for _ in range(2))
+    assert same(once, again)
 
 
 def test_the_similarity_is_of_the_two_mean_gradients():
@@ -130,7 +145,7 @@ def test_where_no_mu_is_told_it_is_a_plain_target_and_keeps_nothing():
 def test_a_training_that_fails_keeps_the_own_model_as_it_was(monkeypatch):
     state = RecordDict()
     make(state).fit(start(), {"server-round": 1, "mu": 5.0})
-    kept = [array.numpy().copy() for array in state["personal"].values()]
+    kept = own(state)
 
     def fails(*args):
         raise MemoryError
@@ -138,4 +153,4 @@ def test_a_training_that_fails_keeps_the_own_model_as_it_was(monkeypatch):
     monkeypatch.setattr(TargetClient, "train_from", fails)
     with pytest.raises(MemoryError):
         make(state).fit(start(shift=0.01), {"server-round": 2, "mu": 5.0})
-    assert same([array.numpy() for array in state["personal"].values()], kept)
+    assert same(own(state), kept)

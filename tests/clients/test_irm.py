@@ -36,7 +36,7 @@ def make(kind=IRMSource, samples=None, **training):
 
 
 def ask(client, **config):
-    return client.answer(TrainRequest(to_record(make().layers()), {"server-round": 1, **config}))
+    return client.local_train(TrainRequest(to_record(make().layers()), {"server-round": 1, **config}))
 
 
 def same(one, other):

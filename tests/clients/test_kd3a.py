@@ -54,7 +54,7 @@ def ask(client, models, server_round=1, gate=0.8, mixup=True, teacher_bn="batch"
         "teacher-bn": teacher_bn,
     }
     start = to_record(client.layers() if arrays is None else arrays)
-    reply: TrainReply = client.answer(TrainRequest(start, config, records))
+    reply: TrainReply = client.local_train(TrainRequest(start, config, records))
     return reply
 
 
@@ -225,7 +225,7 @@ def test_images_in_files_are_joined(tmp_path):
 def test_without_a_gate_it_is_a_plain_target():
     plain, start = make(kind=TargetClient), make().layers()
     request = TrainRequest(to_record(start), {"server-round": 1})
-    assert same(make().answer(request).arrays, plain.answer(request).arrays)
+    assert same(make().local_train(request).arrays, plain.local_train(request).arrays)
 
 
 # The objective

@@ -155,7 +155,7 @@ def test_without_its_settings_it_is_a_plain_target():
     request = EvaluateRequest(to_record(trained()), {"server-round": 2})
     assert make().answer_evaluation(request) == plain()
     one, other = (
-        make(kind=kind).answer(TrainRequest(to_record(trained()), {"server-round": 2}))
+        make(kind=kind).local_train(TrainRequest(to_record(trained()), {"server-round": 2}))
         for kind in (KNNPerTarget, TargetClient)
     )
     assert all(array.tobytes() == other.arrays[name].tobytes() for name, array in one.arrays.items())

@@ -9,7 +9,6 @@ from flwr.app import RecordDict
 from torch.nn.functional import cross_entropy
 
 from fda_flower.clients import LocalPartSource, LocalPartTarget, LocalTraining, SourceClient, TargetClient
-from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.training import evaluate, repeatable, train
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.errors import ConfigError
@@ -62,7 +61,7 @@ def make(kind=LocalPartTarget, state=None, folder=None, training=TRAINING):
 
 def ask(client, settings, round=1, arrays=None):
     arrays = model() if arrays is None else arrays
-    return client.answer(TrainRequest(to_record(arrays), {"server-round": round, **settings}))
+    return client.local_train(TrainRequest(to_record(arrays), {"server-round": round, **settings}))
 
 
 def assess(client, settings, round=1, arrays=None):
@@ -77,7 +76,7 @@ def same(one, other, names=None):
 
 
 def own_part(client, before):
-    kept = OwnState(client._state, client.own_state.folder).load_before("local-part", before)
+    kept = client.own_state.load_before("local-part", before)
     return None if kept is None else kept[0]
 
 

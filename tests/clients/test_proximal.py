@@ -66,7 +66,7 @@ def client(mu: float, kind: Any = TargetClient, **training: Any) -> Any:
 
 
 def ask(one: Any, **config: Any) -> Any:
-    return one.answer(TrainRequest(to_record(client(0).layers()), {"server-round": 1, **config}))
+    return one.local_train(TrainRequest(to_record(client(0).layers()), {"server-round": 1, **config}))
 
 
 def same(one: dict[str, NDArray[Any]], other: dict[str, NDArray[Any]]) -> bool:
@@ -102,8 +102,10 @@ def test_the_servers_penalty_replaces_the_clients() -> None:
 
 
 def test_dittos_personal_model_has_its_own_penalty_alone() -> None:
-    one, other = (ask(client(mu, DittoTarget), personal=0.5) for mu in (0.0, 5.0))
-    assert same(one.records["personal"], other.records["personal"])
+    clients = [client(mu, DittoTarget) for mu in (0.0, 5.0)]
+    one, other = (ask(each, personal=0.5) for each in clients)
+    personal = [each.own_state.load("ditto")[0] for each in clients]
+    assert same(*personal)
     assert not same(one.arrays, other.arrays)
 
 

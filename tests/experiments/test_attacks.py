@@ -10,6 +10,7 @@ from flwr.app import RecordDict
 
 from fda_flower import ConfigError, RunConfig
 from fda_flower.clients import SourceClient
+from fda_flower.clients.own_state import OwnState
 from fda_flower.datasets import Samples, load_domain
 from fda_flower.experiments import load_results, read_experiment, run_experiment
 from fda_flower.experiments.attacks import (
@@ -64,7 +65,7 @@ def attacker_of(config, name, sources=("source-1",), seed=0):
 
 def sent_by(client, model, number=1, **settings):
     """What a client sends in place of the model it gets, as an update in float64, and its reply."""
-    reply = client.answer(TrainRequest(to_record(model), {"server-round": number, **settings}))
+    reply = client.local_train(TrainRequest(to_record(model), {"server-round": number, **settings}))
     return {name: np.float64(reply.arrays[name]) - model[name] for name in model}, reply
 
 
@@ -194,7 +195,7 @@ def test_an_attacker_remembers_the_models_that_it_received(config):
 
     def sent(name, model, number):
         client = client_of(config)
-        client._state = state  # a client is made for each message; what it keeps stays
+        client.own_state = OwnState(state)  # a client is made for each message; what it keeps stays
         return sent_by(Attack(name, ("source-1",)).client(client, None), model, number)[0]
 
     for model, number, expected in ((first, 1, 0), (second, 2, 1), (third, 3, 2)):

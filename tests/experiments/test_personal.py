@@ -2,12 +2,15 @@
 
 import math
 import shutil
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from sites import write_images, write_table
 
 from fda_flower import run
+from fda_flower.clients import APFLTarget, DittoTarget, FedDAFTarget
 from fda_flower.errors import ConfigError
 
 pytestmark = pytest.mark.slow
@@ -34,7 +37,9 @@ DATA: dict[str, dict[str, Any]] = {
 
 
 def untimed(history):
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
+    """Records without times and bytes; the round that was the last had a confusion matrix in a reply."""
+    left_out = ("seconds", "bytes-received")
+    return [{key: value for key, value in record.items() if key not in left_out} for record in history]
 
 
 def same_bits(one, other):
@@ -110,27 +115,35 @@ def test_the_global_model_of_a_mixed_one_is_fedavgs_and_with_weight_0_so_is_the_
             assert [one[key] for key in headline] == [other[key] for key in headline]
 
 
+OWN: list[tuple[str, dict[str, Any]]] = [
+    ("apfl", {"mix": "outputs", "adaptive": True}),
+    ("apfl", {"mix": "parameters", "adaptive": True}),
+    ("ditto", {}),
+    ("feddaf", {}),
+]
+
+
 @pytest.mark.parametrize("lost", [False, True], ids=["kept", "lost"])
-@pytest.mark.parametrize("mix", ["outputs", "parameters"])
-def test_apfls_own_model_is_in_the_runs_folder_and_its_loss_is_recorded(mix, lost, tmp_path):
-    settings = {**SMALL, "model": "mlp", "method": "apfl", "warmup_rounds": 1}
-    settings["method_options"] = {"mix": mix, "adaptive": True}
+@pytest.mark.parametrize(("method", "options"), OWN)
+def test_the_own_model_is_in_the_runs_folder_and_its_loss_is_recorded(method, options, lost, tmp_path):
+    settings = {**SMALL, "model": "mlp", "method": method, "method_options": options, "warmup_rounds": 1}
     whole = run(**settings, rounds=3)
     run(**settings, rounds=2, output=tmp_path / "run")
     own = tmp_path / "run" / "clients" / "target"
-    assert {path.name for path in own.iterdir()} == {"apfl.safetensors", "apfl-before.safetensors"}
+    assert {f"{method}.safetensors"} <= {path.name for path in own.iterdir()}
     if lost:
         shutil.rmtree(own)
     resumed = run(**settings, rounds=3, output=tmp_path / "run", resume=True)
-    assert same_bits(resumed.model, whole.model)
+    assert same_bits(resumed.model, whole.model) == (not lost or method != "feddaf")
     assert (untimed(resumed.history) == untimed(whole.history)) == (not lost)
     told = [(record["target"] or {}).get("fallback") for record in resumed.history]
     assert [bool(text) for text in told] == [False, False, False, lost]
 
 
-def test_apfls_last_round_is_run_again_with_the_same_bits(tmp_path):
+@pytest.mark.parametrize("method", ["apfl", "ditto", "feddaf"])
+def test_the_last_round_is_run_again_with_the_same_bits(method, tmp_path):
     """The server loses a round that the target has trained: its state is a round ahead."""
-    settings = {**SMALL, "model": "mlp", "method": "apfl"}
+    settings = {**SMALL, "model": "mlp", "method": method}
     whole = run(**settings, rounds=3, output=tmp_path / "run")
     own = tmp_path / "run" / "clients"
     run(**settings, rounds=2, output=tmp_path / "again")
@@ -138,6 +151,31 @@ def test_apfls_last_round_is_run_again_with_the_same_bits(tmp_path):
     shutil.copytree(own, tmp_path / "again" / "clients")
     resumed = run(**settings, rounds=3, output=tmp_path / "again", resume=True)
     assert untimed(resumed.history) == untimed(whole.history)
+
+
+CLIENTS = {"apfl": APFLTarget, "ditto": DittoTarget, "feddaf": FedDAFTarget}
+
+
+@pytest.mark.parametrize("method", CLIENTS)
+def test_a_run_resumed_after_a_round_without_the_targets_reply_has_the_same_bits(
+    method, monkeypatch, tmp_path
+):
+    """The target has trained, and the server has dropped what it replied."""
+    train = CLIENTS[method].local_train
+
+    def breaks(client, request):
+        reply = train(client, request)
+        broken = {name: array * np.nan for name, array in reply.arrays.items()}
+        return replace(reply, arrays=broken) if request.config["server-round"] == 2 else reply
+
+    monkeypatch.setattr(CLIENTS[method], "local_train", breaks)
+    settings = {**SMALL, "model": "mlp", "method": method}
+    whole = run(**settings, rounds=4)
+    run(**settings, rounds=2, output=tmp_path)
+    resumed = run(**settings, rounds=4, output=tmp_path, resume=True)
+    assert [[each["domain"] for each in r["dropped"]] for r in whole.history] == [[], ["target"], [], []]
+    assert same_bits(whole.model, resumed.model)
+    assert untimed(whole.history) == untimed(resumed.history)
 
 
 @pytest.mark.parametrize(

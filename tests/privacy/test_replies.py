@@ -197,7 +197,7 @@ def test_guidance_is_released_like_the_update():
 # what is not known
 
 
-@pytest.mark.parametrize("name", ["personal", "adapted", "something"])
+@pytest.mark.parametrize("name", ["adapted", "something"])
 def test_an_unknown_record_is_refused_by_its_name(name):
     with pytest.raises(PrivacyError, match=f"its record '{name}' has no known sensitivity: choose a method"):
         protect_training(reply(**{name: MODEL}), exchange())

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import RecordDict
 from handmade import HandMade, initial, moves, reply_of, weights
 
 from fda_flower.engines import LocalGrid
-from fda_flower.protocol import TrainRequest
-from fda_flower.strategies import FedAvg, FedAvgFT, FedDAF, RunFolder, SourceOnly
+from fda_flower.strategies import FedAvg, FedAvgFT, SourceOnly
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy
 
 A, B, T = (
@@ -41,23 +40,15 @@ class Given(DomainAdaptationStrategy):
 
 @pytest.mark.parametrize("overflows", ["model", "state"])
 def test_a_round_that_overflows_commits_neither_the_model_nor_a_state_of_the_method(overflows):
-    def told(model, message):
-        content = reply_of(model, role="target", domain="t")
-        kept = layers(message.content["config"]["server-round"], 0)
-        content["mine"] = ArrayRecord({"w": Array(kept["w"])})
-        return content
-
     second = Aggregated(
         layers(np.inf if overflows == "model" else 5, 6),
         {"one": layers(7, 8), "two": layers(np.nan if overflows == "state" else 9, 10)},
     )
-    asked = {"keeps": {"own": "mine"}, "expects": {"mine": "any"}}
-    strategy = Given(Aggregated(layers(1, 2), {"one": layers(3, 4)}), second, asked=asked)
-    result = strategy.start(HandMade([A, ("target", "t", told)]).grid(), initial(), 2)
+    strategy = Given(Aggregated(layers(1, 2), {"one": layers(3, 4)}), second)
+    result = strategy.start(HandMade([A, T]).grid(), initial(), 2)
     assert "would hold NaN or infinity" in strategy.history[1]["held"]
     assert weights(result).tolist() == strategy.model["w"].tolist() == [1, 2]
-    state = {name: model["w"].tolist() for name, model in strategy.state_dict().items()}
-    assert state == {"one": [3, 4], "client/t/own": [2, 0]}
+    assert {name: model["w"].tolist() for name, model in strategy.state_dict().items()} == {"one": [3, 4]}
 
 
 def test_states_that_a_round_does_not_name_stay_as_they_are():
@@ -158,62 +149,7 @@ def test_metrics_that_the_request_measures_are_recorded_under_their_own_names():
     assert "'their-name' is nan" in record["dropped"][0]["reason"]
 
 
-# States of clients
-
-
-class Keeping(FedAvg):
-    """FedAvg, whose clients all keep a model of their own."""
-
-    def train_request(self, node, round):
-        asked = {"requires": {"mine": "send it"}, "keeps": {"own": "mine"}}
-        return super().train_request(node, round).adding(**asked)
-
-
-def test_each_client_is_given_its_own_state_back_until_it_has_replied(tmp_path):
-    given = []
-
-    def keeping(role, domain, value, failing=()):
-        def answer(model, message):
-            records, number = message.content.array_records, message.content["config"]["server-round"]
-            given.append((number, domain, records["own"]["w"].numpy().tolist() if "own" in records else None))
-            if number in failing:
-                raise OSError("off")
-            content = reply_of(model, role=role, domain=domain)
-            content["mine"] = ArrayRecord({"w": Array(np.float32([value, number]))})  # type: ignore[arg-type, call-overload]
-            return content
-
-        return role, domain, answer
-
-    nodes = [keeping("source", "a", 1), keeping("source", "b", 2, (3, 4)), keeping("target", "t", 3, (3,))]
-    Keeping(output=RunFolder(tmp_path)).start(HandMade(nodes).grid(), initial(), 2)
-    assert [record for *_, record in given] == [None] * 6
-    given.clear()
-    strategy = Keeping(output=RunFolder(tmp_path, resume=True))
-    strategy.start(HandMade(nodes).grid(), initial(), 5)
-    # The target fails in round 3, which is held; source b in rounds 3 and 4.
-    assert given == [
-        (3, "a", [1, 2]),
-        (3, "b", [2, 2]),
-        (3, "t", [3, 2]),
-        (4, "a", None),
-        (4, "b", [2, 2]),
-        (4, "t", [3, 2]),
-        (5, "a", None),
-        (5, "b", [2, 2]),
-        (5, "t", None),
-    ]
-    assert strategy.state_dict()["client/b/own"]["w"].tolist() == [2, 5]
-
-
-def test_the_preview_after_a_resume_gives_nothing_back_yet(tmp_path):
-    app = HandMade([A, T])
-    FedDAF(output=RunFolder(tmp_path)).start(app.grid(), initial(), 2)
-    strategy = FedDAF(output=RunFolder(tmp_path, resume=True))
-    strategy.start(app.grid(), initial(), 2)
-    for _ in range(2):
-        *requests, evaluation = strategy.preview(initial(), 2, app.grid())
-        assert [list(request.records) for request in requests] == [[], ["personal"]]
-        assert list(evaluation.records) == ["global"]
+# The preview
 
 
 @pytest.mark.parametrize(("warmup", "done", "number"), [(0, 0, 1), (2, 0, 3), (2, 1, 3), (2, 5, 6)])
@@ -233,30 +169,3 @@ def test_the_preview_leaves_out_what_is_not_asked():
     app = HandMade([A, T])
     strategy.connect(app.grid())
     assert len(strategy.preview(initial(), 0, app.grid())) == 2
-
-
-def test_a_reply_without_what_its_client_keeps_is_dropped_with_the_reason():
-    strategy = Given(Aggregated(layers(1, 2)), asked={"keeps": {"own": "mine"}, "expects": {"mine": "any"}})
-    strategy.start(HandMade([A, T]).grid(), initial(), 1)
-    reasons = {each["domain"]: each["reason"] for each in strategy.history[0]["dropped"]}
-    assert "no ArrayRecord 'mine': the client has to reply with what it keeps" in reasons["t"]
-
-
-def test_what_clients_keep_is_mirrored_also_where_a_round_asks_again():
-    class AsksTwice(FedAvg):
-        def train_request(self, node, round):
-            request = super().train_request(node, round)
-            return request if node.is_target else request.adding(keeps={"own": "mine"})
-
-        def aggregate(self, round, target, sources):
-            round.exchange({round.target: TrainRequest(round.arrays, round.config)})
-            return super().aggregate(round, target, sources)
-
-    def keeps(model, message):
-        content = reply_of(model, domain="a")
-        content["mine"] = ArrayRecord({"w": Array(model["w"])})
-        return content
-
-    strategy = AsksTwice()
-    strategy.start(HandMade([("source", "a", keeps), T]).grid(), initial(), 1)
-    assert "client/a/own" in strategy.state_dict()

@@ -1,0 +1,30 @@
+"""What the methods share whose target trains a model that it keeps to itself."""
+
+from collections.abc import Iterable
+from typing import ClassVar, cast
+
+from flwr.app import ArrayRecord, Message, MetricRecord
+
+from fda_flower.protocol import BEGINS_ANEW
+from fda_flower.strategies.base import DomainAdaptationStrategy, Record
+
+
+class OwnModel(DomainAdaptationStrategy):
+    """A strategy whose target keeps a model of its own between rounds, and never sends it.
+
+    A subclass measures the metric ``begins-anew`` of the target's reply: 1 if it had no such model, else 0.
+    If it had one before, the round's record says what it has lost: the target's ``fallback``.
+    """
+
+    begins_anew_from: ClassVar[str] = "the global one"
+    """The model from which a target without one begins."""
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Aggregate the replies; say, also of a held round, if the target has lost its own model."""
+        result = super().aggregate_train(server_round, replies)
+        entry = cast(Record, self.record["target"] or {})
+        if entry.pop(BEGINS_ANEW, 0) and any(record["target"] for record in self.history):
+            entry["fallback"] = f"it had no model of its own, and began from {self.begins_anew_from}"
+        return result
