@@ -20,7 +20,7 @@ from fda_flower.protocol import ROLE_QUERY
 
 BUNDLE, CONTENT = "bundle", "bundle-content"
 """Names of a bundle's record with the one array, and of its record that says what is in it."""
-_Joined: TypeAlias = dict[tuple[int, ...], tuple[list[ArrayRecord], ArrayRecord]]
+_Joined: TypeAlias = dict[tuple[bytes, ...], ArrayRecord]
 
 
 def join(content: RecordDict, joined: _Joined | None = None) -> RecordDict:
@@ -31,7 +31,7 @@ def join(content: RecordDict, joined: _Joined | None = None) -> RecordDict:
     content : RecordDict
         Records.
     joined : dict, optional
-        Of messages that were joined before: records of arrays that are the very same are joined once.
+        Arrays that were joined before, by their bytes: messages with the same arrays share one bundle.
 
     Examples
     --------
@@ -45,12 +45,11 @@ def join(content: RecordDict, joined: _Joined | None = None) -> RecordDict:
     bundle = RecordDict({name: record for name, record in content.items() if name not in arrays})
     bundle[CONTENT] = ConfigRecord({CONTENT: json.dumps(about)})
     if any(arrays.values()):
-        key = tuple(map(id, arrays.values()))
+        parts = tuple(array.data for record in arrays.values() for array in record.values())
         joined = {} if joined is None else joined
-        if key not in joined:
-            # With the records, so that no other can get their ids.
-            joined[key] = list(arrays.values()), _in_one(arrays.values())
-        bundle[BUNDLE] = joined[key][1]
+        if parts not in joined:
+            joined[parts] = _in_one(parts)
+        bundle[BUNDLE] = joined[parts]
     return bundle
 
 
@@ -61,8 +60,8 @@ def _about(record: ArrayRecord) -> list[tuple[str, str, list[int], str, int]]:
     ]
 
 
-def _in_one(records: Iterable[ArrayRecord]) -> ArrayRecord:
-    data = b"".join(array.data for record in records for array in record.values())
+def _in_one(parts: Iterable[bytes]) -> ArrayRecord:
+    data = b"".join(parts)
     return filled(ArrayRecord(), {BUNDLE: Array("uint8", (len(data),), BUNDLE, data)})
 
 

@@ -17,7 +17,7 @@ from fda_flower.bundles import BUNDLE, CONTENT, Bundles, bundled, join, split
 from fda_flower.clients import answer_role_query, serve
 from fda_flower.engines import LocalGrid, PromptGrid
 from fda_flower.flower_internals import task_identity
-from fda_flower.protocol import to_record
+from fda_flower.protocol import Keys, TrainRequest, to_record
 from fda_flower.strategies import FedAvg
 
 DTYPES = ["float32", "float64", "float16", "int64", "uint8", "bool", ">f4"]
@@ -56,13 +56,17 @@ def test_a_model_of_many_arrays_is_a_handful_of_objects():
     assert len(get_all_nested_objects(join(content))) == 5
 
 
-def test_messages_with_the_same_arrays_share_one_bundle():
-    model = ArrayRecord([np.ones(3)])
-    joined = {}
-    first, second = (join(RecordDict({"arrays": model, "n": ConfigRecord({"n": n})}), joined) for n in (1, 2))
-    other = join(RecordDict({"arrays": ArrayRecord([np.ones(3)])}), joined)
-    assert first[BUNDLE] is second[BUNDLE] is not other[BUNDLE]
-    assert first["n"] != second["n"]
+@pytest.mark.parametrize("make", [to_record, lambda layers: ArrayRecord(list(layers.values()))])
+def test_requests_with_the_same_model_share_its_bytes(make):
+    """A server that sends a model to N sites holds it once, whoever has made its arrays."""
+    model, other = (make({"v": np.ones(3), "w": np.full(3, by)}) for by in (1.0, 2.0))
+    requests = [TrainRequest(arrays, {"n": n}) for n, arrays in enumerate([model, model, model, other])]
+    contents = [request.content(Keys()) for request in requests]
+    with task_identity():
+        asked = [Message(content, 7, "query.role") for content in contents]
+    sent = [message.content for message in Bundles().outgoing(asked)]
+    assert len({id(content[BUNDLE][BUNDLE].data) for content in sent}) == 2
+    assert [split(content) for content in sent] == contents
 
 
 class Seen(LocalGrid):
