@@ -1,34 +1,99 @@
-"""Files that are written whole or not at all, and values that any JSON reader takes."""
+"""Files that are written whole or not at all, by one run at a time; and values that any JSON reader takes."""
 
+import fcntl
 import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fda_flower.errors import ConfigError
+
+LOCK = ".lock"
+"""In an output folder: locked by the process that writes to it."""
 MODEL, DESCRIPTION = "model.safetensors", "model.json"
 """The model of a run, and what it is; see `fda_flower.prediction.files`."""
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
     """Write a file whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    data : bytes
+        What it is to hold.
+    mode : int, optional
+        Its permissions, which it has before it holds anything. Default: those of any new file.
 
     Raises
     ------
     OSError
-        If it cannot be written; the file that was there stays as it is.
+        If it cannot be written; the file that was there stays as it is, and nothing else is left.
     """
     part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with part.open("wb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def locked(path: Path, wait: bool = True) -> Iterator[None]:
+    """Hold a lock against other processes, and other threads; it ends with this process at the latest.
+
+    Parameters
+    ----------
+    path : Path
+        A file for the lock alone; it is made if need be, and stays.
+    wait : bool
+        Wait until nobody else holds the lock.
+
+    Raises
+    ------
+    BlockingIOError
+        If somebody else holds it, and `wait` is false.
+    """
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Make an output folder if need be, and be the only one that writes to it.
+
+    Raises
+    ------
+    ConfigError
+        If another run writes to it, or it cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(folder / LOCK, wait=False))
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"another run writes to the output folder '{folder}': wait until it has ended, or choose "
+                "another --output"
+            ) from error
+        except OSError as error:
+            raise ConfigError(f"cannot write to the output folder '{folder}': {error}") from error
+        yield
 
 
 def checksum(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:

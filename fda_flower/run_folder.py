@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from safetensors.numpy import save
 from fda_flower.aggregation import Layers
 from fda_flower.chain import Chain, read_chain
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.files import DESCRIPTION, MODEL, checksum, json_safe, write_atomically
+from fda_flower.files import DESCRIPTION, MODEL, checksum, json_safe, only_writer, write_atomically
 from fda_flower.records import Record
 
 CONFIG, ROUNDS, CHAIN, CHECKPOINT = "config.json", "rounds.jsonl", "chain.jsonl", "checkpoint"
@@ -88,6 +89,7 @@ class RunFolder:
         self._resume = resume
         self._mirror = mirror
         self._chain: Chain | None = None
+        self._writing = ExitStack()
 
     def note(self, name: str, value: Any) -> None:
         """Add to what `begin` writes into ``config.json`` beside the run's configuration."""
@@ -95,6 +97,8 @@ class RunFolder:
 
     def open(self, strategy: Mapping[str, Any]) -> Checkpoint | None:
         """Check that the folder is free for this run, or holds it; nothing is written yet.
+
+        Until `close` nobody else can open it.
 
         Parameters
         ----------
@@ -109,15 +113,24 @@ class RunFolder:
         Raises
         ------
         ConfigError
-            If the folder holds another run, or a run that is not to be resumed, or cannot be written.
+            If the folder holds another run, or a run that is not to be resumed, or somebody else writes to
+            it, or it cannot be written.
         RunError
             If its checkpoint is missing or damaged, or its records are.
         """
         self.config = json.loads(json.dumps({**self.config, "strategy": dict(strategy)}))
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
+        with ExitStack() as stack:
+            stack.enter_context(only_writer(self.path))
+            checkpoint = self._checkpoint()
+            self._writing = stack.pop_all()
+        return checkpoint
+
+    def close(self) -> None:
+        """Let others write to the folder."""
+        self._writing.close()
+
+    def _checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint to go on from, after a check of all that the folder holds."""
         found = self._read_config()
         if found is not None:
             self._check_same(found)

@@ -1,11 +1,16 @@
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fda_flower import run
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
 from fda_flower.run_folder import Checkpoint, RunFolder
+from fda_flower.verification import verify
 
 MODEL = {"b": np.array([1.5, -2.0], np.float32), "a": np.array(3), "c": np.zeros((2, 0), np.float32)}
 
@@ -14,6 +19,7 @@ def opened(path, config=None, resume=False, **notes):
     folder = RunFolder(path, config or {"seed": 0}, notes, resume)
     checkpoint = folder.open({"name": "FedGP"})
     folder.begin(0 if checkpoint is None else checkpoint.round, MODEL)
+    folder.close()
     return folder, checkpoint
 
 
@@ -80,6 +86,7 @@ def test_the_difference_is_named_once_not_as_what_the_strategy_says_of_itself_to
     folder = RunFolder(tmp_path, {"folds": 2}, {})
     folder.open({"plan": "2 folds"})
     folder.begin(0, MODEL)
+    folder.close()
     with pytest.raises(ConfigError, match=r"is of another run \(folds: 2 there, 4 asked for\): choose"):
         RunFolder(tmp_path, {"folds": 4}, {}, resume=True).open({"plan": "4 folds"})
     with pytest.raises(ConfigError, match=r"strategy: {'plan': '2 folds'} there, {'plan': '4 folds'} asked"):
@@ -137,7 +144,7 @@ def test_no_part_files_are_left(tmp_path):
     folder, _ = opened(tmp_path)
     folder.save_round({"round": 1}, Checkpoint(1, MODEL))
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        *("chain.jsonl", "checkpoint", "config.json", "rounds.jsonl")
+        *(".lock", "chain.jsonl", "checkpoint", "config.json", "rounds.jsonl")
     ]
 
 
@@ -211,3 +218,47 @@ def test_the_rounds_line_is_written_before_the_checkpoint(tmp_path, monkeypatch)
         with pytest.raises(RunError, match="make room, and resume"):
             folder.save_round({"round": 2}, Checkpoint(2, MODEL))
     assert folder.load_checkpoint().round == 1
+
+
+def test_while_a_folder_is_open_nobody_else_can_open_it(tmp_path):
+    folder = RunFolder(tmp_path, {"seed": 0})
+    folder.open({"name": "FedGP"})
+    other = RunFolder(tmp_path, {"seed": 0}, resume=True)
+    with pytest.raises(ConfigError, match=f"another run writes to the output folder '{tmp_path}'"):
+        other.open({"name": "FedGP"})
+    folder.close()
+    assert other.open({"name": "FedGP"}) is None
+
+
+def test_a_folder_that_is_refused_is_open_for_others(tmp_path):
+    opened(tmp_path)
+    with pytest.raises(ConfigError, match="of another run"):
+        RunFolder(tmp_path, {"seed": 1}, resume=True).open({"name": "FedGP"})
+    opened(tmp_path, resume=True)
+
+
+def fda(*arguments):
+    """Start the command in a process of its own."""
+    command = [sys.executable, str(Path(sys.executable).with_name("fda")), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.smoke
+def test_of_two_processes_in_one_folder_the_second_is_refused_and_the_first_loses_nothing(tmp_path):
+    command = "run", "--model", "mlp", "--target-samples", "16", "--device", "cpu", "--workers", "2"
+    command = *command, "--rounds", "100000", "--output", str(tmp_path), "--resume"
+    first = fda(*command)
+    next(line for line in first.stdout if line.startswith("round 2/"))
+    second = fda(*command)
+    _, error = second.communicate()
+    assert (second.returncode, first.poll()) == (2, None)
+    assert f"another run writes to the output folder '{tmp_path}'" in error
+    next(line for line in first.stdout if line.startswith("round "))
+    first.kill()
+    first.communicate()
+    done = RunFolder(tmp_path).load_checkpoint().round
+    settings = {"model": "mlp", "target_samples": 16, "device": "cpu", "rounds": done + 1}
+    run(**settings, output=tmp_path, resume=True)
+    found = verify(tmp_path)
+    assert (found.rounds, found.problems) == (done + 1, ())

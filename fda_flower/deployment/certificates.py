@@ -1,8 +1,6 @@
 """What a federation over a network needs to trust one another: certificates and keys."""
 
 import datetime
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -21,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fda_flower.errors import ConfigError
+from fda_flower.files import write_atomically
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """A SuperLink's own tasks reach it here."""
@@ -197,14 +196,5 @@ def _refuse(*paths: Path) -> None:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Write a whole file or none; it is never readable by others before it has its mode."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, mode)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    write_atomically(path, data, mode)

@@ -5,6 +5,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from logging import WARNING
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -85,7 +86,7 @@ def run_deployed(
     require("matplotlib")  # for the picture at the end
     check_federated(config.method)
     flower = Connection(connection, environment)
-    folder = RunFolder(
+    written = RunFolder(
         output,
         config.fingerprint(),
         {
@@ -97,6 +98,18 @@ def run_deployed(
         resume,
         mirror=True,
     )
+    with closing(written) as folder:
+        return _run(flower, config, folder, resume, on_round)
+
+
+def _run(
+    flower: Connection,
+    config: RunConfig,
+    folder: RunFolder,
+    resume: bool,
+    on_round: Callable[[Record], None] | None,
+) -> tuple[list[Record], dict[str, NDArray[np.generic]]]:
+    output = folder.path
     strategy = config.entry.build(**config.strategy_options())
     checkpoint = folder.open({"name": type(strategy).__name__, **strategy.settings()})
     done = 0 if checkpoint is None else checkpoint.round
@@ -124,7 +137,7 @@ def run_deployed(
             flower.stop(run_id)
         except RunError as error:
             raise RunError(
-                f"run {run_id} goes on on '{connection}', it could not be stopped: {error}"
+                f"run {run_id} goes on on '{flower.name}', it could not be stopped: {error}"
             ) from error
         raise
     files = receiver.files
@@ -133,8 +146,8 @@ def run_deployed(
     if status != COMPLETED:
         raise RunError(
             receiver.error
-            or f"run {run_id} on '{connection}' ended as {status} ({printable(details)}): see "
-            f"`flwr log {run_id} {connection}`, and go on with --resume"
+            or f"run {run_id} on '{flower.name}' ended as {status} ({printable(details)}): see "
+            f"`flwr log {run_id} {flower.name}`, and go on with --resume"
         )
     if files is None:
         raise RunError(f"the results of run {run_id} did not arrive whole: fetch them again with --resume")

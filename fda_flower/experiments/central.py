@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -70,6 +71,17 @@ def run_central(
     """
     reference = cast(Reference, config.entry.build(**config.strategy_options()))
     trainer = Trainer(config, reference, None if folder is None else folder.path, validation or {})
+    with nullcontext() if folder is None else closing(folder):
+        return _run(config, reference, trainer, folder, on_round)
+
+
+def _run(
+    config: RunConfig,
+    reference: Reference,
+    trainer: "Trainer",
+    folder: RunFolder | None,
+    on_round: Callable[[Record], None] | None,
+) -> tuple[list[Record], dict[str, Any]]:
     history: list[Record] = []
     if folder is not None:
         checkpoint = folder.open({"name": type(reference).__name__, **reference.settings()})

@@ -10,7 +10,7 @@ from fda_flower.engines import ENGINES, Resources
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.cell import Cell, Progress, run_cells
 from fda_flower.extras import require
-from fda_flower.files import write_atomically
+from fda_flower.files import only_writer, write_atomically
 from fda_flower.methods import OF_FLOWER, check_federated, find_method, method_names
 from fda_flower.reporting import (
     CellResult,
@@ -148,12 +148,13 @@ def compare(
         for method in chosen
         if method not in left_out
     ]
-    try:
-        failures = run_cells(cells, jobs, on_progress)
-    except KeyboardInterrupt:
-        _write(folder, [cell for cell in cells if cell.rounds_done() == cell.config.all_rounds])
-        raise
-    rows = _write(folder, [cell for cell in cells if cell.name not in failures])
+    with only_writer(folder):
+        try:
+            failures = run_cells(cells, jobs, on_progress)
+        except KeyboardInterrupt:
+            _write(folder, [cell for cell in cells if cell.rounds_done() == cell.config.all_rounds])
+            raise
+        rows = _write(folder, [cell for cell in cells if cell.name not in failures])
     return Comparison(rows, failures, folder, left_out)
 
 

@@ -10,6 +10,7 @@ from fda_flower.experiments.cell import Cell, Progress, run_cells
 from fda_flower.experiments.cell_files import is_done
 from fda_flower.experiments.definition import Experiment
 from fda_flower.experiments.folder import RESULTS, RUNS, check_free, claim
+from fda_flower.files import only_writer
 from fda_flower.reporting.results import Place
 from fda_flower.trackers import check_trackers
 
@@ -74,10 +75,13 @@ def run_experiment(
         for config in [experiment.config(place, seed, overrides)]
     ]
     mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed))}
-    check_free(folder, mark)
-    todo = [cell for cell in cells if not (cell.result and is_done(cell.result, cell.config, cell.attack))]
-    claim(experiment, folder, mark)
-    return run_cells(todo, jobs, on_progress, len(cells) - len(todo))
+    with only_writer(folder):
+        check_free(folder, mark)
+        todo = [
+            cell for cell in cells if not (cell.result and is_done(cell.result, cell.config, cell.attack))
+        ]
+        claim(experiment, folder, mark)
+        return run_cells(todo, jobs, on_progress, len(cells) - len(todo))
 
 
 def chosen_places(experiment: Experiment, only: Collection[str]) -> list[Place]:

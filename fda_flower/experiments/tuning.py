@@ -15,6 +15,7 @@ from fda_flower.errors import ConfigError, FdaError, RunError, check_choice
 from fda_flower.experiments.cross_validation import fold_configs, mean_by_round
 from fda_flower.experiments.run import run_config
 from fda_flower.experiments.tuning_space import Space, grid, settings_of_trial
+from fda_flower.files import only_writer
 from fda_flower.metrics import METRICS
 from fda_flower.records import Record
 from fda_flower.reporting.summary import LAST
@@ -131,7 +132,7 @@ def tune(
     check_choice("judge", judge, JUDGES)
     base = _check(make, spaces, seeds)
     metric = base.headline
-    with _storing(folder / STUDY):
+    with only_writer(folder), _storing(folder / STUDY):
         study = _open(folder, base, spaces, {"seeds": list(seeds), "metric": metric, "judge": judge}, resume)
         listed = grid(spaces, trials)
         for number in range(len(_ended(study)), len(listed) or trials):
@@ -191,10 +192,6 @@ def _open(
             f"the output folder '{folder}' already holds a search: go on with --resume (resume=True), or "
             "choose another --output"
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot write to the output folder '{folder}': {error}") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
         storage=f"sqlite:///{path.absolute()}",

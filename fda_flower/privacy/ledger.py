@@ -1,6 +1,5 @@
 """What a site has released so far, on its disk."""
 
-import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
-from fda_flower.files import write_atomically
+from fda_flower.files import locked, write_atomically
 from fda_flower.privacy.accountant import epsilon
 from fda_flower.privacy.mechanism import BudgetError, PrivacyError
 
@@ -126,8 +125,7 @@ class Ledger:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.with_name(f".{self.path.name}.lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with locked(self.path.with_name(f".{self.path.name}.lock")):
                 yield
         except OSError as error:
             raise PrivacyError(

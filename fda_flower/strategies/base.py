@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import closing
 from logging import INFO, WARNING
 from typing import Any
 
@@ -230,48 +231,53 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         check_rounds(num_rounds, self.warmup_rounds)
         self.model_average.check(num_rounds - self.warmup_rounds)
         self.num_rounds, self._timeout = num_rounds, timeout
-        result = Result(arrays=initial_arrays)
-        done = self.resume(result)
-        if done > num_rounds:
-            raise ConfigError(f"the run has done {done} rounds, only {num_rounds} were asked for")
-        check_same_model(result.arrays, initial_arrays)
-        del initial_arrays  # else they would stay in memory to the end
-        if not self.roster.nodes:
-            self.connect(grid)
-        self.begin(result.arrays, done)
-        if evaluate_fn and done == 0 and (metrics := evaluate_fn(0, result.arrays)) is not None:
-            result.evaluate_metrics_serverapp[0] = metrics
-        for server_round in range(done + 1, num_rounds + 1):
-            if self.selection.stops(self.history):
-                break
-            self.progress.go_on()
-            begun = time.perf_counter()
-            messages = self.configure_train(server_round, result.arrays, train_config or ConfigRecord(), grid)
-            replies = list(grid.send_and_receive(messages, timeout=timeout))
-            trained = time.perf_counter()
-            arrays, train_metrics = self.aggregate_train(server_round, replies)
-            result.arrays = arrays or result.arrays
-            aggregated = time.perf_counter()
-            messages = self.configure_evaluate(
-                server_round, result.arrays, evaluate_config or ConfigRecord(), grid
-            )
-            metrics = self.aggregate_evaluate(server_round, grid.send_and_receive(messages, timeout=timeout))
-            if self.evaluates_in(server_round):
-                self.model_average.evaluate(self.round)
-            if train_metrics is not None:
-                result.train_metrics_clientapp[server_round] = train_metrics
-            if metrics is not None:
-                result.evaluate_metrics_clientapp[server_round] = metrics
-            if evaluate_fn and (own := evaluate_fn(server_round, result.arrays)) is not None:
-                result.evaluate_metrics_serverapp[server_round] = own
-                self.record["server"] = dict(own)
-            self.record["seconds"] = {
-                "train": trained - begun,
-                "aggregate": aggregated - trained,
-                "evaluate": time.perf_counter() - aggregated,
-            }
-            self.finish_round(num_rounds)
-        return result
+        with closing(self.progress):
+            result = Result(arrays=initial_arrays)
+            done = self.resume(result)
+            if done > num_rounds:
+                raise ConfigError(f"the run has done {done} rounds, only {num_rounds} were asked for")
+            check_same_model(result.arrays, initial_arrays)
+            del initial_arrays  # else they would stay in memory to the end
+            if not self.roster.nodes:
+                self.connect(grid)
+            self.begin(result.arrays, done)
+            if evaluate_fn and done == 0 and (metrics := evaluate_fn(0, result.arrays)) is not None:
+                result.evaluate_metrics_serverapp[0] = metrics
+            for server_round in range(done + 1, num_rounds + 1):
+                if self.selection.stops(self.history):
+                    break
+                self.progress.go_on()
+                begun = time.perf_counter()
+                messages = self.configure_train(
+                    server_round, result.arrays, train_config or ConfigRecord(), grid
+                )
+                replies = list(grid.send_and_receive(messages, timeout=timeout))
+                trained = time.perf_counter()
+                arrays, train_metrics = self.aggregate_train(server_round, replies)
+                result.arrays = arrays or result.arrays
+                aggregated = time.perf_counter()
+                messages = self.configure_evaluate(
+                    server_round, result.arrays, evaluate_config or ConfigRecord(), grid
+                )
+                metrics = self.aggregate_evaluate(
+                    server_round, grid.send_and_receive(messages, timeout=timeout)
+                )
+                if self.evaluates_in(server_round):
+                    self.model_average.evaluate(self.round)
+                if train_metrics is not None:
+                    result.train_metrics_clientapp[server_round] = train_metrics
+                if metrics is not None:
+                    result.evaluate_metrics_clientapp[server_round] = metrics
+                if evaluate_fn and (own := evaluate_fn(server_round, result.arrays)) is not None:
+                    result.evaluate_metrics_serverapp[server_round] = own
+                    self.record["server"] = dict(own)
+                self.record["seconds"] = {
+                    "train": trained - begun,
+                    "aggregate": aggregated - trained,
+                    "evaluate": time.perf_counter() - aggregated,
+                }
+                self.finish_round(num_rounds)
+            return result
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Write the run's configuration and first checkpoint, and log who takes part."""

@@ -57,6 +57,11 @@ class Progress:
         if self.output is not None:
             self.output.begin(done, model, self.history)
 
+    def close(self) -> None:
+        """Let others write to the folder."""
+        if self.output is not None:
+            self.output.close()
+
     def go_on(self, write: bool = True) -> None:
         """Drop from the last record what only that of a run's last round has, since another round follows.
 

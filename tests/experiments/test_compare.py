@@ -6,6 +6,7 @@ import statistics
 import pytest
 
 from fda_flower import Comparison, ConfigError, RunError, compare, run
+from fda_flower.files import only_writer
 from fda_flower.methods import CENTRAL, OF_FLOWER, method_names
 
 METHODS = ["fedavg", "fedgp"]
@@ -80,6 +81,7 @@ def test_a_comparison_has_a_row_for_each_method_with_a_value_for_each_seed(done)
 
 def test_its_folder_holds_a_folder_for_each_cell_the_tables_and_the_figure(done):
     assert sorted(path.name for path in done.path.iterdir()) == [
+        ".lock",
         "comparison.pdf",
         "comparison.png",
         *CELLS,
@@ -222,6 +224,14 @@ def test_an_existing_comparison_is_refused_without_resume(config, done, files_of
     with pytest.raises(ConfigError, match="already holds a comparison: go on with --resume"):
         compare(METHODS, SEEDS, done.path, **config)
     assert files_of(done.path) == before
+
+
+def test_a_comparison_that_another_process_goes_on_with_is_refused(config, copy, files_of, no_cell_runs):
+    with only_writer(copy):
+        before = files_of(copy)
+        with pytest.raises(ConfigError, match="another run writes to"):
+            compare(METHODS, SEEDS, copy, resume=True, **config)
+        assert files_of(copy) == before
 
 
 def test_an_existing_comparison_of_other_methods_is_not_overwritten(config, done, files_of, no_cell_runs):

@@ -498,8 +498,16 @@ def test_results_in_a_folder_of_no_experiment_are_refused(tmp_path):
 
 def test_an_output_that_is_a_file_is_refused(experiment, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="cannot use the output folder"):
+    with pytest.raises(ConfigError, match="cannot write to the output folder"):
         run_experiment(experiment, tmp_path / "file")
+
+
+def test_an_experiment_that_another_process_runs_is_refused(experiment, tmp_path, trained):
+    with files.only_writer(tmp_path / "out"):
+        with pytest.raises(ConfigError, match="another run writes to"):
+            run_experiment(experiment, tmp_path / "out", **ONE)
+        assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
+    assert trained == []
 
 
 # A full disk

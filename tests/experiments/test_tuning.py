@@ -21,6 +21,7 @@ from fda_flower.experiments.tuning_report import (
     write_tuning,
 )
 from fda_flower.experiments.tuning_space import grid, merged, read_space, read_spaces, settings_of_trial
+from fda_flower.files import only_writer
 
 RATES = read_spaces(["learning-rate=log:1e-4..1e-1", "batch-size=8,16"])
 
@@ -177,6 +178,8 @@ def test_a_search_that_was_cut_off_goes_on_as_if_it_had_not_been(done, tmp_path,
         tune(make, RATES, tmp_path, trials=4)
     with pytest.raises(ConfigError, match="already holds a search: go on with --resume"):
         tune(make, RATES, tmp_path, trials=4)
+    with only_writer(tmp_path), pytest.raises(ConfigError, match="another run writes to"):
+        tune(make, RATES, tmp_path, trials=4, resume=True)
     result = tune(make, RATES, tmp_path, trials=4, resume=True)
     assert facts(result) == facts(done[0])
     assert len(calls) == 5

@@ -64,6 +64,7 @@ def test_held_rounds_are_counted_in_a_row_and_on_after_a_resume(tmp_path):
     assert progress.open({}) is None
     progress.begin(0, MODEL)
     finish(progress, record(1, "no reply"), record(2), record(3, "no reply"))
+    progress.close()
     resumed = Progress(RunFolder(tmp_path, resume=True), 2, None)
     resumed.open({})
     assert resumed.history == progress.history == told
