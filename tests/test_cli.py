@@ -162,6 +162,7 @@ def test_run_writes_a_folder_named_after_what_was_run(fda, tmp_path):
     folder = Path("runs") / "digits-rotate-fedavg-seed4"
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
     assert sorted(path.name for path in folder.iterdir()) == [
+        ".lock",
         "accuracy.pdf",
         "accuracy.png",
         "chain.jsonl",
@@ -446,6 +447,7 @@ def test_compare_writes_tables_and_a_picture_and_shows_the_table(fda, in_process
     assert err == ""
     cells = ["fedavg-seed0", "fedavg-seed1", "fedgp-seed0", "fedgp-seed1"]
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
+        ".lock",
         "comparison.pdf",
         "comparison.png",
         *cells,

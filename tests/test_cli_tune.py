@@ -37,7 +37,7 @@ def test_a_search_ends_with_the_best_settings_which_a_run_takes(fda, tmp_path):
     assert "best of 2 trials: trial" in out
     assert "batch-size = " in out
     assert {path.name for path in folder.iterdir()} == {
-        *("study.db", "trials.md", "trials.csv", "trials.png", "best.json")
+        *(".lock", "study.db", "trials.md", "trials.csv", "trials.png", "best.json")
     }
     assert json.loads((folder / "best.json").read_text())["settings"]["validation"] is None
     code, _, error = fda(*arguments)

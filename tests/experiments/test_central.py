@@ -141,6 +141,7 @@ def test_every_reference_runs_and_writes_what_other_runs_write(method, small, tm
         assert bits.sum() / record["test-examples"] == pytest.approx(record["accuracy"])
     assert {path.name for path in tmp_path.iterdir()} == {
         *(
+            ".lock",
             "accuracy.pdf",
             "accuracy.png",
             "chain.jsonl",

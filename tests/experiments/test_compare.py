@@ -90,6 +90,7 @@ def test_its_folder_holds_a_folder_for_each_cell_the_tables_and_the_figure(done)
     ]
     for cell in CELLS:
         assert sorted(path.name for path in (done.path / cell).iterdir()) == [
+            ".lock",
             "accuracy.pdf",
             "accuracy.png",
             "chain.jsonl",

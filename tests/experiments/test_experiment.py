@@ -179,7 +179,7 @@ def test_the_folder_keeps_the_experiment_and_each_run(experiment, tmp_path):
     run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
     out = tmp_path / "out"
     assert sorted(path.name for path in out.iterdir()) == [
-        *("cells", "experiment.json", "experiment.toml"),
+        *(".lock", "cells", "experiment.json", "experiment.toml"),
         "runs",
     ]
     assert (out / "experiment.toml").read_text(encoding="utf-8") == TEXT

@@ -17,6 +17,7 @@ from fda_flower.models import build_model
 PNG = b"\x89PNG\r\n\x1a\n"
 FILES = [
     *(
+        ".lock",
         "accuracy.pdf",
         "accuracy.png",
         "chain.jsonl",
