@@ -15,6 +15,7 @@ from fda_flower.local_training import LocalTraining
 from fda_flower.methods import Method, find_method
 from fda_flower.metrics import headline_metric
 from fda_flower.models import MODELS, check_name, find_model
+from fda_flower.models.own import may_import
 from fda_flower.options import read_options, split_options
 from fda_flower.privacy import PrivacySettings
 from fda_flower.run_settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings
@@ -91,7 +92,7 @@ class RunConfig(RunSettings):
             raise ConfigError(f"beta is {self.beta!r}: give one number, or one for each source in order")
 
     def _check_model(self) -> None:
-        if self.model_options or self.model not in MODELS:
+        if may_import(self.model) and (self.model_options or self.model not in MODELS):
             build, hidden = find_model(self.model).builder, {"shape", "classes"}
             options = read_options(f"model '{self.model}'", build, dict(self.model_options), hidden)
             self._set("model_options", tuple(sorted(options.items())))

@@ -13,6 +13,7 @@ from fda_flower.config import RunConfig
 from fda_flower.datasets import FederatedDataset, load_domain
 from fda_flower.errors import ConfigError
 from fda_flower.files import MODEL
+from fda_flower.models.own import only_read
 from fda_flower.prediction.files import About, read_model, write_model
 from fda_flower.prediction.inputs import NewSamples
 from fda_flower.prediction.model import LoadedModel
@@ -121,7 +122,8 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
         raise ConfigError(
             f"'{run}' does not say what the run's data are ({CONFIG}: {error}): give --csv or --images"
         ) from error
-    config = RunConfig(**{**settings, **({} if data_dir is None else {"data_dir": data_dir})})
+    with only_read():
+        config = RunConfig(**{**settings, **({} if data_dir is None else {"data_dir": data_dir})})
     site = load_domain(config.data, config.data.target_name)
     test = site.domains[site.target].test
     if (site.shape, site.classes) != (model.about.shape, model.about.classes):

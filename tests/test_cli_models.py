@@ -131,7 +131,10 @@ def test_what_cannot_work_is_said(table_run: Path, tmp_path: Path) -> None:  # n
 def test_data_of_another_form_are_refused(table_run: Path) -> None:  # noqa: F811
     shutil.copytree(table_run, "copy")
     about, predictor = read_model(table_run)
-    write_model(Path("copy"), About(**{**vars(about), "classes": 3}), predictor)
+    layers = {
+        name: np.resize(array, (3, *array.shape[1:])) for name, array in predictor.networks["network"].items()
+    }
+    write_model(Path("copy"), About(**{**vars(about), "classes": 3, "class_names": ()}), Single(layers))
     said = fda("evaluate", "copy")
     assert "the run's data have 2 classes and samples of shape (2,), its model has 3" in said
 

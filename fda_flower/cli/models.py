@@ -31,6 +31,10 @@ DataDir = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Run the code of a network of one's own, which the model's file names."),
+]
 
 
 def predict(
@@ -48,11 +52,12 @@ def predict(
     ] = "",
     output: Annotated[Path, typer.Option(help="File to write to.")] = Path("predictions.csv"),
     device: Device = "cpu",
+    trust: Trust = False,
 ) -> None:
     """Predict new samples with a run's model, and write a CSV file."""
     from fda_flower.prediction.tables import write_predictions
 
-    model = _load(run, device)
+    model = _load(run, device, trust)
     new = _samples(model, run, csv, images, data_dir, keep)
     write_predictions(model, new, output)
     say(f"{len(new.samples)} predictions. Written to {output}")
@@ -72,11 +77,12 @@ def evaluate(
         ),
     ] = "",
     device: Device = "cpu",
+    trust: Trust = False,
 ) -> None:
     """Compare a run's model with known labels: --csv with the label, --images by class, or its test set."""
     from fda_flower.metrics import METRICS, interval, measure
 
-    model = _load(run, device)
+    model = _load(run, device, trust)
     new = _samples(model, run, csv, images, data_dir, keep, labelled=True)
     outputs, y = model.outputs(new.samples, new.drawing), new.samples.y.numpy()
     pair = (model.labels(outputs), model.labels(y)) if model.about.regression else (outputs, y)
@@ -97,12 +103,13 @@ def export(
     output: Annotated[
         Path | None, typer.Option(help="File to write to.", show_default="model.onnx, .ts or .pt")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Write a run's model for other programs."""
     from fda_flower.prediction.export import SUFFIXES
     from fda_flower.prediction.export import export as write
 
-    model = _load(run, "cpu")
+    model = _load(run, "cpu", trust)
     path = output or Path(f"model{SUFFIXES.get(format, '')}")
     write(model, path, format)
     if model.about.preparation is not None and model.about.features:
@@ -110,14 +117,14 @@ def export(
     say(f"Written to {path}")
 
 
-def _load(run: Path, device: str) -> "LoadedModel":
+def _load(run: Path, device: str, trust: bool) -> "LoadedModel":
     from fda_flower.devices import check_device
     from fda_flower.prediction.model import load
     from fda_flower.run_folder import CHOSEN_MODEL
     from fda_flower.run_model import has_ended
 
     check_device(device)
-    model = load(run, device)
+    model = load(run, device, trust=trust)
     about = model.about
     if run.name == CHOSEN_MODEL:
         say(f"The model is of round {about.round}, which labels held out have chosen.")

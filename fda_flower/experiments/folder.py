@@ -9,6 +9,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.experiments.cell_files import REFUSED, read_cell
 from fda_flower.experiments.definition import Experiment, read_experiment
 from fda_flower.files import write_atomically
+from fda_flower.models.own import only_read
 from fda_flower.reporting.results import CellResult, Place, Results
 from fda_flower.reporting.summary import AVERAGE
 from fda_flower.selection import has_stopped
@@ -50,6 +51,7 @@ def claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None
         raise ConfigError(f"cannot use the output folder '{folder}': {error}") from error
 
 
+@only_read()
 def load_results(folder: str | Path) -> Results:
     """Return the results that an experiment's folder holds so far.
 

@@ -13,6 +13,7 @@ from fda_flower.experiments.cell_files import read_cell
 from fda_flower.experiments.definition import file_name
 from fda_flower.experiments.folder import MARK, RESULTS, RUNS, load_results
 from fda_flower.methods import method_names
+from fda_flower.models.own import only_read
 from fda_flower.reporting import REPORTS, CellResult, Results, make_rows, to_csv, to_markdown
 from fda_flower.reporting.html import Page, RunView, results_page, run_page
 from fda_flower.run_folder import CONFIG, RunFolder
@@ -130,6 +131,7 @@ def _cell_view(path: Path) -> RunView:
     return RunView(found["row"], found["seed"], history, found["config"], notes, len(history))
 
 
+@only_read()
 def _config(settings: Mapping[str, Any]) -> RunConfig | None:
     """Return the configuration of settings; None if they are of another version or project."""
     try:

@@ -3,7 +3,9 @@
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,23 @@ if TYPE_CHECKING:
     from torch import nn
 
 ARGUMENTS = ("shape", "classes")
+
+_ONLY_READ = ContextVar("only read", default=False)
+
+
+@contextmanager
+def only_read() -> Iterator[None]:
+    """Inside, configurations are those of a folder, which anybody may have written: their code never runs."""
+    token = _ONLY_READ.set(True)
+    try:
+        yield
+    finally:
+        _ONLY_READ.reset(token)
+
+
+def may_import(name: str) -> bool:
+    """Whether the function that a model's name refers to, if any, may be imported here; see `only_read`."""
+    return not (is_reference(name) and _ONLY_READ.get())
 
 
 def is_reference(name: str) -> bool:

@@ -119,4 +119,6 @@ def _read(path: Path) -> Mapping[str, Tensor]:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, pickle.UnpicklingError):  # torch would advise to run what it holds
+        return "it holds more than arrays"
     return (str(error).strip() or type(error).__name__).splitlines()[0]

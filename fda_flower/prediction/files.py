@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
@@ -18,6 +18,11 @@ from fda_flower.prediction.predictors import Predictor
 FORMAT = 1
 KEY = "fda-flower"
 """The key of the description in the metadata of the safetensors file."""
+TYPES = {
+    **{"network": str, "network_options": dict, "shape": list, "class_names": list},
+    **{"classes": int, "round": int, "rounds": int},
+}
+"""The JSON types of the fields of a description without which nothing works."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +91,9 @@ class About:
         """Return the description that a file holds."""
         fields: dict[str, Any] = {name: found[name.replace("_", "-")] for name in cls.__dataclass_fields__}
         lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+        for name, kind in TYPES.items():
+            if not isinstance(fields[name], kind):
+                raise TypeError(f"its {name} is {fields[name]!r}")
         return cls(**{**fields, **lists})
 
 
@@ -158,9 +166,9 @@ def read_model(folder: Path) -> tuple[About, Predictor]:
             group: {name: arrays[_place(group, name)] for name in names} for group, names in named.items()
         }
         return About.from_json(description), Predictor.of_kind(kind, groups, settings)
-    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError) as error:
-        if isinstance(error, ConfigError):
-            raise
+    except ConfigError:
+        raise
+    except Exception as error:  # A description may hold anything.
         raise RunError(
             f"the model '{path}' is damaged ({error}): restore it from a copy, or run again"
         ) from error

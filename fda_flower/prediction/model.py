@@ -1,6 +1,7 @@
 """A run's model in use: `load` it, and predict as with a scikit-learn estimator."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
 from fda_flower.datasets.preparation import ImagePreparation, Preparation, TablePreparation
 from fda_flower.devices import find_device
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.files import MODEL
 from fda_flower.models import build_architecture
+from fda_flower.models.own import is_reference
 from fda_flower.models.prototypes import replace_head
 from fda_flower.prediction.columns import check_columns, read_column
 from fda_flower.prediction.files import About, read_model
@@ -25,7 +28,7 @@ from fda_flower.prediction.predictors import Predictor
 Array = NDArray[Any]
 
 
-def load(run: str | Path, device: str = "cpu") -> "LoadedModel":
+def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "LoadedModel":
     """Load the model that a run's target uses.
 
     Parameters
@@ -34,11 +37,14 @@ def load(run: str | Path, device: str = "cpu") -> "LoadedModel":
         The run's folder or, at a deployed target, the folder of its node.
     device : {"cpu", "cuda", "auto"}
         Where it predicts.
+    trust : bool
+        Run the code of a network of one's own: the model's file names a function, by which Python imports
+        whatever module it finds by that name, in the current folder too.
 
     Raises
     ------
     ConfigError
-        If the folder holds no model, or one of a newer version.
+        If the folder holds no model, one of a newer version, or one whose code is not trusted.
     RunError
         If the model is damaged.
 
@@ -52,8 +58,23 @@ def load(run: str | Path, device: str = "cpu") -> "LoadedModel":
     >>> model.predict(np.zeros((2, 1, 8, 8))).shape, model.predict_proba(np.zeros((2, 1, 8, 8))).shape
     ((2,), (2, 10))
     """
-    about, predictor = read_model(Path(run).expanduser())
-    return LoadedModel(about, predictor, device)
+    folder = Path(run).expanduser()
+    about, predictor = read_model(folder)
+    if is_reference(about.network) and not trust:
+        raise ConfigError(
+            f"the model '{folder / MODEL}' names the function '{about.network}' as its network, whose code "
+            "would be run: if you trust it, and the module by that name here, give --trust (trust=True)"
+        )
+    find_device(device)
+    try:
+        model = LoadedModel(about, predictor, device)
+        model.check()
+    except Exception as error:  # A description may ask for anything.
+        raise RunError(
+            f"the model '{folder / MODEL}' cannot be used ({error}): restore it from a copy, or install the "
+            "package that has its network"
+        ) from error
+    return model
 
 
 class LoadedModel:
@@ -99,6 +120,25 @@ class LoadedModel:
         """Mean and deviation by which a regression's labels are scaled for the network."""
         found = self.about.preparation or self.about.dataset_options
         return float(found.get("label_mean", 0.0)), float(found.get("label_deviation", 1.0))
+
+    def check(self) -> None:
+        """Build the network, and compare its arrays with the predictor's; an exception says what is wrong."""
+        wanted = {
+            name: tuple(array.shape) for name, array in _without_memory(self.about).state_dict().items()
+        }
+        for layers in self.predictor.networks.values():
+            found = {name: array.shape for name, array in layers.items()}
+            if wrong := {name for name in {*wanted, *found} if wanted.get(name) != found.get(name)}:
+                name = min(wrong)
+                raise ValueError(
+                    f"the network '{self.about.network}' has '{name}' of shape {wanted.get(name)}, the file "
+                    f"{found.get(name)}"
+                )
+        if len(self.about.class_names) not in (0, self.about.classes):
+            raise ValueError(
+                f"it has {self.about.classes} classes, and names for {len(self.about.class_names)}"
+            )
+        _ = self.label_scale
 
     @property
     def classes_(self) -> Array:
@@ -221,6 +261,14 @@ class LoadedModel:
 def probabilities(outputs: Array) -> Array:
     """Return the probabilities of classes from `LoadedModel.outputs`, float64."""
     return np.asarray(torch.from_numpy(outputs).double().softmax(dim=1).numpy())
+
+
+def _without_memory(about: About) -> nn.Module:
+    """Return a network whose arrays have shapes alone, so that a size that no array has takes no memory."""
+    if not is_reference(about.network):
+        with suppress(Exception), torch.device("meta"):
+            return build(about)
+    return build(about)  # not every network of another package can be built so
 
 
 def build(about: About) -> nn.Module:

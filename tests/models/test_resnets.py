@@ -117,6 +117,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
         build(tmp_path / name)
 
 
+def test_a_file_that_holds_an_object_is_refused_without_torchs_advice_to_run_it(tmp_path: Path) -> None:
+    torch.save({"path": tmp_path}, tmp_path / "w.pth")
+    with pytest.raises(ConfigError) as caught:
+        build(tmp_path / "w.pth")
+    assert f"'{tmp_path / 'w.pth'}' cannot be read (it holds more than arrays)" in str(caught.value)
+
+
 @pytest.mark.parametrize("content", [{"state_dict": {}}, [torch.zeros(2)], {0: torch.zeros(2)}])
 def test_a_file_without_a_state_dictionary_is_refused(tmp_path: Path, content: object) -> None:
     torch.save(content, tmp_path / "w.pth")

@@ -1,6 +1,9 @@
 """A model's files: the same bytes again, and errors that say what to do."""
 
 import json
+import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,96 @@ def test_a_model_of_a_newer_format_is_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.undo()
     with pytest.raises(ConfigError, match=r"has the format 2, .*: install fda-flower 9.0 or later"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"network": None}, "its network is None"),
+        ({"network": "lenet6"}, "unknown model 'lenet6'"),
+        ({"network_options": {"depth": 3}}, "depth"),
+        ({"classes": "2"}, "its classes is '2'"),
+        ({"classes": 10**12}, "'1.bias' of shape (1000000000000,), the file (2,)"),
+        ({"classes": 10**30}, ""),
+        ({"shape": (10**6, 10**6)}, "'1.weight' of shape (2, 1000000000000), the file (2, 3)"),
+        ({"shape": ("3",)}, ""),
+        ({"class_names": ("a", "b", "c")}, "2 classes, and names for 3"),
+        ({"preparation": {"kind": "magic"}}, ""),
+        ({"dataset_options": {"label_mean": "much"}}, "much"),
+    ],
+)
+def test_a_description_that_does_not_fit_its_arrays_is_refused_and_takes_no_memory(
+    tmp_path: Path, fields: dict[str, Any], says: str
+) -> None:
+    layers = {"1.weight": np.ones((2, 3), np.float32), "1.bias": np.zeros(2, np.float32)}
+    write_model(tmp_path, ABOUT, Single(layers))
+    assert load(tmp_path).predict(np.zeros((1, 3))).tolist() == [0]
+    changed(tmp_path, **fields)
+    with pytest.raises(RunError, match=re.escape(f"the model '{tmp_path / MODEL}'") + ".*" + re.escape(says)):
+        load(tmp_path)
+
+
+CODE = """
+from pathlib import Path
+from torch import nn
+
+Path("ran").touch()
+
+def net(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(3, classes))
+"""
+
+
+@pytest.fixture
+def downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder: a run of somebody else's, whose network is a function of a module in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "their_network.py").write_text(CODE)
+    layers = {"1.weight": np.ones((2, 3), np.float32), "1.bias": np.zeros(2, np.float32)}
+    write_model(tmp_path, About(**{**vars(ABOUT), "network": "their_network:net"}), Single(layers))
+    settings = {"model": "their_network:net", "model_options": {"width": 3}}
+    (tmp_path / "config.json").write_text(json.dumps({"run": {}, "settings": settings}))
+    yield tmp_path
+    sys.modules.pop("their_network", None)
+
+
+def test_the_code_of_a_folder_runs_only_if_it_is_trusted(downloaded: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(downloaded)
+    assert all(
+        word in str(refused.value) for word in ("'their_network:net'", str(downloaded / MODEL), "--trust")
+    )
+    assert not (downloaded / "ran").exists()
+    assert load(downloaded, trust=True).predict(np.zeros((1, 3))).tolist() == [0]
+    assert (downloaded / "ran").exists()
+
+
+@pytest.mark.usefixtures("downloaded")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("predict", ".", "--csv", "new.csv"),
+        ("export", ".", "--format", "state-dict"),
+        ("evaluate", "."),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_command_runs_no_code_of_a_folder(command: tuple[str, ...], fda: Any) -> None:
+    code, _, error = fda(*command)
+    assert (code, "--trust" in error, Path("ran").exists()) == (2, True, False)
+
+
+def test_a_report_or_a_test_set_runs_no_code_of_a_folder_either(downloaded: Path, fda: Any) -> None:
+    assert fda("report", "--html", ".", "--output", "report.html")[0] == 0
+    write_model(
+        downloaded,
+        About(**{**vars(ABOUT), "shape": (1, 8, 8), "classes": 10}),
+        Single({"1.weight": np.ones((10, 64), np.float32), "1.bias": np.zeros(10, np.float32)}),
+    )
+    code, out, _ = fda("evaluate", ".")
+    assert (code, "450 samples" in out) == (0, True)
+    assert not Path("ran").exists()
 
 
 def test_an_unknown_predictor_is_an_error_that_lists_the_known() -> None:
