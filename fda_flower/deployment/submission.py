@@ -99,7 +99,7 @@ def run_deployed(
         mirror=True,
     )
     with closing(written) as folder:
-        return _run(flower, config, folder, resume, on_round)
+        return _run(flower, config, folder, resume, on_round, check)
 
 
 def _run(
@@ -108,6 +108,7 @@ def _run(
     folder: RunFolder,
     resume: bool,
     on_round: Callable[[Record], None] | None,
+    check: Callable[[], None],
 ) -> tuple[list[Record], dict[str, NDArray[np.generic]]]:
     output = folder.path
     strategy = config.entry.build(**config.strategy_options())

@@ -131,6 +131,7 @@ def test_history_model_and_folder_are_those_of_a_local_run(superlink, output, lo
     assert seen == history == lines_of(output)
     assert same_bits(model, local.model)
     assert sorted(path.name for path in output.iterdir()) == [
+        ".lock",
         "chain.jsonl",
         "checkpoint",
         "config.json",
