@@ -34,7 +34,7 @@ COMPLETED = "finished:completed"
 """Flower's status of a run that has come to its end."""
 PATIENCE = 30.0
 """Seconds that a SuperLink may be out of reach, such as while it is started again."""
-SILENCE = 25.0
+SILENCE = 20.0
 """Seconds without a line of the log after which the SuperLink is asked whether it is still there."""
 
 
