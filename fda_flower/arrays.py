@@ -1,5 +1,6 @@
 """Flower's arrays as they are within one process: they become bytes only when somebody asks for the bytes."""
 
+import math
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
@@ -127,9 +128,11 @@ def to_read(array: Array) -> NDArray[Any]:
     Raises
     ------
     ValueError
-        If its bytes are not an ndarray (NumPy also reads archives), or not of the declared type and shape.
-        Arrays of Flower's older API declare neither.
+        If its bytes are not an ndarray (NumPy also reads archives), not as many as their header says, or not
+        of the declared type and shape. Arrays of Flower's older API declare neither.
     """
+    if not isinstance(array, LazyArray):
+        _check_length(array.data)
     values: Any = array.to_read() if isinstance(array, LazyArray) else array.numpy()
     if not isinstance(values, np.ndarray):
         raise ValueError(f"its bytes are {type(values).__name__}, expected an ndarray")
@@ -154,6 +157,22 @@ def count_bytes(record: ArrayRecord) -> int:
         len(name) + (array.num_bytes if isinstance(array, LazyArray) else len(array.data))
         for name, array in record.items()
     )
+
+
+def _check_length(data: bytes) -> None:
+    """Raise a `ValueError` unless a file in NumPy's format has the values that its header tells of.
+
+    NumPy takes the memory for all of them before it reads the first.
+    """
+    if not data.startswith(npy.MAGIC_PREFIX):
+        return
+    file = BytesIO(data)
+    if (version := npy.read_magic(file)) != (1, 0):
+        raise ValueError(f"its bytes have the format {version}, expected (1, 0)")
+    shape, _, dtype = npy.read_array_header_1_0(file)
+    told, sent = math.prod(shape) * dtype.itemsize, len(data) - file.tell()
+    if told != sent and not dtype.hasobject:
+        raise ValueError(f"its header tells of {told} bytes, and {sent} follow")
 
 
 def _is_of_bytes(array: NDArray[Any]) -> bool:

@@ -142,9 +142,7 @@ def is_simulated_by_flower() -> bool:
     Nothing that a server sends can make it one: a SuperNode's clients are processes of their own.
     """
     ray = sys.modules.get("ray")
-    return (
-        ray is not None and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
-    )
+    return ray is not None and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
 
 
 def run_supernode(least: float, share: float) -> None:

@@ -142,7 +142,10 @@ class RunSettings:
     dp_noise: float = _privacy(0.0, "Noise multiplier: the noise on it, divided by its sensitivity.")
     dp_delta: float = _privacy(1e-5, "δ of each client's guarantee (ε, δ).")
     max_epsilon: float | None = _privacy(
-        None, "A client's budget: it sends nothing that would bring its ε above it.", shown="none", defines_run=False
+        None,
+        "A client's budget: it sends nothing that would bring its ε above it.",
+        shown="none",
+        defines_run=False,
     )
     dp_buffers: str = _privacy(
         "local", "BatchNorm's running statistics: local (they stay at the client) or noise."

@@ -267,9 +267,12 @@ def match_replies(
     asked = {message.metadata.message_id: node.id for node, message in sent.items()}
     arrived: dict[int, Message] = {}
     for reply in replies:
-        # The error reply of a dead SuperNode does not carry the node's own id.
         metadata = reply.metadata
-        arrived[asked.get(metadata.reply_to_message_id, metadata.src_node_id)] = reply
+        node_id = asked.get(metadata.reply_to_message_id, metadata.src_node_id)
+        # The error reply of a dead SuperNode does not carry the node's own id. All else does, and comes
+        # before what another node sends in its place.
+        if node_id == metadata.src_node_id or (reply.has_error() and node_id not in arrived):
+            arrived[node_id] = reply
     for node in sent:
         yield node, arrived.pop(node.id, None)
 

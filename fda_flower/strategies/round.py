@@ -194,7 +194,8 @@ class Round:
         found: Record = {key: metrics[key] for key in EVALUATION if key in metrics}
         if protocol.NUM_EXAMPLES in metrics:
             found[TEST_EXAMPLES] = metrics[protocol.NUM_EXAMPLES]
-        arrays = {name: read_arrays(content, name) for name in DETAILS if name in content}
+        asked = (name for name in DETAILS if name in content and self.config.get(name))
+        arrays = {name: read_arrays(content, name) for name in asked}
         found |= read_details(arrays, self._class_names)
         others = {key: metrics[key] for key in metrics if key not in (*EVALUATION, protocol.NUM_EXAMPLES)}
         return found | ({"metrics": others} if others else {})

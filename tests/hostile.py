@@ -1,0 +1,819 @@
+"""Replies that no honest client sends, and a federation in which one node sends them.
+
+Each of `MUTATORS` makes a good reply a bad one. It gets the records of the reply and a random generator, and
+changes the records, or returns what the node sends in their place.
+"""
+
+import io
+import json
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from handmade import HandMade, reply_of
+
+from fda_flower.aggregation import CountSketch
+from fda_flower.clients import aggregate_on_target
+from fda_flower.engines import LocalGrid
+from fda_flower.flower_internals import message_from_parts, message_to_parts
+
+# The federation
+
+MODEL: dict[str, np.ndarray] = {
+    "w": np.array([[1.0, 2.0, -1.0], [0.5, 0.0, 3.0]], np.float32),
+    "bias": np.array([0.25, -0.5], np.float32),
+    "bn.running_var": np.array([1.0, 4.0], np.float32),
+    "bn.num_batches_tracked": np.array(3),
+}
+DELTAS = {"a": 0.5, "b": 0.25, "c": -0.125, "h": 0.375, "t": 0.25}
+"""By how much each client moves every parameter: three honest sources, the one that may lie, the target."""
+
+HOSTILE = {"source": "h", "target": "t"}
+EXAMPLES, STEPS, RATE, BATCH_SIZE, TESTED = 12, 3, 0.1, 4, 8
+NOISE = np.array([[1.0, -1.0] * 4, [-1.0, 1.0] * 4, [0.0] * 8]) / 50
+GRADIENTS = np.array([[0.5, 1.0] * 4, [0.25, 1.5] * 4])
+
+
+def arrays(values) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.asarray(value)) for name, value in values.items()})
+
+
+def initial() -> ArrayRecord:
+    return arrays(MODEL)
+
+
+def _trained(model, domain):
+    return {
+        name: array + 2 if array.dtype.kind == "i" else (array + DELTAS[domain]).astype(array.dtype)
+        for name, array in model.items()
+    }
+
+
+def _batch_updates(domain):
+    rows = DELTAS[domain] / STEPS + NOISE
+    return {"norms": (rows**2).sum(axis=1), "full": rows.astype(np.float32)}
+
+
+def _gradients(config):
+    mean = GRADIENTS.mean(axis=0)
+    sketch = CountSketch(config["sketch-size"], config["sketch-seed"])
+    return {
+        "norm": mean @ mean,
+        "variance": ((GRADIENTS - mean) ** 2).sum() / 2,
+        "batches": 2,
+        "sketch-size": config["sketch-size"],
+        "sketch-seed": config["sketch-seed"],
+        "sketch": sketch({"w": mean}),
+    }
+
+
+def _client(domain, role):
+    def answer(model, message):
+        config = message.content["config"]
+        content = reply_of(
+            _trained(model, domain), EXAMPLES, STEPS, RATE, role, domain, **{"batch-size": BATCH_SIZE}
+        )
+        if "batch-updates" in config:
+            content["batch-updates"] = arrays(_batch_updates(domain))
+        if "gradients" in config:
+            content["gradients"] = arrays(_gradients(config))
+        return content
+
+    return role, domain, answer
+
+
+def federation(mods=()) -> HandMade:
+    """Four sources and a target, all honest."""
+    nodes = [_client(domain, "target" if domain == "t" else "source") for domain in DELTAS]
+    told = {"examples": EXAMPLES, "test-examples": TESTED, "classes": 2, "head": ["bias"]}
+    return HandMade(nodes, info=dict.fromkeys(DELTAS, told), mods=[*mods, aggregate_on_target])
+
+
+def details() -> RecordDict:
+    """What an evaluation may have beside its metrics."""
+    outcomes = {"right": np.packbits(np.ones(TESTED, np.uint8)), "examples": TESTED}
+    return RecordDict({"outcomes": arrays(outcomes), "confusion": arrays({"counts": [[3, 1], [0, 4]]})})
+
+
+class HostileGrid(LocalGrid):
+    """A grid in which the replies of one node are changed; they travel as bytes, as from a real node.
+
+    Parameters
+    ----------
+    app : HandMade
+        The nodes, in the order of `DELTAS`.
+    domain : str
+        Of the node whose replies are changed.
+    change : Callable
+        Changes the records of a reply, as one of `MUTATORS` with its random generator does.
+    kinds : sequence of str
+        Types of the messages to which the node replies so.
+    late : bool
+        Whether the node connects after the first round only.
+    envelope : Callable
+        Changes the replies to some messages, as one of `ENVELOPES` does.
+    """
+
+    def __init__(self, app, domain, change, kinds=("train", "evaluate"), late=False, envelope=None):
+        super().__init__(app.app, len(app.nodes))
+        self.hostile = self.FIRST_NODE + list(DELTAS).index(domain)
+        self.change, self.kinds, self.late, self.envelope = change, kinds, late, envelope
+        self.replies = self.bytes = self.evaluations = 0
+
+    def get_node_ids(self):
+        absent = {self.hostile} if self.late and not self.evaluations else set()
+        return [node for node in super().get_node_ids() if node not in absent]
+
+    def pull_messages(self, message_ids):
+        replies = list(super().pull_messages(message_ids))
+        return replies if self.envelope is None else self.envelope(replies, self.hostile)
+
+    def answer(self, message):
+        reply, kind = super().answer(message), message.metadata.message_type
+        is_hostile = message.metadata.dst_node_id == self.hostile
+        if kind == "evaluate":
+            self.evaluations += 1
+            reply.content["metrics"]["num-examples"] = TESTED
+            if is_hostile:
+                reply.content.update(details())
+        if not is_hostile or kind not in self.kinds:
+            return reply
+        self.replies += 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy's, of the numbers that are made here
+            instead = self.change(reply.content)
+        identity, parts = message_to_parts(reply if instead is None else Message(instead, reply_to=message))
+        self.bytes += sum(map(len, parts))
+        return message_from_parts(identity, parts)
+
+
+# What is changed
+
+Random = np.random.Generator
+Instead = Error | RecordDict | None
+MUTATORS: dict[str, Callable[[RecordDict, Random], Instead]] = {}
+
+FORGED = 'x\nFDA-RESULT {"round": 99}\r\x1b[2J\x1b[31mcomplete\x07\x00\x9b\u2028\u202e'
+NUMBERS = [0, -1, 0.5, -0.0, 1e-300, 5e-324, 1e30, 1e300, 1.7e308, -1.7e308, 2**53 + 1, 2**63 - 1, -(2**63)]
+NUMBERS += [float("nan"), float("inf"), float("-inf")]
+
+
+def mutator(change):
+    """Register a change by its name in words."""
+    MUTATORS[change.__name__.strip("_").replace("_", "-")] = change
+    return change
+
+
+def one(rng: Random, values) -> Any:
+    """One of the values, of its own type."""
+    found = list(values)
+    return found[int(rng.integers(len(found)))]
+
+
+def _metrics(content):
+    return content.setdefault("metrics", MetricRecord())
+
+
+def _info(content):
+    return content.setdefault("info", ConfigRecord({"role": "source"}))
+
+
+def _record(content, rng):
+    """The name of a record of arrays, the model more often than others."""
+    names = [name for name, record in content.items() if isinstance(record, ArrayRecord) and len(record)]
+    return "arrays" if "arrays" in names and rng.integers(2) else one(rng, names)
+
+
+def _put(content, name, record):
+    """Put a record in the place of another; Flower logs a line where a record is replaced."""
+    content.pop(name, None)
+    content[name] = record
+
+
+def _replace(content, rng, make):
+    """Replace one array, or all, of a record."""
+    record = content[_record(content, rng)]
+    names = list(record) if rng.integers(4) == 0 else [one(rng, record)]
+    for name in names:
+        record[name] = make(record[name])
+
+
+def _with_data(array, data):
+    return Array(array.dtype, tuple(array.shape), array.stype, bytes(data))
+
+
+def saved(save, *values, **named) -> bytes:
+    """The bytes of a file that NumPy writes."""
+    buffer = io.BytesIO()
+    save(buffer, *values, **named)
+    return buffer.getvalue()
+
+
+def npy(header: str, data: bytes = b"") -> bytes:
+    """A file in NumPy's format with a header of our own."""
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
+
+
+@mutator
+def bits_flipped(content, rng):
+    def flipped(array):
+        data = bytearray(array.data)
+        for _ in range(int(rng.integers(1, 9))):
+            data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
+        return _with_data(array, data)
+
+    _replace(content, rng, flipped)
+
+
+@mutator
+def bytes_cut(content, rng):
+    _replace(content, rng, lambda array: _with_data(array, array.data[: int(rng.integers(len(array.data)))]))
+
+
+@mutator
+def bytes_added(content, rng):
+    _replace(content, rng, lambda array: _with_data(array, array.data + rng.bytes(int(rng.integers(1, 500)))))
+
+
+@mutator
+def random_bytes(content, rng):
+    start = one(rng, [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00", b"PK\x03\x04", b"\x80\x04"])
+    _replace(content, rng, lambda array: _with_data(array, start + rng.bytes(int(rng.integers(300)))))
+
+
+@mutator
+def archives(content, rng):
+    """``np.load`` opens an archive where an array is expected."""
+    save = one(rng, [np.savez, np.savez_compressed])
+
+    def archive(array):
+        try:
+            values = array.numpy()
+        except ValueError:
+            values = np.zeros(2)
+        return _with_data(array, saved(save, **{one(rng, ["w", "arr_0", FORGED[:1]]): values}))
+
+    _replace(content, rng, archive)
+
+
+class Trap:
+    """Ends the process if somebody unpickles it."""
+
+    def __reduce__(self):
+        return (exec, ("import os; os._exit(66)",))
+
+
+@mutator
+def pickles(content, rng):
+    objects = saved(np.save, np.array([Trap(), None], dtype=object), allow_pickle=True)
+    data = one(rng, [pickle.dumps(Trap()), objects, saved(np.savez, w=np.array([Trap()], dtype=object))])
+    _replace(content, rng, lambda array: _with_data(array, data))
+
+
+@mutator
+def other_type_than_declared(content, rng):
+    dtype = one(rng, ["float64", "int8", "object", "O", "", FORGED, "f" * 9000, "(9,9)f8", "V0"])
+    _replace(content, rng, lambda array: Array(dtype, tuple(array.shape), array.stype, array.data))
+
+
+@mutator
+def other_format_than_declared(content, rng):
+    stype = one(rng, ["", "pickle", FORGED, "bundle", "numpy.ndarray "])
+    _replace(content, rng, lambda array: Array(array.dtype, tuple(array.shape), stype, array.data))
+
+
+TYPES = ["float64", "float16", ">f4", "int64", "uint8", "bool", "complex64", "S4", "U3", "M8[s]", "V0", "V3"]
+
+
+@mutator
+def other_types(content, rng):
+    dtype = np.dtype(one(rng, [*TYPES, [("a", "f4"), ("b", "i8")]]))
+    _replace(content, rng, lambda array: Array(np.zeros(tuple(array.shape), dtype)))
+
+
+@mutator
+def other_shapes(content, rng):
+    shape = one(rng, [(), (0,), (1,), (3, 2), (1, 2, 3), (2, 0), (1,) * 32, (8,), (700, 3)])
+    _replace(content, rng, lambda array: Array(np.ones(shape, array.dtype)))
+
+
+@mutator
+def other_shape_than_declared(content, rng):
+    shape = one(rng, [(), (-1,), (2**62, 2**62), (10**9,), (0,), (1,) * 999])
+    _replace(content, rng, lambda array: Array(array.dtype, shape, array.stype, array.data))
+
+
+@mutator
+def huge_headers(content, rng):
+    shape = one(
+        rng, ["(10000000000,)", "(1000000000000000000,)", "(-5,)", "(4294967296, 4294967296)", "(True,)"]
+    )
+    descr = one(rng, ["'<f4'", "'|V0'", "'|S100000000'", "'O'", "[('a', '<f4')] * 9", "'<f4'" + " " * 60000])
+    _replace(
+        content,
+        rng,
+        lambda array: _with_data(
+            array, npy(f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}", rng.bytes(24))
+        ),
+    )
+
+
+@mutator
+def nested_headers(content, rng):
+    depth = int(rng.integers(50, 8000))
+    _replace(
+        content, rng, lambda array: _with_data(array, npy("{'descr': " + "(" * depth + ")" * depth + "}"))
+    )
+
+
+VALUES = [np.nan, np.inf, -np.inf, 1e-45, -1e-45, 3.4e38, -3.4e38, 1e38, 1e25, 1e19, -0.0]
+
+
+@mutator
+def values(content, rng):
+    value = one(rng, VALUES)
+
+    def changed(array):
+        try:
+            found = array.numpy()
+        except ValueError:
+            return array
+        if found.dtype.kind in "iu":
+            return Array(
+                np.full_like(found, one(rng, [np.iinfo(found.dtype).min, np.iinfo(found.dtype).max]))
+            )
+        found[rng.random(found.shape) < one(rng, [0.2, 1.0])] = value
+        return Array(found)
+
+    _replace(content, rng, changed)
+
+
+@mutator
+def arrays_missing(content, rng):
+    record = content[_record(content, rng)]
+    for name in [name for name in record if rng.integers(2)] or list(record):
+        del record[name]
+
+
+@mutator
+def arrays_more(content, rng):
+    record = content[_record(content, rng)]
+    for i in range(one(rng, [1, 100])):
+        record[f"{one(rng, ['extra', 'w.', 'é', ''])}{i}"] = Array(np.zeros(1, np.float32))
+
+
+@mutator
+def arrays_renamed(content, rng):
+    record = content[_record(content, rng)]
+    old = one(rng, record)
+    record[one(rng, ["", "W", f"{old} ", "../../w", "/etc/passwd", "__class__", "w" * 100_000])] = record.pop(
+        old
+    )
+
+
+@mutator
+def arrays_with_forged_names(content, rng):
+    record = content[_record(content, rng)]
+    for old in [one(rng, record)] if rng.integers(2) else list(record):
+        record[f"{old}{FORGED}"] = record.pop(old) if rng.integers(2) else record[old]
+
+
+@mutator
+def records_of_another_kind(content, rng):
+    name = one(rng, [*content, "info", "arrays", "metrics"])
+    instead = one(
+        rng,
+        [
+            arrays({"role": np.zeros(50_000), FORGED: np.zeros(1)}),
+            ConfigRecord({"role": ["source"] * 3, "w": rng.bytes(2000), FORGED: FORGED}),
+            MetricRecord({"role": 1, "w": [0.5] * 300, FORGED: 2.0}),
+        ],
+    )
+    _put(content, name, instead)
+
+
+@mutator
+def records_missing(content, rng):
+    for name in one(rng, [[one(rng, content)], list(content)]):
+        del content[name]
+
+
+@mutator
+def records_more(content, rng):
+    for i in range(one(rng, [1, 100])):
+        name = one(
+            rng, [f"more{i}", FORGED, "outcomes", "confusion", "config", "bundle", "bundle-content", ""]
+        )
+        more = [ArrayRecord(), MetricRecord({"x": 1}), ConfigRecord({"bundle-content": "[[1"})]
+        _put(content, name, one(rng, more))
+
+
+COUNTS = ["num-examples", "num-steps", "learning-rate", "batch-size", "train-loss"]
+METHODS_OWN = ["alpha", "sim", "theta", "distance", "local-part", "penalty", "loss-at-start", "mask-share"]
+METHODS_OWN += [
+    "begins-anew",
+    "contribution-a",
+    "contribution-b",
+    "contribution-h",
+    "lambda",
+    "eval-accuracy",
+]
+FIGURES = [
+    "accuracy",
+    "loss",
+    "eval-accuracy",
+    "eval-num-examples",
+    "validation-accuracy",
+    "auroc",
+    "r2",
+    "rmse",
+]
+
+
+@mutator
+def metrics_that_are_lists(content, rng):
+    for name in [one(rng, [*_metrics(content), *METHODS_OWN])] if rng.integers(2) else [*_metrics(content)]:
+        content["metrics"][name] = one(rng, [[], [1.0, 2.0], [3], [float("nan")] * 5, [0] * 5000])
+
+
+@mutator
+def counts_that_lie(content, rng):
+    for name in one(rng, [[one(rng, COUNTS)], COUNTS]):
+        _metrics(content)[name] = one(rng, NUMBERS)
+
+
+@mutator
+def rates_that_lie(content, rng):
+    """The update may be ten times as long, and point away: no weight may trust the rate that comes with it."""
+    lie = {
+        "num-steps": one(rng, [1, 3, 10**6, 2**53]),
+        "learning-rate": one(rng, [1e4, 1e-12, 1e200]),
+        "batch-size": one(rng, [1, 10**9]),
+        "num-examples": one(rng, [1, 10**9, 2**53]),
+    }
+    for name in lie if rng.integers(2) else [one(rng, lie)]:
+        _metrics(content)[name] = lie[name]
+
+
+@mutator
+def numbers_of_methods(content, rng):
+    for name in one(rng, [[one(rng, METHODS_OWN)], METHODS_OWN]):
+        _metrics(content)[name] = one(rng, [*NUMBERS, 7.5])
+
+
+@mutator
+def impossible_figures(content, rng):
+    for name in one(rng, [[one(rng, FIGURES)], FIGURES]):
+        _metrics(content)[name] = one(rng, [*NUMBERS, 7.5, -3])
+    _metrics(content)["num-examples"] = one(rng, [-3, 0, 1, TESTED, 10**15, float("nan")])
+
+
+@mutator
+def names_of_metrics(content, rng):
+    """Names that a strategy reads in another way: Mixture's, by member and fold; kNN-Per's; a record's own."""
+    names = [
+        "members",
+        "weight.a",
+        "folds",
+        "fold.0",
+        "fold.x",
+        "cost",
+        "weight.",
+        ".",
+        "temperature." + FORGED,
+    ]
+    names += [
+        "held",
+        "target",
+        "sources",
+        "round",
+        "accuracy-global",
+        "privacy",
+        "__class__",
+        FORGED,
+        "",
+        "x" * 5000,
+    ]
+    for name in names if rng.integers(2) else [one(rng, names), one(rng, names)]:
+        _metrics(content)[name] = one(rng, [*NUMBERS, [1.0, 2.0], 1])
+
+
+@mutator
+def metrics_by_the_thousand(content, rng):
+    for i in range(300):
+        _metrics(content)[f"{one(rng, ['m', 'weight.', 'fold.', 'validation-', 'contribution-'])}{i}"] = 1.5
+
+
+@mutator
+def outcomes_that_lie(content, rng):
+    right = one(
+        rng, [np.ones(1, np.uint8), np.ones(9000, np.uint8), np.zeros(0, np.uint8), np.ones((2, 2), np.uint8)]
+    )
+    examples = one(rng, [np.nan, np.inf, -np.inf, -8, 8, 8.5, 2**62, 1e300, [8, 8], "8", True, 8 + 1j])
+    _put(content, "outcomes", arrays({"right": right, "examples": np.array(examples)}))
+    _metrics(content)["eval-accuracy"] = 0.5
+
+
+@mutator
+def confusions_that_lie(content, rng):
+    counts = one(
+        rng,
+        [
+            np.array([[-1, 2], [3, -(2**62)]]),
+            np.full((2, 2), 2**63 - 1),
+            np.full((2, 2), 2**64 - 1, np.uint64),
+            np.zeros((0, 0), np.int64),
+            np.zeros((300, 300), np.int64),
+            np.zeros((2, 3), np.int64),
+            np.full((2, 2), np.nan),
+            np.full((2, 2, 2), 1),
+            np.array(5),
+            np.ones((2, 2), bool),
+        ],
+    )
+    _put(content, "confusion", arrays({"counts": counts}))
+    _metrics(content)["eval-accuracy"] = 0.5
+
+
+@mutator
+def privacy_that_lies(content, rng):
+    info = _info(content)
+    info["epsilon"] = one(rng, [-5.0, 1e308, float("nan"), float("inf"), 0.0, "much", [1.0], 3, True])
+    info["delta"] = one(rng, [1e308, -1.0, float("nan"), 2.0, b"", 1e-5])
+    info["uncovered"] = one(
+        rng, [[FORGED], ["x" * 200_000], [f"n{i}" for i in range(20_000)], [1, 2], "text", [b"\x00"]]
+    )
+
+
+def _error(rng, reason):
+    return Error(one(rng, [0, 1, 2, 3, 5, 6, 99, -1, 2**31]), reason)
+
+
+@mutator
+def errors_with_the_words_of_the_budget(content, rng):
+    words = "the privacy budget is spent"
+    return _error(
+        rng, one(rng, [words, f"Traceback\n  {words}{FORGED}", f"RunError: {words} " + "x" * 50_000])
+    )
+
+
+@mutator
+def errors(content, rng):
+    return _error(
+        rng, one(rng, ["", FORGED, "x" * 50_000, "\n\r\n\t ", "é\ufeff" * 9000, "a site refuses the run"])
+    )
+
+
+@mutator
+def another_role(content, rng):
+    _info(content)["role"] = one(
+        rng, ["target", "source", "", FORGED, "x" * 100_000, 5, 0.5, True, b"target", ["target"]]
+    )
+    _info(content)["domain"] = one(rng, ["a", "t", FORGED, "../../x"])
+
+
+@mutator
+def entries_of_info(content, rng):
+    for name in ("refused", "problem", "head", "aggregated-on", "validation-examples", "class-names", FORGED):
+        _info(content)[name] = one(rng, [FORGED, "x" * 50_000, [FORGED] * 3, 1, -1.0, b"\xff", True, []])
+
+
+@mutator
+def steps_that_lie(content, rng):
+    """Batch updates and gradients of other numbers, sizes and signs."""
+    bad = one(rng, [0.0, -1.0, 1e-300, 1e300, np.inf, np.nan])
+    rows = one(
+        rng, [np.full((3, 8), bad), np.zeros((3, 0)), np.zeros((0, 8)), np.zeros((5000, 8)), np.zeros(8)]
+    )
+    told = {"norms": np.full(one(rng, [0, 1, 3, 5000]), bad), "full": rows.astype(np.float32)}
+    content["batch-updates"] = arrays(told | {"sketch": rows, "sketch-size": bad, "sketch-seed": 2**62})
+    told = {
+        "norm": bad,
+        "variance": one(rng, [bad, -1.0, [1.0, 2.0]]),
+        "batches": one(rng, [0, -1, 1, 2**62, bad]),
+    }
+    content["gradients"] = arrays(
+        {**told, "full": rows, "sketch": rows, "sketch-size": -1, "sketch-seed": bad}
+    )
+
+
+@mutator
+def nothing(content, rng):
+    return RecordDict()
+
+
+@mutator
+def a_bundle(content, rng):
+    """Records that a grid may take for joined ones."""
+    about = one(
+        rng, ["[]", "{}", "[[1]]", "null", "[" * 5000, json.dumps([["arrays", [["w", "f", [1], "s", -5]]]])]
+    )
+    content["bundle-content"] = ConfigRecord({"bundle-content": about})
+    content["bundle"] = arrays({"bundle": np.zeros(9, np.uint8)})
+
+
+# What a node tells of itself
+
+ROLES: dict[str, Callable[[RecordDict, Random], Instead]] = {}
+DOMAINS = [
+    FORGED,
+    "north\nFDA-RESULT complete",
+    "../../etc/x",
+    "",
+    " ",
+    "a",
+    "t",
+    "x" * 100_000,
+    "é\u202e",
+    5,
+    b"a",
+]
+DOMAINS += [
+    ["a"],
+    0.5,
+    True,
+    "a/b",
+    "\x1b[2J",
+    "client",
+    "q",
+    "sources",
+    "first",
+    "weights",
+    "average/1",
+    ".",
+]
+
+
+def role_answer(change):
+    """Register a change of the answer to the role query."""
+    ROLES[change.__name__.replace("_", "-")] = change
+    return change
+
+
+@role_answer
+def domains(content, rng):
+    _info(content)["domain"] = one(rng, DOMAINS)
+
+
+@role_answer
+def roles(content, rng):
+    _info(content)["role"] = one(
+        rng, ["target", "source", "", FORGED, 5, b"target", ["target"], "x" * 100_000]
+    )
+
+
+@role_answer
+def properties(content, rng):
+    names = ["examples", "unlabelled", "test-examples", "validation-examples", "groups", "regression", "head"]
+    names += ["class-names", "classes", "features", "shape", FORGED]
+    for name in names if rng.integers(3) == 0 else [one(rng, names), one(rng, names)]:
+        told = [
+            0,
+            -1,
+            2**62,
+            0.5,
+            float("nan"),
+            FORGED,
+            [FORGED] * 2,
+            [],
+            ["x" * 50_000],
+            [3, 4],
+            b"\x00",
+            True,
+        ]
+        _info(content)[name] = one(rng, told)
+
+
+@role_answer
+def problems(content, rng):
+    _info(content)["problem"] = one(
+        rng, [FORGED, "x" * 100_000, "", [FORGED], 5, "the privacy budget is spent"]
+    )
+    if rng.integers(2):
+        _info(content)["refused"] = one(rng, [True, FORGED, False, 1, [True]])
+
+
+@role_answer
+def records_of_another_kind_(content, rng):
+    records_of_another_kind(content, rng)
+
+
+@role_answer
+def more_records(content, rng):
+    content["more"] = arrays({FORGED: np.zeros(300_000)})
+    a_bundle(content, rng)
+
+
+@role_answer
+def only_an_error(content, rng):
+    return one(rng, [errors, errors_with_the_words_of_the_budget])(content, rng)
+
+
+@role_answer
+def no_answer(content, rng):
+    return RecordDict()
+
+
+# Which reply is whose
+
+ENVELOPES: dict[str, Callable[[list[Message], int, Random], list[Message]]] = {}
+
+
+def envelope(change):
+    """Register a change of the replies that arrive."""
+    ENVELOPES[change.__name__.replace("_", "-")] = change
+    return change
+
+
+def _with_metadata(reply, **fields):
+    identity, parts = message_to_parts(reply)
+    other = message_from_parts(identity, parts)
+    other.metadata.__dict__.update({f"_{name}": value for name, value in fields.items()})
+    return other
+
+
+def _own(replies, hostile):
+    return [reply for reply in replies if reply.metadata.src_node_id == hostile]
+
+
+@envelope
+def twice(replies, hostile, rng):
+    return [*replies, *_own(replies, hostile), *_own(replies, hostile)]
+
+
+@envelope
+def to_a_message_that_was_never_sent(replies, hostile, rng):
+    others = [reply for reply in replies if reply.metadata.src_node_id != hostile]
+    lost = [_with_metadata(each, reply_to_message_id=FORGED) for each in _own(replies, hostile)]
+    return [*lost, *others]
+
+
+@envelope
+def to_the_message_of_another_node(replies, hostile, rng):
+    """Flower takes a node's word for the message that it replies to."""
+    others = [reply for reply in replies if reply.metadata.src_node_id != hostile]
+    if not others:
+        return replies
+    theirs = one(rng, others).metadata.reply_to_message_id
+    moved = [_with_metadata(each, reply_to_message_id=theirs) for each in _own(replies, hostile)]
+    return [*moved, *others] if rng.integers(2) else [*others, *moved]
+
+
+@envelope
+def of_another_type(replies, hostile, rng):
+    kind = one(rng, ["query.role", "evaluate", "system", FORGED])
+    return [
+        _with_metadata(each, message_type=kind) if each.metadata.src_node_id == hostile else each
+        for each in replies
+    ]
+
+
+# Bundles
+
+BUNDLES: dict[str, Callable[[Any, Random], Any]] = {
+    "negative-lengths": lambda about, rng: _with_lengths(about, lambda n: one(rng, [-n, -1, -(2**62)])),
+    "pairs-of-lengths": lambda about, rng: _with_pairs(about, one(rng, [1, 400])),
+    "absurd-lengths": lambda about, rng: _with_lengths(about, lambda n: one(rng, [2**62, 10**30, 0])),
+    "lengths-that-are-none": lambda about, rng: _with_lengths(
+        about, lambda n: one(rng, [0.5, "1", None, [], True])
+    ),
+    "records-twice": lambda about, rng: about * 3,
+    "records-unknown": lambda about, rng: [[one(rng, ["nobody", FORGED, 5, None]), None], *about],
+    "fields-missing": lambda about, rng: [[name, [[1]]] for name, _ in about],
+    "no-list": lambda about, rng: one(rng, [{}, None, 5, "text", [[]], [1], {"arrays": []}]),
+}
+"""What becomes of the description of a bundle, which names each array and its bytes."""
+
+
+def _with_lengths(about, change):
+    return [
+        [
+            name,
+            told and [[*each[:-1], change(each[-1]) if i == 0 else each[-1]] for i, each in enumerate(told)],
+        ]
+        for name, told in about
+    ]
+
+
+def _with_pairs(about, count):
+    """Arrays of the whole and back again, so that the lengths still sum to the bytes that were sent."""
+    total = sum(each[-1] for _, told in about for each in told or ())
+    pairs = [
+        [f"{i}{sign}", "uint8", [1], "numpy.ndarray", sign * total] for i in range(count) for sign in (1, -1)
+    ]
+    return [[name, told and [*told, *pairs]] for name, told in about]
+
+
+def bundle_changed(change) -> Callable[[RecordDict], None]:
+    """Return what changes the description of a reply's bundle, if it has one."""
+
+    def changed(content):
+        told = content.get("bundle-content")
+        if told is not None:
+            told["bundle-content"] = json.dumps(change(json.loads(told["bundle-content"])))
+
+    return changed
