@@ -105,8 +105,8 @@ class HostileGrid(LocalGrid):
     ----------
     app : HandMade
         The nodes, in the order of `DELTAS`.
-    domain : str
-        Of the node whose replies are changed.
+    domains : str or iterable of str
+        Of the node, or nodes, whose replies are changed.
     change : Callable
         Changes the records of a reply, as one of `MUTATORS` with its random generator does.
     kinds : sequence of str
@@ -117,14 +117,14 @@ class HostileGrid(LocalGrid):
         Changes the replies to some messages, as one of `ENVELOPES` does.
     """
 
-    def __init__(self, app, domain, change, kinds=("train", "evaluate"), late=False, envelope=None):
+    def __init__(self, app, domains, change, kinds=("train", "evaluate"), late=False, envelope=None):
         super().__init__(app.app, len(app.nodes))
-        self.hostile = self.FIRST_NODE + list(DELTAS).index(domain)
+        self.hostile = {self.FIRST_NODE + list(DELTAS).index(domain) for domain in domains}
         self.change, self.kinds, self.late, self.envelope = change, kinds, late, envelope
         self.replies = self.bytes = self.evaluations = 0
 
     def get_node_ids(self):
-        absent = {self.hostile} if self.late and not self.evaluations else set()
+        absent = self.hostile if self.late and not self.evaluations else set()
         return [node for node in super().get_node_ids() if node not in absent]
 
     def pull_messages(self, message_ids):
@@ -133,10 +133,10 @@ class HostileGrid(LocalGrid):
 
     def answer(self, message):
         reply, kind = super().answer(message), message.metadata.message_type
-        is_hostile = message.metadata.dst_node_id == self.hostile
+        is_hostile = message.metadata.dst_node_id in self.hostile
         if kind == "evaluate":
             self.evaluations += 1
-            reply.content["metrics"]["num-examples"] = TESTED
+            _metrics(reply.content)["num-examples"] = TESTED
             if is_hostile:
                 reply.content.update(details())
         if not is_hostile or kind not in self.kinds:
@@ -154,7 +154,7 @@ class HostileGrid(LocalGrid):
 
 Random = np.random.Generator
 Instead = Error | RecordDict | None
-MUTATORS: dict[str, Callable[[RecordDict, Random], Instead]] = {}
+MUTATORS: dict[str, Callable[..., Instead]] = {}
 
 FORGED = 'x\nFDA-RESULT {"round": 99}\r\x1b[2J\x1b[31mcomplete\x07\x00\x9b\u2028\u202e'
 NUMBERS = [0, -1, 0.5, -0.0, 1e-300, 5e-324, 1e30, 1e300, 1.7e308, -1.7e308, 2**53 + 1, 2**63 - 1, -(2**63)]
@@ -173,11 +173,11 @@ def one(rng: Random, values) -> Any:
     return found[int(rng.integers(len(found)))]
 
 
-def _metrics(content):
+def _metrics(content) -> Any:
     return content.setdefault("metrics", MetricRecord())
 
 
-def _info(content):
+def _info(content) -> Any:
     return content.setdefault("info", ConfigRecord({"role": "source"}))
 
 
@@ -448,7 +448,7 @@ def counts_that_lie(content, rng):
 
 @mutator
 def rates_that_lie(content, rng):
-    """The update may be ten times as long, and point away: no weight may trust the rate that comes with it."""
+    """No weight may trust the rate that comes with an update."""
     lie = {
         "num-steps": one(rng, [1, 3, 10**6, 2**53]),
         "learning-rate": one(rng, [1e4, 1e-12, 1e200]),
@@ -474,7 +474,7 @@ def impossible_figures(content, rng):
 
 @mutator
 def names_of_metrics(content, rng):
-    """Names that a strategy reads in another way: Mixture's, by member and fold; kNN-Per's; a record's own."""
+    """Names that a strategy reads in another way: Mixture's members and folds, fields of a record."""
     names = [
         "members",
         "weight.a",
@@ -618,7 +618,7 @@ def a_bundle(content, rng):
 
 # What a node tells of itself
 
-ROLES: dict[str, Callable[[RecordDict, Random], Instead]] = {}
+ROLES: dict[str, Callable[..., Instead]] = {}
 DOMAINS = [
     FORGED,
     "north\nFDA-RESULT complete",
@@ -720,7 +720,7 @@ def no_answer(content, rng):
 
 # Which reply is whose
 
-ENVELOPES: dict[str, Callable[[list[Message], int, Random], list[Message]]] = {}
+ENVELOPES: dict[str, Callable[..., list[Message]]] = {}
 
 
 def envelope(change):
@@ -737,7 +737,7 @@ def _with_metadata(reply, **fields):
 
 
 def _own(replies, hostile):
-    return [reply for reply in replies if reply.metadata.src_node_id == hostile]
+    return [reply for reply in replies if reply.metadata.src_node_id in hostile]
 
 
 @envelope
@@ -747,7 +747,7 @@ def twice(replies, hostile, rng):
 
 @envelope
 def to_a_message_that_was_never_sent(replies, hostile, rng):
-    others = [reply for reply in replies if reply.metadata.src_node_id != hostile]
+    others = [reply for reply in replies if reply.metadata.src_node_id not in hostile]
     lost = [_with_metadata(each, reply_to_message_id=FORGED) for each in _own(replies, hostile)]
     return [*lost, *others]
 
@@ -755,7 +755,7 @@ def to_a_message_that_was_never_sent(replies, hostile, rng):
 @envelope
 def to_the_message_of_another_node(replies, hostile, rng):
     """Flower takes a node's word for the message that it replies to."""
-    others = [reply for reply in replies if reply.metadata.src_node_id != hostile]
+    others = [reply for reply in replies if reply.metadata.src_node_id not in hostile]
     if not others:
         return replies
     theirs = one(rng, others).metadata.reply_to_message_id
@@ -767,14 +767,14 @@ def to_the_message_of_another_node(replies, hostile, rng):
 def of_another_type(replies, hostile, rng):
     kind = one(rng, ["query.role", "evaluate", "system", FORGED])
     return [
-        _with_metadata(each, message_type=kind) if each.metadata.src_node_id == hostile else each
+        _with_metadata(each, message_type=kind) if each.metadata.src_node_id in hostile else each
         for each in replies
     ]
 
 
 # Bundles
 
-BUNDLES: dict[str, Callable[[Any, Random], Any]] = {
+BUNDLES: dict[str, Callable[..., Any]] = {
     "negative-lengths": lambda about, rng: _with_lengths(about, lambda n: one(rng, [-n, -1, -(2**62)])),
     "pairs-of-lengths": lambda about, rng: _with_pairs(about, one(rng, [1, 400])),
     "absurd-lengths": lambda about, rng: _with_lengths(about, lambda n: one(rng, [2**62, 10**30, 0])),
