@@ -14,6 +14,7 @@ from flwr.common.constant import ErrorCode
 from flwr.proto.log_pb2 import PushLogsRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
 
 from fda_flower.errors import RunError
 
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from threading import Event
 
     from flwr.serverapp import Grid
-
-try:
-    from flwr.supercore.task_identity import TaskIdentity
-except ModuleNotFoundError:  # Flower 1.36 lets messages be made anywhere.
-    TaskIdentity = None  # type: ignore[assignment,misc]
 
 __all__ = [
     "Run",
@@ -61,7 +57,7 @@ AnyRecord = TypeVar("AnyRecord", ArrayRecord, ConfigRecord, MetricRecord, Record
 @contextmanager
 def task_identity() -> Iterator[None]:
     """Allow messages to be made in this process, as Flower does only inside a run; in a run, do nothing."""
-    if TaskIdentity is None or TaskIdentity._run_id is not None:
+    if TaskIdentity._run_id is not None:
         yield
         return
     fields = ("_task_id", "_run_id", "_node_id")
@@ -246,9 +242,7 @@ def log_writer(grid: "Grid") -> Callable[[str], None]:
 
 
 def task() -> dict[str, int]:
-    """Return the task, run and node that this process works for; nothing with an older Flower."""
-    if TaskIdentity is None:
-        return {}
+    """Return the task, run and node that this process works for."""
     return {name: getattr(TaskIdentity, name) for name in ("task_id", "run_id", "node_id")}
 
 

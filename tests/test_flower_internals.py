@@ -37,10 +37,6 @@ from fda_flower.flower_internals import (
 SUPERNODE: Any = start_client_internal
 PULLS: list[Any] = [inflatable_utils.pull_objects, inflatable_utils.pull_and_inflate_object_from_tree]
 IDENTITY = ("_task_id", "_run_id", "_node_id")
-needs_identity = pytest.mark.skipif(
-    flower_internals.TaskIdentity is None,  # type: ignore[attr-defined]
-    reason="Flower 1.36 lets messages be made anywhere",
-)
 
 
 def message():
@@ -58,7 +54,6 @@ def outside(monkeypatch):
         monkeypatch.setattr(flower_internals.TaskIdentity, field, None)  # type: ignore[attr-defined]
 
 
-@needs_identity
 def test_a_message_can_be_made_with_a_task_identity_alone(outside):
     with pytest.raises(RuntimeError, match="is not set"):
         message()
@@ -68,25 +63,18 @@ def test_a_message_can_be_made_with_a_task_identity_alone(outside):
         message()
 
 
-@needs_identity
 def test_a_task_identity_is_taken_back_after_an_error(outside):
     with pytest.raises(ZeroDivisionError), task_identity():
         raise ZeroDivisionError
     assert identity() == [None, None, None]
 
 
-@needs_identity
 def test_the_task_identity_of_a_run_stays_as_it_is(monkeypatch):
     for number, field in enumerate(IDENTITY, 11):
         monkeypatch.setattr(flower_internals.TaskIdentity, field, number)  # type: ignore[attr-defined]
     with task_identity():
         assert identity() == [11, 12, 13]
     assert identity() == [11, 12, 13]
-
-
-def test_a_message_can_be_made_within_a_task_identity_in_every_version():
-    with task_identity():
-        assert message().metadata.dst_node_id == 7
 
 
 def test_an_empty_run_has_an_id_and_no_app():
@@ -117,7 +105,6 @@ def test_an_error_reply_has_the_reason_and_goes_to_who_asked(in_a_run):
     assert reply.metadata.src_node_id == 7
 
 
-@needs_identity
 def test_another_process_works_for_the_same_task(monkeypatch):
     for number, field in enumerate(IDENTITY, 11):
         monkeypatch.setattr(flower_internals.TaskIdentity, field, number)  # type: ignore[attr-defined]
@@ -126,12 +113,6 @@ def test_another_process_works_for_the_same_task(monkeypatch):
         monkeypatch.setattr(flower_internals.TaskIdentity, field, None)  # type: ignore[attr-defined]
     set_task(numbers)
     assert identity() == [11, 12, 13]
-
-
-def test_an_older_flower_has_no_task(monkeypatch):
-    monkeypatch.setattr(flower_internals, "TaskIdentity", None)
-    assert task() == {}
-    set_task({})
 
 
 def test_a_message_is_the_same_after_its_way_to_another_process(in_a_run):

@@ -215,11 +215,13 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        should_stop: Callable[[int, Result], bool] | None = None,
     ) -> Result:
         """Run the rounds, from the checkpoint on if `output` is resumed.
 
         Parameters and result are those of Flower's ``Strategy.start``; the result's arrays are always
-        the last global model.
+        the last global model. `should_stop`, new in Flower 1.43, works with older ones too: it is called
+        after each round with the round and the result, and ends the run by returning true.
 
         Raises
         ------
@@ -229,6 +231,11 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             If roles are missing or claimed twice, or the model was held for `max_held_rounds` rounds.
         """
         check_rounds(num_rounds, self.warmup_rounds)
+        if should_stop is not None and self.ends_with_an_evaluation:
+            raise ConfigError(
+                f"should_stop is given, but {type(self).__name__} has its target evaluate in the last round, "
+                "which must be known beforehand: leave it out"
+            )
         self.model_average.check(num_rounds - self.warmup_rounds)
         self.num_rounds, self._timeout = num_rounds, timeout
         with closing(self.progress):
@@ -277,6 +284,8 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
                     "evaluate": time.perf_counter() - aggregated,
                 }
                 self.finish_round(num_rounds)
+                if should_stop is not None and should_stop(server_round, result):
+                    break
             return result
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:

@@ -178,7 +178,6 @@ def test_without_a_model_a_clients_is_the_initial_one():
     assert run_legacy(build("fedgp"), initial_parameters=None)[0] == run_legacy(build("fedgp"))[0]
 
 
-@pytest.mark.skipif(TaskIdentity is None, reason="Flower 1.36 lets messages be made anywhere")
 def test_outside_a_run_no_identity_is_left_behind(monkeypatch):
     for field in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, field, None)

@@ -7,7 +7,7 @@ from handmade import HandMade, initial, moves, weights
 
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.strategies import FedAvg, FedAvgFT, RunFolder, SourceOnly
+from fda_flower.strategies import FedAvg, FedAvgFT, FedRep, Mixture, RunFolder, SourceOnly
 from fda_flower.strategies.base import DomainAdaptationStrategy
 
 A, B, T = (
@@ -108,6 +108,29 @@ def test_the_result_is_flowers():
     }
     metrics = {"accuracy": 0.5, "loss": 1.0, "num-examples": 4}
     assert result.evaluate_metrics_clientapp == {1: metrics, 2: metrics}
+
+
+def test_a_callback_ends_the_run_after_a_round_which_resumes_to_the_same_bits(tmp_path):
+    asked = []
+
+    def after_the_second(server_round, result):
+        asked.append((server_round, sorted(result.train_metrics_clientapp), weights(result).tolist()))
+        return server_round >= 2
+
+    strategy = FedAvg(output=RunFolder(tmp_path))
+    result = strategy.start(HandMade([A, T]).grid(), initial(), 4, should_stop=after_the_second)
+    assert [(number, rounds) for number, rounds, _ in asked] == [(1, [1]), (2, [1, 2])]
+    assert asked[-1][2] == weights(result).tolist()
+    assert [record["round"] for record in strategy.history] == [1, 2]
+    resumed = FedAvg(output=RunFolder(tmp_path, resume=True)).start(HandMade([A, T]).grid(), initial(), 4)
+    whole = FedAvg().start(HandMade([A, T]).grid(), initial(), 4, should_stop=lambda *_: False)
+    assert weights(resumed).tobytes() == weights(whole).tobytes()
+
+
+@pytest.mark.parametrize("strategy", [FedRep(), Mixture()], ids=lambda strategy: type(strategy).__name__)
+def test_a_callback_cannot_end_a_run_whose_last_round_differs(strategy):
+    with pytest.raises(ConfigError, match=f"should_stop is given, but {type(strategy).__name__}.*leave it"):
+        strategy.start(HandMade([A, T]).grid(), initial(), 4, should_stop=lambda *_: True)
 
 
 def test_the_record_of_a_round():
