@@ -151,12 +151,14 @@ def copied(record: ArrayRecord) -> ArrayRecord:
     return filled(ArrayRecord(), own)
 
 
+def num_bytes(array: Array) -> int:
+    """Return the length of an array's bytes, without making them."""
+    return array.num_bytes if isinstance(array, LazyArray) else len(array.data)
+
+
 def count_bytes(record: ArrayRecord) -> int:
     """Return what Flower's ``count_bytes`` does, without making the bytes."""
-    return sum(
-        len(name) + (array.num_bytes if isinstance(array, LazyArray) else len(array.data))
-        for name, array in record.items()
-    )
+    return sum(len(name) + num_bytes(array) for name, array in record.items())
 
 
 def _check_length(data: bytes) -> None:

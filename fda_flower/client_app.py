@@ -23,7 +23,7 @@ from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError
 from fda_flower.flower_internals import is_simulated_by_flower, pull_sooner
 from fda_flower.local_training import LocalTraining
-from fda_flower.methods import METHODS
+from fda_flower.methods import method_names
 from fda_flower.privacy import DifferentialPrivacy, PrivacySettings, PrivateSite, site_of_node
 from fda_flower.site import Asked, SiteGate
 from fda_flower.site.resident import ResidentApp
@@ -95,7 +95,7 @@ def make_client_app(
         run, name = at_node(run_of(asked.context), asked.context.node_config)
         return replace(asked, method=run.method, role="target" if name == run.data.target_name else "source")
 
-    return serve(client_fn, mods, [DifferentialPrivacy(site_of)], SiteGate(about, METHODS))
+    return serve(client_fn, mods, [DifferentialPrivacy(site_of)], SiteGate(about, method_names()))
 
 
 def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]:

@@ -19,6 +19,21 @@ LOCK = ".lock"
 """In an output folder: locked by the process that writes to it."""
 MODEL, DESCRIPTION = "model.safetensors", "model.json"
 """The model of a run, and what it is; see `fda_flower.prediction.files`."""
+PRIVATE = 0o600
+"""The permissions of a file for this account alone."""
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, which this account alone can enter.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made.
+    """
+    for path in (*reversed(folder.parents), folder):
+        if not path.exists():
+            path.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
@@ -68,7 +83,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     BlockingIOError
         If somebody else holds it, and `wait` is false.
     """
-    with path.open("a") as file:
+    with path.open("a", opener=lambda name, flags: os.open(name, flags, PRIVATE)) as file:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
 

@@ -46,7 +46,7 @@ def publisher(
 
     def publish(predictor: Predictor, round: int) -> None:
         about = replace(about_target(config, site), round=round, prototypes=prototypes)
-        write_model(folder, about, predictor)
+        write_model(folder, about, predictor, private=True)
 
     return publish
 

@@ -17,7 +17,7 @@ from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import RunError
-from fda_flower.files import checksum, write_atomically
+from fda_flower.files import PRIVATE, checksum, make_private, write_atomically
 from fda_flower.protocol import to_layers, to_record
 
 Kept = tuple[dict[str, NDArray[Any]], dict[str, Any]]
@@ -76,8 +76,8 @@ class OwnState:
         text = json.dumps({**notes, "sha256": checksum(notes, layers)})
         whole = {key: np.asarray(array, order="C") for key, array in layers.items()}
         with _writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, save(whole, {"notes": text}))
+            make_private(path.parent)
+            write_atomically(path, save(whole, {"notes": text}), PRIVATE)
 
     def load_before(self, name: str, round: int) -> Kept | None:
         """Return what a client kept under a name, last before a round; None if there is nothing.

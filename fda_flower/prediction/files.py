@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.files import DESCRIPTION, MODEL, checksum, write_atomically
+from fda_flower.files import DESCRIPTION, MODEL, checksum, make_private, write_atomically
 from fda_flower.prediction.predictors import Predictor
 
 FORMAT = 1
@@ -97,10 +97,11 @@ class About:
         return cls(**{**fields, **lists})
 
 
-def write_model(folder: Path, about: About, predictor: Predictor) -> None:
+def write_model(folder: Path, about: About, predictor: Predictor, private: bool = False) -> None:
     """Write ``model.safetensors``, which holds the predictor and its description, and ``model.json``.
 
-    Each is written whole or not at all; the same model has the same bytes.
+    Each is written whole or not at all; the same model has the same bytes. A private one, which may hold a
+    site's data, is for this account alone.
 
     Raises
     ------
@@ -126,9 +127,9 @@ def write_model(folder: Path, about: About, predictor: Predictor) -> None:
     description = json.loads(json.dumps(description))
     description["sha256"] = checksum(description, arrays)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / MODEL, save(arrays, {KEY: json.dumps(description)}))
-        write_atomically(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode())
+        make_private(folder) if private else folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / MODEL, save(arrays, {KEY: json.dumps(description)}), private)
+        write_atomically(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode(), private)
     except OSError as error:
         raise RunError(
             f"the model cannot be written to '{folder}' ({error}): make room, or make the folder writable"

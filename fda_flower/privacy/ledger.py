@@ -1,6 +1,7 @@
 """What a site has released so far, on its disk."""
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
-from fda_flower.files import locked, write_atomically
+from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.privacy.accountant import epsilon
 from fda_flower.privacy.mechanism import BudgetError, PrivacyError
 
@@ -114,7 +115,7 @@ class Ledger:
             if self.path is None:
                 self.state[RECORD] = ConfigRecord({"json": text})
             else:
-                write_atomically(self.path, text.encode() + b"\n")
+                write_atomically(self.path, text.encode() + b"\n", PRIVATE)
         return spent
 
     @contextmanager
@@ -124,7 +125,7 @@ class Ledger:
             yield
             return
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self.path.parent)
             with locked(self.path.with_name(f".{self.path.name}.lock")):
                 yield
         except OSError as error:
@@ -134,8 +135,14 @@ class Ledger:
 
 
 def _read(text: str) -> list[Entry]:
+    """Return the entries of a ledger; raise a `ValueError`, or another of Python's, if it is damaged."""
     found: list[dict[str, Any]] = json.loads(text)["released"]
-    return [Entry(int(e["round"]), str(e["request"]), float(e["noise"]), int(e["releases"])) for e in found]
+    entries = [Entry(e["round"], str(e["request"]), e["noise"], e["releases"]) for e in found]
+    for entry in entries:
+        counts = type(entry.round) is int and type(entry.releases) is int and entry.releases >= 0
+        if not counts or type(entry.noise) not in (int, float) or not 0 < entry.noise < math.inf:
+            raise ValueError(f"it has the entry {entry}")
+    return entries
 
 
 def _with(entries: list[Entry], entry: Entry, again: bool) -> list[Entry]:

@@ -78,13 +78,18 @@ class SiteGate:
             if reason := rule.before(told):
                 return refusal(asked, reason, name)
         reply = call_next(asked.message, asked.context)
-        # A node that cannot take part says no more than why.
-        if reply.has_error() or protocol.PROBLEM in protocol.settings_in(reply.content, protocol.INFO):
+        if reply.has_error() or _says_only_why_not(asked, reply.content):
             return reply
         for name, rule in rules.items():
             if reason := rule.after(told, reply.content):
                 return refusal(asked, reason, name)
         return reply
+
+
+def _says_only_why_not(asked: Asked, reply: RecordDict) -> bool:
+    """Whether it is the answer to the role query of a node that cannot take part."""
+    is_query = asked.message.metadata.message_type == protocol.ROLE_QUERY
+    return is_query and set(reply) == {protocol.INFO} and protocol.PROBLEM in reply[protocol.INFO]
 
 
 def refusal(asked: Asked, reason: str, rule: str | None = None) -> Message:

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 
 from fda_flower import protocol
 from fda_flower.errors import ConfigError
+from fda_flower.files import make_private
 
 SENT = "sent.jsonl"
 """The log's name in a node's ``state-dir``."""
@@ -77,7 +78,7 @@ class SentLog:
         self._append((json.dumps(line) + "\n").encode())
 
     def _append(self, data: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(self.path.parent)
         file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             size = os.fstat(file).st_size

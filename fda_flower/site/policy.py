@@ -1,18 +1,25 @@
 """The rules of a site: which runs it takes part in, and what may leave it."""
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from fda_flower import protocol
 from fda_flower.errors import ConfigError, check_choice, unknown
+from fda_flower.site.sizes import numbers_in, size_of, values_in
+from fda_flower.site.sketches import FILE, SHARE, SketchMemory
 
 LEVELS = ("none", "norms", "sketch", "full")
 """What a run may ask of single batches, in order: each level allows those before it."""
+
+SMALL = 4096
+"""The bytes that metrics, settings and other details of a reply may have with even the smallest model."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +48,21 @@ class Asked:
         """``"query"``, ``"train"`` or ``"evaluate"``."""
         return self.message.metadata.message_type.partition(".")[0]
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The message's settings, whatever the records are called that hold them."""
-        records = self.message.content.config_records
-        return {key: value for record in records.values() for key, value in record.items()}
+    def values_of(self, setting: str) -> list[Any]:
+        """Return the values of a setting in the message, whatever the records are called that hold it."""
+        records = self.message.content.config_records.values()
+        return [record[setting] for record in records if setting in record]
 
-    @property
-    def numbers(self) -> int:
-        """How many numbers the model in the message has; 0 without one."""
+    @cached_property
+    def model(self) -> ArrayRecord:
+        """The model in the message, its largest record of arrays if none is called so; empty without one."""
         records = self.message.content.array_records
-        model = records.get(protocol.ARRAYS)
-        return max(map(count, records.values()), default=0) if model is None else count(model)
+        return records.get(protocol.ARRAYS) or max(records.values(), key=numbers_in, default=ArrayRecord())
+
+    @cached_property
+    def numbers(self) -> int:
+        """How many floating-point numbers the model in the message has."""
+        return numbers_in(self.model)
 
 
 class Rule:
@@ -121,8 +131,12 @@ class AllowMethods(Rule):
 class AllowBatchUpdates(Rule):
     """``allow-batch-updates``: how much of single batches may leave the site, one of `LEVELS`.
 
-    It covers the records ``batch-updates`` and ``gradients``. With less than ``full`` no other record may
-    have more numbers than the model, so that batch updates do not leave under another name.
+    It covers the records ``batch-updates`` and ``gradients``. With less than ``full`` all other bytes of a
+    reply are counted, whatever their form and name: there may be those of one model more than was asked for
+    (some methods send a second one), and an eighth of them.
+
+    Sketches of one vector with different maps together tell the vector. So a sketch leaves with the round's
+    number as seed, and as many sizes as `SketchMemory` admits.
     """
 
     level: str
@@ -135,29 +149,34 @@ class AllowBatchUpdates(Rule):
 
     def before(self, asked: Asked) -> str | None:
         """Refuse a run that asks for more."""
-        if self._allows(wanted := wanted_level(asked)):
-            return None
-        return (
-            f"the site allows '{self.level}' of each batch, the run asks for '{wanted}': choose another "
-            "encoding, aggregate_on=target, a fixed beta, or another method"
-        )
+        wanted = wanted_level(asked)
+        if not self._allows(wanted):
+            return (
+                f"the site allows '{self.level}' of each batch, the run asks for '{wanted}': choose another "
+                "encoding, aggregate_on=target, a fixed beta, or another method"
+            )
+        return _check_sketch(asked) if wanted == self.level == "sketch" else None
 
     def after(self, asked: Asked, reply: RecordDict) -> str | None:
         """Refuse a reply with more, whatever was asked for."""
         if self.level == LEVELS[-1]:
             return None
-        steps = next((r[protocol.NUM_STEPS] for r in reply.metric_records.values() if "num-steps" in r), 0)
-        for name, record in reply.items():
-            if name in (protocol.BATCH_UPDATES, protocol.GRADIENTS):
-                found = level_of(record, asked.numbers, int(float(str(steps))))
-                if not self._allows(found):
-                    return f"the site allows '{self.level}' of each batch, the record '{name}' has '{found}'"
-            elif (numbers := count(record)) > asked.numbers:
-                return (
-                    f"the record '{name}' has {numbers} numbers, more than the model's {asked.numbers}: that "
-                    "leaves the site only with allow-batch-updates=full"
-                )
-        return None
+        counted: dict[str, Any] = dict(reply)
+        for name in {protocol.BATCH_UPDATES, protocol.GRADIENTS} & set(reply):
+            found = level_of(reply[name], asked.numbers, _steps_of(reply))
+            if not self._allows(found):
+                return f"the site allows '{self.level}' of each batch, the record '{name}' has '{found}'"
+            counted[name] = {key: array for key, array in reply[name].items() if key != "sketch"}
+        if asked.kind == "query":
+            counted.pop(protocol.INFO, None)  # The names of classes and columns, of which there may be many.
+        model, size = size_of(asked.model), size_of(counted)
+        most = model * (2 if asked.kind == "train" else 1) + max(SMALL, model // SHARE)
+        if size <= most:
+            return None
+        return (
+            f"the reply has {size} bytes ({', '.join(sorted(counted))}), and may have {most} with a model of "
+            f"{model}: more leaves the site only with allow-batch-updates=full"
+        )
 
     def _allows(self, level: str) -> bool:
         return LEVELS.index(level) <= LEVELS.index(self.level)
@@ -257,57 +276,91 @@ def wanted_level(asked: Asked) -> str:
         return _known(told.get(asked.role or "", "none"))
     if protocol.AGGREGATE in records:
         return "none"
-    settings = asked.settings
-    wanted = (settings.get(name, "none") for name in (protocol.BATCH_UPDATES, protocol.GRADIENTS))
-    return max(map(_known, wanted), key=LEVELS.index)
+    wanted = [
+        value for name in (protocol.BATCH_UPDATES, protocol.GRADIENTS) for value in asked.values_of(name)
+    ]
+    return max(map(_known, wanted), key=LEVELS.index, default="none")
+
+
+def _check_sketch(asked: Asked) -> str | None:
+    """Return why a site that allows sketches does not send the one that is asked for."""
+    folder = asked.context.node_config.get("state-dir")
+    if folder is None:
+        return (
+            "the site allows a sketch of each batch, but has no state-dir in which to remember those that "
+            'have left: give the node configuration state-dir="..."'
+        )
+    if asked.kind == "query":
+        return None
+    told = (protocol.SKETCH_SIZE, protocol.SKETCH_SEED, protocol.SERVER_ROUND)
+    size, seed, number = (_only(asked.values_of(setting)) for setting in told)
+    if size is None or seed is None or seed != number:
+        return (
+            f"the run asks for a sketch of size {size} with the seed {seed} in round {number}: the site "
+            f"sends sketches whose {protocol.SKETCH_SEED} is the number of the round"
+        )
+    try:
+        if SketchMemory(Path(str(folder)).expanduser() / FILE).admits(asked.numbers, size):
+            return None
+    except (OSError, ValueError) as error:
+        return f"the site cannot remember which sketches have left it: {error}"
+    return (
+        f"the run asks for sketches of {size} numbers, and the sizes of all sketches that leave the site may "
+        f"add up to {asked.numbers // SHARE}, an eighth of the model's numbers: choose a smaller "
+        "sketch_size, or one that has left the site before"
+    )
+
+
+def _only(values: list[Any]) -> int | None:
+    """Return the whole number that a list holds, if it holds nothing else."""
+    return values[0] if len(values) == 1 and type(values[0]) is int else None
+
+
+def _steps_of(reply: RecordDict) -> int:
+    """Return how many steps a reply tells; 0 if it tells none."""
+    told = (record.get(protocol.NUM_STEPS) for record in reply.metric_records.values())
+    return next((int(steps) for steps in told if isinstance(steps, int | float) and math.isfinite(steps)), 0)
+
+
+NUMBERS = frozenset({"norm", "variance", "batches", protocol.SKETCH_SIZE, protocol.SKETCH_SEED})
+"""Arrays of one number each, in a record of gradients."""
 
 
 def level_of(record: object, numbers: int, steps: int) -> str:
-    """Return what a record tells of single batches.
+    """Return what a record tells of single batches, by what its arrays hold.
 
     Parameters
     ----------
     record : ArrayRecord
         Of batch updates or gradients; a record of another kind counts as ``"full"``.
     numbers : int
-        Of the model. A sketch that is as long as the model hides nothing of it, and counts as ``"full"``.
+        Of the model. Sketches that are longer than an eighth of it count as ``"full"``.
     steps : int
-        Of the training: norms are one number each.
+        Of the training: norms are one number each, and there is at most one sketch each.
 
     Examples
     --------
     >>> import numpy as np
     >>> batches = {"norms": np.ones(5), "sketch": np.ones((5, 16))}
     >>> record = protocol.to_record(batches)
-    >>> level_of(record, numbers=100, steps=5), level_of(record, numbers=10, steps=5)
+    >>> level_of(record, numbers=128, steps=5), level_of(record, numbers=100, steps=5)
     ('sketch', 'full')
     """
     if not isinstance(record, ArrayRecord):
         return "full"
+    rows = ((), (steps,)) if "norms" in record else ((),)
+    forms: dict[str, tuple[int, ...]] = {"norms": (steps,), **dict.fromkeys(NUMBERS, ())}
     level = "norms"
     for name, array in record.items():
-        size = array.shape[-1] if array.shape else 1
-        if name == "sketch" and size < numbers and len(array.shape) <= 2:
+        values = values_in(array)
+        if values is None:
+            return "full"
+        is_sketch = name == "sketch" and values.ndim > 0 and values.shape[:-1] in rows
+        if is_sketch and values.shape[-1] * SHARE <= numbers:
             level = "sketch"
-        elif array.shape not in ((), (steps,)):
+        elif values.shape != forms.get(name):
             return "full"
     return level
-
-
-def count(record: object) -> int:
-    """Return how many numbers a record of arrays, or of lists of metrics, has; others have none."""
-    if isinstance(record, ArrayRecord):
-        return sum(_size(array.shape) for array in record.values() if "int" not in array.dtype)
-    if isinstance(record, MetricRecord):
-        return sum(len(value) for value in record.values() if isinstance(value, list))
-    return 0
-
-
-def _size(shape: Collection[int]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
 
 
 def _known(level: object) -> str:

@@ -24,6 +24,7 @@ from flwr.common.logger import log
 
 from fda_flower import flower_internals as flower
 from fda_flower.errors import RunError
+from fda_flower.files import make_private
 from fda_flower.site.channel import PREFIX, Folder, Owner, receive, send
 
 WORKERS = "workers"
@@ -101,8 +102,8 @@ def place(context: Context) -> Path:
     state = Path(str(context.node_config["state-dir"])).expanduser().absolute()
     # The parent is the launcher, or without one Flower's SuperExec: both end with their SuperNode.
     folder = state / WORKERS / str(Owner.of(os.getppid()))
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in (folder.parent, folder):
+    make_private(folder)
+    for path in (folder.parent, folder):  # They may be of another version.
         path.chmod(0o700)
     return folder
 

@@ -47,7 +47,20 @@ def test_nothing_is_spent_beyond_the_budget(reopened):
     assert reopened().entries() == [FIRST]
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"released": [{"round": 1}]}', '{"released": 3}'])
+def holding(**changed):
+    entry = {"round": 1, "request": "one", "noise": 2.0, "releases": 1, **changed}
+    return json.dumps({"released": [entry]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", '{"released": [{"round": 1}]}', '{"released": 3}'),
+        *(holding(releases=-4), holding(releases=0.5), holding(releases=True)),
+        *(holding(noise=-2.0), holding(noise=0), holding(noise=float("nan")), holding(noise="2")),
+        *(holding(noise=float("inf")), holding(round=None)),
+    ],
+)
 def test_a_damaged_file_refuses_and_is_left_as_it_is(text, tmp_path):
     path = tmp_path / "privacy.json"
     path.write_text(text)
@@ -62,7 +75,7 @@ def test_a_damaged_file_refuses_and_is_left_as_it_is(text, tmp_path):
 
 
 def test_a_file_that_cannot_be_written_refuses(tmp_path, monkeypatch):
-    def full(path, data):
+    def full(path, data, mode):
         raise OSError("the disk is full")
 
     monkeypatch.setattr(module, "write_atomically", full)

@@ -1,6 +1,7 @@
 """A site's gate around whole apps: what is refused, before any data are read, and what is noted."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sites import run_sites
 
 import fda_flower.datasets
 from fda_flower import RunConfig
+from fda_flower.aggregation import CountSketch
 from fda_flower.client_app import make_client_app
 from fda_flower.clients import serve
 from fda_flower.errors import RunError
@@ -22,7 +24,7 @@ from fda_flower.site import SiteGate, read_log
 
 CONFIG = RunConfig(
     method="fedgp-auto", model="mlp", sources=2, rounds=1, device="cpu",
-    target_samples=16, source_samples=20, test_samples=20,
+    target_samples=16, source_samples=20, test_samples=20, method_options={"sketch_size": 500},
 )  # fmt: skip
 MODEL = to_record({"w": np.zeros(40, np.float32)})
 
@@ -147,7 +149,7 @@ def test_sites_that_allow_what_is_asked_take_part_and_note_what_they_send(tmp_pa
     assert set(train["records"]) == {"arrays", "batch-updates", "info", "metrics"}
     assert train["records"]["batch-updates"]["arrays"] == {
         "norms": ["float64", [4]],
-        "sketch": ["float64", [4, 1024]],
+        "sketch": ["float64", [4, 500]],
     }
     assert {line["domain"] for line in (query, train, evaluate)} == {"target"}
     assert (query["round"], train["round"], evaluate["round"]) == (None, 1, 1)
@@ -158,6 +160,73 @@ def test_a_site_that_refuses_later_is_left_out_with_its_reason() -> None:
     app = serve(lambda context: Own())
     reply = ask(app, {"allow-batch-updates": "none"}, "train", batch_updates="full")
     assert reply.error.reason.startswith("the site allows 'none' of each batch, the run asks for 'full'")
+
+
+def test_a_site_allows_strategies_of_flowers(no_data: list[str]) -> None:
+    config = replace(CONFIG, method="flower:Krum", method_options={})
+    node = {"domain": "target", "allow-methods": "flower:FedMedian, flower:Krum"}
+    with pytest.raises(AssertionError, match="data were read"):
+        ask(make_client_app(config), node, "train")
+    reply = ask(make_client_app(config), {**node, "allow-methods": "flower:FedMedian"}, "train")
+    assert "not 'flower:Krum'" in reply.error.reason
+
+
+def full_batches(app: ClientApp, model: ArrayRecord) -> Any:
+    """What the target's batch updates are, as a site without rules sends them."""
+    reply = train(app, {}, model, **{"batch-updates": "full"})
+    return reply.content["batch-updates"]["full"].numpy()
+
+
+def train(app: ClientApp, node: dict[str, Any], model: ArrayRecord, run: int = 1, **config: Any) -> Message:
+    content = RecordDict({"arrays": model, "config": ConfigRecord({"server-round": 1, **config})})
+    context = Context(run, 2, {"domain": "target", **node}, RecordDict(), {})
+    return app(Message(content, 2, "train"), context)
+
+
+def test_a_server_that_asks_again_and_again_cannot_invert_the_sketches(tmp_path: Path) -> None:
+    app = make_client_app(replace(CONFIG, model="logistic"))
+    model = to_record({"0.weight": np.zeros((10, 64), np.float32), "0.bias": np.zeros(10, np.float32)})
+    true = full_batches(app, model)
+    node = {"allow-batch-updates": "sketch", "state-dir": str(tmp_path)}
+    known = []
+    for run, (size, seed) in enumerate(
+        [(80, seed) for seed in range(1, 13)] + [(n, 1) for n in range(70, 80)]
+    ):
+        asked = {"batch-updates": "sketch", "sketch-size": size, "sketch-seed": seed}
+        reply = train(app, node, model, run, **asked)
+        if reply.has_content():
+            places = CountSketch(size, seed).places(650)
+            columns = (np.arange(size)[:, None] == places) * 1.0 - (np.arange(size)[:, None] == places - size)
+            known.append((columns, reply.content["batch-updates"]["sketch"].numpy().T))
+    matrix, sketches = (np.concatenate(parts) for parts in zip(*known, strict=True))
+    guess = np.linalg.lstsq(matrix, sketches)[0].T
+    assert np.allclose(matrix @ true.T, sketches), "the server knows the maps"
+    assert len(matrix) == 80
+    assert np.linalg.norm(guess - true) > 0.8 * np.linalg.norm(true)
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_a_problem_excuses_no_reply_but_to_the_role_query(kind: str) -> None:
+    app = ClientApp(mods=[SiteGate()])
+    stolen = RecordDict(
+        {"info": ConfigRecord({"problem": "none"}), "x": to_record({"w": np.ones((200, 40))})}
+    )
+
+    @app.train()
+    def trains(message: Message, context: Context) -> Message:
+        return Message(stolen, reply_to=message)
+
+    @app.evaluate()
+    def evaluates(message: Message, context: Context) -> Message:
+        return Message(stolen, reply_to=message)
+
+    @app.query("role")
+    def role(message: Message, context: Context) -> Message:
+        return Message(stolen, reply_to=message)
+
+    node = {"allow-batch-updates": "none", "min-samples": 6}
+    assert "and may have" in ask(app, node, kind).error.reason
+    assert "and may have" in str(ask(app, node, "query.role").content["info"]["problem"])
 
 
 class Own(NumPyClient):

@@ -1,37 +1,48 @@
 """The rules of a site, each by itself: what a node configuration means, and what it refuses."""
 
+import stat
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from fda_flower.errors import ConfigError
 from fda_flower.flower_internals import task_identity
 from fda_flower.protocol import to_record
 from fda_flower.site import Asked, Rule, read_rules
-from fda_flower.site.policy import LEVELS, count
+from fda_flower.site.policy import LEVELS
 
 METHODS = ("fedavg", "fedgp", "fedgp-auto")
 MODEL = to_record({"w": np.zeros((10, 10), np.float32), "seen": np.zeros(50, np.int64)})
 STEPS = 4
+SKETCH: dict[str, Any] = {"server-round": 1, "sketch-seed": 1, "sketch-size": 12}
 NORMS: dict[str, Any] = {"norms": np.ones(STEPS)}
 RECORDS: dict[str, dict[str, Any]] = {
     "norms": NORMS,
-    "sketch": {**NORMS, "sketch": np.ones((STEPS, 16))},
+    "sketch": {**NORMS, "sketch": np.ones((STEPS, 12))},
     "full": {**NORMS, "full": np.ones((STEPS, 100))},
 }
 
 
 def asked(
-    kind: str = "train", role: str | None = "target", method: str | None = "fedgp-auto", **records: Any
+    kind: str = "train",
+    role: str | None = "target",
+    method: str | None = "fedgp-auto",
+    model: ArrayRecord = MODEL,
+    folder: Path | None = None,
+    **records: Any,
 ) -> Any:
     content = RecordDict({name: ConfigRecord(record) for name, record in records.items()})
     if kind != "query.role":
-        content["arrays"] = MODEL
+        content["arrays"] = model
     with task_identity():
         message = Message(content, 2, kind)
-    return Asked(message, Context(1, 2, {}, RecordDict(), {}), method, role)
+    node: dict[str, Any] = {} if folder is None else {"state-dir": str(folder)}
+    return Asked(message, Context(1, 2, node, RecordDict(), {}), method, role)
 
 
 def reply(batches: dict[str, Any] | None = None, name: str = "batch-updates", **metrics: Any) -> RecordDict:
@@ -98,11 +109,14 @@ def test_methods_are_allowed_by_name(allowed: str, method: str | None, reason: s
 @pytest.mark.parametrize("allowed", LEVELS)
 @pytest.mark.parametrize("wanted", LEVELS)
 @pytest.mark.parametrize("name", ["batch-updates", "gradients"])
-def test_each_level_allows_those_before_it_and_no_others(allowed: str, wanted: str, name: str) -> None:
+def test_each_level_allows_those_before_it_and_no_others(
+    allowed: str, wanted: str, name: str, tmp_path: Path
+) -> None:
     told, fits = rule("allow-batch-updates", allowed), LEVELS.index(wanted) <= LEVELS.index(allowed)
-    config = {} if wanted == "none" else {name: wanted}
-    assert (told.before(asked(config=config)) is None) == fits
-    assert (told.before(asked("query.role", asks={"target": wanted})) is None) == fits
+    config = {} if wanted == "none" else {name: wanted, **SKETCH}
+    assert (told.before(asked(config=config, folder=tmp_path)) is None) == fits
+    asks = {"target": wanted}
+    assert (told.before(asked("query.role", asks=asks, folder=tmp_path)) is None) == fits
     assert (told.after(asked(), reply(RECORDS.get(wanted), name)) is None) == fits
 
 
@@ -133,10 +147,14 @@ def test_a_target_that_aggregates_itself_sends_no_batch_updates() -> None:
     [
         ({"norms": np.ones(STEPS + 1)}, "full"),
         ({"norms": np.ones((STEPS, 100))}, "full"),
-        ({**NORMS, "sketch": np.ones((STEPS, 100))}, "full"),
-        ({**NORMS, "sketch": np.ones((2, STEPS, 16))}, "full"),
+        ({**NORMS, "sketch": np.ones((STEPS, 13))}, "full"),
+        ({**NORMS, "sketch": np.ones((STEPS + 1, 12))}, "full"),
+        ({**NORMS, "sketch": np.ones((2, STEPS, 12))}, "full"),
         ({**NORMS, "steps": np.ones(9)}, "full"),
-        ({"sketch": np.ones(16), "norm": np.array(1.0), "batches": np.array(4)}, "sketch"),
+        ({**NORMS, "more": np.ones(STEPS)}, "full"),
+        ({"norm": np.array("x" * 400)}, "full"),
+        ({"sketch": np.ones((2, 12)), "norm": np.array(1.0)}, "full"),
+        ({"sketch": np.ones(12), "norm": np.array(1.0), "batches": np.array(4)}, "sketch"),
     ],
 )
 def test_what_leaves_is_known_by_its_form_not_by_its_name(batches: dict[str, Any], level: str) -> None:
@@ -145,24 +163,132 @@ def test_what_leaves_is_known_by_its_form_not_by_its_name(batches: dict[str, Any
     assert rule("allow-batch-updates", "full").after(asked(), reply(batches)) is None
 
 
-def test_batch_updates_do_not_leave_under_another_name() -> None:
-    sketch = rule("allow-batch-updates", "sketch")
-    assert sketch.after(asked(), reply({"w": np.ones((10, 10))}, "personal")) is None
-    hidden = reply({"w": np.ones((STEPS, 10, 10))}, "personal")
-    assert "the record 'personal' has 400 numbers, more than the model's 100" in str(
-        sketch.after(asked(), hidden)
-    )
-    listed = reply(trace=[0.0] * 101)
-    assert "the record 'metrics' has 101 numbers" in str(sketch.after(asked(), listed))
-    assert rule("allow-batch-updates", "full").after(asked(), hidden) is None
+LARGER = to_record({"w": np.zeros(10_000, np.float32)})
+STOLEN = np.random.default_rng(0).normal(size=(8, 10_000)).astype(np.float32)
+"""Eight batch updates."""
+
+
+def npy(array: Any) -> bytes:
+    file = BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def as_metrics() -> MetricRecord:
+    return MetricRecord({f"{i}": value for i, value in enumerate(STOLEN.reshape(-1).tolist())})
+
+
+HIDING: dict[str, Callable[[], dict[str, Any]]] = {
+    "numbers": lambda: {"personal": to_record({"w": STOLEN})},
+    "integers": lambda: {"personal": to_record({"w": STOLEN.view(np.int32)})},
+    "bytes of integers": lambda: {"personal": to_record({"w": STOLEN.view(np.uint8)})},
+    "a declared shape": lambda: {
+        "x": ArrayRecord({"w": Array("float32", (1,), "numpy.ndarray", npy(STOLEN))})
+    },
+    "a declared type": lambda: {"x": ArrayRecord({"w": Array("print", (1,), "numpy.ndarray", npy(STOLEN))})},
+    "a format": lambda: {"x": ArrayRecord({"w": Array("float32", (1,), "of its own", STOLEN.tobytes())})},
+    "a type's text": lambda: {"x": ArrayRecord({"w": Array(STOLEN.tobytes().hex(), (1,), "int", b"")})},
+    "names of arrays": lambda: {"x": ArrayRecord({STOLEN.tobytes().hex(): Array(np.ones(1))})},
+    "names of records": lambda: {STOLEN.tobytes().hex(): ConfigRecord()},
+    "bytes of settings": lambda: {"info": ConfigRecord({"domain": "a", "rows": STOLEN.tobytes()})},
+    "texts of settings": lambda: {"info": ConfigRecord({"domain": STOLEN.tobytes().hex()})},
+    "lists of settings": lambda: {"x": ConfigRecord({"rows": STOLEN.reshape(-1).tolist()})},
+    "lists of metrics": lambda: {"metrics": MetricRecord({"loss": STOLEN.reshape(-1).tolist()})},
+    "scalar metrics": lambda: {"metrics": as_metrics()},
+    "many records": lambda: {f"personal-{i}": to_record({"w": row}) for i, row in enumerate(STOLEN)},
+    "norms": lambda: {
+        "batch-updates": to_record({"norms": STOLEN.reshape(-1)}),
+        "metrics": MetricRecord({"num-examples": 8, "num-steps": STOLEN.size}),
+    },
+}
+
+
+@pytest.mark.parametrize("level", ["norms", "sketch"])
+@pytest.mark.parametrize("form", HIDING)
+def test_batch_updates_leave_in_no_other_form(form: str, level: str) -> None:
+    content = RecordDict({"arrays": LARGER, "metrics": MetricRecord({"num-examples": 8, "num-steps": 8})})
+    content.update(HIDING[form]())
+    for kind in ("train", "evaluate"):
+        reason = rule("allow-batch-updates", level).after(asked(kind, model=LARGER), content)
+        assert "and may have" in str(reason)
+    assert rule("allow-batch-updates", "full").after(asked(model=LARGER), content) is None
+
+
+def test_a_second_model_and_many_names_of_classes_leave() -> None:
+    none = rule("allow-batch-updates", "none")
+    second = RecordDict({"arrays": LARGER, "personal": LARGER, "metrics": MetricRecord({"num-examples": 8})})
+    assert none.after(asked(model=LARGER), second) is None
+    assert "and may have" in str(none.after(asked("evaluate", model=LARGER), second))
+    about = RecordDict({"info": ConfigRecord({"class-names": [f"class {i}" for i in range(2000)]})})
+    assert none.after(asked("query.role"), about) is None
+    assert "and may have" in str(none.after(asked("query.role"), RecordDict({"arrays": LARGER})))
+
+
+def test_batch_updates_are_arrays() -> None:
     text = reply()
     text["batch-updates"] = ConfigRecord({"rows": b"123"})
-    assert "has 'full'" in str(sketch.after(asked(), text))
+    assert "has 'full'" in str(rule("allow-batch-updates", "sketch").after(asked(), text))
 
 
-def test_integers_that_count_are_no_numbers_of_the_model() -> None:
-    assert count(MODEL) == asked().numbers == 100
-    assert count(ConfigRecord({"a": [1.0]})) == 0
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({}, None),
+        ({"sketch-size": 13}, "add up to 12, an eighth of the model's numbers"),
+        ({"sketch-size": 0}, "asks for sketches of 0 numbers"),
+        ({"sketch-seed": 2}, "of size 12 with the seed 2 in round 1"),
+        ({"sketch-size": "12"}, "of size None"),
+    ],
+)
+def test_a_server_chooses_neither_a_long_sketch_nor_its_map(
+    settings: dict[str, Any], refused: str | None, tmp_path: Path
+) -> None:
+    config = {"batch-updates": "sketch", **SKETCH, **settings}
+    found = rule("allow-batch-updates", "sketch").before(asked(config=config, folder=tmp_path))
+    assert found is None if refused is None else refused in str(found)
+
+
+def test_a_second_record_of_settings_hides_nothing(tmp_path: Path) -> None:
+    """A client reads one of them."""
+    sketch, norms = rule("allow-batch-updates", "sketch"), rule("allow-batch-updates", "norms")
+    config = {"batch-updates": "sketch", **SKETCH}
+    assert "of size None" in str(sketch.before(asked(config=config, other=SKETCH, folder=tmp_path)))
+    assert "asks for 'sketch'" in str(norms.before(asked(config=config, other={"batch-updates": "norms"})))
+
+
+def test_a_declared_shape_makes_no_model_larger(tmp_path: Path) -> None:
+    model = ArrayRecord({"w": Array("float32", (10_000,), "numpy.ndarray", npy(np.zeros(100, np.float32)))})
+    config = {"batch-updates": "sketch", **SKETCH}
+    found = rule("allow-batch-updates", "sketch").before(asked(config=config, model=model, folder=tmp_path))
+    assert "an eighth of the model's numbers" in str(found)
+
+
+def test_sizes_of_sketches_add_up_over_all_runs(tmp_path: Path) -> None:
+    def refuses(size: int, model: ArrayRecord = LARGER, number: int = 1) -> bool:
+        settings = {"sketch-size": size, "sketch-seed": number, "server-round": number}
+        config = {"batch-updates": "sketch", **settings}
+        own = rule("allow-batch-updates", "sketch")
+        return own.before(asked(config=config, model=model, folder=tmp_path)) is not None
+
+    sizes = [1000, 1000, 251, 250, 1000, 1]
+    assert [refuses(size) for size in sizes] == [False, False, True, False, False, True]
+    assert not refuses(250, number=2)
+    assert not refuses(12, MODEL)
+    assert stat.S_IMODE((tmp_path / "sketches.json").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"100": [-12]}', '{"100": 12}'])
+def test_a_site_without_its_memory_sends_no_sketch(text: str, tmp_path: Path) -> None:
+    sketch, config = rule("allow-batch-updates", "sketch"), {"batch-updates": "sketch", **SKETCH}
+    assert "no state-dir" in str(sketch.before(asked(config=config)))
+    assert "no state-dir" in str(sketch.before(asked("query.role", asks={"target": "sketch"})))
+    (tmp_path / "sketches.json").write_text(text)
+    assert "cannot remember" in str(sketch.before(asked(config=config, folder=tmp_path)))
+    assert (tmp_path / "sketches.json").read_text() == text
+
+
+def test_integers_are_no_numbers_of_the_model() -> None:
+    assert asked().numbers == 100
 
 
 def test_the_model_is_the_largest_record_where_no_record_is_called_arrays() -> None:
