@@ -90,7 +90,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Make an output folder if need be, and be the only one that writes to it.
+    """Make an output folder if need be, for this account alone, and be the only one that writes to it.
 
     Raises
     ------
@@ -99,7 +99,8 @@ def only_writer(folder: Path) -> Iterator[None]:
     """
     with ExitStack() as stack:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             stack.enter_context(locked(folder / LOCK, wait=False))
         except BlockingIOError as error:
             raise ConfigError(

@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.files import DESCRIPTION, MODEL, checksum, make_private, write_atomically
+from fda_flower.files import DESCRIPTION, MODEL, PRIVATE, checksum, make_private, write_atomically
 from fda_flower.prediction.predictors import Predictor
 
 FORMAT = 1
@@ -128,8 +128,9 @@ def write_model(folder: Path, about: About, predictor: Predictor, private: bool 
     description["sha256"] = checksum(description, arrays)
     try:
         make_private(folder) if private else folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / MODEL, save(arrays, {KEY: json.dumps(description)}), private)
-        write_atomically(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode(), private)
+        mode = PRIVATE if private else None
+        write_atomically(folder / MODEL, save(arrays, {KEY: json.dumps(description)}), mode)
+        write_atomically(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode(), mode)
     except OSError as error:
         raise RunError(
             f"the model cannot be written to '{folder}' ({error}): make room, or make the folder writable"

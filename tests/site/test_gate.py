@@ -1,6 +1,7 @@
 """A site's gate around whole apps: what is refused, before any data are read, and what is noted."""
 
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,23 @@ def test_sites_that_allow_what_is_asked_take_part_and_note_what_they_send(tmp_pa
     }
     assert {line["domain"] for line in (query, train, evaluate)} == {"target"}
     assert (query["round"], train["round"], evaluate["round"]) == (None, 1, 1)
+
+
+@pytest.mark.parametrize("method", ["mixture", "knn-per"])
+def test_what_a_site_keeps_is_for_its_account_alone(method: str, tmp_path: Path) -> None:
+    """KNN-Per's model holds features and labels."""
+    config, state = replace(CONFIG, method=method, method_options={}), tmp_path / "not" / "yet"
+    rules = {"dp-clip": 1.0, "dp-noise": 1.0, "dp-allow": "*", "allow-batch-updates": "norms"}
+    before = os.umask(0o022)
+    try:
+        run_sites(config, nodes({**rules, "state-dir": str(state)}))
+    finally:
+        os.umask(before)
+    names = {path.name for path in state.rglob("*")}
+    own = "mixture.safetensors" if method == "mixture" else "target-privacy.json"
+    assert names > {own, "sent.jsonl", "model.safetensors", "model.json"}
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (state.parent, state, *state.rglob("*"))}
+    assert {path: mode for path, mode in modes.items() if mode != (0o700 if path.is_dir() else 0o600)} == {}
 
 
 def test_a_site_that_refuses_later_is_left_out_with_its_reason() -> None:
