@@ -83,7 +83,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     BlockingIOError
         If somebody else holds it, and `wait` is false.
     """
-    with path.open("a", opener=lambda name, flags: os.open(name, flags, PRIVATE)) as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, PRIVATE), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
 
