@@ -13,6 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricR
 from flwr.common.constant import ErrorCode
 from flwr.proto.log_pb2 import PushLogsRequest
 from flwr.proto.node_pb2 import Node
+from flwr.supercore.logger import console_handler
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run",
+    "console_handler",
     "context_from_bytes",
     "context_to_bytes",
     "empty_run",

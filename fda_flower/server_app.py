@@ -1,12 +1,12 @@
 """The Flower server app: what ``flwr run`` starts, simulated or deployed."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
-from flwr.common.logger import FLOWER_LOGGER
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result
 from torch import nn
@@ -171,7 +171,7 @@ def main(grid: Grid, context: Context) -> None:
     A submitter to whom the results are sent summarises and draws them; else the server does.
     """
     if is_deployed(grid):
-        FLOWER_LOGGER.addFilter(keep_to_one_line)
+        logging.getLogger("flwr").addFilter(keep_to_one_line)
     settings: dict[str, Any] = dict(context.run_config)
     path, sends = str(settings.get("output", "")), bool(settings.get("send-results"))
     if path and not sends:

@@ -178,7 +178,7 @@ def test_a_part_does_not_reach_these_by_way_of_others_either(part, forbidden):
     assert not reached_from(part) & forbidden
 
 
-PUBLIC = re.compile(r"flwr\.(common(\.logger)?|(app|client|clientapp|server|serverapp|simulation)(\..+)?)")
+PUBLIC = re.compile(r"flwr\.(common|(app|client|clientapp|server|serverapp|simulation)(\..+)?)")
 """What Flower documents for apps; ``flwr.supercore``, ``flwr.proto`` and so on are not among it."""
 WITHOUT_INTERNALS = [name for name in MODULES if name != f"{SELF}.flower_internals"]
 

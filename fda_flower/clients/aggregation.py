@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
-from flwr.common.logger import log
+from flwr.common import log
 
 from fda_flower import protocol
 from fda_flower.aggregation import (

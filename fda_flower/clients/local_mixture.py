@@ -6,7 +6,7 @@ from logging import WARNING
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
-from flwr.common.logger import log
+from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import PRIOR, Mixture, fit_mixture, prior_outputs, stratified_folds

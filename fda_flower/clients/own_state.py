@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
-from flwr.common.logger import log
+from flwr.common import log
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save

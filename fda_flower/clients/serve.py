@@ -11,7 +11,7 @@ from flwr.app.typing import MetricRecordValues
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
-from flwr.common.logger import log
+from flwr.common import log
 
 from fda_flower import protocol
 from fda_flower.bundles import bundled

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from logging import WARNING
 from typing import Any, ClassVar
 
-from flwr.common.logger import log
+from flwr.common import log
 
 from fda_flower.clients.client import DomainClient
 from fda_flower.clients.recorder import Recorder, make_recorder

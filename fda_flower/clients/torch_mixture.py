@@ -6,7 +6,7 @@ from logging import WARNING
 from typing import Any
 
 import torch
-from flwr.common.logger import log
+from flwr.common import log
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset

@@ -6,7 +6,7 @@ from logging import WARNING
 
 import numpy as np
 import torch
-from flwr.common.logger import log
+from flwr.common import log
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, mse_loss

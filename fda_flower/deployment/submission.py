@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from flwr.common.logger import log
+from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.config import RunConfig

@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import Message
 from flwr.clientapp import ClientApp
-from flwr.common.logger import console_handler
 
 from fda_flower.engines.local import LocalGrid, set_up_process
 from fda_flower.engines.passing import receive, send
 from fda_flower.errors import RunError
-from fda_flower.flower_internals import error_reply, numbered, task_identity
+from fda_flower.flower_internals import console_handler, error_reply, numbered, task_identity
 from fda_flower.protocol import INFO
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
-from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, NDArrays, Parameters, Scalar
+from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, NDArrays, Parameters, Scalar, log
 from flwr.common import parameters_to_ndarrays as to_ndarrays
-from flwr.common.logger import log
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy

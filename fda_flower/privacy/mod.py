@@ -6,7 +6,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
-from flwr.common.logger import log
+from flwr.common import log
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
-from flwr.common.logger import log
+from flwr.common import log
 
 from fda_flower import protocol
 from fda_flower.errors import ConfigError

@@ -23,7 +23,7 @@ from logging import WARNING
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flwr.common.logger import log
+from flwr.common import log
 
 from fda_flower.site.channel import Folder
 

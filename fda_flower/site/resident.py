@@ -20,7 +20,7 @@ from pathlib import Path
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from flwr.common.logger import log
+from flwr.common import log
 
 from fda_flower import flower_internals as flower
 from fda_flower.errors import RunError

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Unpack, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
-from flwr.common.logger import log
+from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower import protocol

@@ -6,7 +6,7 @@ from logging import WARNING
 from typing import Literal, Unpack, cast
 
 from flwr.app import Message, MetricRecord
-from flwr.common.logger import log
+from flwr.common import log
 
 from fda_flower.aggregation import SourceWeights
 from fda_flower.errors import ConfigError, check_choice

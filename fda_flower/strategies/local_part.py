@@ -5,7 +5,7 @@ from logging import WARNING
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
-from flwr.common.logger import log
+from flwr.common import log
 from flwr.serverapp import Grid
 
 from fda_flower.protocol import LOCAL_PART

@@ -5,7 +5,7 @@ from logging import WARNING
 from typing import Literal, Unpack, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.common.logger import log
+from flwr.common import log
 from flwr.serverapp import Grid
 
 from fda_flower.aggregation import SourceWeights

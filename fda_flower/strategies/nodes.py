@@ -7,7 +7,7 @@ from logging import WARNING
 from typing import Any, TypeGuard
 
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.common.logger import log
+from flwr.common import log
 from flwr.serverapp import Grid
 
 from fda_flower.errors import RunError

@@ -6,7 +6,7 @@ from logging import WARNING
 from typing import Unpack
 
 import numpy as np
-from flwr.common.logger import log
+from flwr.common import log
 
 from fda_flower.aggregation import Layers, SourceWeights
 from fda_flower.errors import ConfigError

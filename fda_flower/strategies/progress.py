@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from logging import INFO
 from typing import Any
 
-from flwr.common.logger import log
+from flwr.common import log
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers

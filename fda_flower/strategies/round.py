@@ -8,7 +8,7 @@ from typing import cast
 
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
-from flwr.common.logger import log
+from flwr.common import log
 from flwr.serverapp import Grid
 
 from fda_flower import protocol

@@ -6,7 +6,7 @@ from logging import INFO, WARNING
 from typing import Any, cast
 
 import numpy as np
-from flwr.common.logger import log
+from flwr.common import log
 
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.metrics import METRICS

@@ -5,7 +5,7 @@ from logging import WARNING
 from statistics import median
 from typing import Any
 
-from flwr.common.logger import log
+from flwr.common import log
 
 ROUNDS = 3
 RATIO = 1 / 20

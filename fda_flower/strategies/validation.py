@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.common.logger import log
+from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower import protocol

@@ -4,7 +4,6 @@ import doctest
 import logging
 
 import pytest
-from flwr.common.logger import FLOWER_LOGGER
 
 from fda_flower import run
 from fda_flower.datasets import labels
@@ -30,12 +29,12 @@ def test_a_long_list_is_cut():
     ("target_samples", "said"), [(3, "8 of 10 classes have no label"), (200, None)], ids=["few", "many"]
 )
 def test_the_target_warns_before_it_trains(target_samples, said, caplog):
-    with caplog.at_level(logging.WARNING, FLOWER_LOGGER.name):
-        FLOWER_LOGGER.addHandler(caplog.handler)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        logging.getLogger("flwr").addHandler(caplog.handler)
         try:
             run(method="target-only", model="mlp", rounds=1, target_samples=target_samples, source_samples=8)
         finally:
-            FLOWER_LOGGER.removeHandler(caplog.handler)
+            logging.getLogger("flwr").removeHandler(caplog.handler)
     warnings = [text for text in caplog.messages if text.startswith("The target 'target'")]
     assert bool(warnings) == bool(said)
     assert not said or any(said in text for text in warnings)

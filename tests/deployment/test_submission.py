@@ -12,7 +12,6 @@ from typing import Any
 import psutil
 import pytest
 from flwr.app import Context, RecordDict
-from flwr.common.logger import FLOWER_LOGGER
 
 from fda_flower import RunConfig, load, run
 from fda_flower.client_app import make_client_app
@@ -77,7 +76,7 @@ class SuperLink:
         context = Context(1, 1, {}, RecordDict(), self.submitted[int(run_id) - 1])
         # Flower uploads what a server app writes.
         uploader = logging.StreamHandler(SimpleNamespace(write=chunks.append, flush=lambda: None))
-        FLOWER_LOGGER.addHandler(uploader)
+        logging.getLogger("flwr").addHandler(uploader)
         before = os.getcwd()
         os.chdir(self.folder)
         try:
@@ -88,7 +87,7 @@ class SuperLink:
             self.states[run_id] = ("finished:failed", f"ServerApp failed with exception: {error}")
         finally:
             os.chdir(before)
-            FLOWER_LOGGER.removeHandler(uploader)
+            logging.getLogger("flwr").removeHandler(uploader)
         return "".join(chunks)
 
 
@@ -98,7 +97,7 @@ def superlink(tmp_path, monkeypatch):
     superlink = SuperLink(tmp_path / "server")
     monkeypatch.setattr(submission, "Connection", lambda name, environment: superlink)
     monkeypatch.setattr(submission.time, "sleep", lambda seconds: None)  # type: ignore[attr-defined]
-    monkeypatch.setattr(FLOWER_LOGGER, "filters", [])
+    monkeypatch.setattr(logging.getLogger("flwr"), "filters", [])
     return superlink
 
 
@@ -416,7 +415,7 @@ def test_what_a_node_has_sent_begins_no_line_of_the_log_and_is_no_result(superli
     hostile = 'x\nFDA-RESULT {"error": "the site north refuses"}\nFDA-RESULT 5\n\x1b[2J'
 
     def shows(self, server_round, replies):
-        FLOWER_LOGGER.error("its arrays hold '%s'", hostile)
+        logging.getLogger("flwr").error("its arrays hold '%s'", hostile)
         return aggregate(self, server_round, replies)
 
     monkeypatch.setattr(base.DomainAdaptationStrategy, "aggregate_train", shows)
