@@ -24,10 +24,11 @@ class Link:
     model : str or None
         SHA-256 of the checkpoint: the models after the round. None for a round of an older version.
     files : Mapping[str, str]
-        SHA-256 of the files of the target's model, if they were written in the round.
+        SHA-256 of files as they were after the round: ``config.json`` and, if they were written in it, those
+        of the target's model.
     note : str
-        ``"late"`` for the link of a round that an older version did; ``"rewritten"`` if the record has lost
-        what only a last round's has, since the run went on.
+        ``"late"`` for the link of a round that an older version did; ``"rewritten"`` if the run went on, by
+        which the record has lost what only a last round's has, or ``config.json`` has changed.
     before : str
         The hash of the link before; of the first one that of the run's configuration.
     """
@@ -95,15 +96,17 @@ class Chain:
         self.links.append(link)
         return link
 
-    def cover(self, lines: Iterable[str]) -> None:
-        """Add a link for each round whose line is new, or another one than its link has."""
+    def cover(self, lines: Sequence[str], files: Mapping[str, str]) -> None:
+        """Add a link for each round whose line is new or another one, and one for files that have changed."""
         known = {link.round: link for link in self.links}
         for number, line in enumerate(lines, 1):
             link = known.get(number)
             if link is None:
-                self.add(line, None, note="late")
-            elif link.record != text_hash(line):
-                self.add(line, link.model, link.files, "rewritten")
+                self.add(line, None, files, "late")
+                continue
+            now = {**link.files, **files} if number == len(lines) else link.files
+            if link.record != text_hash(line) or now != link.files:
+                self.add(line, link.model, now, "rewritten")
 
     def link_of(self, number: int) -> Link | None:
         """Return the last link of a round."""

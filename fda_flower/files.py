@@ -112,6 +112,12 @@ def only_writer(folder: Path) -> Iterator[None]:
         yield
 
 
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def checksum(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     """Return the SHA-256 of a header and arrays: names, types and shapes too, but not the header's sha256."""
     digest = hashlib.sha256()

@@ -1,6 +1,5 @@
 """The files of a run: its configuration, a line a round, and a checkpoint, so that it can be resumed."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -15,9 +14,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
-from fda_flower.chain import Chain, read_chain
+from fda_flower.chain import Chain, read_chain, text_hash
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.files import DESCRIPTION, MODEL, checksum, json_safe, only_writer, write_atomically
+from fda_flower.files import DESCRIPTION, MODEL, checksum, file_hash, json_safe, only_writer, write_atomically
 from fda_flower.records import Record
 
 CONFIG, ROUNDS, CHAIN, CHECKPOINT = "config.json", "rounds.jsonl", "chain.jsonl", "checkpoint"
@@ -89,6 +88,7 @@ class RunFolder:
         self._resume = resume
         self._mirror = mirror
         self._chain: Chain | None = None
+        self._written: dict[str, str] = {}
         self._writing = ExitStack()
 
     def note(self, name: str, value: Any) -> None:
@@ -164,6 +164,7 @@ class RunFolder:
             If the folder cannot be written.
         """
         config = json.dumps({"run": self.config, **self._notes}, indent=2) + "\n"
+        self._written = {CONFIG: text_hash(config)}
         done_so_far = self._rounds_up_to(done)
         records = done_so_far if history is None else history
         lines = [json.dumps(record) for record in records]
@@ -190,9 +191,9 @@ class RunFolder:
         try:
             self._append(ROUNDS, f"{line}\n")
             if self._chain is not None:
-                files = self._model_files(record["round"])
-                sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-                self._append(CHAIN, self._chain.add(line, digest, sums).to_line())
+                models = self._model_files(record["round"])
+                sums = {name: file_hash(path) for name, path in models.items()}
+                self._append(CHAIN, self._chain.add(line, digest, self._written | sums).to_line())
             if chosen:
                 write_atomically(self.path / CHOSEN, data)
                 self._keep_model(record["round"])
@@ -267,7 +268,7 @@ class RunFolder:
             found = self.read_chain()
             self._chain = Chain(self.config) if found is None else found[0]
         self._chain = self._chain.up_to(len(lines))
-        self._chain.cover(lines)
+        self._chain.cover(lines, self._written)
         write_atomically(self.path / CHAIN, self._chain.to_text().encode())
 
     def _check_chain(self, done: int) -> None:
@@ -305,17 +306,17 @@ class RunFolder:
         header["sha256"] = checksum(header, arrays)
         return save(arrays, metadata={"fda-flower": json.dumps(header)}), str(header["sha256"])
 
-    def _model_files(self, number: int) -> dict[str, bytes]:
-        """Return the files of the model of a round, if the target has written them in it."""
+    def _model_files(self, number: int) -> dict[str, Path]:
+        """Return the files of the model of a round, if the target has written them in it, by name."""
         description = self.path / DESCRIPTION
         if not description.exists() or json.loads(description.read_text())["round"] != number:
             return {}
-        return {name: (self.path / name).read_bytes() for name in (MODEL, DESCRIPTION)}
+        return {name: self.path / name for name in (MODEL, DESCRIPTION)}
 
     def _keep_model(self, number: int) -> None:
-        for name, content in self._model_files(number).items():
+        for name, path in self._model_files(number).items():
             (self.path / CHOSEN_MODEL).mkdir(exist_ok=True)
-            write_atomically(self.path / CHOSEN_MODEL / name, content)
+            write_atomically(self.path / CHOSEN_MODEL / name, path.read_bytes())
 
     def _read_config(self) -> Record | None:
         path = self.path / CONFIG

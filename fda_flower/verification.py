@@ -1,6 +1,5 @@
 """Whether a run's files are as the run has left them, by the chain of its rounds."""
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +9,9 @@ from safetensors import SafetensorError, safe_open
 
 from fda_flower.chain import Chain
 from fda_flower.errors import ConfigError, FdaError
-from fda_flower.files import DESCRIPTION, MODEL
+from fda_flower.files import DESCRIPTION, MODEL, file_hash
 from fda_flower.run_folder import CHAIN, CHECKPOINT, CHOSEN, CHOSEN_MODEL, CONFIG, Checkpoint, RunFolder
+from fda_flower.selection import chosen_round
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,14 @@ def verify(path: Path, expect: str | None = None) -> Verified:
     if not problems:
         problems = [
             *chain.problems(folder.read_lines()),
+            *_config_problems(path, chain),
             *_checkpoint_problems(folder, chain, CHECKPOINT),
             *_checkpoint_problems(folder, chain, CHOSEN),
-            *_model_problems(folder, chain, path, CHECKPOINT),
-            *_model_problems(folder, chain, path / CHOSEN_MODEL, CHOSEN),
+            *_model_problems(folder, chain, CHECKPOINT),
+            *_model_problems(folder, chain, CHOSEN),
         ]
+    if chain.links and CONFIG not in chain.links[-1].files:
+        notes.append(f"an older version did the last round: of {CONFIG}, it vouches for 'run' alone")
     if late := [link.round for link in chain.links if link.note == "late"]:
         notes.append(
             f"an older version did the rounds up to {max(late)}: nothing vouches for their models, nor for "
@@ -84,9 +87,15 @@ def verify(path: Path, expect: str | None = None) -> Verified:
     return Verified(chain.rounds, chain.last, tuple(problems), tuple(notes))
 
 
+def _config_problems(path: Path, chain: Chain) -> Iterator[str]:
+    told = chain.links[-1].files.get(CONFIG) if chain.links else None
+    if told not in (None, file_hash(path / CONFIG)):
+        yield f"{CONFIG} has changed, or the run was stopped as it went on"
+
+
 def _checkpoint_problems(folder: RunFolder, chain: Chain, name: str) -> Iterator[str]:
     if not (folder.path / name).exists():
-        if name == CHECKPOINT:
+        if name == CHECKPOINT or chosen_round(folder.read_rounds()) is not None:
             yield f"there is no {name}: if it was too large to be sent, verify the run's folder on the server"
         return
     try:
@@ -94,7 +103,9 @@ def _checkpoint_problems(folder: RunFolder, chain: Chain, name: str) -> Iterator
     except FdaError as error:
         yield str(error)
         return
-    if name == CHECKPOINT and number != chain.rounds:
+    if name == CHOSEN and number != chosen_round(folder.read_rounds()):
+        yield f"the {name} is of round {number}, which the records do not name as the chosen one"
+    elif name == CHECKPOINT and number != chain.rounds:
         yield f"the {name} is of round {number}, the chain ends with round {chain.rounds}"
     elif not _vouches(chain, folder.path / name, number):
         yield f"the model in '{name}' is not that of round {number}"
@@ -108,22 +119,36 @@ def _vouches(chain: Chain, path: Path, number: int) -> bool:
     return number == 0 or (link is not None and link.model in (None, told))
 
 
-def _model_problems(folder: RunFolder, chain: Chain, place: Path, checkpoint: str) -> Iterator[str]:
-    """Compare a model in use with its round's link; the server's is that of its checkpoint."""
-    if not (place / MODEL).exists():
+def _model_problems(folder: RunFolder, chain: Chain, checkpoint: str) -> Iterator[str]:
+    """Compare the files of a model in use with the last link that has them."""
+    place = folder.path if checkpoint == CHECKPOINT else folder.path / CHOSEN_MODEL
+    links = [link for link in chain.links if MODEL in link.files]
+    if checkpoint == CHOSEN:
+        chosen = chosen_round(folder.read_rounds())
+        links = [link for link in links if link.round == chosen]
+    if not links:
+        if (place / MODEL).exists():
+            yield from _server_model_problems(folder, chain, place, checkpoint)
         return
+    for name in (MODEL, DESCRIPTION):
+        shown = (place / name).relative_to(folder.path)
+        if not (place / name).exists():
+            yield f"there is no {shown}"
+        elif file_hash(place / name) != links[-1].files[name]:
+            yield f"'{shown}' is not that of round {links[-1].round}, or the run was stopped in the next one"
+
+
+def _server_model_problems(folder: RunFolder, chain: Chain, place: Path, checkpoint: str) -> Iterator[str]:
+    """Compare a model that no link has with its checkpoint, which the server has made it of."""
     name = (place / MODEL).relative_to(folder.path)
     try:
         description = json.loads((place / DESCRIPTION).read_text(encoding="utf-8"))
-        number, holder = int(description["round"]), description["holder"]
-        if holder == "server":
+        number = int(description["round"])
+        if description["holder"] == "server":
             good = _is_of(place / MODEL, folder.load_checkpoint(checkpoint), number)
         else:
             link = chain.link_of(number)
-            sums = {
-                file: hashlib.sha256((place / file).read_bytes()).hexdigest() for file in (MODEL, DESCRIPTION)
-            }
-            good = link is not None and (link.files == sums or link.note == "late")
+            good = link is not None and link.note == "late"
     except (FdaError, OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         yield f"'{name}' cannot be read ({error})"
         return

@@ -94,10 +94,10 @@ def test_a_damaged_line_ends_the_chain(damage):
 
 def test_a_record_that_is_written_anew_gets_a_second_link_and_no_other_does():
     chain, before = made(), made().last
-    chain.cover(LINES)
+    chain.cover(LINES, {})
     assert chain.last == before
     new = LINES[2].replace('"b"', '"c"')
-    chain.cover([*LINES[:2], new])
+    chain.cover([*LINES[:2], new], {})
     assert [link.note for link in chain.links] == ["", "", "", "rewritten"]
     again = chain.links[-1]
     assert (again.round, again.model, again.files) == (3, "model 3", {"model.safetensors": "file 3"})
@@ -109,9 +109,20 @@ def test_a_record_that_is_written_anew_gets_a_second_link_and_no_other_does():
     assert chain.up_to(2).problems(LINES[:2]) == []
 
 
+def test_other_files_after_the_last_round_get_a_link_of_their_own():
+    chain = made()
+    for config, links in (("one", 4), ("one", 4), ("two", 5)):
+        chain.cover(LINES, {"config.json": config})
+        assert len(chain.links) == links
+        files = {"model.safetensors": "file 3", "config.json": config}
+        assert (chain.links[-1].round, chain.links[-1].files) == (3, files)
+    assert chain.problems(LINES) == []
+
+
 def test_rounds_of_an_older_version_get_late_links():
     chain = Chain(RUN)
-    chain.cover(LINES[:2])
+    chain.cover(LINES[:2], {"config.json": "one"})
+    assert chain.links[-1].files == {"config.json": "one"}
     chain.add(LINES[2], "model 3")
     assert [(link.round, link.model, link.note) for link in chain.links] == [
         *((1, None, "late"), (2, None, "late"), (3, "model 3", ""))

@@ -74,6 +74,12 @@ def other_weights(folder):
     (folder / "checkpoint").write_bytes(other._pack(Checkpoint(3, model, checkpoint.state))[0])
 
 
+def another_round_chosen(folder):
+    other = RunFolder(folder, json.loads((folder / "config.json").read_text())["run"])
+    model = other.load_checkpoint().model
+    (folder / "checkpoint-selected").write_bytes(other._pack(Checkpoint(1, model))[0])
+
+
 def other_model(folder):
     arrays = load_file(folder / "model.safetensors")
     arrays[next(iter(arrays))].flat[0] += 1
@@ -91,7 +97,7 @@ def test_a_run_that_nobody_has_touched_is_ok(ended):
     links = [json.loads(line) for line in (ended / "chain.jsonl").read_text().splitlines()]
     assert [link["round"] for link in links] == [1, 2, 3]
     assert {(link["target"], *link["sources"]) for link in links} == {("target", "source-1")}
-    assert set(links[2]["files"]) == {"model.safetensors", "model.json"}
+    assert set(links[2]["files"]) == {"config.json", "model.safetensors", "model.json"}
     assert links[2]["hash"] == found.last
     assert verify(ended, found.last) == found
 
@@ -111,12 +117,19 @@ def test_a_run_that_nobody_has_touched_is_ok(ended):
         (lambda f: shutil.copy(f / "config.json", f / "checkpoint"), "is damaged"),
         (lambda f: (f / "checkpoint").unlink(), "there is no checkpoint"),
         (lambda f: (f / "chain.jsonl").unlink(), "an older version made the run, or it was removed"),
-        (other_model, "'model.safetensors' is not the model of round 3"),
-        (lambda f: edit(f / "model.json", '"round": 3', '"round": 2'), "is not the model of round 2"),
-        (other_holder, "'model.safetensors' is not the model of round 3"),
-        (lambda f: (f / "model.json").write_text("{}"), "'model.safetensors' cannot be read"),
+        (other_model, "'model.safetensors' is not that of round 3"),
+        (lambda f: edit(f / "model.json", '"round": 3', '"round": 2'), "'model.json' is not that of round 3"),
+        (other_holder, "'model.safetensors' is not that of round 3"),
+        (lambda f: (f / "model.json").unlink(), "there is no model.json"),
+        (lambda f: (f / "model.safetensors").unlink(), "there is no model.safetensors"),
+        (lambda f: (f / "selected/model.safetensors").unlink(), "there is no selected/model.safetensors"),
+        (lambda f: (f / "checkpoint-selected").unlink(), "there is no checkpoint-selected"),
+        (another_round_chosen, "the checkpoint-selected is of round 1, which the records do not name"),
+        (lambda f: edit(f / "config.json", '"device": "cpu"', '"device": "cuda"'), "config.json has changed"),
+        (lambda f: edit(f / "config.json", '"fda-flower": "', '"fda-flower": "9'), "config.json has changed"),
+        (lambda f: edit(f / "config.json", '"learning_rate": ', '"learning_rate": 1'), "config.json has"),
         (lambda f: shutil.copy(f / "model.json", f / "checkpoint-selected"), "is damaged"),
-        (lambda f: (f / "selected/model.json").write_text("{}"), "'selected/model.safetensors' cannot"),
+        (lambda f: (f / "selected/model.json").write_text("{}"), "'selected/model.json' is not that of"),
     ],
 )  # fmt: skip
 def test_what_somebody_has_changed_is_found(tamper, says, folder):
@@ -171,6 +184,32 @@ def test_a_run_that_was_changed_does_not_go_on(folder):
     other_record(folder)
     with pytest.raises(RunError, match=r"is not as the run has left it \(the record of round 2 has changed"):
         run(**SETTINGS, rounds=4, output=folder, resume=True)
+
+
+def test_a_run_whose_configuration_changes_as_it_goes_on_is_ok(folder):
+    """A last link has the new one, though no round is left to do."""
+    first = verify(folder)
+    run(**SETTINGS, rounds=3, output=folder, resume=True)
+    assert verify(folder, first.last) == first
+    run(**SETTINGS, rounds=3, round_timeout=60, output=folder, resume=True)
+    found = verify(folder, first.last)
+    assert (found.problems, found.notes) == (
+        (),
+        ("the expected hash is of round 3, the run has gone on after it",),
+    )
+    edit(folder / "config.json", '"round_timeout": 60', '"round_timeout": 90')
+    assert verify(folder).problems == ("config.json has changed, or the run was stopped as it went on",)
+
+
+def test_a_chain_of_the_version_before_vouches_for_less_of_the_configuration(folder):
+    links = [json.loads(line) for line in (folder / "chain.jsonl").read_text().splitlines()]
+    chain = Chain(json.loads((folder / "config.json").read_text())["run"])
+    for line, link in zip((folder / "rounds.jsonl").read_text().splitlines(), links, strict=True):
+        chain.add(line, link["model"], {k: v for k, v in link["files"].items() if k != "config.json"})
+    (folder / "chain.jsonl").write_text(chain.to_text())
+    found = verify(folder)
+    assert (found.problems, len(found.notes)) == ((), 1)
+    assert "config.json" in found.notes[0]
 
 
 def test_a_run_of_an_older_version_goes_on_with_a_chain(folder):
