@@ -172,10 +172,10 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
         ``balanced-accuracy``, the mean of the classes' recalls; ``macro-f1``, the mean of their F1;
         ``auroc``, the mean of their areas under the ROC curve, one class against the rest; and ``ece``, see
         `calibration_error`. A mean is over the classes that have samples here. With fewer than two such
-        classes there is no ``auroc``. For a regression ``r2``, see `sklearn.metrics.r2_score` with
-        ``multioutput="variance_weighted"``; ``rmse`` and ``mae``, over all outputs alike. A figure that is
-        not defined is left out: ``r2`` of a single sample, and whatever needs more than the largest output of
-        outputs that are not all finite.
+        classes there is no ``auroc``. For a regression ``r2``, ``1 − Σ(y − f(x))² / Σ(y − ȳ)²`` over all
+        outputs; where all samples have the same labels, as a single one has, it is 1 for an exact model and
+        else 0; ``rmse`` and ``mae``, over all outputs alike. A figure that is not defined is left out:
+        whatever needs more than the largest output of outputs that are not all finite.
 
     Examples
     --------
@@ -239,16 +239,16 @@ def _scores(counts: "NDArray[np.int64]") -> "tuple[NDArray[np.float64], ...]":
 
 def _measure_numbers(outputs: "NDArray[np.float64]", y: "NDArray[np.float64]") -> dict[str, float]:
     import numpy as np
-    from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
+    from sklearn.metrics import mean_absolute_error, mean_squared_error
 
     if not np.isfinite(outputs).all():
         return {}
-    figures = {
+    errors, spread = np.square(y - outputs), float(np.square(y - y.mean(axis=0)).sum())
+    return {
+        "r2": 1 - float(errors.sum()) / spread if spread else float(not errors.any()),
         "rmse": float(np.sqrt(mean_squared_error(y, outputs))),
         "mae": float(mean_absolute_error(y, outputs)),
     }
-    r2 = {"r2": float(r2_score(y, outputs, multioutput="variance_weighted"))} if len(y) > 1 else {}
-    return r2 | figures
 
 
 def calibration_error(probabilities: "NDArray[Any]", y: "NDArray[Any]") -> float:

@@ -4,7 +4,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any, Literal
 
@@ -23,7 +23,8 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
     build : callable
         A function or class; its keyword arguments, with their annotations, are the options.
     options : Mapping
-        By name, as text (``"90"``, ``"true"``) or already of the right type.
+        By name, as text (``"90"``, ``"true"``) or already of the right type; a list stands for text with
+        commas between its entries.
     hidden : set[str]
         Arguments that are not options.
 
@@ -96,9 +97,19 @@ def _convert(value: Any, hint: Any) -> Any:
         return _read_bool(value)
     if hint is int and isinstance(value, float) and not value.is_integer():
         raise ValueError("give a whole number")
+    if hint is str and isinstance(value, list | tuple):
+        return _joined(value)
     if hint in (int, float, str):
         return hint(value)
     return value
+
+
+def _joined(values: Collection[Any]) -> str:
+    """Return a list as the text that a command line would have for it."""
+    words = [str(value) for value in values if isinstance(value, str | int | float)]
+    if len(words) < len(values) or any("," in word for word in words):
+        raise ValueError("give a list of numbers, or of words without commas")
+    return ",".join(words)
 
 
 def _read_bool(value: Any) -> bool:

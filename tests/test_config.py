@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,17 @@ from fda_flower.models import MODELS, Model
 from fda_flower.models.dense import mlp
 
 NAN = float("nan")
+
+
+def test_a_list_of_a_method_option_is_the_text_of_a_command_line() -> None:
+    lists = {"epochs": [1, 30], "members": ["sources", "target"]}
+    text = {"epochs": "1,30", "members": "sources,target"}
+    config = RunConfig(method="mixture", method_options=lists)
+    assert config == RunConfig(method="mixture", method_options=text)
+    assert hash(config) == hash(RunConfig(method="mixture", method_options=text))
+    assert RunConfig.from_flower(config.to_flower()) == config
+    file = tomllib.loads("method-options = { epochs = [1, 30], members = ['sources', 'target'] }")
+    assert RunConfig(method="mixture", method_options=file["method-options"]) == config
 
 
 # mistakes

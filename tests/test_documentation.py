@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import inspect
 import os
 import pkgutil
 import re
@@ -15,6 +16,8 @@ import jupytext
 import pytest
 
 import fda_flower
+from fda_flower.clients import DomainClient, training
+from fda_flower.strategies import DomainAdaptationStrategy
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -37,6 +40,21 @@ def site(tmp_path_factory):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
+
+
+def test_the_hooks_and_the_functions_of_a_client_have_the_arguments_that_their_page_names():
+    page = (DOCS / "adding.md").read_text(encoding="utf-8")
+    parts = re.findall(
+        r"^### The hooks\n.*?^### |^What a client builds on.*?\n\n.*?\n\n", page, re.DOTALL | re.MULTILINE
+    )
+    cells = re.findall(r"^\|([^|]*)\|", "\n".join(parts), re.MULTILINE)
+    printed = [found for cell in cells for found in re.findall(r"`(\w+)\(([^`]*)\)`", cell)]
+    assert {"aggregate", "train_from", "proximal"} <= {name for name, _ in printed}
+    owners = DomainAdaptationStrategy, DomainClient, training
+    for name, arguments in printed:
+        function = next(getattr(owner, name) for owner in owners if hasattr(owner, name))
+        known = [each for each in inspect.signature(function).parameters if each != "self"]
+        assert list(filter(None, arguments.split(", "))) == known, name
 
 
 class Loaded(HTMLParser):

@@ -5,10 +5,12 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import softmax
 from scipy.stats import binomtest, rankdata
 from sklearn import metrics as sklearn_metrics
 
+from fda_flower.clients.training import figures as figures_of
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import (
     CONFIDENCE,
@@ -103,7 +105,14 @@ def test_numbers_by_hand():
     figures = measure(outputs, y, regression=True)
     assert figures == pytest.approx({"r2": 1 - 5 / 8, "rmse": np.sqrt(5 / 3), "mae": 1.0})
     assert measure(outputs, y[:, 0], regression=True) == figures
-    assert set(measure(outputs[:1], y[:1], regression=True)) == {"rmse", "mae"}
+
+
+@pytest.mark.parametrize(("outputs", "r2"), [([[1.0, 3.0]], 0.0), ([[1.0, 2.0]], 1.0)])
+@pytest.mark.parametrize("count", [1, 2])
+def test_r2_of_labels_that_are_all_the_same_is_1_if_exact_else_0_in_a_record_too(outputs, r2, count):
+    y, outputs = np.array([[1.0, 2.0]] * count), np.array(outputs * count)
+    assert measure(outputs, y, regression=True)["r2"] == r2
+    assert figures_of(torch.from_numpy(outputs), torch.from_numpy(y))["r2"] == r2
 
 
 def test_r2_of_several_outputs_is_that_of_all_squares_together():

@@ -19,6 +19,7 @@ def build(
     kind: Literal["one", "two"] = "one",
     size: Literal[8, 16] = 8,
     limit: int | None = None,
+    names: str | Sequence[str] = "",
     many: float | Sequence[float] = 0.5,
     anything: Any = None,
     **common: Any,
@@ -60,6 +61,10 @@ def read(options: dict[str, Any], what: Callable[..., Any] = build, hidden: Sequ
         ("rate", 2, 2.0),
         ("name", "two words", "two words"),
         ("name", 3, "3"),
+        ("names", "b,c", "b,c"),
+        ("names", ["b", "c"], "b,c"),
+        ("names", (1, 30), "1,30"),
+        ("names", [], ""),
         ("kind", "two", "two"),
         ("size", "16", 16),
         ("size", 16, 16),
@@ -85,6 +90,8 @@ def test_an_option_is_converted_to_its_type(name: str, text: Any, value: Any) ->
         ("count", None, ["int"]),
         ("rate", "fast", ["float"]),
         ("rate", [1], ["float"]),
+        ("names", ["b,c"], ["without commas"]),
+        ("names", [["b"]], ["list of numbers"]),
         ("switch", "perhaps", ["true or false"]),
         ("switch", "2", ["true or false"]),
         ("kind", "three", ["one, two"]),
@@ -119,7 +126,7 @@ def test_hidden_and_collected_arguments_are_no_options(name: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown option '{name}'") as caught:
         read({name: 1}, hidden=["count", "hidden"])
     valid = str(caught.value).split("choose one of ")[1].split(", ")
-    assert valid == ["rate", "switch", "name", "kind", "size", "limit", "many", "anything"]
+    assert valid == ["rate", "switch", "name", "kind", "size", "limit", "names", "many", "anything"]
 
 
 @pytest.mark.parametrize("what", [Built, Handmade, partial(Handmade, rate=1.0), partial(partial(Handmade))])
