@@ -44,6 +44,7 @@ __all__ = [
     "quick_simulation",
     "run_supernode",
     "set_task",
+    "survive_bad_replies",
     "task",
     "task_identity",
 ]
@@ -52,6 +53,9 @@ _ids = count(1)
 
 LOOKING, CORE_SHARE = "add_messages_to_queue", 0.2
 """Flower's function that looks for messages in a simulation, and the most of a core that it may take."""
+
+INFLATE = "inflate_object_from_contents"
+"""Flower's function that puts a message together from its parts."""
 
 AnyRecord = TypeVar("AnyRecord", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
@@ -199,6 +203,47 @@ def pull_sooner() -> None:
     for name in ("pull_objects", "pull_and_inflate_object_from_tree"):
         given = getattr(getattr(inflatable_utils, name, None), "__kwdefaults__", None) or {}
         given |= {key: seconds for key, seconds in sooner.items() if key in given}
+
+
+def survive_bad_replies(grid: "Grid") -> None:
+    """Have a grid over a SuperLink return an error in the place of a reply that cannot be put together.
+
+    A SuperLink checks the sizes and digests of a reply's parts, not what is in them. Flower's grid raises
+    what comes of it, so that one node would end the run. A Flower whose grid works otherwise is left as it
+    is.
+    """
+    parts = vars(sys.modules[type(grid).__module__])
+    theirs = parts.get(INFLATE)
+    if theirs is None or getattr(theirs, "survives", False):
+        return
+
+    def inflated(object_id: str, contents: dict[str, bytes], **options: Any) -> Any:
+        head = contents.get(object_id, b"")
+        try:
+            message = theirs(object_id, contents, **options)
+            if message.has_error() or isinstance(message.content, RecordDict):
+                return message
+            reason = f"its content is {type(message.content).__name__}, expected records"
+        except Exception as error:  # A node may send anything, and must not end the run by it.
+            reason = f"it cannot be put together: {error!r}"
+        make: Any = Message
+        return make(metadata=_metadata_in(head), error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason))
+
+    inflated.survives = True  # type: ignore[attr-defined]
+    parts[INFLATE] = inflated
+
+
+def _metadata_in(head: bytes) -> Any:
+    """Return what the first part of a message says of it; nothing if that cannot be read either."""
+    from flwr.common.serde import metadata_from_proto  # type: ignore[attr-defined]
+    from flwr.proto.message_pb2 import Message as MessageProto
+    from flwr.proto.message_pb2 import Metadata
+    from flwr.supercore.inflatable.inflatable_object import get_object_body
+
+    try:
+        return metadata_from_proto(MessageProto.FromString(get_object_body(head, Message)).metadata)
+    except Exception:
+        return metadata_from_proto(Metadata(message_type="query"))
 
 
 class _Impatient:

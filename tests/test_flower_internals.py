@@ -6,11 +6,16 @@ from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
+from flwr.common.serde import metadata_to_proto  # type: ignore[attr-defined]
+from flwr.proto import message_pb2, runtime_pb2
 from flwr.server.superlink.fleet.vce import vce_api
 from flwr.supercore.inflatable import inflatable_utils
+from flwr.supercore.inflatable.inflatable_object import get_object_tree
+from flwr.superlink.grid import http_grid
 from flwr.superlink.grid.http_grid import HttpGrid
 from flwr.supernode import start_client_internal
 from handmade import HandMade
@@ -18,6 +23,7 @@ from handmade import HandMade
 from fda_flower import flower_internals
 from fda_flower.errors import RunError
 from fda_flower.flower_internals import (
+    INFLATE,
     context_from_bytes,
     context_to_bytes,
     empty_run,
@@ -30,6 +36,7 @@ from fda_flower.flower_internals import (
     quick_simulation,
     run_supernode,
     set_task,
+    survive_bad_replies,
     task,
     task_identity,
 )
@@ -249,3 +256,75 @@ def test_a_flower_that_pulls_otherwise_is_left_as_it_is(monkeypatch):
     monkeypatch.setattr(inflatable_utils, "pull_and_inflate_object_from_tree", lambda tree: tree)
     pull_sooner()
     assert PULLS[1].__kwdefaults__["backoff_cap"] == before
+
+
+class Link:
+    """What Flower's grid asks of a SuperLink: replies, in parts that it does not read."""
+
+    def __init__(self, replies):
+        self.replies, self.parts = list(replies), {}
+        for reply in self.replies:
+            about, parts = message_to_parts(reply)
+            self.parts |= dict(zip(about["objects"], parts, strict=True))
+            reply.metadata.__dict__["_message_id"] = about["objects"][-1]
+
+    def PullMessages(self, request):  # noqa: N802 - Flower's name
+        return runtime_pb2.PullAppMessagesResponse(
+            messages_list=[
+                message_pb2.Message(metadata=metadata_to_proto(each.metadata)) for each in self.replies
+            ],
+            message_object_trees=[get_object_tree(each) for each in self.replies],
+        )
+
+    def PullObject(self, request):  # noqa: N802
+        content = self.parts[request.object_id]
+        return message_pb2.PullObjectResponse(
+            object_found=True, object_available=True, object_content=content
+        )
+
+    def ConfirmMessageReceived(self, request):  # noqa: N802
+        pass
+
+
+def content_of(n):
+    content = RecordDict({"arrays": ArrayRecord([np.full(2, n)])})
+    content["metrics"], content["info"] = MetricRecord({"n": n}), ConfigRecord({"n": n})
+    return content
+
+
+def with_body(part, body, kind=None):
+    """A part of a message with other content, which a SuperLink takes as well."""
+    head = part.partition(b"\0")[0].decode().split(" ")
+    return f"{kind or head[0]} {head[1]} {len(body)}".encode() + b"\0" + body
+
+
+DAMAGE = {
+    "noise": lambda part: with_body(part, b"\xff" * 40),
+    "another kind": lambda part: with_body(part, part.partition(b"\0")[2], "ArrayChunk"),
+    "other types": lambda part: with_body(
+        part, b'{"dtype": 5, "shape": "x", "stype": [], "arraychunk_ids": [0]}'
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", ["Message", "RecordDict", "ArrayRecord", "Array", "MetricRecord", "ConfigRecord"]
+)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_reply_that_cannot_be_put_together_is_an_error_and_the_others_arrive(
+    kind, damage, monkeypatch, in_a_run
+):
+    monkeypatch.setattr(http_grid, INFLATE, vars(http_grid)[INFLATE])  # to be as before
+    replies = [Message(content_of(n), reply_to=asked) for n, asked in enumerate(numbered([message()] * 3))]
+    link, grid = Link(replies), HttpGrid(token="any")
+    grid.set_run(empty_run())
+    monkeypatch.setattr(grid, "_client", link)
+    about, parts = message_to_parts(replies[1])
+    damaged = [
+        i for i, part in zip(about["objects"], parts, strict=True) if part.startswith(kind.encode() + b" ")
+    ]
+    link.parts |= {i: DAMAGE[damage](link.parts[i]) for i in damaged}
+    survive_bad_replies(grid)
+    first, bad, last = grid.pull_messages([])
+    assert [first.content, last.content] == [content_of(0), content_of(2)]
+    assert bad.has_error()

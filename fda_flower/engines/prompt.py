@@ -9,7 +9,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fda_flower.bundles import Bundles
-from fda_flower.flower_internals import Run, pull_sooner
+from fda_flower.flower_internals import Run, pull_sooner, survive_bad_replies
 
 LEAST, MOST = 0.01, 3.0
 """Seconds between two looks, at least and at most; the latter is Flower's own."""
@@ -43,6 +43,7 @@ class PromptGrid(Grid):
         self._grid = grid
         self._bundles = Bundles()
         pull_sooner()
+        survive_bad_replies(grid)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -127,10 +127,12 @@ def run(log, case, grid, role, **options):
 
 def check_record(record):
     """It is JSON of a bounded size, and says why where a reply or a round is of no use."""
-    confusion = record.get("confusion", {}).get("counts", [])
+    confusion = record.get("confusion", {}).get("counts", ())
     assert record["round"] == ROUNDS or not confusion
     assert len(confusion) <= MOST_CLASSES
-    assert len(json.dumps({**record, "confusion": None}, allow_nan=False)) <= LONGEST_RECORD
+    target = {**(record["target"] or {}), "confusion": None}
+    text = json.dumps({**record, "target": target, "confusion": None}, allow_nan=False)
+    assert len(text) <= LONGEST_RECORD
     entries = [entry or {} for entry in (record["target"], *record["sources"].values())]
     reasons = [each["reason"] for each in [*record["dropped"], *record["missing"]]]
     reasons += [value for name, value in record.items() if name.startswith("evaluation-failed")]
