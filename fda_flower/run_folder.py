@@ -16,7 +16,16 @@ from safetensors.numpy import save
 from fda_flower.aggregation import Layers
 from fda_flower.chain import Chain, read_chain, text_hash
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.files import DESCRIPTION, MODEL, checksum, file_hash, json_safe, only_writer, write_atomically
+from fda_flower.files import (
+    DESCRIPTION,
+    LOCK,
+    MODEL,
+    checksum,
+    file_hash,
+    json_safe,
+    only_writer,
+    write_atomically,
+)
 from fda_flower.records import Record
 
 CONFIG, ROUNDS, CHAIN, CHECKPOINT = "config.json", "rounds.jsonl", "chain.jsonl", "checkpoint"
@@ -95,6 +104,23 @@ class RunFolder:
         """Add to what `begin` writes into ``config.json`` beside the run's configuration."""
         self._notes[name] = value
 
+    def check(self) -> None:
+        """Refuse at once what `open` will refuse by the run's configuration alone, or by another writer.
+
+        Raises
+        ------
+        ConfigError
+            If the folder holds another run, or a run that is not to be resumed, or another run writes to it.
+        """
+        if (self.path / LOCK).exists():
+            with only_writer(self.path):
+                pass
+        found = self._read_config()
+        if found is not None:
+            self._check_same(
+                found, {**json.loads(json.dumps(self.config)), "strategy": found.get("strategy")}
+            )
+
     def open(self, strategy: Mapping[str, Any]) -> Checkpoint | None:
         """Check that the folder is free for this run, or holds it; nothing is written yet.
 
@@ -133,7 +159,7 @@ class RunFolder:
         """Return the checkpoint to go on from, after a check of all that the folder holds."""
         found = self._read_config()
         if found is not None:
-            self._check_same(found)
+            self._check_same(found, self.config)
         if not (self.path / CHECKPOINT).exists():
             if not self._mirror and (rounds := len(self.read_rounds())):
                 raise RunError(
@@ -334,9 +360,9 @@ class RunFolder:
             ) from error
         return config
 
-    def _check_same(self, found: Record) -> None:
-        if found != self.config:
-            raise _other_run(self.path, found, self.config)
+    def _check_same(self, found: Record, wanted: Record) -> None:
+        if found != wanted:
+            raise _other_run(self.path, found, wanted)
         if not self._resume:
             raise ConfigError(
                 f"the output folder '{self.path}' already holds this run: go on with --resume "

@@ -56,6 +56,20 @@ def test_rows_are_predicted_with_their_lines_and_what_is_kept(table_run: Path) -
     np.testing.assert_allclose(found, model.predict_proba(columns), atol=1e-5)
 
 
+def test_what_is_given_is_never_lost(table_run: Path) -> None:  # noqa: F811
+    Path("new.csv").write_text("height,age\n0.5,1\n")
+    given = Path("new.csv").read_bytes()
+    Path("link.csv").symlink_to("new.csv")
+    for output in ("new.csv", "./new.csv", "link.csv"):
+        assert "choose another --output" in fda("predict", table_run, "--csv", "new.csv", "--output", output)
+    for column in ("prediction", "line"):
+        Path("own.csv").write_text(f"{column},height,age\nill,0.5,1\n")
+        says = fda("predict", table_run, "--csv", "own.csv", "--keep", column)
+        assert f"column {column} is to be kept" in says
+    assert Path("new.csv").read_bytes() == given
+    assert not Path("predictions.csv").exists()
+
+
 def test_a_files_own_labels_or_the_test_set_judge_the_model(table_run: Path) -> None:  # noqa: F811
     recorded = json.loads((table_run / "rounds.jsonl").read_text().splitlines()[-1])
     own = fda("evaluate", table_run)

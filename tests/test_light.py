@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from run_folders import make_run
 
 from fda_flower.extras import EXTRAS
 
@@ -47,6 +48,16 @@ finally:
 
 def loaded(done: subprocess.CompletedProcess[str]) -> set[str]:
     return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def test_a_folder_that_is_not_free_is_refused_before_torch_is_loaded(tmp_path: Path) -> None:
+    make_run(tmp_path / "other", method="fedavg")
+    done = called(
+        ["run", "--shift", "rotate", "--method", "fedavg", "--seed", "7", "--output", "other"], tmp_path
+    )
+    assert done.returncode == 2
+    assert "seed: 0 there, 7 asked for" in done.stderr
+    assert not loaded(done) & (HEAVY - {"flwr", "numpy", "psutil"})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from fda_flower import run
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.files import json_safe
+from fda_flower.files import json_safe, only_writer
 from fda_flower.run_folder import Checkpoint, RunFolder
 from fda_flower.verification import verify
 
@@ -228,6 +229,26 @@ def test_while_a_folder_is_open_nobody_else_can_open_it(tmp_path):
         other.open({"name": "FedGP"})
     folder.close()
     assert other.open({"name": "FedGP"}) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "resume", "says"),
+    [
+        ({"seed": 0}, True, None),
+        ({"seed": 0}, False, "already holds this run"),
+        ({"seed": 1}, True, "seed: 0 there, 1 asked for"),
+        ({"seed": 1}, False, "seed: 0 there, 1 asked for"),
+    ],
+)
+def test_a_folder_can_be_checked_before_the_strategy_is_known(tmp_path, config, resume, says):
+    RunFolder(tmp_path / "new", config, resume=resume).check()
+    assert not (tmp_path / "new").exists()
+    opened(tmp_path)
+    folder = RunFolder(tmp_path, config, resume=resume)
+    with nullcontext() if says is None else pytest.raises(ConfigError, match=says):
+        folder.check()
+    with only_writer(tmp_path), pytest.raises(ConfigError, match="another run writes to"):
+        folder.check()
 
 
 def test_a_folder_that_is_refused_is_open_for_others(tmp_path):

@@ -57,6 +57,10 @@ def predict(
     """Predict new samples with a run's model, and write a CSV file."""
     from fda_flower.prediction.tables import write_predictions
 
+    if csv is not None and output.exists() and csv.exists() and output.samefile(csv):
+        raise ConfigError(
+            f"output is '{output}', the file of --csv, which would be lost: choose another --output"
+        )
     model = _load(run, device, trust)
     new = _samples(model, run, csv, images, data_dir, keep)
     write_predictions(model, new, output)

@@ -83,7 +83,7 @@ def run(
     """Run one method on one data set, and write its records, model and picture to a folder."""
     wanted = RunConfig(**settings)
     trackers = read_names(track)
-    folder = output or _free_folder(wanted, repeats=config is not None and not resume)
+    folder = _folder(wanted, output, resume, repeats=config is not None)
     done = 0
     when_stopped(
         lambda: (
@@ -225,6 +225,15 @@ def compare(
     }
     conclude(*(written if comparison.rows else ()), result=result)
     end_with(comparison.failures)
+
+
+def _folder(config: RunConfig, output: Path | None, resume: bool, repeats: bool) -> Path:
+    """The folder of a run, which is refused before anything is loaded if it is not free for the run."""
+    from fda_flower.run_folder import RunFolder
+
+    folder = output or _free_folder(config, repeats and not resume)
+    RunFolder(folder, config.fingerprint(), resume=resume).check()
+    return folder
 
 
 def _free_folder(config: RunConfig, repeats: bool) -> Path:

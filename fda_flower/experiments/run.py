@@ -44,6 +44,11 @@ class RunResult:
     model: dict[str, NDArray[np.generic]]
     path: Path | None
 
+    def __repr__(self) -> str:
+        scores = {key: self.summary.get(key) for key in ("last5", "best")}
+        shown = {"method": self.config.method, "rounds": len(self.history), **scores, "path": self.path}
+        return f"RunResult({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
     @property
     def accuracies(self) -> list[float]:
         """Target accuracy of each round, in percent; NaN for a regression."""

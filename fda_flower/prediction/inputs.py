@@ -82,6 +82,8 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
         raise ConfigError(f"{who} no column {', '.join(missing)}: it has {', '.join(header)}")
     comma = options.get("decimal") == "comma"
     x = preparation.apply(columns_for(table, preparation, comma))
+    if "line" in keep:
+        raise ConfigError("column line is to be kept, but the predictions have it too: rename it in the file")
     names = {"line": list(map(str, table.lines)), **{name: table.column(name) for name in keep}}
     if not labelled:
         return NewSamples(Samples(x, torch.full((len(x),), -1)), names)

@@ -3,6 +3,7 @@
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 from fda_flower.errors import ConfigError
 from fda_flower.files import write_atomically
@@ -19,24 +20,29 @@ def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
     Raises
     ------
     ConfigError
-        If the file cannot be written.
+        If the file cannot be written, or a column that is kept has the name of one of these.
     """
     outputs = model.outputs(new.samples, new.drawing)
     predicted = model.predictions(outputs)
-    columns = dict(new.names)
+    found: dict[str, Any] = {}
     if model.about.regression:
         numbers = predicted.reshape(len(predicted), -1).T
         ends = [f"-{i}" for i in range(1, len(numbers) + 1)] if len(numbers) > 1 else [""]
-        columns |= {
+        found |= {
             f"prediction{end}": [f"{n:.7g}" for n in column]
             for end, column in zip(ends, numbers, strict=True)
         }
     else:
-        columns["prediction"] = predicted.tolist()
-        columns |= {
+        found["prediction"] = predicted.tolist()
+        found |= {
             f"p({name})": [f"{p:.6g}" for p in column]
             for name, column in zip(model.classes_.tolist(), probabilities(outputs).T, strict=True)
         }
+    if twice := sorted(found.keys() & new.names.keys()):
+        raise ConfigError(
+            f"column {', '.join(twice)} is to be kept, but the predictions have it too: rename it in the file"
+        )
+    columns = {**new.names, **found}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

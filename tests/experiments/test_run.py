@@ -284,7 +284,7 @@ def test_summary_json_is_the_summary_with_what_was_run(six_rounds):
 
 def test_accuracy_png_is_an_image_and_no_part_of_a_file_is_left(six_rounds):
     assert (six_rounds.path / "accuracy.png").read_bytes().startswith(PNG)
-    assert not list(six_rounds.path.glob(".*"))
+    assert not list(six_rounds.path.glob(".*.part"))
 
 
 # Seeds
@@ -473,6 +473,15 @@ def test_the_folder_of_another_run_is_refused_and_stays_as_it_is(
     assert named in str(caught.value)
     assert str(three_rounds.path) in str(caught.value)
     assert files_of(three_rounds.path) == before
+
+
+def test_a_result_is_shown_in_one_line_without_its_arrays(six_rounds):
+    shown = repr(six_rounds)
+    best = six_rounds.summary["best"]
+    assert shown.startswith(f"RunResult(method={six_rounds.config.method!r}, rounds=6, last5=")
+    assert f"best={best!r}" in shown
+    assert "array" not in shown
+    assert "\n" not in shown
 
 
 def test_the_folder_of_this_run_is_refused_without_resume(small, three_rounds, files_of):
