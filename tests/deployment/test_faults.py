@@ -293,7 +293,7 @@ def test_nodes_rejoin_and_a_run_whose_superlink_was_killed_resumes_with_the_same
 ):
     for name in ("late", "target"):
         rejoin(federation, name)
-    # FedDAF's target has a model of its own, which the resumed run has to give back.
+    # FedDAF's target keeps a model of its own, which the resumed run goes on with.
     settings = {**SETTINGS, "method": "feddaf", "rounds": 2, "seed": 1}
     config = RunConfig(**settings, wait_seconds=1200)
     faults.of = {"steady in 2": "waits"}
