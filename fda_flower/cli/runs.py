@@ -232,7 +232,7 @@ def _folder(config: RunConfig, output: Path | None, resume: bool, repeats: bool)
     from fda_flower.run_folder import RunFolder
 
     folder = output or _free_folder(config, repeats and not resume)
-    RunFolder(folder, config.fingerprint(), resume=resume).check()
+    RunFolder(folder.absolute(), config.fingerprint(), resume=resume).check()
     return folder
 
 
