@@ -5,10 +5,10 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from fda_flower import run
 from fda_flower.strategies import RunFolder
@@ -38,9 +38,7 @@ def flower(tmp_path):
         "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}",
     }
     subprocess.run(["pkill", "-f", str(home)], check=False)
-    patience = time.monotonic() + 60
-    while superlink_runs() and time.monotonic() < patience:
-        time.sleep(0.1)
+    until(lambda: not superlink_runs())
 
 
 def data_set():
@@ -85,7 +83,6 @@ def test_flwr_run_gives_the_same_bits_as_the_local_engine(flower, tmp_path, meth
         env=flower,
         capture_output=True,
         text=True,
-        timeout=240,
     )
     assert (output / "summary.json").exists(), done.stdout + done.stderr
     local = run(sources=2, target_batch_size=8, rounds=2, output=tmp_path / "local", **chosen)

@@ -6,11 +6,11 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 import tomllib
 
 import psutil
 import pytest
+from waiting import until
 
 from fda_flower.deployment import Federation, federation
 from fda_flower.errors import ConfigError, RunError
@@ -234,12 +234,12 @@ def is_ours(pid, running):
 
 
 HOLDER = """
-import sys, time
+import signal, sys
 from pathlib import Path
 from fda_flower.deployment import Federation
 with Federation(Path(sys.argv[1]), {"target": {"role": "target", "domain": "target"}}):
     print("ready", flush=True)
-    time.sleep(300)
+    signal.pause()
 """
 
 
@@ -251,10 +251,7 @@ def test_nothing_outlives_a_process_that_is_terminated(tmp_path):
         assert holder.stdout.readline() == "ready\n"
         assert len(running_in(folder)) >= 6, "SuperLink, SuperNode, what each starts, and their guards"
         holder.terminate()
-    deadline = time.monotonic() + 30
-    while running_in(folder) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert running_in(folder) == []
+    until(lambda: running_in(folder) == [])
 
 
 def running_in(folder):

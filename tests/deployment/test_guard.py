@@ -5,40 +5,41 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from waiting import until
 
 from fda_flower.deployment import guard
 from fda_flower.deployment.guard import guarded, is_alive
 
-SECONDS = 20
-SLEEP = "import time; time.sleep(300)"
-DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
-FAMILY = """
-import subprocess, sys, time
-sleep = [sys.executable, "-c", {sleep!r}]
+READY = "open('ready', 'w').close()"
+SLEEP = "import signal; signal.pause()"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
+FAMILY = f"""
+import signal, subprocess, sys
+sleep = [sys.executable, "-c", sys.argv[1]]
 subprocess.Popen(sleep, start_new_session=True)
 orphan = f"import subprocess; subprocess.Popen({{sleep!r}}, start_new_session=True)"
 subprocess.run([sys.executable, "-c", orphan], start_new_session=True)
-time.sleep(300)
+{READY}
+signal.pause()
 """
 """Has a child in a session of its own, and an orphan in another one."""
 PARENT = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys
 sys.path.insert(0, {folder!r})
 from guard import guarded
 subprocess.Popen(guarded({command!r}, 1.0, {remove!r}), cwd={here!r}, start_new_session=True)
 os.fork()
-time.sleep(300)
+signal.pause()
 """
 """Has a fork that lives on without it, as a notebook's may."""
 
 
 def family(sleep=SLEEP):
-    return [sys.executable, "-c", FAMILY.format(sleep=sleep)]
+    return [sys.executable, "-c", FAMILY, sleep]
 
 
 @pytest.fixture
@@ -60,22 +61,10 @@ def running_in(folder):
     return found
 
 
-def until(condition):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
-def until_there_are(number, folder):
-    """Wait for the guard, its command, and two that sleep; starting an orphan takes one more."""
-
-    def settled():
-        first = running_in(folder)
-        time.sleep(0.3)
-        return len(first) == number and first == running_in(folder)
-
-    until(settled)
+def until_ready(folder, number):
+    """Wait for a guard and its command with what that has started."""
+    until((folder / "ready").exists)
+    assert len(running_in(folder)) == number
 
 
 @pytest.fixture
@@ -100,7 +89,7 @@ def parent(here, keys):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_outlives_a_parent_that_a_signal_ends(parent, here, keys, number):
-    until_there_are(4, here)
+    until_ready(here, 4)
     assert keys.exists()
     parent.send_signal(number)
     parent.wait()
@@ -133,56 +122,56 @@ def start(here):
 
 def test_a_guard_that_is_terminated_ends_all(start, here):
     process = start(family())
-    until_there_are(4, here)
+    until_ready(here, 4)
     process.terminate()
-    assert process.wait(SECONDS) == 128 + signal.SIGTERM
+    assert process.wait() == 128 + signal.SIGTERM
     assert running_in(here) == []
 
 
 @pytest.mark.parametrize("terminate", [False, True])
 def test_a_guard_removes_nothing_while_its_parent_lives(start, here, keys, terminate):
-    process = start([sys.executable, "-c", SLEEP if terminate else "pass"], remove=str(keys.parent))
+    process = start([sys.executable, "-c", f"{READY}; {SLEEP}" if terminate else "pass"], remove=str(keys.parent))
     if terminate:
-        until_there_are(2, here)
+        until_ready(here, 2)
         process.terminate()
-    process.wait(SECONDS)
+    process.wait()
     assert (keys / "ca.key").exists()
 
 
 def test_a_guard_kills_what_is_deaf_to_sigterm(start, here):
     process = start(family(DEAF), grace=0.5)
-    until_there_are(4, here)
+    until_ready(here, 4)
     process.terminate()
-    process.wait(SECONDS)
+    process.wait()
     assert running_in(here) == []
 
 
 def test_what_a_command_leaves_behind_ends_with_it(start, here):
     process = start(family())
-    until_there_are(4, here)
+    until_ready(here, 4)
     (command,) = psutil.Process(process.pid).children()[:1]
     command.kill()
-    assert process.wait(SECONDS) == 128 + signal.SIGKILL
+    assert process.wait() == 128 + signal.SIGKILL
     assert running_in(here) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 def test_a_command_ends_with_a_guard_that_is_killed(start, here):
-    process = start([sys.executable, "-c", SLEEP])
-    until_there_are(2, here)
+    process = start([sys.executable, "-c", f"{READY}; {SLEEP}"])
+    until_ready(here, 2)
     process.kill()
     until(lambda: running_in(here) == [])
 
 
 def test_a_command_of_a_process_that_is_gone_already_ends_at_once(start, here, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 2**22 + 1)
-    assert start([sys.executable, "-c", SLEEP]).wait(SECONDS) != 0
+    assert start([sys.executable, "-c", SLEEP]).wait() != 0
     assert running_in(here) == []
 
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_the_exit_code_is_the_commands(start, code):
-    assert start([sys.executable, "-c", f"raise SystemExit({code})"]).wait(SECONDS) == code
+    assert start([sys.executable, "-c", f"raise SystemExit({code})"]).wait() == code
 
 
 def test_a_command_that_is_not_there_is_an_error_that_names_it(start):
@@ -192,18 +181,20 @@ def test_a_command_that_is_not_there_is_an_error_that_names_it(start):
 
 
 AGAIN = f"""
-import signal, subprocess, sys, time
+import signal, subprocess, sys
 signal.signal(signal.SIGTERM, lambda *_: subprocess.Popen([sys.executable, "-c", {SLEEP!r}]))
-time.sleep(300)
+{READY}
+while True:
+    signal.pause()
 """
 """Answers SIGTERM by one more process."""
 
 
 def test_what_is_started_while_all_is_ended_is_ended_too(start, here):
     process = start([sys.executable, "-c", AGAIN], grace=1.0)
-    until_there_are(2, here)
+    until_ready(here, 2)
     process.terminate()
-    process.wait(SECONDS)
+    process.wait()
     assert running_in(here) == []
 
 

@@ -25,7 +25,6 @@ def spent(rounds: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_sites_refuse_note_what_they_send_and_end_a_run_and_a_changed_round_is_found(tmp_path):
     sites = {domain: tmp_path / "sites" / domain for domain in ("source-1", "target")}
     rules: dict[str, dict[str, Any]] = {

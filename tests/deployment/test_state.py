@@ -34,7 +34,6 @@ def sites(request, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("method", "options", "domains", "files", "sites"),
     [

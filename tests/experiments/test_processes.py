@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+from waiting import until
 
 from fda_flower.errors import ConfigError
 from fda_flower.experiments.processes import run_all
@@ -18,11 +20,13 @@ def write(path):
     Path(path).write_text(f"{os.getpid()}", encoding="utf-8")
 
 
-def span(path):
-    """Write when it began and ended."""
+def span(task):
+    """Write when it began and ended, which is when enough have begun."""
+    path, enough = task
     begin = time.time()
-    time.sleep(0.3)
-    Path(path).write_text(f"{begin} {time.time()}", encoding="utf-8")
+    path.with_suffix(".begun").touch()
+    until(lambda: len(list(path.parent.glob("*.begun"))) >= enough)
+    path.write_text(f"{begin} {time.time()}", encoding="utf-8")
 
 
 def do(what):
@@ -36,10 +40,10 @@ def do(what):
         os._exit(3)
     if what == "long":
         raise ValueError("x" * 1_000_000)
-    if what.startswith("sleep"):
+    if what.startswith("stay"):
         _, path = what.split(" ")
-        Path(path).write_text(f"{os.getpid()}", encoding="utf-8")
-        time.sleep(60)
+        write(path)
+        threading.Event().wait()
 
 
 def lives(pid):
@@ -68,10 +72,11 @@ def test_without_tasks_there_is_nothing_to_do():
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_at_most_jobs_tasks_run_at_a_time(tmp_path, jobs):
-    tasks = {f"{i}": str(tmp_path / f"{i}") for i in range(4)}
+    paths = [tmp_path / f"{i}.txt" for i in range(4)]
+    tasks = {path.stem: (path, jobs) for path in paths}
     seen = []
     assert run_all(span, tasks, jobs, lambda state: seen.append(len(state.running))) == {}
-    spans = [tuple(map(float, Path(path).read_text(encoding="utf-8").split())) for path in tasks.values()]
+    spans = [tuple(map(float, path.read_text(encoding="utf-8").split())) for path in paths]
     assert most_at_a_time(spans) == jobs
     assert max(seen) <= jobs
 
@@ -123,14 +128,10 @@ def test_an_interruption_while_they_run_ends_them_and_is_passed_on(tmp_path):
         if all(path.exists() and path.read_text(encoding="utf-8") for path in paths):
             raise KeyboardInterrupt
 
-    begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run_all(do, {path.name: f"sleep {path}" for path in paths}, 2, interrupt)
+        run_all(do, {path.name: f"stay {path}" for path in paths}, 2, interrupt)
     pids = [int(path.read_text(encoding="utf-8")) for path in paths]
-    while any(map(lives, pids)) and time.monotonic() < begin + 30:
-        time.sleep(0.05)
-    assert not any(map(lives, pids))
-    assert time.monotonic() < begin + 30
+    until(lambda: not any(map(lives, pids)))
 
 
 def test_tasks_that_wait_are_not_begun_after_an_interruption(tmp_path):
@@ -139,40 +140,34 @@ def test_tasks_that_wait_are_not_begun_after_an_interruption(tmp_path):
 
     first, second = tmp_path / "first", tmp_path / "second"
     with pytest.raises(KeyboardInterrupt):
-        run_all(do, {"first": f"sleep {first}", "second": f"sleep {second}"}, 1, interrupt)
+        run_all(do, {"first": f"stay {first}", "second": f"stay {second}"}, 1, interrupt)
     time.sleep(0.3)
     assert not second.exists()
 
 
+TESTS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 PARENT = """
 import sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from test_processes import do
 from fda_flower.experiments.processes import run_all
 
 if __name__ == "__main__":
-    run_all(do, {{"a": "sleep " + sys.argv[1]}}, 1)
+    run_all(do, {{"a": "stay " + sys.argv[1]}}, 1)
 """
 
 
 def test_a_task_does_not_outlive_a_parent_that_is_killed(tmp_path):
     script, told = tmp_path / "parent.py", tmp_path / "pid"
-    script.write_text(PARENT.format(tests=str(Path(__file__).parent)), encoding="utf-8")
-    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    script.write_text(PARENT.format(tests=TESTS), encoding="utf-8")
+    paths = os.pathsep.join([*TESTS, *filter(None, sys.path)])
     parent = subprocess.Popen([sys.executable, script, told], env={**os.environ, "PYTHONPATH": paths})
     try:
-        task = psutil.Process(int(wait_for(lambda: told.exists() and told.read_text())))
+        task = psutil.Process(int(until(lambda: told.exists() and told.read_text())))
         assert task.is_running()
         parent.kill()
         parent.wait()
-        assert wait_for(lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE)
+        until(lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE)
     finally:
         parent.kill()
         parent.wait()
-
-
-def wait_for(found, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not (value := found()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return value

@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from waiting import until
 
 from fda_flower.site import launcher
 from fda_flower.site.launcher import PROGRAM, Stage, launching
@@ -70,7 +70,7 @@ def here(tmp_path, monkeypatch):
 
 
 def probe(*arguments, command="probe", **how):
-    done = subprocess.run([command, *arguments], capture_output=True, text=True, timeout=60, **how)
+    done = subprocess.run([command, *arguments], capture_output=True, text=True, **how)
     return done.stdout, done.stderr
 
 
@@ -146,14 +146,12 @@ def test_each_stage_has_a_launcher_that_is_a_fork_of_the_one_before(here):
 def test_all_launchers_end_with_their_process(here):
     with launching(STAGE, HEAVY):
         both = [*launchers(), *children(launchers()[0], 1)]
-    assert psutil.wait_procs(both, timeout=60)[1] == []
+    psutil.wait_procs(both)
 
 
 def children(process, number):
-    deadline = time.monotonic() + 60
-    while len(found := process.children()) < number and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return found
+    until(lambda: len(process.children()) >= number)
+    return process.children()
 
 
 def test_without_a_launcher_the_command_runs_as_it_is(here):
@@ -187,11 +185,8 @@ def test_a_launcher_ends_with_its_process_however_that_ends(here, number):
             each.terminate()  # as whoever ends a SuperNode with all that it started
         parent.send_signal(number)
         parent.wait()
-    assert psutil.wait_procs(both, timeout=60)[1] == []
-    deadline = time.monotonic() + 10
-    while folders(here) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert folders(here) == []
+    psutil.wait_procs(both)
+    until(lambda: folders(here) == [])
 
 
 def test_only_its_account_can_reach_it(here):

@@ -3,13 +3,13 @@
 import os
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 from site_messages import REFERENCE, context, message, write_app
+from waiting import until
 
 from fda_flower.errors import RunError
 from fda_flower.flower_internals import task_identity
@@ -69,13 +69,6 @@ def asked(app, state_dir):
         return reply.content["numbers"]["pid"]
 
     return ask
-
-
-def until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def has_ended(pid):
