@@ -21,32 +21,25 @@ sys.modules["fda_flower"] = package
 """The package without its `__init__`, so that a module is measured by itself."""
 
 
-def loaded_by(code):
-    """Those of `HEAVY` that some code imports."""
-    code = f"{BARE}\n{code}\nprint(json.dumps([*sys.modules]))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+LIGHT = [
+    "from fda_flower.datasets.registry import DATASETS; [entry.summary for entry in DATASETS.values()]",
+    "from fda_flower.models import MODELS; [entry.summary for entry in MODELS.values()]",
+    "from fda_flower.datasets import PARTITIONS, SHIFTS, Domain, Split, summary",
+    "from fda_flower.datasets import DataSpec; DataSpec('digits'); DataSpec('pacs', target='photo')",
+    "from fda_flower.datasets import DataSpec\n"
+    "shift, partition = (('std', '0.3'),), (('alpha', '2'),)\n"
+    "DataSpec('digits', 'noise', shift, partition='dirichlet', partition_options=partition).domain_names",
+]
+
+
+def test_names_and_their_options_load_no_library_for_data_but_those_who_need_one():
+    """One process runs one after the other, and notes what is loaded then."""
+    codes = [*LIGHT, "from fda_flower.datasets import Samples"]
+    code = f"{BARE}\nfor code in {codes!r}:\n    exec(code)\n    print(json.dumps([*sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return HEAVY & set(json.loads(done.stdout))
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "from fda_flower.datasets.registry import DATASETS; [entry.summary for entry in DATASETS.values()]",
-        "from fda_flower.models import MODELS; [entry.summary for entry in MODELS.values()]",
-        "from fda_flower.datasets import PARTITIONS, SHIFTS, Domain, Split, summary",
-        "from fda_flower.datasets import DataSpec; DataSpec('digits'); DataSpec('pacs', target='photo')",
-        "from fda_flower.datasets import DataSpec\n"
-        "shift, partition = (('std', '0.3'),), (('alpha', '2'),)\n"
-        "DataSpec('digits', 'noise', shift, partition='dirichlet', partition_options=partition).domain_names",
-    ],
-)
-def test_names_and_their_options_load_no_library_for_data(code):
-    assert loaded_by(code) == set()
-
-
-def test_what_needs_a_library_loads_it():
-    assert loaded_by("from fda_flower.datasets import Samples") == {"numpy", "torch"}
+    found = [HEAVY & set(json.loads(line)) for line in done.stdout.splitlines()]
+    assert found == [set()] * len(LIGHT) + [{"numpy", "torch"}]
 
 
 def test_a_name_is_loaded_once_and_a_wrong_one_is_named():

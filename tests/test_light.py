@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_folders import make_run
@@ -60,56 +61,88 @@ def test_a_folder_that_is_not_free_is_refused_before_torch_is_loaded(tmp_path: P
     assert not loaded(done) & (HEAVY - {"flwr", "numpy", "psutil"})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        (["--help"], 0, "fda compare --dataset digits"),
-        (["run", "--help"], 0, "--learning-rate-factor"),
-        (["deploy", "--help"], 0, "rehearse"),
-        (["list"], 0, "terra-incognita"),
-        (["--version"], 0, "fda-flower 0."),
-        (["run", "--method", "nope"], 2, "unknown method 'nope'"),
-        (["run", "--dataset", "nope"], 2, "unknown data set 'nope'"),
-        (["run", "--model", "nope"], 2, "unknown model 'nope'"),
-        (["run", "--shift", "nope"], 2, "unknown shift 'nope'"),
-        (["run", "--partition", "nope"], 2, "unknown partition 'nope'"),
-        (["run", "--optimizer", "nope"], 2, "unknown optimizer 'nope'"),
-        (["run", "--rounds", "0"], 2, "rounds is 0"),
-        (["run", "--learning-rate", "-1"], 2, "the learning rate is -1.0"),
-        (["run", "--rounds", "many"], 2, "'many' is not a valid int"),
-        (["run", "--config", "nowhere.json"], 2, "'nowhere.json' holds no settings"),
-        (["deploy", "rehearse", "--output", "x", "--method", "nope"], 2, "unknown method 'nope'"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_a_command_that_runs_nothing_loads_nothing_heavy(
-    arguments: list[str], code: int, says: str, tmp_path: Path
-) -> None:
-    done = called(arguments, tmp_path)
-    assert done.returncode == code
-    assert says in done.stdout + done.stderr
-    assert not loaded(done) & HEAVY
+LIGHT: dict[str, tuple[int, str]] = {
+    "--help": (0, "fda compare --dataset digits"),
+    "run --help": (0, "--learning-rate-factor"),
+    "deploy --help": (0, "rehearse"),
+    "list": (0, "terra-incognita"),
+    "--version": (0, "fda-flower 0."),
+    "run --method nope": (2, "unknown method 'nope'"),
+    "run --dataset nope": (2, "unknown data set 'nope'"),
+    "run --model nope": (2, "unknown model 'nope'"),
+    "run --shift nope": (2, "unknown shift 'nope'"),
+    "run --partition nope": (2, "unknown partition 'nope'"),
+    "run --optimizer nope": (2, "unknown optimizer 'nope'"),
+    "run --rounds 0": (2, "rounds is 0"),
+    "run --learning-rate -1": (2, "the learning rate is -1.0"),
+    "run --rounds many": (2, "'many' is not a valid int"),
+    "run --config nowhere.json": (2, "'nowhere.json' holds no settings"),
+    "deploy rehearse --output x --method nope": (2, "unknown method 'nope'"),
+}
+"""By command, the exit code and something that it says."""
 
 
-@pytest.mark.parametrize(
-    ("module", "without"),
-    [
-        ("fda_flower", HEAVY | {"typer", "rich"}),
-        ("fda_flower.methods", HEAVY),
-        ("fda_flower.config", HEAVY),
-        ("fda_flower.strategies", HEAVY - {"flwr", "numpy"}),
-        ("fda_flower.aggregation", HEAVY - {"numpy"}),
-        ("fda_flower.clients.serve", HEAVY - {"flwr", "numpy"}),
-        ("fda_flower.site", HEAVY - {"flwr", "numpy"}),
-        ("fda_flower.client_app", HEAVY - {"flwr", "numpy"}),
-        ("fda_flower.site.worker", HEAVY - {"flwr", "numpy"}),
-        ("fda_flower.privacy.mod", HEAVY - {"flwr", "numpy"}),
-    ],
-)
-def test_an_import_loads_only_what_it_needs(module: str, without: set[str], tmp_path: Path) -> None:
-    done = run(f"import json, sys, {module}; {REPORT}", tmp_path)
+@pytest.fixture(scope="module")
+def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """By command, its exit code, what it said and what was loaded then; one process runs them all."""
+    code = f"""
+import contextlib, io, json, sys
+from fda_flower.cli import main
+told = {{}}
+for command in {list(LIGHT)!r}:
+    sys.argv = ["fda", *command.split()]
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(said):
+        try:
+            main()
+        except SystemExit as end:
+            told[command] = end.code, said.getvalue(), [*sys.modules]
+print(json.dumps(told))
+"""
+    done = run(code, tmp_path_factory.mktemp("light"))
     assert done.returncode == 0, done.stderr
-    assert not loaded(done) & without
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.parametrize("command", LIGHT)
+def test_a_command_that_runs_nothing_loads_nothing_heavy(
+    command: str, in_one_process: dict[str, Any]
+) -> None:
+    code, said, modules = in_one_process[command]
+    assert code == LIGHT[command][0]
+    assert LIGHT[command][1] in said
+    assert not set(modules) & HEAVY
+
+
+IMPORTS: dict[str, set[str]] = {
+    "fda_flower": HEAVY | {"typer", "rich"},
+    "fda_flower.methods": HEAVY,
+    "fda_flower.config": HEAVY,
+    "fda_flower.aggregation": HEAVY - {"numpy"},
+    "fda_flower.strategies": HEAVY - {"flwr", "numpy"},
+    "fda_flower.clients.serve": HEAVY - {"flwr", "numpy"},
+    "fda_flower.site": HEAVY - {"flwr", "numpy"},
+    "fda_flower.client_app": HEAVY - {"flwr", "numpy"},
+    "fda_flower.site.worker": HEAVY - {"flwr", "numpy"},
+    "fda_flower.privacy.mod": HEAVY - {"flwr", "numpy"},
+}
+"""What a module does without, lighter ones first."""
+
+
+def test_an_import_loads_only_what_it_needs(tmp_path: Path) -> None:
+    code = f"""
+import importlib, json, sys
+told = {{}}
+for module in {list(IMPORTS)!r}:
+    importlib.import_module(module)
+    told[module] = [*sys.modules]
+print(json.dumps(told))
+"""
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    heavy = {module: set(told[module]) & without for module, without in IMPORTS.items()}
+    assert not any(heavy.values()), heavy
 
 
 @pytest.mark.slow

@@ -78,7 +78,9 @@ OWN = [case(name, None) for name, dataset in DATASETS.items() if dataset.domains
 SPY_CASES = [case(SPY, shift) for shift in SHIFTS]
 
 every_case = pytest.mark.parametrize(
-    ("dataset", "shift"), [*(case(*names) for names in product(SHIFTED, SHIFTS)), *SPY_CASES, *OWN]
+    ("dataset", "shift"),
+    [*(case(*names) for names in product(SHIFTED, SHIFTS)), *SPY_CASES, *OWN],
+    scope="module",  # all tests of a case follow each other, and find its data in the cache
 )
 every_split_case = pytest.mark.parametrize(("dataset", "shift"), [*SPY_CASES, *OWN])
 every_dataset = pytest.mark.parametrize("dataset", [case(name) for name in DATASETS])
