@@ -130,7 +130,9 @@ def test_a_guard_that_is_terminated_ends_all(start, here):
 
 @pytest.mark.parametrize("terminate", [False, True])
 def test_a_guard_removes_nothing_while_its_parent_lives(start, here, keys, terminate):
-    process = start([sys.executable, "-c", f"{READY}; {SLEEP}" if terminate else "pass"], remove=str(keys.parent))
+    process = start(
+        [sys.executable, "-c", f"{READY}; {SLEEP}" if terminate else "pass"], remove=str(keys.parent)
+    )
     if terminate:
         until_ready(here, 2)
         process.terminate()

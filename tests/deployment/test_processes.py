@@ -66,8 +66,7 @@ def test_to_end_what_has_ended_does_nothing(start):
 def test_what_runs_on_after_its_guard_was_killed_is_ended_too(start):
     service = start(DEAF + CHILD.format(child=DEAF + SLEEP, new=True) + SLEEP)
     other = start(SLEEP)
-    while service.said().count("ready") < 2 or "ready" not in other.said():
-        time.sleep(0.05)
+    until(lambda: service.said().count("ready") == 2 and "ready" in other.said())
     tree = service.process.children(recursive=True)
     service.process.kill()
     service.process.wait()
