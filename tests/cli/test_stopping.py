@@ -125,12 +125,27 @@ def test_a_program_that_the_shell_finds_is_called_by_its_name(monkeypatch):
 # Real processes
 
 
-def start(*arguments, python=()):
-    command = [sys.executable, *python, FDA, *arguments]
-    # Coverage would warn on standard error where a signal meets it before it has begun.
-    env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+@pytest.fixture
+def start():
+    """Start the command in a session of its own, which is killed after the test if it still runs."""
+    started = []
+
+    def start(*arguments, python=()):
+        command = [sys.executable, *python, FDA, *arguments]
+        # Coverage would warn on standard error where a signal meets it before it has begun.
+        env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            command, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
 
 def read_until(stream, pattern):
@@ -169,7 +184,7 @@ def belongs(process, session):
 @pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGINT, marks=pytest.mark.smoke), signal.SIGTERM], ids=["INT", "TERM"]
 )
-def test_a_run_is_summarised_and_goes_on_with_the_command_that_is_told(number, tmp_path):
+def test_a_run_is_summarised_and_goes_on_with_the_command_that_is_told(start, number, tmp_path):
     process = start("run", *SMALL, "--rounds", "300", "--output", "a b")
     read_until(process.stdout, r"^round 2/300: target accuracy [\d.]+%$")
     line = the_only(end(process, number))
@@ -188,8 +203,8 @@ def test_a_run_is_summarised_and_goes_on_with_the_command_that_is_told(number, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["typer", "torch", "matplotlib"])
-def test_a_command_that_still_loads_is_ended_by_one_line(module):
-    process = start("run", *SMALL, "--rounds", "4000", python=["-X", "importtime"])
+def test_a_command_that_still_loads_is_ended_by_one_line(start, module):
+    process = start("run", *SMALL, "--rounds", "60", python=["-X", "importtime"])
     read_until(process.stderr, rf"\| +{module}\.")
     lines = [line for line in end(process, signal.SIGINT) if not line.startswith("import time:")]
     line = the_only(lines)
@@ -197,7 +212,7 @@ def test_a_command_that_still_loads_is_ended_by_one_line(module):
 
 
 @pytest.mark.slow
-def test_a_comparison_has_a_table_of_what_is_done_and_leaves_no_process():
+def test_a_comparison_has_a_table_of_what_is_done_and_leaves_no_process(start):
     methods = ["--methods", "target-only,fedavg,fedda", "--seeds", "2", "--jobs", "2"]
     process = start("compare", *SMALL, "--rounds", "100", *methods, "--output", "c")
     read_until(process.stdout, "^cell 1/6: .* is done$")
@@ -211,7 +226,7 @@ def test_a_comparison_has_a_table_of_what_is_done_and_leaves_no_process():
 
 
 @pytest.mark.slow
-def test_a_comparison_whose_first_cells_start_is_ended_by_one_line():
+def test_a_comparison_whose_first_cells_start_is_ended_by_one_line(start):
     process = start(
         "compare", *SMALL, "--rounds", "400", "--methods", "fedavg", "--seeds", "2", "--jobs", "2"
     )
@@ -224,7 +239,7 @@ def test_a_comparison_whose_first_cells_start_is_ended_by_one_line():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
-def test_a_run_in_workers_is_ended_by_one_line_with_all_its_processes(number):
+def test_a_run_in_workers_is_ended_by_one_line_with_all_its_processes(start, number):
     process = start("run", *SMALL, "--rounds", "4000", "--workers", "2", "--output", "w")
     read_until(process.stdout, "^round 2/4000")
     line = the_only(end(process, number))
@@ -234,7 +249,7 @@ def test_a_run_in_workers_is_ended_by_one_line_with_all_its_processes(number):
 
 
 @pytest.mark.slow
-def test_a_simulation_on_ray_is_ended_with_all_its_processes():
+def test_a_simulation_on_ray_is_ended_with_all_its_processes(start):
     process = start("run", *SMALL, "--rounds", "400", "--engine", "ray", "--output", "r")
     read_until(process.stdout, "^round 1/400")
     lines = end(process, signal.SIGINT)

@@ -3,12 +3,19 @@
 from typing import Any
 
 import pytest
+from flwr.app import ConfigRecord
+from flwr.clientapp import ClientApp
 from sites import write_images
 
-from fda_flower import run
+from fda_flower import RunConfig, run
+from fda_flower.client_app import make_client_app
+from fda_flower.engines import Resources, run_ray
 from fda_flower.errors import RunError
+from fda_flower.methods import METHODS
+from fda_flower.server_app import run_server
 
-SETTINGS: dict[str, Any] = {"rounds": 3, "seed": 3, "device": "cpu"}
+# A client that is slow to import torch is waited for.
+SETTINGS: dict[str, Any] = {"rounds": 3, "seed": 3, "device": "cpu", "query_timeout": 3600.0}
 
 
 def with_batch_norm(folder):
@@ -26,11 +33,74 @@ def without_seconds(history):
     return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
 
 
+class Labelled:
+    """A grid whose messages say which of several runs they belong to."""
+
+    def __init__(self, grid, label):
+        self._grid, self._label = grid, label
+
+    def __getattr__(self, name):
+        return getattr(self._grid, name)
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        for message in messages:
+            message.content["run"] = ConfigRecord({"label": self._label})
+        return self._grid.send_and_receive(messages, timeout=timeout)
+
+
+def clients_of(configs):
+    """The client apps of several runs, one after the other, as one."""
+
+    class Clients(ClientApp):
+        def __init__(self):
+            super().__init__()
+            self._label, self._app = None, None
+
+        def __call__(self, message, context):
+            label = message.content.pop("run")["label"]
+            if label != self._label:
+                self._label, self._app = label, make_client_app(configs[label])
+            if context.state.pop("run", {}).get("label") != label:
+                context.state.clear()
+            context.state["run"] = ConfigRecord({"label": label})
+            return self._app(message, context)
+
+    return Clients()
+
+
+@pytest.mark.slow
+@pytest.mark.smoke
+def test_every_method_has_the_same_bits_as_in_this_process(tmp_path):
+    """One simulation runs all, since Ray takes seconds to start."""
+    settings = {**SETTINGS, "rounds": 2, "target_samples": 16}
+    small = {**settings, "model": "mlp", "sources": 2, "source_samples": 40, "test_samples": 40}
+    images = {**settings, **with_batch_norm(tmp_path / "data")}
+    chosen = {
+        name: {**(images if "batch-norm" in method.needs else small), "method": name}
+        for name, method in METHODS.items()
+    }
+    configs = {name: RunConfig(**each) for name, each in chosen.items()}
+    found = {}
+
+    def server(grid):
+        for name, config in configs.items():
+            result, history = run_server(Labelled(grid, name), config)
+            found[name] = {key: array.numpy().tobytes() for key, array in result.arrays.items()}, history
+
+    run_ray(server, clients_of(configs), 3, Resources(workers=2))
+    for name, each in chosen.items():
+        local = run(**each)
+        model, history = found[name]
+        assert model == {key: array.tobytes() for key, array in local.model.items()}, name
+        assert without_seconds(history) == without_seconds(local.history), name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "workers"),
     [
-        pytest.param("fedgp-auto", 2, marks=pytest.mark.smoke),
+        ("fedgp-auto", 2),
         ("feddaf", 1),
         ("mixture", 1),
         ("apfl", 1),
