@@ -80,6 +80,7 @@ def in_reference(package, name, documented):
 
 
 @pytest.mark.slow
+@pytest.mark.smoke
 def test_every_public_name_is_in_the_reference(site):
     from mkdocstrings import Inventory
 
@@ -93,6 +94,7 @@ def test_every_public_name_is_in_the_reference(site):
 
 
 @pytest.mark.slow
+@pytest.mark.smoke
 def test_the_site_loads_nothing_from_elsewhere(site):
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 30
@@ -105,6 +107,7 @@ def test_the_site_loads_nothing_from_elsewhere(site):
 
 
 @pytest.mark.slow
+@pytest.mark.smoke
 def test_pages_from_outside_lie_at_their_paths_with_links_that_work(site):
     mixture = (site / "mixture" / "index.html").read_text(encoding="utf-8")
     assert 'href="../experiments/"' in mixture

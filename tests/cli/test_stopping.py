@@ -181,9 +181,7 @@ def belongs(process, session):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.smoke), signal.SIGTERM], ids=["INT", "TERM"]
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
 def test_a_run_is_summarised_and_goes_on_with_the_command_that_is_told(start, number, tmp_path):
     process = start("run", *SMALL, "--rounds", "300", "--output", "a b")
     read_until(process.stdout, r"^round 2/300: target accuracy [\d.]+%$")

@@ -239,6 +239,7 @@ def test_a_node_with_an_unknown_key_or_without_the_ca_is_turned_away(federation,
     assert "SuperNode ID:" not in without_ca.said()
 
 
+@pytest.mark.smoke
 def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target(
     federation, node, faults, tmp_path
 ):

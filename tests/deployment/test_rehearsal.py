@@ -170,7 +170,6 @@ def left_over(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.smoke
 def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(start, tmp_path):
     done = start("--seed", "3", "--rounds", "1")
     said, _ = done.communicate()

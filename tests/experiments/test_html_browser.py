@@ -89,6 +89,7 @@ def requests_of(browser):
     return [each["request"]["url"] for each in asked if each["documentURL"].startswith("file:")]
 
 
+@pytest.mark.smoke
 def test_a_page_sorts_toggles_keeps_what_was_chosen_and_needs_no_network(browser, page):
     browser.get(page)
     assert first_column(browser) == ["FedAvg", "Target Only", "FedDA_Auto"]

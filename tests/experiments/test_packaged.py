@@ -1,7 +1,9 @@
 """Experiments by name: in a checkout, in an installed package, and in the wheel."""
 
+import os
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from fda_flower import ConfigError
 from fda_flower.experiments import packaged, read_experiment
 from fda_flower.experiments.packaged import find_experiment, packaged_experiments
+from fda_flower.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.toml"))
@@ -64,14 +67,48 @@ def test_an_unknown_name_lists_the_known_ones(tmp_path, name):
     assert message.endswith(", ".join(NAMES))
 
 
-@pytest.mark.slow
-def test_the_wheel_holds_every_experiment_and_nothing_else_of_its_folder(tmp_path):
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path)]
-    done = subprocess.run([*command, str(ROOT)], capture_output=True, text=True, timeout=300)
+def run(*command, **variables):
+    """Run a command in an environment of which PYTHONPATH is no part; what it says."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, env=env)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    done = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
     assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.smoke
+def test_the_wheel_holds_every_experiment_and_nothing_else_of_its_folder(wheel):
     files = zipfile.ZipFile(wheel).namelist()
     assert sorted(file for file in files if file.startswith(TABLES)) == [
         f"{TABLES}{name}.toml" for name in NAMES
     ]
     assert {file.split("/")[0] for file in files if ".dist-info/" not in file} == {"fda_flower"}
+
+
+@pytest.mark.slow
+@pytest.mark.smoke
+def test_the_wheel_works_in_a_fresh_environment_as_a_plug_in_and_with_the_extras_as_the_command(
+    wheel, tmp_path
+):
+    venv = tmp_path / "venv"
+    python, fda = venv / "bin" / "python", venv / "bin" / "fda"
+    run(sys.executable, "-m", "venv", "--without-pip", venv)
+    constraints = ("--constraint", ROOT / "constraints.txt")
+    done = run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", *constraints, wheel)
+    assert done.returncode == 0, done.stderr
+    done = run(python, "-c", "import fda_flower.strategies as s; print(s.FedGP(), s.__file__)")
+    assert str(venv) in done.stdout, done.stderr
+    small = ("run", "--model", "mlp", "--rounds", "1", "--device", "cpu", "--output", tmp_path / "run")
+    done = run(fda, *small)
+    assert (done.returncode, "pip install 'fda-flower[torch]'" in done.stderr) == (2, True), done.stderr
+    # The extras are gigabytes: they are those of this environment.
+    done = run(fda, *small, PYTHONPATH=sysconfig.get_path("purelib"))
+    assert done.returncode == 0, done.stderr
+    assert RunFolder(tmp_path / "run").read_rounds()[0]["round"] == 1
