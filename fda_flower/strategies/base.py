@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from logging import INFO, WARNING
 from typing import Any
 
@@ -12,7 +12,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fda_flower.aggregation import Layers, source_weights
+from fda_flower.aggregation import Layers, Update, source_weights
 from fda_flower.errors import ConfigError
 from fda_flower.files import json_safe
 from fda_flower.protocol import (
@@ -43,6 +43,7 @@ from fda_flower.strategies.validation import (
     BadReplyError,
     ClientUpdate,
     NormLimit,
+    NotFiniteError,
     OnLargeUpdate,
     Schedule,
     check_finite,
@@ -321,7 +322,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         record.update({"missing": self.roster.missing, "bytes-received": 0})
         updates = round.collect(replies)
         try:
-            new = self._commit(round, self._aggregate(round, updates))
+            new = self._new_model(round, updates)
         except BadReplyError as error:
             record["held"] = str(error)
             log(WARNING, "Round %d: the model stays as it is: %s", server_round, error)
@@ -398,6 +399,34 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         if round.warmup:
             return None if node.is_target else TrainRequest(round.arrays, round.config)
         return self.train_request(node, round)
+
+    def _new_model(self, round: Round, updates: Updates) -> ArrayRecord:
+        """Return the new model; a source that alone is why it would not be finite is dropped."""
+        try:
+            return self._commit(round, self._aggregate(round, updates))
+        except NotFiniteError as error:
+            target, sources = updates
+            without = {left: {d: u for d, u in sources.items() if d != left} for left in sources}
+            steps = {} if self.asks_again else self._steps(round, target, without)
+            if not steps:
+                raise
+            left = min(steps, key=steps.__getitem__)
+            new = self._commit(round, self._aggregate(round, (target, without[left])))
+            del round.record["sources"][left]
+            round.drop(left, BadReplyError(f"with it, {error}"))
+            return new
+
+    def _steps(
+        self, round: Round, target: ClientUpdate | None, without: Mapping[str, dict[str, ClientUpdate]]
+    ) -> dict[str, float]:
+        """Return how far the model moves without each source, where that makes it finite."""
+        steps = dict[str, float]()
+        for left, others in without.items():
+            with suppress(BadReplyError):
+                model = self._aggregate(round, (target, others)).model
+                check_finite(model)
+                steps[left] = Update.between(round.model, model, 1).norm
+        return steps
 
     def _aggregate(self, round: Round, updates: Updates) -> Aggregated:
         target, sources = updates

@@ -200,10 +200,13 @@ class Round:
         others = {key: metrics[key] for key in metrics if key not in (*EVALUATION, protocol.NUM_EXAMPLES)}
         return found | ({"metrics": others} if others else {})
 
-    def _drop(self, node: Node, reply: Message | None, error: BadReplyError) -> None:
+    def drop(self, domain: str, error: BadReplyError) -> None:
         """Record a reply that is not used, and why."""
-        self.record["dropped"].append({"domain": node.domain, "reason": str(error)})
-        log(WARNING, "Round %d: dropped the reply of %s: %s", self.number, node.domain, error)
+        self.record["dropped"].append({"domain": domain, "reason": str(error)})
+        log(WARNING, "Round %d: dropped the reply of %s: %s", self.number, domain, error)
+
+    def _drop(self, node: Node, reply: Message | None, error: BadReplyError) -> None:
+        self.drop(node.domain, error)
         if reply is None:
             self.silent.add(node)
         elif reply.has_error() and reply.error.code == protocol.BUDGET_CODE:

@@ -40,6 +40,10 @@ class BadReplyError(Exception):
         super().__init__(printable(reason))
 
 
+class NotFiniteError(BadReplyError):
+    """What the replies of a round come to is not finite."""
+
+
 class Schedule(Protocol):
     """What a role's clients were told to train with, as `fda_flower.local_training.LocalTraining` says it."""
 
@@ -280,10 +284,10 @@ def _metrics(content: RecordDict) -> MetricRecord:
 
 
 def check_finite(model: Layers) -> None:
-    """Raise a `BadReplyError` if a model made of replies is not finite."""
+    """Raise a `NotFiniteError` if a model made of replies is not finite."""
     for name, array in model.items():
         if not is_finite(array):
-            raise BadReplyError(
+            raise NotFiniteError(
                 f"array '{name}' of the new model would hold NaN or infinity: a client's update, steps "
                 "or learning rate are out of range; max_update_norm limits updates"
             )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from handmade import HandMade, initial, moves, steps_extra, weights
 
-from fda_flower.strategies import FedDA, FedGP
+from fda_flower.strategies import FedDA, FedGP, VREx
 
 STEPS = np.array([[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]])
 
@@ -58,3 +58,15 @@ def test_steps_that_do_not_fit_the_update_leave_the_fixed_beta(extra, says):
     _, record = one_round(FedGP(0.3, auto=True, batch_update_encoding="full"), target(extra=extra), source)
     assert record["sources"]["a"]["beta"] == 0.3
     assert says in record["sources"]["a"]["fallback"]
+
+
+def test_a_source_that_alone_makes_the_model_overflow_is_dropped():
+    honest = [("source", name, moves([0.5, 0.25], domain=name)) for name in "ab"]
+    lie = ("source", "h", moves([0.25, 0.5], domain="h", **{"loss-at-start": 1e300}))
+    nodes = target(), *honest, lie
+    result, record = one_round(VREx(), *nodes)
+    np.testing.assert_array_equal(weights(result), [1.5, 2.25])
+    assert list(record["sources"]) == ["a", "b"]
+    ((domain, reason),) = [each.values() for each in record["dropped"]]
+    assert domain == "h"
+    assert "NaN or infinity" in reason
