@@ -158,7 +158,7 @@ def read_chain(text: str, run: Mapping[str, Any]) -> tuple[Chain, list[str]]:
             link = Link(**{**values, "sources": tuple(values["sources"])})
             if link.hash != told:
                 raise ValueError("it has not the hash that it tells")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             return chain, [f"line {number} of the chain has changed ({error})"]
         chain.links.append(link)
     return chain, []

@@ -269,7 +269,7 @@ class RunFolder:
         for line in path.read_bytes().splitlines() if path.exists() else []:
             try:
                 records.append(json.loads(line))
-            except ValueError:
+            except (ValueError, RecursionError):
                 break
         return records
 
@@ -354,7 +354,7 @@ class RunFolder:
             return None
         try:
             config: Record = json.loads(path.read_text(encoding="utf-8"))["run"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigError(
                 f"'{path}' is not the configuration of a run ({error}): choose another --output"
             ) from error

@@ -54,7 +54,7 @@ def verify(path: Path, expect: str | None = None) -> Verified:
     """
     try:
         run = json.loads((path / CONFIG).read_text(encoding="utf-8"))["run"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"'{path}' holds no run ({CONFIG}: {error}): give the folder of a run") from error
     folder = RunFolder(path, run)
     found = folder.read_chain()

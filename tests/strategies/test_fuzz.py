@@ -206,7 +206,7 @@ def test_one_client_may_reply_anything(case, replies, log, record_property):
 
 @pytest.mark.parametrize("case", CASES)
 def test_all_clients_may_reply_anything(case, log):
-    for seed in range(4):
+    for seed in range(2):
         rng = random(case, "all", seed)
         grid = HostileGrid(
             federation(), DELTAS, lambda content, rng=rng: MUTATORS[one(rng, MUTATORS)](content, rng)
@@ -217,20 +217,20 @@ def test_all_clients_may_reply_anything(case, log):
 
 @pytest.mark.parametrize("case", ["fedda-auto", "feddwa", "kd3a", "groupdro", "mixture", "ditto"])
 def test_a_late_node_may_tell_anything_of_itself(case, log, tmp_path):
-    for seed, name in product(range(4), ROLES):
+    for seed, name in product(range(2), ROLES):
         change = partial(ROLES[name], rng=random(case, name, seed))
         grid = HostileGrid(federation(), "h", change, kinds=["query.role"], late=True)
         folder = RunFolder(tmp_path / f"{name}-{seed}")
         with reproducible(case, name, seed):
             history = run(log, case, grid, "source", output=folder)
             assert RunFolder(folder.path).read_rounds() == history
-    assert {path.name for path in tmp_path.iterdir()} == {f"{n}-{s}" for s, n in product(range(4), ROLES)}
+    assert {path.name for path in tmp_path.iterdir()} == {f"{n}-{s}" for s, n in product(range(2), ROLES)}
 
 
 @pytest.mark.parametrize("case", ["fedda-auto", "feddwa", "kd3a", "groupdro", "mixture", "ditto"])
 @pytest.mark.parametrize("role", HOSTILE)
 def test_a_first_node_that_tells_anything_of_itself_at_most_ends_the_run_in_words(case, role, log, tmp_path):
-    for seed, name in product(range(4), ROLES):
+    for seed, name in product(range(2), ROLES):
         change = partial(ROLES[name], rng=random(case, name, role, seed))
         grid = HostileGrid(federation(), HOSTILE[role], change, kinds=["query.role"])
         with reproducible(case, name, role, seed):
@@ -246,7 +246,7 @@ def test_a_first_node_that_tells_anything_of_itself_at_most_ends_the_run_in_word
 
 @pytest.mark.parametrize("name", ENVELOPES)
 def test_a_node_may_send_its_reply_as_anybodys(name, log):
-    for case, seed in product(CASES, range(2)):
+    for case, seed in product(CASES, range(1)):
         envelope = partial(ENVELOPES[name], rng=random(case, name, seed))
         grid = HostileGrid(federation(), "h", lambda content: None, kinds=(), envelope=envelope)
         with reproducible(case, name, seed):
@@ -277,27 +277,26 @@ class reproducible:  # noqa: N801 - used as a function
             error.add_note(f"with {self.words}")
 
 
-MEGABYTE = 1 << 20
+QUARTER = 1 << 18
+"""Bytes, of a megabyte."""
 LARGE = {
     "names of arrays": lambda: {
         "arrays": arrays({f"{FORGED}{'x' * 100_000}{i}": np.zeros(1) for i in range(20)})
     },
-    "info": lambda: {"info": arrays({"role": np.zeros(MEGABYTE // 4)})},
-    "a role": lambda: {"info": ConfigRecord({"role": "x" * 2 * MEGABYTE})},
+    "info": lambda: {"info": arrays({"role": np.zeros(QUARTER // 4)})},
+    "a role": lambda: {"info": ConfigRecord({"role": "x" * 2 * QUARTER})},
     "metrics": lambda: {"metrics": MetricRecord({f"m{i}": 0.5 for i in range(5000)})},
     "a list of numbers": lambda: {"metrics": MetricRecord({"num-examples": [0.5] * 50_000})},
     "uncovered": lambda: {
         "info": ConfigRecord({"epsilon": 1.0, "delta": 0.1, "uncovered": ["x" * 99] * 20_000})
     },
     "a confusion": lambda: {"confusion": arrays({"counts": np.zeros((400, 400), np.int64)})},
-    "outcomes": lambda: {
-        "outcomes": arrays({"right": np.zeros(MEGABYTE, np.uint8), "examples": 8 * MEGABYTE})
-    },
+    "outcomes": lambda: {"outcomes": arrays({"right": np.zeros(QUARTER, np.uint8), "examples": 8 * QUARTER})},
     "a header": lambda: {
         "arrays": with_data(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (250000000,)}"))
     },
-    "text in an error": lambda: Error(2, "x" * 2 * MEGABYTE),
-    "lengths of a bundle": lambda: pairs(10_000),
+    "text in an error": lambda: Error(2, "x" * 2 * QUARTER),
+    "lengths of a bundle": lambda: pairs(5000),
 }
 
 
@@ -307,7 +306,7 @@ def with_data(data):
 
 def pairs(count):
     """A bundle whose description goes through its bytes, back, and through them again."""
-    data = np.zeros(MEGABYTE // 4, np.uint8)
+    data = np.zeros(QUARTER // 4, np.uint8)
     lengths = [[f"{i}", "uint8", [1], "numpy.ndarray", (-1) ** i * data.size] for i in range(count)]
     bundle = {"bundle": Array("uint8", (data.size,), "bundle", data.tobytes())}
     told = ConfigRecord({"bundle-content": json.dumps([["arrays", lengths]])})
@@ -334,4 +333,4 @@ def test_the_memory_is_that_of_what_was_sent(name, role, log):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak <= 4 * MEGABYTE + 30 * grid.bytes / grid.replies, f"{peak:,} for {grid.bytes:,} bytes"
+    assert peak <= 16 * QUARTER + 30 * grid.bytes / grid.replies, f"{peak:,} for {grid.bytes:,} bytes"
