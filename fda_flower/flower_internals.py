@@ -1,5 +1,6 @@
 """All that this package uses of Flower's private parts; a new Flower breaks this module alone."""
 
+import json
 import math
 import sys
 import time
@@ -9,7 +10,7 @@ from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.proto.log_pb2 import PushLogsRequest
 from flwr.proto.node_pb2 import Node
@@ -56,6 +57,9 @@ LOOKING, CORE_SHARE = "add_messages_to_queue", 0.2
 
 INFLATE = "inflate_object_from_contents"
 """Flower's function that puts a message together from its parts."""
+
+MOST_COPIES = 64
+"""By how much the arrays of a message may be larger than its parts, of which they may hold one many times."""
 
 AnyRecord = TypeVar("AnyRecord", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
@@ -220,6 +224,7 @@ def survive_bad_replies(grid: "Grid") -> None:
     def inflated(object_id: str, contents: dict[str, bytes], **options: Any) -> Any:
         head = contents.get(object_id, b"")
         try:
+            _check_copies(contents)
             message = theirs(object_id, contents, **options)
             if message.has_error() or isinstance(message.content, RecordDict):
                 return message
@@ -231,6 +236,21 @@ def survive_bad_replies(grid: "Grid") -> None:
 
     inflated.survives = True  # type: ignore[attr-defined]
     parts[INFLATE] = inflated
+
+
+def _check_copies(contents: Mapping[str, bytes]) -> None:
+    """Raise a `ValueError` if arrays made of these parts would take far more memory than they do."""
+    from flwr.supercore.inflatable import inflatable_object as flower
+
+    copied = 0
+    for part in contents.values():
+        kind, children, _ = flower.get_object_head_values_from_object_content(part)
+        if kind == Array.__qualname__:
+            places = json.loads(flower.get_object_body(part, Array)).get("arraychunk_ids", [])
+            copied += sum(len(contents[children[place]]) for place in places)
+    sent = sum(map(len, contents.values()))
+    if copied > MOST_COPIES * sent:
+        raise ValueError(f"its arrays have {copied} bytes, of {sent} that were sent")
 
 
 def _metadata_in(head: bytes) -> Any:

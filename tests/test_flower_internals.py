@@ -304,6 +304,10 @@ DAMAGE = {
     "other types": lambda part: with_body(
         part, b'{"dtype": 5, "shape": "x", "stype": [], "arraychunk_ids": [0]}'
     ),
+    "copies": lambda part: with_body(
+        part,
+        b'{"dtype": "i8", "shape": [2], "stype": "numpy.ndarray", "arraychunk_ids": [0%s]}' % (b",0" * 10**5),
+    ),
 }
 
 
