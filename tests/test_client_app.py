@@ -73,7 +73,7 @@ def test_a_run_has_the_clients_that_its_method_needs(method: str) -> None:
     assert type(make_client(config, "source-1")) is METHODS[method].client_class("source")
 
 
-SIMULATED = {"partition-id": 3, "num-partitions": 4}
+SIMULATED: dict[str, Any] = {"partition-id": 3, "num-partitions": 4}
 
 
 def folder_of(

@@ -6,9 +6,8 @@ import stat
 
 import pytest
 
-from fda_flower import files
 from fda_flower.errors import ConfigError
-from fda_flower.files import locked, only_writer, write_atomically
+from fda_flower.files import LOCK, locked, only_writer, write_atomically
 
 
 def test_a_full_disk_leaves_the_file_that_was_there_and_no_other(tmp_path, monkeypatch):
@@ -18,7 +17,7 @@ def test_a_full_disk_leaves_the_file_that_was_there_and_no_other(tmp_path, monke
     def full(handle):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_atomically(path, b"after")
     assert [each.name for each in tmp_path.iterdir()] == ["checkpoint"]
@@ -33,7 +32,7 @@ def test_a_file_has_its_mode_before_it_holds_anything(tmp_path, monkeypatch):
         set_mode(handle, mode)
         seen.append((os.fstat(handle).st_size, stat.S_IMODE(os.fstat(handle).st_mode)))
 
-    monkeypatch.setattr(files.os, "fchmod", looking)
+    monkeypatch.setattr(os, "fchmod", looking)
     write_atomically(tmp_path / "key", b"secret", 0o600)
     assert seen == [(0, 0o600)]
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
@@ -44,7 +43,7 @@ def test_a_folder_has_one_writer_at_a_time(tmp_path):
     with only_writer(folder):
         with pytest.raises(ConfigError, match=f"'{folder}'"), only_writer(folder):
             pass
-        with pytest.raises(BlockingIOError), locked(folder / files.LOCK, wait=False):
+        with pytest.raises(BlockingIOError), locked(folder / LOCK, wait=False):
             pass
         with only_writer(tmp_path / "other"):
             pass

@@ -3,6 +3,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -267,8 +268,8 @@ def fda(*arguments):
 @pytest.mark.slow
 @pytest.mark.smoke
 def test_of_two_processes_in_one_folder_the_second_is_refused_and_the_first_loses_nothing(tmp_path):
-    command = "run", "--model", "mlp", "--target-samples", "16", "--device", "cpu", "--workers", "2"
-    command = *command, "--rounds", "100000", "--output", str(tmp_path), "--resume"
+    command = ["run", "--model", "mlp", "--target-samples", "16", "--device", "cpu", "--workers", "2"]
+    command += ["--rounds", "100000", "--output", str(tmp_path), "--resume"]
     first = fda(*command)
     next(line for line in first.stdout if line.startswith("round 2/"))
     second = fda(*command)
@@ -279,7 +280,7 @@ def test_of_two_processes_in_one_folder_the_second_is_refused_and_the_first_lose
     first.kill()
     first.communicate()
     done = RunFolder(tmp_path).load_checkpoint().round
-    settings = {"model": "mlp", "target_samples": 16, "device": "cpu", "rounds": done + 1}
+    settings: dict[str, Any] = {"model": "mlp", "target_samples": 16, "device": "cpu", "rounds": done + 1}
     run(**settings, output=tmp_path, resume=True)
     found = verify(tmp_path)
     assert (found.rounds, found.problems) == (done + 1, ())

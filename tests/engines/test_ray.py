@@ -1,10 +1,11 @@
 """Flower's Ray simulation, really run: the same bits as in this process."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from flwr.app import ConfigRecord
 from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
 from sites import write_images
 
 from fda_flower import RunConfig, run
@@ -55,7 +56,8 @@ def clients_of(configs):
     class Clients(ClientApp):
         def __init__(self):
             super().__init__()
-            self._label, self._app = None, None
+            self._label: str | None = None
+            self._app: Any = None
 
         def __call__(self, message, context):
             label = message.content.pop("run")["label"]
@@ -85,7 +87,7 @@ def test_every_method_has_the_same_bits_as_in_this_process(tmp_path):
 
     def server(grid):
         for name, config in configs.items():
-            result, history = run_server(Labelled(grid, name), config)
+            result, history = run_server(cast(Grid, Labelled(grid, name)), config)
             found[name] = {key: array.numpy().tobytes() for key, array in result.arrays.items()}, history
 
     run_ray(server, clients_of(configs), 3, Resources(workers=2))

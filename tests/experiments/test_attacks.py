@@ -9,7 +9,7 @@ import torch
 from flwr.app import RecordDict
 
 from fda_flower import ConfigError, RunConfig
-from fda_flower.clients import SourceClient
+from fda_flower.clients import DomainClient, SourceClient
 from fda_flower.clients.own_state import OwnState
 from fda_flower.datasets import Samples, load_domain
 from fda_flower.experiments import load_results, read_experiment, run_experiment
@@ -49,6 +49,10 @@ EVERY = [
 @pytest.fixture
 def config(small):
     return RunConfig(**{**small, "method": "source-only", "shift": "noise", "rounds": 2})
+
+
+def others(name: str) -> DomainClient:
+    raise AssertionError("no other client is asked")
 
 
 def client_of(config, name="source-1"):
@@ -135,7 +139,7 @@ def test_a_client_trains_on_poisoned_labels_and_keeps_its_test_set(config):
     assert client.domain.train.y.tolist() == [9 - y for y in honest.domain.train.y.tolist()]
     assert client.domain.train.x is honest.domain.train.x
     assert client.domain.test is honest.domain.test
-    assert Attack("flip-labels", ("source-2",)).client(honest, None) is honest
+    assert Attack("flip-labels", ("source-2",)).client(honest, others) is honest
 
 
 def seen(update, team=(), last=(0.0, 0.0), back=(0.0, 0.0), number=1):
@@ -196,7 +200,7 @@ def test_an_attacker_remembers_the_models_that_it_received(config):
     def sent(name, model, number):
         client = client_of(config)
         client.own_state = OwnState(state)  # a client is made for each message; what it keeps stays
-        return sent_by(Attack(name, ("source-1",)).client(client, None), model, number)[0]
+        return sent_by(Attack(name, ("source-1",)).client(client, others), model, number)[0]
 
     for model, number, expected in ((first, 1, 0), (second, 2, 1), (third, 3, 2)):
         for layer in sent("sleeper", model, number).values():

@@ -191,7 +191,8 @@ def test_a_site_allows_strategies_of_flowers(no_data: list[str]) -> None:
 
 def full_batches(app: ClientApp, model: ArrayRecord) -> Any:
     """What the target's batch updates are, as a site without rules sends them."""
-    reply = train(app, {}, model, **{"batch-updates": "full"})
+    config: dict[str, Any] = {"batch-updates": "full"}
+    reply = train(app, {}, model, **config)
     return reply.content["batch-updates"]["full"].numpy()
 
 
