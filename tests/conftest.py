@@ -13,12 +13,23 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import flwr  # noqa: F401 - sets up its logger, which is then made quiet
 import hypothesis
 import pytest
+from matplotlib.figure import Figure
 
 from fda_flower.flower_internals import task_identity
 
 logging.getLogger("flwr").setLevel(logging.ERROR)
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
+
+SAVE = Figure.savefig
+# Half of a small run's time would go into its picture: a file is empty, unless a test asks for `pictures`.
+Figure.savefig = lambda figure, file, **how: None  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    """Have figures drawn."""
+    monkeypatch.setattr(Figure, "savefig", SAVE)
 
 
 @pytest.fixture

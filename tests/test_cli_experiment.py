@@ -107,7 +107,7 @@ def test_without_a_file_or_folder_it_is_a_usage_error(fda, command):
 # fda experiment
 
 
-def test_an_experiment_ends_with_a_report(fda):
+def test_an_experiment_ends_with_a_report(fda, pictures):
     code, out, err = fda("experiment", "noise.toml", "--device", "cpu", "--jobs", "1")
     assert (code, err) == (0, "")
     assert len(cells()) == 2 * 2 * 2

@@ -56,8 +56,7 @@ def clients_of(configs):
     class Clients(ClientApp):
         def __init__(self):
             super().__init__()
-            self._label: str | None = None
-            self._app: Any = None
+            self._label, self._app = "", ClientApp()
 
         def __call__(self, message, context):
             label = message.content.pop("run")["label"]

@@ -605,7 +605,7 @@ def links(text):
     return [unquote(link) for link in re.findall(r"!\[[^\]]*\]\(([^) ]*)\)", text)]
 
 
-def test_a_report_is_tables_and_figures_of_each_experiment(results, tmp_path):
+def test_a_report_is_tables_and_figures_of_each_experiment(results, tmp_path, pictures):
     output = tmp_path / "reports" / "all.md"
     paths = write_report(results, output)
     stems = [f"{name}-{figure}" for name in ("noise", "a second") for figure in ("columns", "rounds")]

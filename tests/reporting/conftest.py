@@ -7,6 +7,11 @@ import pytest
 from fda_flower.reporting import CellResult, Results
 
 
+@pytest.fixture(autouse=True)
+def _drawn(pictures):
+    """Have the figures of these tests drawn."""
+
+
 @pytest.fixture
 def record():
     """A maker of records of a round."""
