@@ -383,7 +383,7 @@ def test_the_picture_has_a_marker_for_each_trial_inside_its_panel():
     }
 
 
-def test_a_search_without_a_complete_trial_is_written_too(tmp_path):
+def test_a_search_without_a_complete_trial_is_written_too(pictures, tmp_path):
     failed = Tuning(RATES, [TrialResult(1, {}, "failed", reason="no")], "accuracy")
     assert failed.best is None
     written = write_tuning(failed, tmp_path)
