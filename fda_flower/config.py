@@ -241,9 +241,11 @@ class RunConfig(RunSettings):
     def fingerprint(self) -> dict[str, Any]:
         """Return what makes two runs the same, as JSON: everything but how long and where they run.
 
-        The metric does where labels held out choose by it.
+        The metric does where labels held out choose by it. A mean of the sources that is not given is the
+        method's.
         """
         values = self.settings()
+        values["source_mean"] = self.source_mean or self.entry.strategy_class.usual_source_mean
         found = {each.name: values[each.name] for each in SETTINGS if each.defines_run}
         return found | ({} if self.validation is None else {"metric": self.headline})
 

@@ -76,9 +76,10 @@ class RunSettings:
     buffers: str = _method(
         "mean", "BatchNorm's running statistics of the global model: mean, target or adabn.", strategy=True
     )
-    source_mean: str = _method(
-        "mean",
+    source_mean: str | None = _method(
+        None,
         "What averages the sources where a method takes their plain mean: mean, median or trimmed:0.2.",
+        shown="median with mixture, else mean",
         strategy=True,
     )
     model: str = _training(

@@ -372,7 +372,6 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
         "outcomes": False,
         "evaluate_every": 1,
         "buffers": "mean",
-        "source_mean": "mean",
         "select_by": "target",
         "min_sources": 1,
         "max_held_rounds": 3,

@@ -72,11 +72,12 @@ class Reference(ABC):
     evaluates_own: ClassVar[bool] = True
     """There are no sources that could evaluate the model apart from the target."""
     ends_with_an_evaluation: ClassVar[bool] = False
+    usual_source_mean: ClassVar[str] = "mean"
     evaluate_every: ClassVar[int] = 1
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
 
     def __init__(self, **common: Unpack[CommonOptions]) -> None:
-        for name, none in (("average", None), ("max_update_norm", None), ("source_mean", "mean")):
+        for name, none in (("average", None), ("max_update_norm", None), ("source_mean", None)):
             if common.get(name, none) != none:
                 raise ConfigError(
                     f"{name} is {common.get(name)!r}, but a centralised reference has no models of clients: "

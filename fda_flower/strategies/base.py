@@ -94,10 +94,11 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     buffers : {"mean", "target", "adabn"}
         What BatchNorm's running statistics are in the global model: the clients' mean, or after the warm-up
         the target's own; with ``"adabn"`` the mean, and the target estimates them anew before it evaluates.
-    source_mean : str
+    source_mean : str, optional
         What averages the sources where a method takes their plain mean, and in warm-up rounds: ``"mean"``,
         ``"median"``, or ``"trimmed:SHARE"`` for the mean without that share at each end, by coordinate
         (`aggregation.Median`, `aggregation.TrimmedMean`). Weights of the sources have no say in the last two.
+        Default: the method's, see `usual_source_mean`.
     buffer_names : Collection[str], optional
         Names of the arrays that are not parameters; may be set later. Default: `aggregation.find_buffers`.
     arrayrecord_key, configrecord_key : str
@@ -141,7 +142,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         learning_rate_factor: float = 1.0,
         average: str | None = None,
         buffers: Buffers = "mean",
-        source_mean: str = "mean",
+        source_mean: str | None = None,
         buffer_names: Collection[str] | None = None,
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
@@ -158,6 +159,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         counts["evaluate_every"] = evaluate_every
         check_numbers(counts, warmup_rounds, learning_rate_factor, query_timeout)
         check_buffers(self, buffers)
+        source_mean = self.usual_source_mean if source_mean is None else source_mean
         self.source_mean = read_source_mean(source_mean)
         check_source_mean(self, source_mean, warmup_rounds)
         self.min_sources = min_sources

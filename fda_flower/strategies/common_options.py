@@ -26,7 +26,7 @@ class CommonOptions(TypedDict, total=False):
     learning_rate_factor: float
     average: str | None
     buffers: Buffers
-    source_mean: str
+    source_mean: str | None
     buffer_names: Collection[str] | None
     arrayrecord_key: str
     configrecord_key: str

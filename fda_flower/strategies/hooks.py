@@ -73,6 +73,8 @@ class MethodHooks(ABC):
     """Whether the mean of the replies by examples is enough, which is all that secure aggregation shows."""
     averages_sources: ClassVar[bool] = False
     """Whether it takes a plain mean of the sources, by `source_mean`, in rounds after the warm-up too."""
+    usual_source_mean: ClassVar[str] = "mean"
+    """Its default of `source_mean`."""
     asks_again: bool = False
     """Whether `aggregate` asks nodes again within a round."""
     chooses_itself: bool = False

@@ -82,6 +82,7 @@ class Mixture(SourceOnly):
     >>> strategy = Mixture(views="full")
     """
 
+    usual_source_mean = "median"
     keeps_own = True
     ends_with_an_evaluation: bool = True
 

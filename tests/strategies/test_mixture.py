@@ -59,10 +59,10 @@ def start(rounds, federation=None, strategy=None, **options):
 
 
 def test_the_model_is_that_of_source_only():
-    found, _, _ = start(3)
+    found, _, _ = start(3, source_mean="mean")
     plain = SourceOnly().start(Federation().grid(), initial(), 3)
     assert weights(found).tobytes() == weights(plain).tobytes()
-    uniform = start(3, source_weights="uniform")[0]
+    uniform = start(3, source_weights="uniform", source_mean="mean")[0]
     np.testing.assert_allclose(weights(uniform), [1.75, 0.5])
 
 

@@ -65,7 +65,16 @@ def test_a_centralised_reference_refuses_it():
         ConfigError, match="source_mean is 'median', but a centralised reference has no models"
     ):
         RunConfig(method="central:erm", source_mean="median")
-    assert RunConfig(method="central:erm").source_mean == "mean"
+    assert RunConfig(method="central:erm").fingerprint()["source_mean"] == "mean"
+
+
+def test_the_default_of_mixture_is_the_median_and_of_the_others_the_mean():
+    for method, expected in (("mixture", Median()), ("source-only", Mean()), ("feddaf", Mean())):
+        assert find_method(method).build().source_mean == expected
+        assert find_method(method).build(source_mean="mean").source_mean == Mean()
+    one, two = (RunConfig(method="mixture", source_mean=text) for text in (None, "median"))
+    assert one.fingerprint() == two.fingerprint()
+    assert one.fingerprint() != RunConfig(method="mixture", source_mean="mean").fingerprint()
 
 
 @pytest.mark.parametrize("method", ["source-only", "feddaf", "mixture"])
