@@ -65,7 +65,7 @@ def test_to_end_what_has_ended_does_nothing(start):
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a session is not told")
 def test_what_runs_on_after_its_guard_was_killed_is_ended_too(start):
     service = start(DEAF + CHILD.format(child=DEAF + SLEEP, new=True) + SLEEP)
-    other = start(SLEEP)
+    other = start(SLEEP, "other")
     until(lambda: service.said().count("ready") == 2 and "ready" in other.said())
     tree = service.process.children(recursive=True)
     service.process.kill()
