@@ -24,7 +24,7 @@ NODES: dict[str, dict[str, str | int | float]] = {
 class FakeService:
     """Records what would be started."""
 
-    def __init__(self, name, command, folder, environment):
+    def __init__(self, name, command, folder, environment, temporary=False):
         self.name, self.command, self.environment = name, command, environment
 
     def wait_until_it_says(self, text, timeout):
