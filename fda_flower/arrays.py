@@ -136,7 +136,7 @@ def to_read(array: Array) -> NDArray[Any]:
     values: Any = array.to_read() if isinstance(array, LazyArray) else array.numpy()
     if not isinstance(values, np.ndarray):
         raise ValueError(f"its bytes are {type(values).__name__}, expected an ndarray")
-    found, declared = (str(values.dtype), values.shape), (array.dtype, tuple(array.shape))
+    found, declared = (_name(values.dtype), values.shape), (array.dtype, tuple(array.shape))
     if array.dtype and found != declared:
         raise ValueError(f"it is declared as {declared}, and its bytes are {found}")
     return values

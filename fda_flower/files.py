@@ -51,7 +51,7 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
     Raises
     ------
     OSError
-        If it cannot be written; the file that was there stays as it is, and nothing else is left.
+        If it cannot be written; the file that was there is unchanged, and nothing else is left.
     """
     part = path.with_name(f".{path.name}.part")
     try:

@@ -59,7 +59,7 @@ INFLATE = "inflate_object_from_contents"
 """Flower's function that puts a message together from its parts."""
 
 MOST_COPIES = 64
-"""By how much the arrays of a message may be larger than its parts, of which they may hold one many times."""
+"""By what factor the arrays of a message may be larger than its parts: one part may be used many times."""
 
 AnyRecord = TypeVar("AnyRecord", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
@@ -213,8 +213,7 @@ def survive_bad_replies(grid: "Grid") -> None:
     """Have a grid over a SuperLink return an error in the place of a reply that cannot be put together.
 
     A SuperLink checks the sizes and digests of a reply's parts, not what is in them. Flower's grid raises
-    what comes of it, so that one node would end the run. A Flower whose grid works otherwise is left as it
-    is.
+    what comes of it, so that one node would end the run. A grid that works otherwise is left alone.
     """
     parts = vars(sys.modules[type(grid).__module__])
     theirs = parts.get(INFLATE)

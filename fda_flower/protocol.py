@@ -90,7 +90,7 @@ ALPHA = "alpha"
 """Settings that have APFL's target train and evaluate its own model beside the global one (the second also
 tells kNN-Per's what to mix), and the metric of its reply with the weight of its own model."""
 
-BEGINS_ANEW = "begins-anew"
+FRESH_START = "fresh-start"
 """The metric of a train reply that is 1 if the target had no model of its own to begin with, else 0."""
 
 NEIGHBOURS, LAMBDA, KERNEL_SCALE = "neighbours", "lambda", "kernel-scale"

@@ -15,7 +15,7 @@ from fda_flower.config import RunConfig
 from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.engines import PromptGrid
-from fda_flower.errors import ConfigError, RunError
+from fda_flower.errors import ConfigError, RunError, keep_to_one_line
 from fda_flower.extras import require
 from fda_flower.flower_internals import is_deployed
 from fda_flower.methods import check_federated
@@ -28,7 +28,6 @@ from fda_flower.run_model import DATA, write_global_model
 from fda_flower.seeds import derive_seed
 from fda_flower.strategies import RunFolder
 from fda_flower.strategies.nodes import Node
-from fda_flower.texts import keep_to_one_line
 from fda_flower.versions import versions
 
 FORM = ("shape", "classes", "class-names", "features")

@@ -30,11 +30,11 @@ def add_what_is_asked(content, model, config, accuracy):
     """What personal methods ask of a client beside the training."""
     if "mu" in config:
         content["adapted"] = ArrayRecord(dict(content["arrays"]))
-        content["metrics"]["begins-anew"] = int(config["server-round"] == 1)
+        content["metrics"]["fresh-start"] = int(config["server-round"] == 1)
         if config["server-round"] > 1:
             content["metrics"].update({"sim": 0.5, "theta": 1.0, "alpha": 0.6})
     if "personal" in config:
-        content["metrics"].update({"begins-anew": int(config["server-round"] == 1), "distance": 0.5})
+        content["metrics"].update({"fresh-start": int(config["server-round"] == 1), "distance": 0.5})
     if "mixing" in config:
         content["metrics"]["alpha"] = config["mixing"]
     if "local-part" in config:

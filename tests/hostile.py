@@ -415,7 +415,7 @@ def records_more(content, rng):
 COUNTS = ["num-examples", "num-steps", "learning-rate", "batch-size", "train-loss"]
 METHODS_OWN = ["alpha", "sim", "theta", "distance", "local-part", "penalty", "loss-at-start", "mask-share"]
 METHODS_OWN += [
-    "begins-anew",
+    "fresh-start",
     "contribution-a",
     "contribution-b",
     "contribution-h",

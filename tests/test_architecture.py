@@ -92,7 +92,6 @@ LEAVES = (
         "mixture_plan",
         "optimizers",
         "protocol",
-        "texts",
     ),
     *("metrics", "registry", "selection", "settings"),
 )

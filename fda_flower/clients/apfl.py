@@ -39,7 +39,7 @@ class APFLTarget(TargetClient):
         -------
         TrainReply
             That of `DomainClient.train_from` for the global model, with ``alpha``, the weight ``a`` after
-            the round, and ``begins-anew``, 1 if ``v`` began as the received model, else 0.
+            the round, and ``fresh-start``, 1 if ``v`` began as the received model, else 0.
         """
         config, model = request.config, self.received(request)
         if protocol.MIXING not in config:
@@ -54,7 +54,7 @@ class APFLTarget(TargetClient):
         reply = self.train_from(model, config, own.objective, own.on_step)
         self.model.load_state_dict(own.model.state_dict())
         self.own_state.save_after(OWN, self.layers(), {"alpha": own.alpha}, server_round)
-        own_metrics = {protocol.ALPHA: own.alpha, protocol.BEGINS_ANEW: int(kept is None)}
+        own_metrics = {protocol.ALPHA: own.alpha, protocol.FRESH_START: int(kept is None)}
         return replace(reply, metrics={**reply.metrics, **own_metrics})
 
     def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from fda_flower.clients.target import TargetClient
 from fda_flower.clients.training import penalised, plain_objective
 from fda_flower.protocol import (
-    BEGINS_ANEW,
     EVALUATE_TRAINED,
+    FRESH_START,
     PERSONAL,
     PROXIMAL,
     SERVER_ROUND,
@@ -35,7 +35,7 @@ class DittoTarget(TargetClient):
         -------
         TrainReply
             That of `DomainClient.train_from` for the global model, with the evaluation of ``v`` if one is
-            asked for, ``distance``, ``‖v − θ‖`` before the training, and ``begins-anew``, 1 if there was
+            asked for, ``distance``, ``‖v − θ‖`` before the training, and ``fresh-start``, 1 if there was
             no ``v``, else 0.
         """
         config, model = request.config, self.received(request)
@@ -62,9 +62,9 @@ class DittoTarget(TargetClient):
         """Put ``v`` into the model in the place of ``θ``; return what the reply tells of it."""
         kept = self.own_state.load_before(OWN, server_round)
         if kept is None:
-            return {BEGINS_ANEW: 1, "distance": 0.0}
+            return {FRESH_START: 1, "distance": 0.0}
         anchor = [p.detach().clone() for p in self.model.parameters()]
         self.load(kept[0])
         pairs = zip(self.model.parameters(), anchor, strict=True)
         squares = ((p.detach().double() - a.double()).square().sum() for p, a in pairs)
-        return {BEGINS_ANEW: 0, "distance": math.sqrt(sum(map(float, squares)))}
+        return {FRESH_START: 0, "distance": math.sqrt(sum(map(float, squares)))}

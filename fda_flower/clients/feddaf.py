@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers, blend, functional_distance, gradient_similarity
 from fda_flower.clients.target import TargetClient
 from fda_flower.clients.training import mean_gradient
-from fda_flower.protocol import ADAPTED, BEGINS_ANEW, MU, SERVER_ROUND, TrainReply, TrainRequest
+from fda_flower.protocol import ADAPTED, FRESH_START, MU, SERVER_ROUND, TrainReply, TrainRequest
 
 OWN = "feddaf"
 """The name under which the target keeps its own model; see `OwnState`."""
@@ -29,7 +29,7 @@ class FedDAFTarget(TargetClient):
         Returns
         -------
         TrainReply
-            That of `DomainClient.train_from`, with the record ``adapted``, and ``begins-anew``: 1 if
+            That of `DomainClient.train_from`, with the record ``adapted``, and ``fresh-start``: 1 if
             the target had no model of its own; 0 with ``sim``, ``theta`` (radians) and ``alpha``.
         """
         if MU not in request.config:
@@ -46,14 +46,14 @@ class FedDAFTarget(TargetClient):
         """Return ``w_n``, and how it was blended."""
         kept = self.own_state.load_before(OWN, int(config[SERVER_ROUND]))
         if kept is None:
-            return received, {BEGINS_ANEW: 1}
+            return received, {FRESH_START: 1}
         own, _ = kept
         gradients = [self._gradient(model, config) for model in (received, own)]
         similarity = gradient_similarity(*gradients)
         theta, alpha = functional_distance(similarity, float(config[MU]))
         buffers = received.keys() - gradients[0].keys()
         adapted = blend(received, own, alpha, buffers)
-        return adapted, {BEGINS_ANEW: 0, "sim": similarity, "theta": theta, "alpha": alpha}
+        return adapted, {FRESH_START: 0, "sim": similarity, "theta": theta, "alpha": alpha}
 
     def _gradient(self, model: Layers, config: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         """Return the mean gradient at a model; both models see the same batches, noise and dropout."""

@@ -16,10 +16,9 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from fda_flower.errors import FdaError, RunError
+from fda_flower.errors import LONGEST_MESSAGE, FdaError, RunError, printable
 from fda_flower.flower_internals import log_writer
 from fda_flower.records import Record
-from fda_flower.texts import LONGEST_MESSAGE, printable
 
 FILES = ("config.json", "rounds.jsonl", "chain.jsonl", "checkpoint", "checkpoint-selected")
 """Of a run's folder, in the order in which they may be replaced one by one."""

@@ -19,14 +19,13 @@ from fda_flower.config import RunConfig
 from fda_flower.deployment.app import write_app
 from fda_flower.deployment.connection import Connection
 from fda_flower.deployment.results import Receiver
-from fda_flower.errors import RunError
+from fda_flower.errors import RunError, printable
 from fda_flower.extras import require
 from fda_flower.files import write_atomically
 from fda_flower.methods import check_federated
 from fda_flower.records import Record
 from fda_flower.run_model import write_global_model
 from fda_flower.strategies import RunFolder
-from fda_flower.texts import printable
 
 SUBMITTED = "submitted.json"
 """In the caller's folder: the run's id on the SuperLink, and its folder there."""

@@ -119,7 +119,7 @@ def drift(sight: Sight) -> Deltas:
 
 
 def copy_and_drift(sight: Sight) -> Deltas:
-    """Return the global model's last step plus that of `drift`."""
+    """Return the global model's last step plus the step of `drift`."""
     pull = drift(sight)
     return {name: step + pull[name] for name, step in sight.last.items()}
 
@@ -149,7 +149,7 @@ UPDATES: dict[str, Poison] = {
     "examples-lie": scaled,
 }
 FACTORS: dict[str, Callable[..., Deltas]] = {"scale": scaled, "ipm": opposed_mean, "alie": shifted_mean}
-"""The attacks on what a source sends, by name; those of the second are ``NAME:FACTOR``."""
+"""The attacks on what a source sends, by name; the second table's take a factor, ``NAME:FACTOR``."""
 LIES: dict[str, dict[str, float]] = {"rate-lie": {LEARNING_RATE: 1e4}, "examples-lie": {LABELLED: 10**9}}
 """Numbers that an attacker tells in place of its own, in its replies and when it is asked for its role."""
 LABELS: dict[str, Relabel] = {"flip-labels": flipped_labels, "other-task": brightness_labels}
@@ -172,12 +172,12 @@ class Attack:
 
     Notes
     -----
-    Attackers know each other's samples and not those of other clients: for a ``team`` each trains as the
+    Attackers know each other's samples, and no other client's: for a ``team`` each trains as the
     others of `sources` would, from the model that it received. A client that keeps something between rounds,
     such as its own head, has not kept it there.
 
     The other arrays of a model, such as BatchNorm's running statistics, stay honest, and so do the numbers
-    that a source reports, but those of `LIES`, and its gradients at the global model (``estimate_at=start``).
+    that a source reports, except in `LIES`, and its gradients at the global model (``estimate_at=start``).
     FedDWA's guidance is poisoned like the update. An attacker also evaluates honestly.
     """
 
@@ -289,7 +289,7 @@ class PoisonedSource(NumPyFace):
         return self._client.layers()
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return those of the client, with the attack's lies."""
+        """Return the client's, with the attack's lies."""
         return self._lied(self._client.get_properties(config))
 
     def local_train(self, request: TrainRequest) -> TrainReply:

@@ -21,7 +21,7 @@ _ONLY_READ = ContextVar("only read", default=False)
 
 @contextmanager
 def only_read() -> Iterator[None]:
-    """Inside, configurations are those of a folder, which anybody may have written: their code never runs."""
+    """Inside, configurations come from a folder that anybody may have written: their code never runs."""
     token = _ONLY_READ.set(True)
     try:
         yield

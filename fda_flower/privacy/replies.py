@@ -23,7 +23,7 @@ SMALLEST_VARIANCE = 1e-3
 COUNTS = frozenset(
     {
         *(protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE),
-        *(protocol.LOCAL_PART, protocol.BEGINS_ANEW, f"{protocol.EVAL}{protocol.NUM_EXAMPLES}"),
+        *(protocol.LOCAL_PART, protocol.FRESH_START, f"{protocol.EVAL}{protocol.NUM_EXAMPLES}"),
     }
 )
 """Metrics that leave as they are: numbers of samples, which the role query tells, and settings."""

@@ -1,5 +1,9 @@
-"""The rules of a site: which runs it takes part in, and what may leave it."""
+"""The rules of a site: which runs it takes part in, and what may leave it, by what it holds.
 
+A reply is measured by its bytes and values, whatever it says of itself.
+"""
+
+import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -8,15 +12,26 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from numpy.typing import NDArray
 
 from fda_flower import protocol
+from fda_flower.arrays import num_bytes, to_read
 from fda_flower.errors import ConfigError, check_choice, unknown
-from fda_flower.site.sizes import numbers_in, size_of, values_in
-from fda_flower.site.sketches import FILE, SHARE, SketchMemory
+from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 
 LEVELS = ("none", "norms", "sketch", "full")
 """What a run may ask of single batches, in order: each level allows those before it."""
+
+HEADER = 256
+"""More bytes than NumPy's file format has before the values of an array of numbers."""
+
+SKETCHES = "sketches.json"
+"""The memory's name in a node's ``state-dir``."""
+
+SHARE = 8
+"""All sketches of a vector together have at most this fraction of its numbers: one in eight."""
 
 SMALL = 4096
 """The bytes that metrics, settings and other details of a reply may have with even the smallest model."""
@@ -132,8 +147,8 @@ class AllowBatchUpdates(Rule):
     """``allow-batch-updates``: how much of single batches may leave the site, one of `LEVELS`.
 
     It covers the records ``batch-updates`` and ``gradients``. With less than ``full`` all other bytes of a
-    reply are counted, whatever their form and name: there may be those of one model more than was asked for
-    (some methods send a second one), and an eighth of them.
+    reply are counted, whatever their form and name: they may be as large as one model more than was
+    asked for (some methods send a second one), and an eighth of a model.
 
     Sketches of one vector with different maps together tell the vector. So a sketch leaves with the round's
     number as seed, and as many sizes as `SketchMemory` admits.
@@ -168,7 +183,7 @@ class AllowBatchUpdates(Rule):
                 return f"the site allows '{self.level}' of each batch, the record '{name}' has '{found}'"
             counted[name] = {key: array for key, array in reply[name].items() if key != "sketch"}
         if asked.kind == "query":
-            counted.pop(protocol.INFO, None)  # The names of classes and columns, of which there may be many.
+            counted.pop(protocol.INFO, None)  # It may name many classes and columns.
         model, size = size_of(asked.model), size_of(counted)
         most = model * (2 if asked.kind == "train" else 1) + max(SMALL, model // SHARE)
         if size <= most:
@@ -300,7 +315,7 @@ def _check_sketch(asked: Asked) -> str | None:
             f"sends sketches whose {protocol.SKETCH_SEED} is the number of the round"
         )
     try:
-        if SketchMemory(Path(str(folder)).expanduser() / FILE).admits(asked.numbers, size):
+        if SketchMemory(Path(str(folder)).expanduser() / SKETCHES).admits(asked.numbers, size):
             return None
     except (OSError, ValueError) as error:
         return f"the site cannot remember which sketches have left it: {error}"
@@ -366,3 +381,97 @@ def level_of(record: object, numbers: int, steps: int) -> str:
 def _known(level: object) -> str:
     """Return a level; a word that is none counts as the last one."""
     return str(level) if level in LEVELS else LEVELS[-1]
+
+
+@dataclass(frozen=True)
+class SketchMemory:
+    """The sizes of the sketches that have left a site, by the number of the model's numbers.
+
+    A site sends sketches with the round's number as seed: a vector has only one sketch of each size, no
+    matter who asks for it, in which run, and how often. So the sizes bound what can be known of it.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    """
+
+    path: Path
+
+    def admits(self, numbers: int, size: int) -> bool:
+        """Return whether sketches of a size may leave; remember it if they may.
+
+        Raises
+        ------
+        OSError, ValueError
+            If the file cannot be read or written: what has left is then not known.
+        """
+        make_private(self.path.parent)
+        with locked(self.path.with_name(f".{self.path.name}.lock")):
+            kept = self._read()
+            sizes = kept.setdefault(str(numbers), [])
+            if size in sizes:
+                return True
+            sizes.append(size)
+            if size < 1 or SHARE * sum(sizes) > numbers:
+                return False
+            write_atomically(self.path, json.dumps(kept).encode(), PRIVATE)
+        return True
+
+    def _read(self) -> dict[str, list[int]]:
+        try:
+            kept = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        if not isinstance(kept, dict) or not all(_are_sizes(sizes) for sizes in kept.values()):
+            raise ValueError(f"'{self.path}' is damaged: restore the file from a copy")
+        return kept
+
+
+def _are_sizes(value: object) -> bool:
+    return isinstance(value, list) and all(type(size) is int and size > 0 for size in value)
+
+
+def values_in(array: Array) -> NDArray[Any] | None:
+    """Return the numbers that an array holds; None if its bytes are anything but an ndarray of plain numbers.
+
+    Examples
+    --------
+    >>> values_in(Array(np.ones(2))).tolist(), values_in(Array("float32", (1,), "numpy.ndarray", b"secret"))
+    ([1.0, 1.0], None)
+    """
+    try:
+        values: object = to_read(array)
+    except Exception:  # Bytes that another program has written may raise anything.
+        return None
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
+        return None
+    return values if num_bytes(array) <= values.nbytes + HEADER else None
+
+
+def numbers_in(record: ArrayRecord) -> int:
+    """Return how many floating-point numbers a record of arrays holds; integers, which count, are none."""
+    found = (values_in(array) for array in record.values())
+    return sum(values.size for values in found if values is not None and values.dtype.kind == "f")
+
+
+def size_of(record: object) -> int:
+    """Return the bytes that a record, a value of one or an array holds, with all names and other texts.
+
+    Examples
+    --------
+    >>> from flwr.app import ConfigRecord, MetricRecord
+    >>> size_of(MetricRecord({"loss": [0.5, 0.25]})), size_of(ConfigRecord({"a": "north", "b": b"123"}))
+    (20, 10)
+    """
+    if isinstance(record, Array):
+        return size_of(record.dtype) + size_of(record.stype) + 8 * len(record.shape) + num_bytes(record)
+    if isinstance(record, str):
+        return len(record.encode())
+    if isinstance(record, bytes):
+        return len(record)
+    if isinstance(record, list):
+        return sum(map(size_of, record))
+    if isinstance(record, RecordDict | dict) or hasattr(record, "items"):
+        return sum(size_of(name) + size_of(value) for name, value in record.items())
+    return 8

@@ -10,7 +10,7 @@ from fda_flower.protocol import (
     ADAPTIVE,
     ALPHA,
     ALPHA_DECAY,
-    BEGINS_ANEW,
+    FRESH_START,
     MIX,
     MIXING,
     EvaluateRequest,
@@ -100,7 +100,7 @@ class APFL(OwnModel, FedAvg):
         return request.adding(
             config={**self._mixture, **self._adapting},
             requires={ALPHA: "APFL's target has to be served by fda_flower.clients.APFLTarget"},
-            measures={ALPHA: "alpha", BEGINS_ANEW: BEGINS_ANEW},
+            measures={ALPHA: "alpha", FRESH_START: FRESH_START},
         )
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:

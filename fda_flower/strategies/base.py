@@ -57,7 +57,7 @@ __all__ = ["Aggregated", "BadReplyError", "ClientUpdate", "CommonOptions", "Doma
 
 
 LEFT_OUT = 10
-"""For so many times the timeout of a round a source that does not reply is left out."""
+"""A source that does not reply is left out for this multiple of a round's timeout."""
 
 
 class DomainAdaptationStrategy(MethodHooks, Strategy):

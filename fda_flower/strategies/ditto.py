@@ -6,7 +6,7 @@ from typing import Literal, Unpack
 
 from fda_flower.aggregation import SourceWeights
 from fda_flower.errors import ConfigError, check_choice
-from fda_flower.protocol import BEGINS_ANEW, PERSONAL, PROXIMAL
+from fda_flower.protocol import FRESH_START, PERSONAL, PROXIMAL
 from fda_flower.strategies.base import CommonOptions, Node, Record, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.own_model import OwnModel
@@ -78,7 +78,7 @@ class Ditto(OwnModel, FedAvg):
         return request.adding(
             config={PERSONAL: self._lam},
             requires={"distance": "Ditto's target has to be served by fda_flower.clients.DittoTarget"},
-            measures={"distance": "distance", BEGINS_ANEW: BEGINS_ANEW},
+            measures={"distance": "distance", FRESH_START: FRESH_START},
         )
 
     def training_epochs(

@@ -54,7 +54,7 @@ class FedDAF(OwnModel):
     """
 
     averages_sources: ClassVar[bool] = True
-    begins_anew_from: ClassVar[str] = "the sources'"
+    starts_from: ClassVar[str] = "the sources'"
 
     def __init__(
         self, mu: float = 5.0, *, source_weights: SourceWeights = "uniform", **common: Unpack[CommonOptions]
@@ -86,7 +86,7 @@ class FedDAF(OwnModel):
             requires={
                 protocol.ADAPTED: "FedDAF's target has to be served by fda_flower.clients.FedDAFTarget"
             },
-            measures={name: name for name in ("sim", "theta", "alpha", protocol.BEGINS_ANEW)},
+            measures={name: name for name in ("sim", "theta", "alpha", protocol.FRESH_START)},
         )
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:

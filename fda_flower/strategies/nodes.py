@@ -10,9 +10,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fda_flower.errors import RunError
+from fda_flower.errors import RunError, printable
 from fda_flower.protocol import ASKS, INFO, PROBLEM, REFUSED, ROLE_QUERY, settings_in
-from fda_flower.texts import printable
 
 ASK_AGAIN_SECONDS = 60.0
 """After this time a node that cannot take part is asked again; in a deployment a message takes seconds."""

@@ -5,18 +5,18 @@ from typing import ClassVar, cast
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 
-from fda_flower.protocol import BEGINS_ANEW
+from fda_flower.protocol import FRESH_START
 from fda_flower.strategies.base import DomainAdaptationStrategy, Record
 
 
 class OwnModel(DomainAdaptationStrategy):
     """A strategy whose target keeps a model of its own between rounds, and never sends it.
 
-    A subclass measures the metric ``begins-anew`` of the target's reply: 1 if it had no such model, else 0.
+    A subclass measures the metric ``fresh-start`` of the target's reply: 1 if it had no such model, else 0.
     If it had one before, the round's record says what it has lost: the target's ``fallback``.
     """
 
-    begins_anew_from: ClassVar[str] = "the global one"
+    starts_from: ClassVar[str] = "the global one"
     """The model from which a target without one begins."""
 
     def aggregate_train(
@@ -25,6 +25,6 @@ class OwnModel(DomainAdaptationStrategy):
         """Aggregate the replies; say, also of a held round, if the target has lost its own model."""
         result = super().aggregate_train(server_round, replies)
         entry = cast(Record, self.record["target"] or {})
-        if entry.pop(BEGINS_ANEW, 0) and any(record["target"] for record in self.history):
-            entry["fallback"] = f"it had no model of its own, and began from {self.begins_anew_from}"
+        if entry.pop(FRESH_START, 0) and any(record["target"] for record in self.history):
+            entry["fallback"] = f"it had no model of its own, and began from {self.starts_from}"
         return result

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from flwr.app import Message
 
 from fda_flower import protocol
-from fda_flower.errors import RunError
+from fda_flower.errors import RunError, printable
 from fda_flower.records import PrivacyRecord, RoundRecord
 from fda_flower.strategies.nodes import Node
-from fda_flower.texts import printable
 
 MOST_UNCOVERED = 100
 """Entries of a reply that a record names as not covered."""

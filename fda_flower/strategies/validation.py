@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from fda_flower import protocol
 from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.arrays import to_read
-from fda_flower.errors import ConfigError, check_choice
+from fda_flower.errors import ConfigError, check_choice, printable
 from fda_flower.flower_internals import filled
 from fda_flower.metrics import METRICS
 from fda_flower.protocol import TrainRequest
 from fda_flower.records import TEST_EXAMPLES, ClientRecord
 from fda_flower.strategies.evaluation import ENDINGS
 from fda_flower.strategies.nodes import Node
-from fda_flower.texts import printable
 
 OnLargeUpdate = Literal["clip", "drop"]
 
@@ -153,7 +152,7 @@ def read_update(
         If there is no reply, or the reply is an error, or its arrays differ from the model's in name, shape
         or type, or are not finite, or it has no examples, or it comes in another role, or lacks what the
         request requires; or if it claims more examples than the node has told of, or a higher learning rate
-        or more steps than it was asked for, all of which would have it trusted more.
+        or more steps than it was asked for: each would have it trusted more.
     """
     content = content_of(reply)
     role = protocol.settings_in(content, protocol.INFO).get("role", node.role)

@@ -216,8 +216,8 @@ def test_mixed_parameters_have_mixed_running_statistics():
 def test_the_own_model_is_kept_and_a_round_run_again_begins_from_the_state_before(where, tmp_path):
     kept: dict[str, Any] = {"folder": tmp_path} if where == "folder" else {"state": RecordDict()}
     first, second = (ask(make(**kept), 0.5, n, adaptive=True) for n in (1, 2))
-    assert first.metrics["begins-anew"] == 1
-    assert second.metrics["begins-anew"] == 0
+    assert first.metrics["fresh-start"] == 1
+    assert second.metrics["fresh-start"] == 0
     after = own(make(**kept))
     again = ask(make(**kept), 0.5, 2, adaptive=True)
     assert again.metrics == second.metrics

@@ -85,12 +85,12 @@ def test_the_global_branch_is_plain_training_whatever_the_penalty():
 def test_the_personal_model_stays_at_the_client_and_goes_on_from_there():
     state = RecordDict()
     first = ask(make(state), 1.0)
-    assert (first.records, first.metrics["distance"], first.metrics["begins-anew"]) == ({}, 0.0, 1)
+    assert (first.records, first.metrics["distance"], first.metrics["fresh-start"]) == ({}, 0.0, 1)
     before, anchor = personal(state), make().layers()
     second = ask(make(state), 1.0, server_round=2)
     squares = (((before[n].astype(np.float64) - anchor[n]) ** 2).sum() for n in anchor)
     assert second.metrics["distance"] == pytest.approx(sum(squares) ** 0.5)
-    assert second.metrics["begins-anew"] == 0
+    assert second.metrics["fresh-start"] == 0
     assert not same(personal(state), before)
 
 

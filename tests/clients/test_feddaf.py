@@ -64,7 +64,7 @@ def test_in_the_first_round_it_takes_the_sources_model_as_it_is(model):
     assert examples == 50
     expected, _, _ = make(None, model, TargetClient).fit(start(model), {"server-round": 1})
     assert same(trained, expected)
-    assert metrics["begins-anew"] == 1
+    assert metrics["fresh-start"] == 1
     assert same(own(state), trained)
 
 
@@ -85,7 +85,7 @@ def test_in_the_second_it_blends_and_trains_from_the_blend(model, mu):
     assert same(adapted(metrics, model), expected)
     from_there, _, _ = make(None, model, TargetClient).fit(expected, {"server-round": 2})
     assert same(trained, from_there)
-    assert metrics["begins-anew"] == 0
+    assert metrics["fresh-start"] == 0
     assert same(own(state), trained)
 
 

@@ -18,7 +18,7 @@ def target(anew=(1,), failing=()):
         number = message.content["config"]["server-round"]
         if number in failing:
             raise OSError("off")
-        metrics = {"alpha": number / 8, **({"begins-anew": 1} if number in anew else {})}
+        metrics = {"alpha": number / 8, **({"fresh-start": 1} if number in anew else {})}
         return reply_of({"w": model["w"] + 1}, role="target", domain="t", **metrics)
 
     return ("target", "t", answer)
@@ -52,7 +52,7 @@ def test_the_target_alone_is_told_how_to_mix():
 def test_the_record_has_the_weight():
     _, strategy = start([SOURCE, target()], 2)
     assert [record["target"]["alpha"] for record in strategy.history] == [0.125, 0.25]
-    assert not any("begins-anew" in record["target"] for record in strategy.history)
+    assert not any("fresh-start" in record["target"] for record in strategy.history)
 
 
 def lost(strategy):

@@ -19,7 +19,7 @@ def target(anew=()):
 
     def answer(model, message):
         begins = int(message.content["config"]["server-round"] in anew)
-        numbers = {"eval-accuracy": 0.75, "distance": 0.5, "begins-anew": begins}
+        numbers = {"eval-accuracy": 0.75, "distance": 0.5, "fresh-start": begins}
         return reply_of({"w": model["w"] + 1}, role="target", domain="t", **numbers)
 
     return ("target", "t", answer)
@@ -81,7 +81,7 @@ def test_without_a_global_branch_all_clients_are_told_the_penalty():
 def test_a_target_that_lost_its_model_is_recorded(anew, lost):
     _, strategy = start([*SOURCES, target(anew)], rounds=3)
     assert [record["round"] for record in strategy.history if "fallback" in record["target"]] == lost
-    assert not any("begins-anew" in record["target"] for record in strategy.history)
+    assert not any("fresh-start" in record["target"] for record in strategy.history)
 
 
 def test_a_target_without_a_personal_model_is_dropped_with_the_remedy():

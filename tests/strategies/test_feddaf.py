@@ -163,7 +163,7 @@ def test_sources_that_overflow_hold_the_round():
 
 def test_a_target_that_lost_its_own_model_is_told_of():
     def forgets(model, message):
-        content = reply_of({"w": model["w"] + 1}, role="target", domain="t", **{"begins-anew": 1})
+        content = reply_of({"w": model["w"] + 1}, role="target", domain="t", **{"fresh-start": 1})
         content["adapted"] = ArrayRecord(dict(message.content["arrays"]))
         return content
 
@@ -189,7 +189,7 @@ def test_a_run_resumed_in_its_initial_rounds_has_lost_nothing(tmp_path):
         start(nodes, rounds=3, warmup_rounds=1, output=RunFolder(tmp_path), on_round=stop)
 
     def forgets(model, message):
-        content = reply_of(model, role="target", domain="t", **{"begins-anew": 1})
+        content = reply_of(model, role="target", domain="t", **{"fresh-start": 1})
         content["adapted"] = ArrayRecord(dict(message.content["arrays"]))
         return content
 

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from fda_flower.texts import keep_to_one_line, printable
+from fda_flower.errors import keep_to_one_line, printable
 
 
 @pytest.mark.parametrize(
