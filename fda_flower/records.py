@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from fda_flower.metrics import METRICS
 
@@ -11,7 +11,7 @@ COSTS = logging.getLogger("flwr.costs")
 """The log of what a method costs, which `fda run` prints even where it hides the rest of Flower's log."""
 
 Record = dict[str, Any]
-"""A JSON object."""
+"""A JSON object. `docs/records.md` explains each field of a round's."""
 
 TEST_EXAMPLES = "test-examples"
 """The field with the number of test samples."""
@@ -19,136 +19,8 @@ TEST_EXAMPLES = "test-examples"
 LAST = 5
 """The last rounds, whose mean is what tables show, so that each of them is evaluated."""
 
-_Figures = TypedDict(
-    "_Figures",
-    {
-        "accuracy": float,
-        "balanced-accuracy": float,
-        "macro-f1": float,
-        "auroc": float,
-        "ece": float,
-        "r2": float,
-        "rmse": float,
-        "mae": float,
-        "loss": float,
-        "outcomes": str,
-        "confusion": dict[str, Any],
-        "test-examples": int,
-    },
-    total=False,
-)
 
-_Client = TypedDict(
-    "_Client",
-    {
-        "domain": str,
-        "examples": int,
-        "steps": int,
-        "train-loss": float | None,
-        "norm": float,
-        "clipped": float,
-        "fallback": str | None,
-        "beta": float,
-        "cosine": float,
-        "kept": float,
-        "sigma2": float,
-        "d2": float,
-        "tau2-d2": float,
-        "delta": float,
-        "weight": float,
-        "penalty": float,
-        "loss-at-start": float,
-        "sim": float | None,
-        "theta": float | None,
-        "alpha": float | None,
-        "mask-share": float,
-        "contribution": float,
-        "local-part": float,
-        "validation": float,
-    },
-    total=False,
-)
-
-
-class ClientRecord(_Client, _Figures, total=False):
-    """What a round's record holds of one client; ``docs/records.md`` explains each field."""
-
-
-class PrivacyRecord(TypedDict, total=False):
-    """What a site tells of its privacy: of all it has sent so far, and what of the round it leaves out."""
-
-    epsilon: float
-    delta: float
-    uncovered: list[str]
-
-
-_Round = TypedDict(
-    "_Round",
-    {
-        "round": int,
-        "warmup": bool,
-        "sizes": dict[str, dict[str, int]],
-        "held": str | None,
-        "target": ClientRecord | None,
-        "sources": dict[str, ClientRecord],
-        "dropped": list[dict[str, str]],
-        "missing": list[dict[str, str]],
-        "bytes-received": int,
-        "privacy": dict[str, PrivacyRecord],
-        "lam": float,
-        "mixture": dict[str, Any],
-        "accuracy-global": float,
-        "balanced-accuracy-global": float,
-        "macro-f1-global": float,
-        "auroc-global": float,
-        "ece-global": float,
-        "r2-global": float,
-        "rmse-global": float,
-        "mae-global": float,
-        "loss-global": float,
-        "lambda": float,
-        "oracle-lambda": float,
-        "accuracy-oracle-lambda": float,
-        "accuracy-final-head": float,
-        "balanced-accuracy-final-head": float,
-        "macro-f1-final-head": float,
-        "auroc-final-head": float,
-        "ece-final-head": float,
-        "r2-final-head": float,
-        "rmse-final-head": float,
-        "mae-final-head": float,
-        "loss-final-head": float,
-        "metrics": dict[str, Any],
-        "evaluation-failed": str,
-        "accuracy-average": float,
-        "balanced-accuracy-average": float,
-        "macro-f1-average": float,
-        "auroc-average": float,
-        "ece-average": float,
-        "r2-average": float,
-        "rmse-average": float,
-        "mae-average": float,
-        "loss-average": float,
-        "outcomes-average": str,
-        "test-examples-average": int,
-        "metrics-average": dict[str, Any],
-        "evaluation-failed-average": str,
-        "server": dict[str, Any],
-        "train-loss": float,
-        "validation": float,
-        "selected": int,
-        "selected-by": str,
-        "seconds": dict[str, float],
-    },
-    total=False,
-)
-
-
-class RoundRecord(_Round, _Figures, total=False):
-    """One line of ``rounds.jsonl``; ``docs/records.md`` explains each field."""
-
-
-def source_weight(entry: ClientRecord | Record) -> float | None:
+def source_weight(entry: Record) -> float | None:
     """Return the weight of a source against the target: its β or its joint weight; None without either.
 
     Examples
@@ -167,7 +39,7 @@ def figure_of(record: Mapping[str, Any], metric: str, ending: str = "") -> float
     Parameters
     ----------
     record : Mapping
-        A `RoundRecord`.
+        The record of a round.
     metric : str
         A name of `fda_flower.metrics.METRICS`.
     ending : str
@@ -196,12 +68,12 @@ def curve(history: Sequence[Mapping[str, Any]], metric: str = "accuracy", ending
     return [math.nan if value is None else METRICS[metric].scaled(value) for value in found]
 
 
-def headline(record: RoundRecord | Record, metric: str | None = None) -> str:
+def headline(record: Record, metric: str | None = None) -> str:
     """Return the target's headline in words, or its metrics by whatever names they have.
 
     Parameters
     ----------
-    record : RoundRecord
+    record : Record
         The record of a round.
     metric : str, optional
         The headline. Default: the accuracy or, of a regression, R².

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from logging import WARNING
-from typing import Any, ClassVar, Literal, Unpack, cast
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
@@ -200,7 +200,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         assert target is not None, "the base class holds the round without the target"
         evidence = self._read_evidence(target, sources, round) if self.auto else None
         result = self._rule(round.model, target, list(sources.values()), betas, evidence)
-        geometry, record = result.geometry, cast(Record, round.record)
+        geometry, record = result.geometry, round.record
         record["target"]["norm"] = float(np.sqrt(geometry.target_squared.sum()))
         for i, domain in enumerate(sources):
             entry = record["sources"][domain]

@@ -26,7 +26,7 @@ from fda_flower.protocol import (
     to_layers,
     to_record,
 )
-from fda_flower.records import Record, RoundRecord
+from fda_flower.records import Record
 from fda_flower.run_folder import RunFolder, check_same_model
 from fda_flower.strategies.averaging import ModelAverage
 from fda_flower.strategies.buffers import Buffers, check_buffers, with_buffers
@@ -392,7 +392,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         if self.learning_rate_factor != 1 and not warmup:
             sent[LEARNING_RATE_FACTOR] = self.learning_rate_factor
         channel = Channel(grid, self._timeout, self._keys, self._limit, self.buffer_names, self.schedules)
-        record = RoundRecord(round=server_round, warmup=warmup)
+        record: Record = {"round": server_round, "warmup": warmup}
         if sizes := read_sizes(self.roster.nodes):
             record["sizes"] = sizes
         return Round(server_round, warmup, self.roster.nodes, arrays, sent, channel, record)

@@ -1,7 +1,7 @@
 """FedDAF: the sources' model and the target's own, blended on the target by their functional distance."""
 
 import math
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 from fda_flower import protocol
 from fda_flower.aggregation import SourceWeights, source_weights
@@ -92,7 +92,7 @@ class FedDAF(OwnModel):
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Average the sources into the next source model; the run's model is the adapted one."""
         assert target is not None, "the base class holds the round without the target"
-        entry: Any = round.record["target"]
+        entry = round.record["target"]
         for key in ("sim", "theta", "alpha"):
             entry.setdefault(key, None)
         updates = list(sources.values())

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord
 from fda_flower import protocol
 from fda_flower.aggregation import Layers
 from fda_flower.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
-from fda_flower.records import LAST, Record, RoundRecord
+from fda_flower.records import LAST, Record
 from fda_flower.strategies.evaluation import DETAILS, EVALUATED
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
@@ -146,7 +146,7 @@ class MethodHooks(ABC):
         return {protocol.ADABN: True} if self.buffers == "adabn" else {}
 
     @property
-    def record(self) -> RoundRecord:
+    def record(self) -> Record:
         """The record of the current round."""
         return self.round.record
 

@@ -193,7 +193,7 @@ class KD3A(DomainAdaptationStrategy):
         self, target: str, round: Round, domains: list[str]
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Return the weights of target and sources by domain, and those to keep; record their sources."""
-        entry: Any = round.record["target"]
+        entry = round.record["target"]
         share = entry[MASK_SHARE]
         found = {domain: entry.pop(f"{CONTRIBUTION}{domain}") for domain in domains}
         if not 0 <= share <= 1 or min(found.values()) < 0:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from logging import WARNING
-from typing import Literal, Unpack, cast
+from typing import Literal, Unpack
 
 from flwr.app import Message, MetricRecord
 from flwr.common import log
@@ -125,7 +125,7 @@ class KNNPer(FedAvg):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the mixture's metrics, and record them."""
         metrics = super().aggregate_evaluate(server_round, replies)
-        record = cast(Record, self.round.record)
+        record = self.round.record
         if metrics is None or self.round.warmup:
             return metrics
         others = record.pop("metrics", {})

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from logging import WARNING
-from typing import Literal, Unpack, cast
+from typing import Literal, Unpack
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
@@ -176,7 +176,7 @@ class Mixture(SourceOnly):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the mixture's metrics, and record them by member."""
         metrics = super().aggregate_evaluate(server_round, replies)
-        record = cast(Record, self.round.record)
+        record = self.round.record
         if metrics is not None and not self.round.warmup:
             found = _by_member(record.pop("metrics", {}))
             if self._report == "full" and not found["members"] and "privacy" not in record:

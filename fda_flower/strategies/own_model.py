@@ -1,12 +1,12 @@
 """What the methods share whose target trains a model that it keeps to itself."""
 
 from collections.abc import Iterable
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 
 from fda_flower.protocol import FRESH_START
-from fda_flower.strategies.base import DomainAdaptationStrategy, Record
+from fda_flower.strategies.base import DomainAdaptationStrategy
 
 
 class OwnModel(DomainAdaptationStrategy):
@@ -24,7 +24,7 @@ class OwnModel(DomainAdaptationStrategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate the replies; say, also of a held round, if the target has lost its own model."""
         result = super().aggregate_train(server_round, replies)
-        entry = cast(Record, self.record["target"] or {})
+        entry = self.record["target"] or {}
         if entry.pop(FRESH_START, 0) and any(record["target"] for record in self.history):
             entry["fallback"] = f"it had no model of its own, and began from {self.starts_from}"
         return result

@@ -6,14 +6,14 @@ from flwr.app import Message
 
 from fda_flower import protocol
 from fda_flower.errors import RunError, printable
-from fda_flower.records import PrivacyRecord, RoundRecord
+from fda_flower.records import Record
 from fda_flower.strategies.nodes import Node
 
 MOST_UNCOVERED = 100
 """Entries of a reply that a record names as not covered."""
 
 
-def record_privacy(record: RoundRecord, node: Node, reply: Message | None) -> None:
+def record_privacy(record: Record, node: Node, reply: Message | None) -> None:
     """Record the ``ε`` that a site tells with its reply, be the reply usable or not; no impossible one."""
     if reply is None or reply.has_error():
         return
@@ -25,7 +25,7 @@ def record_privacy(record: RoundRecord, node: Node, reply: Message | None) -> No
         return
     if not (0 <= epsilon < float("inf") and 0 <= delta <= 1):
         return
-    told: PrivacyRecord = {"epsilon": epsilon, "delta": delta}
+    told: Record = {"epsilon": epsilon, "delta": delta}
     known = record.setdefault("privacy", {}).get(node.domain, {})
     names = uncovered[:MOST_UNCOVERED] if isinstance(uncovered, list) else ()
     if named := {*known.get("uncovered", ()), *(printable(str(name)) for name in names)}:
@@ -33,14 +33,14 @@ def record_privacy(record: RoundRecord, node: Node, reply: Message | None) -> No
     record["privacy"][node.domain] = told
 
 
-def check_budgets(record: RoundRecord, spent: Sequence[Node], asked: Sequence[Node]) -> None:
+def check_budgets(record: Record, spent: Sequence[Node], asked: Sequence[Node]) -> None:
     """Raise a `RunError` if a held round cannot be done later either, since budgets are spent.
 
     A source alone cannot end a run by saying so: either the target says it, or all sources that were asked.
 
     Parameters
     ----------
-    record : RoundRecord
+    record : Record
         The record of the held round.
     spent, asked : sequence of Node
         Who says that its privacy budget is spent, and who was asked to train.

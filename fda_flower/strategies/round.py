@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from logging import WARNING
-from typing import cast
 
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
@@ -16,7 +15,7 @@ from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.arrays import count_bytes
 from fda_flower.metrics import METRICS
 from fda_flower.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
-from fda_flower.records import TEST_EXAMPLES, Record, RoundRecord
+from fda_flower.records import TEST_EXAMPLES, Record
 from fda_flower.strategies.evaluation import DETAILS, EVALUATION, HEADLINE, read_details
 from fda_flower.strategies.nodes import Node, match_replies
 from fda_flower.strategies.privacy import record_privacy
@@ -81,7 +80,7 @@ class Round:
         Settings that every node is sent.
     channel : Channel
         The way to the nodes.
-    record : RoundRecord
+    record : Record
         The round's record; `aggregate` adds to it.
     model : Layers
         The global model; empty until the replies are read.
@@ -99,7 +98,7 @@ class Round:
     arrays: ArrayRecord
     config: Config
     channel: Channel
-    record: RoundRecord
+    record: Record
     model: Layers = field(default_factory=dict)
     requests: dict[Node, TrainRequest] = field(default_factory=dict)
     sent: dict[Node, Message] = field(default_factory=dict)
@@ -160,7 +159,7 @@ class Round:
         With `evaluates_trained` the headline is the evaluation that came with the target's train reply, and
         the metrics are the global model's. `suffix` ends the names in the record.
         """
-        metrics, record = None, cast(Record, self.record)
+        metrics, record = None, self.record
         by_node = dict(match_replies(self.sent, replies))
         reply = next((reply for node, reply in by_node.items() if node.is_target), None)
         for node, each in by_node.items():
@@ -252,7 +251,7 @@ class Round:
         schedule = self.channel.schedules.get(node.role)
         update, entry = read_update(reply, node, request, model, names, self.channel.limit, schedule)
         if not update.extra.keys().isdisjoint(DETAILS):
-            cast(Record, entry).update(read_details(update.extra, self._class_names))
+            entry.update(read_details(update.extra, self._class_names))
         if TEST_EXAMPLES in entry:
             entry["test-examples"] = int(entry["test-examples"])
         if node.is_target:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from flwr.common import log
@@ -56,9 +56,9 @@ class Selection:
 
     def judge(self, round: Round, history: Sequence[Record], evaluates_trained: bool) -> None:
         """Move the figures of a round's evaluation to where its record has them, and choose."""
-        record = cast(Record, round.record)
+        record = round.record
         figures = [round.held_out.pop(node, {}) for node in round.nodes if self._judges(node)]
-        target: Any = record["target"] or {}
+        target = record["target"] or {}
         _, trained = split_held_out(target)
         for name in trained:
             del target[f"{PREFIX}{name}"]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from logging import WARNING
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -18,7 +18,7 @@ from fda_flower.errors import ConfigError, check_choice, printable
 from fda_flower.flower_internals import filled
 from fda_flower.metrics import METRICS
 from fda_flower.protocol import TrainRequest
-from fda_flower.records import TEST_EXAMPLES, ClientRecord
+from fda_flower.records import TEST_EXAMPLES, Record
 from fda_flower.strategies.evaluation import ENDINGS
 from fda_flower.strategies.nodes import Node
 
@@ -126,7 +126,7 @@ def read_update(
     buffers: Collection[str],
     limit: NormLimit,
     schedule: Schedule | None = None,
-) -> tuple[ClientUpdate, ClientRecord]:
+) -> tuple[ClientUpdate, Record]:
     """Return the update in a reply to a train message, and its entry in the round's record.
 
     Parameters
@@ -193,7 +193,7 @@ def read_update(
         entry["clipped"] = factor
         log(WARNING, "The update of %s is clipped to %.3g of its norm", node.domain, factor)
         update = update.scaled(factor)
-    return replace(update, extra=extra, faults=faults, factor=factor), cast(ClientRecord, entry)
+    return replace(update, extra=extra, faults=faults, factor=factor), entry
 
 
 def read_metrics(reply: Message | None) -> MetricRecord:
