@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fda_flower.datasets.amounts import read_amount
+from fda_flower.datasets.amounts import most, read_amount
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.validation import HeldOut, read_validation
 from fda_flower.devices import check_device, check_precision
@@ -23,6 +23,9 @@ from fda_flower.settings import Options, as_flower
 
 BATCHES = {"even": ("even", "even"), "fixed": ("drop-last", "keep-last")}
 """How sources and the target cut their samples into batches, by the words of the setting."""
+
+AMOUNTS = ("target_samples", "source_samples", "test_samples")
+"""The settings that are numbers of samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +79,7 @@ class RunConfig(RunSettings):
             options = getattr(self, name)
             read = split_options(options) if isinstance(options, str) else dict(options)
             self._set(name, tuple(sorted(read.items())))
-        for name in ("target_samples", "source_samples", "test_samples"):
+        for name in AMOUNTS:
             self._set(name, read_amount(name.replace("_", "-"), getattr(self, name)))
         held_out = read_validation(self.validation)
         self._set("validation", None if held_out is None else str(held_out))
@@ -123,10 +126,10 @@ class RunConfig(RunSettings):
         folds = 0 if self.held_out is None else self.held_out.folds
         check_selection(what, strategy, self.validation, folds, self.select_by, self.patience)
         check_proximal(self.proximal, method, what, strategy)
-        if isinstance(self.data.target_samples, int):
-            self.check_samples("target", "the target", self.data.target_samples)
-        if isinstance(self.source_samples, int):
-            self.check_samples("source", "each source", self.source_samples)
+        if (samples := most(self.data.target_samples)) is not None:
+            self.check_samples("target", "the target", samples)
+        if (samples := most(self.source_samples)) is not None:
+            self.check_samples("source", "each source", samples)
 
     def check_samples(self, role: str, who: str, samples: int) -> None:
         """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
@@ -242,9 +245,11 @@ class RunConfig(RunSettings):
         """Return what makes two runs the same, as JSON: everything but how long and where they run.
 
         The metric does where labels held out choose by it. A mean of the sources that is not given is the
-        method's.
+        method's. A limit of samples is the number: where there are as many, the bits are the same.
         """
         values = self.settings()
+        for name in AMOUNTS:
+            values[name] = most(values[name]) or values[name]
         values["source_mean"] = self.source_mean or self.entry.strategy_class.usual_source_mean
         found = {each.name: values[each.name] for each in SETTINGS if each.defines_run}
         return found | ({} if self.validation is None else {"metric": self.headline})

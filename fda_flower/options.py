@@ -99,8 +99,13 @@ def _convert(value: Any, hint: Any) -> Any:
         raise ValueError("give a whole number")
     if hint is str and isinstance(value, list | tuple):
         return _joined(value)
-    if hint in (int, float, str):
-        return hint(value)
+    if hint in (int, float):
+        try:
+            return hint(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"give a {'whole ' if hint is int else ''}number") from None
+    if hint is str:
+        return str(value)
     return value
 
 

@@ -11,6 +11,7 @@ import torch
 
 from fda_flower.config import RunConfig
 from fda_flower.datasets import FederatedDataset, load_domain
+from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError
 from fda_flower.files import MODEL
 from fda_flower.models.own import only_read
@@ -55,11 +56,12 @@ def about_target(config: RunConfig, site: FederatedDataset) -> About:
     """Return what the target's model is, before the first round."""
     domain = site.domains[site.target]
     about = _about(config, site.shape, site.classes)
+    of_columns = isinstance(domain.preparation, TablePreparation)
     return replace(
         about,
         class_names=site.class_names,
         features=site.features,
-        label=str(dict(config.dataset_options).get("label", "label")) if site.features else "",
+        label=str(dict(config.dataset_options).get("label", "label")) if of_columns else "",
         preparation=None if domain.preparation is None else domain.preparation.to_json(),
     )
 

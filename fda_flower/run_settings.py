@@ -36,7 +36,7 @@ class RunSettings:
         None, "Sources that take part, separated by commas.", shown="all"
     )
     target_samples: Amount | None = _data(
-        50, "Labelled samples of the target: a number, a share such as 15%, or all."
+        "up to 50", "Labelled samples of the target: a number, a share such as 15%, or all."
     )
     source_samples: Amount | None = _data(
         None, "Samples of each source: a number, a share, or all.", shown="all"

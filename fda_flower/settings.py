@@ -127,14 +127,14 @@ def command_options(settings: Iterable[Setting], values: Mapping[str, Any]) -> l
     words = []
     for each in settings:
         value = values[each.name]
-        if value == each.default or value in (None, ()):
+        if value in (each.default, ()):
             continue
         if each.has_options:
             words += [word for name, one in value for word in (each.option, f"{name}={_word(one)}")]
         elif isinstance(value, bool):
             words.append(each.option if value else f"--no-{each.option.removeprefix('--')}")
         else:
-            words += [each.option, str(as_flower(value))]
+            words += [each.option, "all" if value is None else str(as_flower(value))]
     return words
 
 

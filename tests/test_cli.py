@@ -114,7 +114,7 @@ def test_the_help_tells_the_defaults_of_a_command():
     text = CliRunner().invoke(app, ["deploy", "rehearse", "--help"], env=WIDE).output
     for option, default in (("--rounds", "2"), ("--sources", "(2, or those of the data set)")):
         assert re.search(rf"{option} .*\n.*\[default: {re.escape(default)}\]", text)
-    assert re.search(r"--target-samples .*\n.*\[default: 50\]", text)
+    assert re.search(r"--target-samples .*\n.*\[default: up to 50\]", text)
 
 
 def test_the_version_is_shown(fda):

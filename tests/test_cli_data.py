@@ -1,6 +1,7 @@
 """`fda data check`, and a run of own data without options, as they are called."""
 
 import csv
+import shlex
 from pathlib import Path
 
 import pytest
@@ -32,18 +33,20 @@ def hospitals(folder: Path, label: str = "label") -> None:
 
 
 def test_check_shows_the_domains_and_the_command_that_runs_them(fda, tmp_path):
-    hospitals(tmp_path / "data", "ill")
-    code, out, _ = fda("data", "check", "data", "--dataset-option", "label=ill")
+    hospitals(tmp_path / "my data", "ill")
+    given = ["--dataset-option", "label=ill", "--target", "south", "--source-samples", "50%"]
+    code, out, _ = fda("data", "check", "my data", *given, "--target-samples", "40", "--test-samples", "9")
     assert code == 0
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
-    assert rows[0][:4] == ["north", "80", "64", "16"]
-    assert rows[2][:4] == ["west (target)", "80", "50 + 14 unlabelled", "16"]
+    assert rows[0][:4] == ["north", "80", "32", "16"]
+    assert rows[1][:4] == ["south (target)", "80", "40 + 24 unlabelled", "9"]
     assert "Inputs: 2 columns: age, height" in out
-    command = "fda run --dataset table --data-dir data --dataset-option label=ill"
-    assert out.splitlines()[-1] == f"A run would take it: {command}"
-    code, out, error = fda(*command.split()[1:], "--rounds", "2", "--device", "cpu")
-    assert (code, error) == (0, "")
-    assert "Target: west, 50 labels of 64 training samples" in out
+    assert "Warning: south: 9 test samples are too few to judge a model by" in out
+    name, *command = shlex.split(out.splitlines()[-1])
+    code, out, _ = fda(*command, "--rounds", "2", "--device", "cpu")
+    assert (name, code) == ("fda", 0)
+    assert "Sources: training samples of table: north 32, west 32" in out
+    assert "Target: south, 40 labels of 64 training samples (--target-samples), 9 test samples" in out
     assert "Network: mlp, 322 parameters, for 2 features" in out
     assert "\nA round: " in out
 
@@ -63,6 +66,51 @@ def test_check_tells_all_problems_at_once_and_ends_with_1(fda, tmp_path):
     assert out.count("  data/north.csv: ") == out.count("  data/west.csv: ") == 3
     assert "age, line 4" in out
     assert "A run would" not in out
+
+
+def test_check_tells_of_gaps_and_words_before_it_knows_the_label(fda, tmp_path):
+    for name in ("north", "west"):
+        rows = [f"{'' if i == 4 else i},{'fm'[i % 2]},{i % 2}" for i in range(20)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["age,sex,ill", *rows]))
+    code, out, _ = fda("data", "check", ".")
+    assert code == 1
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    assert [row[:2] for row in cells] == [["north", "20"], ["west (target)", "20"]]
+    kinds = [line.removeprefix("Refused: ") for line in out.splitlines() if line.startswith("Refused")]
+    assert [kind.partition(":")[0] for kind in kinds] == ["the columns age, sex, ill", "no value", "a word"]
+    assert out.count(".csv: age, line 6") == 2
+
+
+def test_each_column_of_too_many_words_is_told_and_no_other(fda, tmp_path):
+    for name in ("north", "west"):
+        rows = [f"a{i},b{i},{'fm'[i % 2]},{i % 2}" for i in range(120)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["name,mail,sex,label", *rows]))
+    code, out, _ = fda("data", "check", ".", "--dataset-option", "categorical=onehot")
+    kinds = [line for line in out.splitlines() if line.startswith("Refused")]
+    assert (code, len(kinds)) == (1, 2)
+    assert "column 'mail' of" in kinds[0]
+    assert "column 'name' of" in kinds[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "the data file 'west.csv' is empty: give it a header and"),
+        (["--dataset-option", "angle=abc"], "unknown option 'angle' of data set 'table': choose one of"),
+        (
+            ["--dataset-option", "label_mean=abc"],
+            "option 'label_mean' of data set 'table' is 'abc': give a n",
+        ),
+    ],
+)
+def test_an_empty_file_and_an_option_that_is_none_are_one_error(fda, tmp_path, options, says):
+    write_table(tmp_path / "north.csv", 0)
+    (tmp_path / "west.csv").touch()
+    for command in (["data", "check", "."], ["run", "--dataset", "table", "--data-dir", "."]):
+        code, out, error = fda(*command, *options)
+        assert code
+        assert says in out + error
+        assert "Traceback" not in out + error
 
 
 def test_check_tells_what_only_a_run_would_notice(fda, tmp_path):

@@ -69,7 +69,7 @@ FOUND = [
     ({"method_options": {"min_sources": 2}}, ["'min_sources'", "method 'fedgp-auto'"]),
     ({"method_options": {"granularity": "atom"}}, ["'granularity'", "'atom'", "layer, model"]),
     ({"method_options": {"filter": "perhaps"}}, ["'filter'", "'perhaps'", "true or false"]),
-    ({"method_options": {"sketch_size": "big"}}, ["'sketch_size'", "'big'", "int"]),
+    ({"method_options": {"sketch_size": "big"}}, ["'sketch_size'", "'big'", "whole number"]),
     ({"method_options": {"sketch-size": 0}}, ["sketch_size", "0", "at least 1"]),
     (
         {"method_options": {"batch_update_encoding": "norms"}},
@@ -576,9 +576,9 @@ def test_keys_may_have_dashes_or_underscores() -> None:
 @pytest.mark.parametrize(
     ("flower", "words"),
     [
-        ({"rounds": "many"}, ["'rounds'", "'many'", "int"]),
-        ({"learning-rate": "fast"}, ["'learning_rate'", "'fast'", "float"]),
-        ({"sources": "few"}, ["'sources'", "'few'", "int"]),
+        ({"rounds": "many"}, ["'rounds'", "'many'", "whole number"]),
+        ({"learning-rate": "fast"}, ["'learning_rate'", "'fast'", "number"]),
+        ({"sources": "few"}, ["'sources'", "'few'", "whole number"]),
         ({"target-samples": "1.5"}, ["target-samples", "1.5", "whole number"]),
         ({"beta": "half"}, ["beta", "'half'", "one for each source separated by commas"]),
         ({"beta": "0.5,2"}, ["beta", "2", "[0, 1]"]),

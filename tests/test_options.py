@@ -84,12 +84,12 @@ def test_an_option_is_converted_to_its_type(name: str, text: Any, value: Any) ->
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("count", "many", ["int"]),
-        ("count", "1.5", ["int"]),
-        ("count", "", ["int"]),
-        ("count", None, ["int"]),
-        ("rate", "fast", ["float"]),
-        ("rate", [1], ["float"]),
+        ("count", "many", ["give a whole number"]),
+        ("count", "1.5", ["give a whole number"]),
+        ("count", "", ["give a whole number"]),
+        ("count", None, ["give a whole number"]),
+        ("rate", "fast", ["give a number"]),
+        ("rate", [1], ["give a number"]),
         ("names", ["b,c"], ["without commas"]),
         ("names", [["b"]], ["list of numbers"]),
         ("switch", "perhaps", ["true or false"]),
@@ -98,7 +98,7 @@ def test_an_option_is_converted_to_its_type(name: str, text: Any, value: Any) ->
         ("kind", "One", ["one, two"]),
         ("size", "9", ["8, 16"]),
         ("size", True, ["8, 16"]),
-        ("limit", "none", ["int"]),
+        ("limit", "none", ["give a whole number"]),
     ],
 )
 def test_a_value_of_another_type_is_refused_by_name_value_and_remedy(

@@ -150,6 +150,8 @@ def test_a_command_line_gives_what_is_not_the_default() -> None:
         *("--target", "target", "--rounds", "5", "--model", "cnn", "--outcomes"),
     ]
     assert command_options([each for each in SETTINGS if each.name == "rounds"], {"rounds": 30}) == []
+    labels = [each for each in SETTINGS if each.name == "target_samples"]
+    assert command_options(labels, {"target_samples": None}) == ["--target-samples", "all"]
 
 
 def test_a_switch_that_is_on_by_default_is_turned_off() -> None:

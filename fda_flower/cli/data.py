@@ -1,5 +1,6 @@
 """The commands for own data."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,6 +9,9 @@ import typer
 from fda_flower.cli.console import console, say
 from fda_flower.cli.options import with_settings
 from fda_flower.config import RunConfig
+from fda_flower.datasets.labels import few_tests
+from fda_flower.run_settings import SETTINGS
+from fda_flower.settings import command_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,11 +21,11 @@ app = typer.Typer(no_args_is_help=True, help="Look through your own data before 
 CLASSES_BESIDE = 4
 """Up to so many classes are columns of the table of domains; more are rows of a table of their own."""
 
-SETTINGS = ("dataset", "dataset_options", "target", "target_samples", "source_samples", "test_samples")
+TAKEN = ("dataset", "dataset_options", "target", "target_samples", "source_samples", "test_samples")
 
 
 @app.command(epilog="Example: `fda data check hospitals --dataset-option label=diagnosis`")
-@with_settings(SETTINGS, dataset="", shown={"dataset": "found by the folder's content"})
+@with_settings(TAKEN, dataset="", shown={"dataset": "found by the folder's content"})
 def check(
     settings: dict[str, Any],
     folder: Annotated[Path, typer.Argument(help="The folder with the data: DOMAIN.csv, or DOMAIN/CLASS/.")],
@@ -37,13 +41,12 @@ def check(
     dataset = settings.pop("dataset") or find_dataset(folder)
     if dataset not in CHECKS:
         raise unknown("data set of one's own", dataset, CHECKS)
-    options = tuple(settings.pop("dataset_options", {}).items())
-    settings.setdefault("target_samples", RunConfig.target_samples)
-    spec = DataSpec(dataset, dataset_options=options, data_dir=str(folder), **settings)
+    settings = {"target_samples": RunConfig.target_samples, **settings}
+    settings |= {"dataset": dataset, "data_dir": str(folder)}
+    settings["dataset_options"] = tuple(settings.get("dataset_options", {}).items())
+    spec = DataSpec(**settings)
     found = CHECKS[dataset](folder, dict(spec.dataset_options))
-    sizes: dict[str, tuple[str, str]] = {}
-    with found.problems.caught():
-        sizes = {} if found.problems else sizes_of(spec)
+    sizes = {} if found.problems else sizes_of(spec, found.problems)
     classes = list(dict.fromkeys(name for domain in found.domains.values() for name in domain.classes))
     beside = classes if len(classes) <= CLASSES_BESIDE else []
     last = ["Missing values"] if any(domain.missing for domain in found.domains.values()) else []
@@ -67,8 +70,13 @@ def check(
             say(f"  {place}")
     if found.problems:
         raise typer.Exit(1)
-    given = "".join(f" --dataset-option {name}={value}" for name, value in options)
-    say(f"A run would take it: fda run --dataset {dataset} --data-dir {folder}{given}")
+    tested = int(sizes[spec.target_name][1])
+    for problem in few_tests(tested):
+        console.print("[yellow]Warning:[/yellow] ", end="")
+        say(f"{spec.target_name}: {problem}")
+    given = [each for each in SETTINGS if each.name in settings]
+    say("A run would take it:")
+    say(shlex.join(["fda", "run", *command_options(given, settings)]))
 
 
 def _table(title: str, *columns: str) -> "Table":

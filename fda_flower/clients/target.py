@@ -8,7 +8,7 @@ from flwr.common import log
 
 from fda_flower.clients.client import DomainClient
 from fda_flower.clients.recorder import Recorder, make_recorder
-from fda_flower.datasets.labels import label_problems
+from fda_flower.datasets.labels import few_tests, label_problems
 from fda_flower.protocol import CLASS_NAMES, REGRESSION
 
 
@@ -21,12 +21,14 @@ class TargetClient(DomainClient):
     role: ClassVar[str] = "target"
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return what every client tells; warn, here and not at the server, of labels that are too few."""
+        """Return what every client tells; warn, here and not at the server, of too few samples."""
         properties = super().get_properties(config)
+        problems = few_tests(len(self.domain.test))
         if not properties[REGRESSION]:
             names = properties.get(CLASS_NAMES) or range(int(properties.get("classes", 0)))
-            for problem in label_problems(self.domain.train.y.tolist(), [str(name) for name in names]):
-                log(WARNING, "The target '%s': %s", self.domain.name, problem)
+            problems += label_problems(self.domain.train.y.tolist(), [str(name) for name in names])
+        for problem in problems:
+            log(WARNING, "The target '%s': %s", self.domain.name, problem)
         return properties
 
     def recorder(self, config: Mapping[str, Any]) -> Recorder | None:

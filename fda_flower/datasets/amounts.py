@@ -1,9 +1,11 @@
-"""Amounts of samples: a number, or a share of those available."""
+"""Amounts of samples: a number, up to a number, or a share of those available."""
 
 from fda_flower.errors import ConfigError
 
 Amount = int | str
-"""A number of samples, or a share as text: ``"15%"``."""
+"""A number of samples, or as text a share, ``"15%"``, or a limit, ``"up to 50"``."""
+
+UP_TO = "up to "
 
 
 def read_amount(name: str, value: object) -> Amount | None:
@@ -12,29 +14,46 @@ def read_amount(name: str, value: object) -> Amount | None:
     Raises
     ------
     ConfigError
-        If it is neither a whole number of at least 1 nor a share in (0%, 100%]; the message calls it `name`.
+        If it is neither a whole number of at least 1, alone or after "up to", nor a share in (0%, 100%]; the
+        message calls it `name`.
 
     Examples
     --------
-    >>> read_amount("target-samples", "50"), read_amount("target-samples", "0.1%")
-    (50, '0.1%')
+    >>> [read_amount("target-samples", text) for text in ("50", "0.1%", "up to 50")]
+    [50, '0.1%', 'up to 50']
     """
     if value is None or value == "all":
         return None
     text = str(value).strip()
+    amount = text.removeprefix(UP_TO)
     try:
-        number = float(text.removesuffix("%"))
+        number = float(amount.removesuffix("%"))
     except ValueError:
         raise ConfigError(f"{name} is {value!r}: give a number, or a share such as 15%") from None
-    if text.endswith("%"):
+    if amount.endswith("%"):
         if not 0 < number <= 100:
             raise ConfigError(f"{name} is {text}, a share must be above 0% and at most 100%")
+        if amount != text:
+            raise ConfigError(f"{name} is '{text}': give a number after 'up to', or the share alone")
         return text
     if not number.is_integer():
         raise ConfigError(f"{name} is {text}: give a whole number, or a share such as 15%")
     if number < 1:
         raise ConfigError(f"{name} is {text}, at least 1 is needed")
-    return int(number)
+    return int(number) if amount == text else f"{UP_TO}{int(number)}"
+
+
+def most(amount: Amount | None) -> int | None:
+    """Return the largest number that an amount stands for; None if that depends on how many there are.
+
+    Examples
+    --------
+    >>> most(50), most("up to 50"), most("15%")
+    (50, 50, None)
+    """
+    if isinstance(amount, str):
+        return int(amount.removeprefix(UP_TO)) if amount.startswith(UP_TO) else None
+    return amount
 
 
 def count(name: str, amount: Amount | None, total: int) -> int:
@@ -47,6 +66,9 @@ def count(name: str, amount: Amount | None, total: int) -> int:
     """
     if amount is None:
         return total
+    limit = most(amount)
+    if isinstance(amount, str) and limit is not None:
+        return min(limit, total)
     if isinstance(amount, str):
         wanted = round(float(amount.removesuffix("%")) / 100 * total)
         if wanted < 1:

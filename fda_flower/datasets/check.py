@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.datasets import image_folders, table_files
+from fda_flower.datasets.domains import Domain
 from fda_flower.datasets.own_data import visible
 from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.errors import ConfigError
+from fda_flower.options import split_names
 
 
 @dataclass
@@ -82,7 +84,7 @@ def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
     found = load(folder, 0, **options).survey()
     domains = {
         name: DomainCheck(
-            len(rows.labels),
+            rows.samples,
             dict(sorted(Counter(label.text for label in rows.labels).items())) if found.classes else {},
             {column: count for column, count in rows.missing.items() if count},
         )
@@ -100,7 +102,7 @@ def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
     """Look through the image folders of a folder, and decode every image."""
     from fda_flower.datasets.image_files import unreadable
 
-    names = str(options["domains"]).split(",")
+    names = split_names("option 'domains'", str(options["domains"]))
     files = {name: image_folders.files_of(folder / name) for name in names}
     problems = Problems()
     for found in files.values():
@@ -118,22 +120,24 @@ def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
     return Check(domains, f"images of {shown}{more}; brought to {options.get('image_size')}", problems)
 
 
-def sizes_of(spec: DataSpec) -> dict[str, tuple[str, str]]:
+def sizes_of(spec: DataSpec, problems: Problems) -> dict[str, tuple[str, str]]:
     """Load the data as a run does, and return the training and test samples of each domain in words.
 
-    Raises
-    ------
-    ConfigError
-        If a run would be refused.
+    What a run would refuse is added to `problems`.
     """
-    from fda_flower.datasets.federation import load_federation
+    from fda_flower.datasets.federation import load_domain
 
     sizes = {}
-    for name, domain in load_federation(spec).domains.items():
-        labelled, rest = len(domain.train), 0 if domain.unlabelled is None else len(domain.unlabelled)
-        train = f"{labelled} + {rest} unlabelled" if rest else str(labelled)
-        sizes[name] = train, str(len(domain.test))
+    for name in spec.domain_names:
+        with problems.caught():
+            sizes[name] = _sizes(load_domain(spec, name).domains[name])
     return sizes
+
+
+def _sizes(domain: Domain) -> tuple[str, str]:
+    labelled, rest = len(domain.train), 0 if domain.unlabelled is None else len(domain.unlabelled)
+    train = f"{labelled} + {rest} unlabelled" if rest else str(labelled)
+    return train, str(len(domain.test))
 
 
 CHECKS: dict[str, Callable[[Path, Mapping[str, Any]], Check]] = {

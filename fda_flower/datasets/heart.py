@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.features import balanced
-from fda_flower.datasets.preparation import TablePreparation
+from fda_flower.datasets.preparation import Column, TablePreparation
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 
@@ -31,6 +31,8 @@ NUMBERS = {
 CATEGORIES = {"cp": 2, "restecg": 6}
 LEVELS = {2: (1, 2, 3, 4), 6: (0, 1, 2)}
 """Positions of the columns that are categories, and their levels."""
+
+WORDS = {name: tuple(map(str, LEVELS[column])) for name, column in CATEGORIES.items()}
 
 LABEL = 13
 TRAIN_SHARE = 0.66
@@ -90,9 +92,14 @@ def _split(path: Path, seed: int) -> Split:
         )
     labels = (rows[:, LABEL] > 0).long()
     train, test = balanced(labels, int(TRAIN_SHARE * len(rows)), torch.Generator().manual_seed(seed))
-    features = _features(rows)
-    preparation = TablePreparation.fit(features, train)
-    samples = Samples(preparation.apply(features), labels)
+    columns = _columns(rows)
+    preparation = TablePreparation.fit(
+        columns,
+        train,
+        {name: levels[1:] for name, levels in WORDS.items()},
+        baseline={name: levels[0] for name, levels in WORDS.items()},
+    )
+    samples = Samples(preparation.apply(columns), labels)
     return Split(samples.take(train), samples.take(test), 2, preparation=preparation)
 
 
@@ -127,12 +134,7 @@ def _row(path: Path, number: int, line: str) -> list[float]:
     return row
 
 
-def _features(rows: Tensor) -> dict[str, Tensor]:
-    """Return the features by name: the numbers, then ``NAME=LEVEL`` for each level but the first."""
-    numbers = {name: rows[:, column] for name, column in NUMBERS.items()}
-    indicators = {
-        f"{name}={level}": rows[:, column] == level
-        for name, column in CATEGORIES.items()
-        for level in LEVELS[column][1:]
-    }
-    return numbers | indicators
+def _columns(rows: Tensor) -> dict[str, Column]:
+    """Return the numbers, then the categories, by the names that UCI gives them."""
+    columns: dict[str, Column] = {name: rows[:, column] for name, column in NUMBERS.items()}
+    return columns | {name: [f"{level:g}" for level in rows[:, at]] for name, at in CATEGORIES.items()}

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from fda_flower.datasets.own_data import found_names, is_here, visible
+from fda_flower.options import split_names
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 
@@ -31,8 +32,8 @@ def complete(folder: Path | None, options: Mapping[str, Any], target: str | None
     if "domains" not in options:
         found["domains"] = ",".join(find_domains(folder))
     if "image_size" not in options:
-        domains = str({**options, **found}["domains"]).split(",")
-        if sizes := sizes_of(files_of(folder / name.strip()) for name in domains):
+        domains = split_names("option 'domains'", str({**options, **found}["domains"]))
+        if sizes := sizes_of(files_of(folder / name) for name in domains):
             found["image_size"] = "x".join(map(str, common_size(sizes)))
     return found
 

@@ -1,10 +1,13 @@
-"""What is wrong with the labels of a client."""
+"""What is wrong with the samples of a client, though they can be used."""
 
 from collections import Counter
 from collections.abc import Sequence
 
 LISTED = 10
 """The most classes that a message lists."""
+
+FEWEST_TESTS = 10
+"""A target with fewer test samples is warned."""
 
 
 def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
@@ -37,6 +40,20 @@ def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
         for found, what in ((single, "a single label"), (absent, "no label"))
         if found
     ]
+
+
+def few_tests(samples: int) -> list[str]:
+    """Return a sentence for a target with too few test samples; none for one with enough.
+
+    Examples
+    --------
+    >>> few_tests(4)
+    ['4 test samples are too few to judge a model by: give the target at least 10']
+    """
+    if samples >= FEWEST_TESTS:
+        return []
+    counted = f"{samples} test sample{' is' if samples == 1 else 's are'}"
+    return [f"{counted} too few to judge a model by: give the target at least {FEWEST_TESTS}"]
 
 
 def _list(names: Sequence[str]) -> str:

@@ -69,6 +69,8 @@ class TablePreparation(Preparation):
     categories : tuple
         The columns that are categories, each a tuple of its name and its categories: a feature for each
         category is 1 where the row has it. A missing category, or one that is not listed, has none.
+    baseline : tuple
+        The categories that have no feature, each a tuple of its column and itself.
     label_mean, label_deviation : float
         In a regression, the network predicts ``(label - label_mean) / label_deviation``.
 
@@ -88,6 +90,7 @@ class TablePreparation(Preparation):
     categories: tuple[tuple[str, tuple[str, ...]], ...] = ()
     label_mean: float = 0.0
     label_deviation: float = 1.0
+    baseline: tuple[tuple[str, str], ...] = ()
     kind: ClassVar[str] = "table"
 
     @classmethod
@@ -97,6 +100,7 @@ class TablePreparation(Preparation):
         train: Tensor,
         categories: Mapping[str, Sequence[str]] | None = None,
         missing: bool = False,
+        baseline: Mapping[str, str] | None = None,
     ) -> "TablePreparation":
         """Return the preparation for columns in this order, fitted to the rows at the positions `train`.
 
@@ -110,20 +114,30 @@ class TablePreparation(Preparation):
             The categories of the columns that have any.
         missing : bool
             Whether numbers may be missing.
+        baseline : Mapping, optional
+            By column, a category without a feature.
         """
         listed = {name: tuple(values) for name, values in (categories or {}).items() if name in raw}
         rows = _features(raw, tuple(raw), listed)[train]
         fill: tuple[float, ...] = ()
         if missing:
-            from sklearn.impute import SimpleImputer
-
-            imputer = SimpleImputer(keep_empty_features=True).fit(rows.numpy())
-            fill = tuple(imputer.statistics_.tolist())
-            rows = torch.from_numpy(imputer.transform(rows.numpy()))
+            known = rows.isnan().logical_not().sum(dim=0).clamp(min=1)
+            means = torch.from_numpy(np.nansum(rows.numpy(), axis=0)) / known
+            fill = tuple(means.tolist())
+            rows = rows.where(~rows.isnan(), means)
         deviation, mean = torch.std_mean(rows, dim=0, correction=0)
         constant = rows.amax(dim=0) == rows.amin(dim=0)
         spread = tuple(deviation.where(~constant, 1.0).tolist())
-        return cls(tuple(raw), tuple(mean.tolist()), spread, fill, tuple(listed.items()))
+        named = tuple((baseline or {}).items())
+        return cls(tuple(raw), tuple(mean.tolist()), spread, fill, tuple(listed.items()), baseline=named)
+
+    @property
+    def known(self) -> dict[str, tuple[str, ...]]:
+        """All categories by column, those without a feature among them."""
+        first = dict(self.baseline)
+        return {
+            name: (*([first[name]] if name in first else []), *others) for name, others in self.categories
+        }
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -200,10 +214,8 @@ def _features(
 
 
 def _indicators(cells: Sequence[str], categories: Sequence[str]) -> Tensor:
-    from sklearn.preprocessing import OneHotEncoder
-
-    encoder = OneHotEncoder(categories=[list(categories)], handle_unknown="ignore", sparse_output=False)
-    return torch.from_numpy(encoder.fit_transform(np.array(cells, dtype=object)[:, None]))
+    column, listed = (np.array(words, dtype=object) for words in (cells, categories))
+    return torch.from_numpy((column[:, None] == listed).astype(np.float64))
 
 
 def _hashable(value: Any) -> Any:

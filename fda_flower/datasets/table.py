@@ -76,6 +76,8 @@ class Rows:
         The part and the group of each row; empty without.
     missing : Counter
         The number of missing values by column.
+    samples : int
+        How many there are.
     """
 
     columns: dict[str, list[float] | list[str]] = field(default_factory=dict)
@@ -83,6 +85,7 @@ class Rows:
     parts: list[str] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
     missing: Counter[str] = field(default_factory=Counter)
+    samples: int = 0
 
 
 @dataclass
@@ -267,12 +270,12 @@ def survey(tables: Tables, domains: int, meaning: Meaning, target: Target, probl
     there = [table for parts in tables.values() for table in parts.values() if table.path in features]
     alone = len(tables) == 1 < domains
     found = Survey(problems=problems)
-    with problems.caught():
-        every = sorted({name for names in features.values() for name in names})
-        found.categories = categorical_columns(there, every, meaning, not alone)
+    every = sorted({name for names in features.values() for name in names})
+    found.categories = categorical_columns(there, every, meaning, not alone, problems)
     for domain, parts in tables.items():
         rows = found.rows[domain] = Rows()
         for part, table in parts.items():
+            rows.samples += len(table.rows)
             if table.path in features:
                 columns = clean(table, features[table.path], found.categories, meaning, problems)
                 _append(rows, part, table, columns, meaning, problems)
@@ -295,7 +298,8 @@ def _append(
     for name, cells in columns.items():
         rows.columns[name] = [*rows.columns.get(name, []), *cells]
         rows.missing[name] += sum(cell == "" or cell != cell for cell in cells)
-    rows.labels += labels_of(table, meaning.label)
+    if meaning.label in table.header:
+        rows.labels += labels_of(table, meaning.label)
     if part or has_split(table):
         parts = [part] * len(table.rows) if part else [cell.lower() for cell in table.column(SPLIT)]
         for line, word in zip(table.lines, parts, strict=True):
@@ -303,7 +307,7 @@ def _append(
                 what = "neither 'train' nor 'test'"
                 problems.add(Problem(what, "fix it, or remove the column", table.path, line, SPLIT))
         rows.parts += parts
-    if meaning.group:
+    if meaning.group in table.header:
         rows.groups += table.column(meaning.group)
 
 

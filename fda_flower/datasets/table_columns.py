@@ -95,9 +95,9 @@ def read_categories(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[str]:
-    """Return the columns of a table that are features, in alphabetical order; none with a problem.
+    """Return the columns of a table that are features, in alphabetical order.
 
-    A column that is missing or there twice, and too few rows, are problems.
+    A column that is missing or there twice, and too few rows, are problems. Without a label all are features.
     """
     header = table.header
     others = {meaning.label, meaning.group, *meaning.ignore, *([SPLIT] if has_split(table) else [])}
@@ -109,17 +109,15 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
             "name the column to predict by --dataset-option label=COLUMN"
         )
         problems.add(Problem(columns, remedy, table.path))
-        return []
+        return features
     for option, name in (("group", meaning.group), *(("categories", name) for name in meaning.categories)):
         if name and name not in header:
             problems.add(
                 Problem(columns, f"the option '{option}' names '{name}': name one of them", table.path)
             )
-            return []
     if len(table.rows) < FEWEST:
         what = f"{len(table.rows)} rows, at least {FEWEST} are needed"
         problems.add(Problem(what, "get more", table.path))
-        return []
     return features
 
 
@@ -129,7 +127,11 @@ def has_split(table: RawTable) -> bool:
 
 
 def categorical_columns(
-    tables: Iterable[RawTable], features: Iterable[str], meaning: Meaning, complete: bool
+    tables: Iterable[RawTable],
+    features: Iterable[str],
+    meaning: Meaning,
+    complete: bool,
+    problems: Problems,
 ) -> dict[str, tuple[str, ...]]:
     """Return the columns that are categories, with the categories found in all tables or given.
 
@@ -144,31 +146,36 @@ def categorical_columns(
         cells in some table are words.
     complete : bool
         Whether the tables of all domains are here.
-
-    Raises
-    ------
-    ConfigError
-        If categories have to be given: there are too many, or another site may have others.
+    problems : Problems
+        Where columns are added whose categories have to be given: there are too many, or another site may
+        have others.
     """
     there = list(tables)
     found = dict(meaning.categories)
     for name in features if meaning.categorical else ():
-        if name in found or not any(_is_of_words(table.column(name), meaning) for table in there):
+        if name in found or not any(
+            _is_of_words(table.column(name), meaning) for table in there if name in table.header
+        ):
             continue
         remedy = f"list its categories by --dataset-option categories={name}:A|B|..., or leave it out by"
-        if not complete:
-            raise ConfigError(
-                f"column '{name}' of the data file '{there[0].path}' holds words, and other sites may have "
-                f"others: {remedy} ignore={name}"
-            )
         found[name] = tuple(
-            sorted({c for table in there for c in table.column(name) if not is_missing(c, True)})
-        )
-        if len(found[name]) > MOST_CATEGORIES:
-            raise ConfigError(
-                f"column '{name}' of the data file '{there[0].path}' and the others has {len(found[name])} "
-                f"different words, more than {MOST_CATEGORIES}: {remedy} ignore={name}"
+            sorted(
+                {
+                    cell
+                    for table in there
+                    if name in table.header
+                    for cell in table.column(name)
+                    if not is_missing(cell, True)
+                }
             )
+        )
+        where = f"column '{name}' of the data file '{there[0].path}'"
+        if not complete:
+            what = f"{where} holds words, and other sites may have others: {remedy} ignore={name}"
+            problems.add(Problem(what))
+        elif len(found[name]) > MOST_CATEGORIES:
+            what = f"{where} and the others has {len(found[name])} different words, more than"
+            problems.add(Problem(f"{what} {MOST_CATEGORIES}: {remedy} ignore={name}"))
     return found
 
 
@@ -188,6 +195,8 @@ def clean(
     columns: dict[str, Sequence[float] | Sequence[str]] = {}
     for name in features:
         cells = table.column(name)
+        if name in categories:
+            cells = [cell if cell in categories[name] else cell.removesuffix(".0") for cell in cells]
         found = _complaints(cells, categories.get(name), meaning)
         for line, cell in zip(table.lines, cells, strict=True):
             if complaint := found(cell):
@@ -239,7 +248,7 @@ def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: b
         problems.add(Problem(f"the columns {', '.join(table.header)}", remedy, table.path))
     problems.raise_first()
     meaning = Meaning(missing=bool(preparation.fill), categorical=True, decimal_comma=decimal_comma)
-    known = dict(preparation.categories)
+    known = preparation.known
     columns = clean(table, preparation.columns, known, meaning, problems)
     for problem in problems.found.values():
         problem.remedy = _remedy_for_new(problem, known.get(problem.column, ()), meaning.missing)

@@ -140,6 +140,8 @@ def read_table(path: Path, encoding: str = "") -> RawTable:
         raise ConfigError(
             f"the data file '{path}' cannot be read ({reason}): put a CSV file there"
         ) from error
+    if not header:
+        raise ConfigError(f"the data file '{path}' is empty: give it a header and a row for each sample")
     for cells, line in numbered:
         if len(cells) != len(header):
             raise ConfigError(

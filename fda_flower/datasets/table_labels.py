@@ -11,6 +11,7 @@ from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.table_columns import Meaning, is_missing
 from fda_flower.datasets.table_files import RawTable, files_of, read_table
 from fda_flower.errors import ConfigError
+from fda_flower.options import split_names
 
 MOST_CLASSES = 1000
 """Limit of unnamed classes: a column that is not a label must not make a network of a million outputs."""
@@ -113,7 +114,7 @@ def label_scale(folder: Path, options: Mapping[str, Any], target: str | None) ->
     """Return the mean and the deviation of the sources' labels, with three digits, as options."""
     column, encoding = str(options.get("label", Meaning.label)), str(options.get("encoding", ""))
     meaning = Meaning(decimal_comma=options.get("decimal") == "comma")
-    domains = str(options["domains"]).split(",")
+    domains = split_names("option 'domains'", str(options["domains"]))
     numbers = [
         number
         for domain in domains

@@ -39,7 +39,7 @@ def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
         If it holds neither, a category is unknown, or a value is missing that the preparation does not fill
         in.
     """
-    known = dict(preparation.categories).get(name)
+    known = preparation.known.get(name)
     values = given.numpy() if isinstance(given, Tensor) else given
     if known is None:
         return _numbers(name, values, bool(preparation.fill))

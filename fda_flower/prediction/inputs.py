@@ -144,7 +144,7 @@ def _labels_of(
         numbers = numbers_to_predict(labels, model.about.label, meaning, problems)
         problems.raise_first()
         return preparation.outputs(torch.tensor(numbers, dtype=torch.float64))
-    known = model.about.class_names
+    known = model.classes_.astype(str).tolist()
     return torch.tensor(
         [
             _class(
@@ -158,7 +158,7 @@ def _labels_of(
 
 
 def _class(model: LoadedModel, where: str, name: str) -> int:
-    known = model.about.class_names
+    known = model.classes_.astype(str).tolist()
     if name not in known:
         raise ConfigError(f"the label of {where} is none of the model's classes, {', '.join(known)}: fix it")
-    return known.index(name)
+    return int(known.index(name))

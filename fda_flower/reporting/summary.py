@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fda_flower.config import RunConfig
+from fda_flower.datasets.amounts import most
 from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
 from fda_flower.metrics import CONFIDENCE, METRICS, by_class, interval
@@ -171,7 +172,7 @@ def _labels(config: RunConfig, history: Sequence[Record]) -> int:
             return int(record["target"]["examples"])
         if folds := record.get("mixture", {}).get("folds"):
             return sum(folds)
-    return config.target_samples if isinstance(config.target_samples, int) else 0
+    return most(config.target_samples) or 0
 
 
 def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:

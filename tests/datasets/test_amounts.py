@@ -1,9 +1,14 @@
 """How many samples: numbers and shares, read and counted."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from sites import write_table
 
+from fda_flower.config import RunConfig
+from fda_flower.datasets import load_domain
 from fda_flower.datasets.amounts import count, read_amount
 from fda_flower.errors import ConfigError
 
@@ -23,12 +28,12 @@ def test_a_number_of_samples_is_read_from_numbers_and_text(value: object, amount
     assert type(read) is int
 
 
-@pytest.mark.parametrize(("value", "amount"), [("15%", "15%"), (" 0.1% ", "0.1%"), ("100%", "100%")])
-def test_a_share_stays_text(value: str, amount: str) -> None:
+@pytest.mark.parametrize(("value", "amount"), [("15%", "15%"), (" 0.1% ", "0.1%"), ("up to 9.0", "up to 9")])
+def test_a_share_and_a_limit_stay_text(value: str, amount: str) -> None:
     assert read_amount("target-samples", value) == amount
 
 
-@pytest.mark.parametrize("value", [50, "15%", None])
+@pytest.mark.parametrize("value", [50, "15%", "up to 50", None])
 def test_an_amount_that_was_read_reads_as_itself(value: Any) -> None:
     assert read_amount("target-samples", read_amount("target-samples", value)) == value
 
@@ -52,6 +57,9 @@ def test_an_amount_that_was_read_reads_as_itself(value: Any) -> None:
         ("inf", "source-samples is inf: give a whole number"),
         (0, "source-samples is 0, at least 1 is needed"),
         (-3, "source-samples is -3, at least 1 is needed"),
+        ("up to 0", "source-samples is up to 0, at least 1 is needed"),
+        ("up to all", "source-samples is 'up to all': give a number"),
+        ("up to 5%", "source-samples is 'up to 5%': give a number after 'up to'"),
     ],
     ids=str,
 )
@@ -73,6 +81,8 @@ def test_what_is_no_amount_is_refused_by_name_value_and_remedy(value: object, me
         ("33%", 10, 3),
         ("37%", 10, 4),
         ("99.9%", 10, 10),
+        ("up to 50", 49, 49),
+        ("up to 50", 51, 50),
     ],
 )
 def test_an_amount_counts_samples_and_a_share_is_rounded(
@@ -96,3 +106,15 @@ def test_more_than_there_are_and_a_share_that_leaves_none_are_refused(
     with pytest.raises(ConfigError) as caught:
         count("target-samples", amount, total)
     assert message in str(caught.value)
+
+
+def test_a_default_is_a_limit_and_a_number_that_is_given_is_not(tmp_path: Path) -> None:
+    for i, name in enumerate("ab"):
+        write_table(tmp_path / f"{name}.csv", i)
+    config = RunConfig(dataset="table", data_dir=str(tmp_path))
+    domain = load_domain(config.data, "b").domains["b"]
+    assert (len(domain.train), len(domain.test), domain.unlabelled) == (32, 8, None)
+    given = replace(config, target_samples=50)
+    assert given.fingerprint() == config.fingerprint(), "a run of enough labels goes on with either"
+    with pytest.raises(ConfigError, match="target-samples is 50, but there are only 32"):
+        load_domain(given.data, "b")

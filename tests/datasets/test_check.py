@@ -1,5 +1,6 @@
 """What `fda data check` finds."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,13 @@ def test_missing_values_are_counted_by_column(tmp_path: Path) -> None:
     assert (found.domains["a"].missing, found.domains["a"].classes) == ({"age": 1}, {})
     assert found.inputs == "2 columns: age, size"
     spec = DataSpec("table", dataset_options=tuple(options.items()), data_dir=str(tmp_path), target_samples=5)
-    assert sizes_of(spec) == {"a": ("8", "2"), "b": ("5 + 3 unlabelled", "2")}
+    assert sizes_of(spec, found.problems) == {"a": ("8", "2"), "b": ("5 + 3 unlabelled", "2")}
+    more = replace(spec, target_samples=50, source_samples=60)
+    assert sizes_of(more, found.problems) == {}
+    assert [kind[:21] for kind in found.problems.by_kind()] == [
+        "source-samples is 60,",
+        "target-samples is 50,",
+    ]
 
 
 def test_damaged_images_and_sizes_are_found(tmp_path: Path) -> None:
@@ -68,7 +75,7 @@ def test_damaged_images_and_sizes_are_found(tmp_path: Path) -> None:
         write_images(tmp_path / name, 0)
     (tmp_path / "a/ant/0.png").write_text("damaged")
     (tmp_path / "b/bee/1.png").write_text("damaged")
-    found = check_images(tmp_path, {"domains": "a,b", "image_size": "8x8"})
+    found = check_images(tmp_path, {"domains": "a, b", "image_size": "8x8"})
     assert [name.partition("' is damaged")[0][-9:] for name in found.problems.by_kind()] == [
         "ant/0.png",
         "bee/1.png",

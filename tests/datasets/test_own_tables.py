@@ -283,6 +283,9 @@ def test_a_regression_has_numbers_in_units_of_the_sources_deviation(tmp_path: Pa
     assert spec.target_name == "c"
     options = dict(spec.dataset_options)
     assert (options["label_mean"], options["label_deviation"]) == (160.0, 50.3), "the target has no say"
+    named = (("domains", "a, b, c"), ("task", "regression"))
+    spaced = DataSpec("table", dataset_options=named, data_dir=str(tmp_path), target="c")
+    assert dict(spaced.dataset_options)["label_mean"] == 160.0, "a name has no spaces around it"
     federation = load_federation(spec)
     assert (federation.classes, federation.class_names) == (1, ())
     y = federation.domains["a"].train.y

@@ -138,7 +138,7 @@ def test_an_empty_file_and_one_with_too_few_rows_are_errors(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match=r"a\.csv' has 4 rows, at least 5 are needed"):
         _ = load(tmp_path, 0, "a")["a"]
     (tmp_path / "a.csv").write_text("")
-    with pytest.raises(ConfigError, match=r"a\.csv' has the columns none"):
+    with pytest.raises(ConfigError, match=r"a\.csv' is empty: give it a header"):
         _ = load(tmp_path, 0, "a")["a"]
 
 

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from fda_flower import ConfigError, load
+from fda_flower import ConfigError, load, run
+from fda_flower.datasets import heart
 from fda_flower.prediction.export import Probabilities
 from fda_flower.prediction.inputs import from_csv
+from fda_flower.run_model import own_test_set
 
 
 def written(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="cp1252")
     return path
 
@@ -88,3 +91,29 @@ def test_a_regression_is_in_the_unit_of_its_label(patients_run: Path) -> None:
     assert last["mae"] > 5, "in the unit of the label, whose deviation is 115"
     assert last["rmse"] == pytest.approx(115 * last["loss"] ** 0.5, rel=0.02)
     assert last["r2"] > 0.8
+
+
+def test_a_hospital_of_the_heart_data_gives_its_own_columns(tmp_path: Path) -> None:
+    """Pain and electrocardiogram as it has them, and not a column for each of their levels."""
+    rows = [
+        f"{40 + i},{i % 2},{1 + i % 4},{120 + i},200,0,{i % 3},150,0,1.5,1,0,3,{i % 2}" for i in range(40)
+    ]
+    for name in heart.FILES.values():
+        written(tmp_path / "heart_disease" / f"processed.{name}.data", "\n".join(rows))
+    folder = tmp_path / "run"
+    run(dataset="heart", data_dir=str(tmp_path), method="target-only", rounds=1, device="cpu", output=folder)
+    model = load(folder)
+    lines = [row.split(",") for row in rows]
+    header = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")
+    csv = "\n".join([",".join((*header, "label")), *(",".join((*line[:10], line[13])) for line in lines)])
+    new = from_csv(model, written(tmp_path / "new.csv", csv.replace(",4,", ",4.0,")), labelled=True)
+    assert new.samples.x.shape == (40, 13)
+    own = own_test_set(model, folder).samples
+    assert {*map(tuple, own.x.tolist())} < {*map(tuple, new.samples.x.tolist())}
+    assert new.samples.y.tolist() == [i % 2 for i in range(40)]
+    columns = {name: [float(line[i]) for line in lines] for i, name in enumerate(header)}
+    np.testing.assert_array_equal(model.samples(columns).x, new.samples.x)
+    with pytest.raises(ConfigError, match="line 2, column 'cp': the model knows 1, 2, 3, 4"):
+        from_csv(model, written(tmp_path / "new.csv", f"{','.join(header)}\n{'9,' * 9}9\n"))
+    with pytest.raises(ConfigError, match="no column label: it has age, "):
+        from_csv(model, written(tmp_path / "new.csv", f"{','.join(header)}\n{'1,' * 9}1\n"), labelled=True)
