@@ -6,7 +6,6 @@ EXTRAS = {
     "torch": ("PIL", "joblib", "sklearn", "torch", "torchvision"),
     "cli": ("matplotlib", "rich", "scipy", "typer"),
     "simulation": ("ray",),
-    "dp": ("opacus",),
     "deploy": ("cryptography", "psutil", "tomli_w"),
     "hf": ("datasets", "flwr_datasets"),
     "html": ("jinja2", "markdown_it", "plotly"),
