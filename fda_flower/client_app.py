@@ -24,8 +24,8 @@ from fda_flower.errors import ConfigError
 from fda_flower.flower_internals import is_simulated_by_flower, pull_sooner
 from fda_flower.local_training import LocalTraining
 from fda_flower.methods import method_names
-from fda_flower.privacy import DifferentialPrivacy, PrivacySettings, PrivateSite, site_of_node
-from fda_flower.site import Asked, SiteGate
+from fda_flower.privacy import DifferentialPrivacy, PrivateSite
+from fda_flower.site import Asked, SiteConfig, SiteGate
 from fda_flower.site.resident import ResidentApp
 
 if TYPE_CHECKING:
@@ -68,23 +68,22 @@ def make_client_app(
 
     def is_simulated(context: Context) -> bool:
         # Of this process and the node's own configuration: the server has no say in it.
-        is_site = not {"domain", "state-dir"}.isdisjoint(context.node_config)
-        return (simulated or is_simulated_by_flower()) and not is_site
+        return (simulated or is_simulated_by_flower()) and not SiteConfig.of(context).is_site
 
     def run_of(context: Context) -> RunConfig:
-        return RunConfig.from_flower(context.run_config) if config is None else config
+        return _run_of(json.dumps(dict(context.run_config))) if config is None else config
 
     def site_of(context: Context) -> PrivateSite | None:
-        run = run_of(context)
-        if not run.privacy.on and PrivacySettings.of_node(context.node_config) is None:
+        run, site = run_of(context), SiteConfig.of(context)
+        if not run.privacy.on and site.privacy is None:
             return None
-        run, name = at_node(run, context.node_config)
+        run, name = at_node(run, site)
         if not is_simulated(context):
-            return site_of_node(context, name, run.privacy)
-        return site_of_node(context, name, run.privacy, run.seed, simulation_folder(context, folder))
+            return PrivateSite.of(context, name, run.privacy)
+        return PrivateSite.of(context, name, run.privacy, run.seed, simulation_folder(context, folder))
 
     def client_fn(context: Context) -> NumPyClient:
-        run, name = at_node(run_of(context), context.node_config)
+        run, name = at_node(run_of(context), SiteConfig.of(context))
         site_of(context)  # raises an error where it cannot work
         of_run = simulation_folder(context, folder) if is_simulated(context) else None
         own = own_folder(run, name, context, of_run)
@@ -92,51 +91,61 @@ def make_client_app(
         return client if changed is None else changed(client)
 
     def about(asked: Asked) -> Asked:
-        run, name = at_node(run_of(asked.context), asked.context.node_config)
+        run, name = at_node(run_of(asked.context), SiteConfig.of(asked.context))
         return replace(asked, method=run.method, role="target" if name == run.data.target_name else "source")
 
     return serve(client_fn, mods, [DifferentialPrivacy(site_of)], SiteGate(about, method_names()))
 
 
-def at_node(config: RunConfig, node: Mapping[str, Any]) -> tuple[RunConfig, str]:
+@lru_cache(maxsize=2)
+def _run_of(settings: str) -> RunConfig:
+    """Return the run that the JSON of Flower's run configuration describes."""
+    return RunConfig.from_flower(json.loads(settings))
+
+
+@lru_cache(maxsize=2)
+def _with_data(config: RunConfig, folder: str) -> RunConfig:
+    return replace(config, data_dir=folder)
+
+
+def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
     """Return the run as a node sees it, and the node's domain.
 
     Parameters
     ----------
     config : RunConfig
         The run; the node's ``data-dir`` replaces its own.
-    node : Mapping
-        The node configuration: ``domain``, ``role``, ``data-dir``, ``resident``; in a simulation
-        ``partition-id``.
+    site : SiteConfig
+        The node.
 
     Raises
     ------
     ConfigError
-        If `node` names no domain, or a role that the domain does not have in the run, or if its ``resident``
-        is neither true nor false.
+        If the node names no domain, or a role that the domain does not have in the run, or if its
+        ``resident`` is neither true nor false.
     """
     data = config.data
-    if "data-dir" in node:
-        config = replace(config, data_dir=str(node["data-dir"]))
     names = data.domain_names
-    if "domain" not in node and ("role" in node or "partition-id" not in node):
+    if site.domain is not None:
+        name = site.domain
+    elif site.number is None or site.role is not None:
         raise ConfigError(
             f'the node configuration has no domain: give it domain="...", one of {", ".join(names)}'
         )
-    if "domain" not in node and int(node["partition-id"]) >= len(names):
+    elif site.number >= len(names):
         raise ConfigError(
             f"the simulation has more nodes than the run has domains ({', '.join(names)}): use {len(names)}"
         )
-    if not isinstance(node.get("resident", False), bool):
-        raise ConfigError(f"the node configuration's resident is '{node['resident']}': choose true or false")
-    name = str(node["domain"]) if "domain" in node else names[int(node["partition-id"])]
+    else:
+        name = names[site.number]
+    site.check()
     role = "target" if name == data.target_name else "source"
-    if node.get("role", role) != role:
+    if site.role not in (None, role):
         raise ConfigError(
-            f"the node of domain '{name}' has role '{node['role']}', but the run's target is "
+            f"the node of domain '{name}' has role '{site.role}', but the run's target is "
             f"'{data.target_name}': change the node configuration, or the run's target"
         )
-    return config, name
+    return config if site.data_dir is None else _with_data(config, site.data_dir), name
 
 
 def simulation_folder(context: Context, given: Path | None) -> Path | None:
@@ -152,10 +161,10 @@ def own_folder(config: RunConfig, name: str, context: Context, run: Path | None)
     In a deployment it is below the node's ``state-dir``, and bears a digest of the run's settings; in a
     simulation it is below the run's folder.
     """
-    given = context.node_config.get("state-dir")
-    if given is not None:
+    state = SiteConfig.of(context).state_dir
+    if state is not None:
         settings = json.dumps(config.fingerprint(), sort_keys=True)
-        return Path(str(given)).expanduser() / f"{name}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
+        return state / f"{name}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
     return None if run is None else run / "clients" / name
 
 

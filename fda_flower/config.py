@@ -17,9 +17,9 @@ from fda_flower.metrics import headline_metric
 from fda_flower.models import MODELS, check_name, find_model
 from fda_flower.models.own import may_import
 from fda_flower.options import read_options, split_options
-from fda_flower.privacy import PrivacySettings
 from fda_flower.run_settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings
 from fda_flower.settings import Options, as_flower
+from fda_flower.site.config import PrivacySettings
 
 BATCHES = {"even": ("even", "even"), "fixed": ("drop-last", "keep-last")}
 """How sources and the target cut their samples into batches, by the words of the setting."""

@@ -160,6 +160,7 @@ def test_own_data_at_sites_are_what_they_are_on_one_machine(tmp_path):
     from fda_flower import RunConfig
     from fda_flower.client_app import at_node
     from fda_flower.datasets import load_domain, load_federation
+    from fda_flower.site import SiteConfig
 
     for name in ("north", "south"):
         rows = "\n".join(f"{i},{'fm'[i % 2]},{('ill', 'well')[i % 3 == 0]}" for i in range(40))
@@ -174,7 +175,7 @@ def test_own_data_at_sites_are_what_they_are_on_one_machine(tmp_path):
     server = RunConfig.from_flower({**whole.to_flower(), "data-dir": ""})
     assert server.model == "mlp"
     for name in ("north", "south"):
-        site, domain = at_node(server, {"domain": name, "data-dir": str(tmp_path / name)})
+        site, domain = at_node(server, SiteConfig({"domain": name, "data-dir": str(tmp_path / name)}, 7))
         alone, together = load_domain(site.data, domain), load_federation(whole.data)
         assert alone.features == together.features == ("age", "sex=f", "sex=m")
         assert torch.equal(alone.domains[name].train.x, together.domains[name].train.x)

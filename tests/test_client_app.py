@@ -11,6 +11,7 @@ from fda_flower.client_app import at_node, make_client, own_folder, simulation_f
 from fda_flower.errors import ConfigError
 from fda_flower.flower_internals import numbered
 from fda_flower.methods import METHODS
+from fda_flower.site import SiteConfig
 
 CONFIG = RunConfig(dataset="heart", model="logistic", target="va", data_dir="/of/the/run")
 
@@ -26,11 +27,11 @@ CONFIG = RunConfig(dataset="heart", model="logistic", target="va", data_dir="/of
     ],
 )
 def test_a_node_has_its_domain(node: dict[str, Any], domain: str) -> None:
-    assert at_node(CONFIG, node) == (CONFIG, domain)
+    assert at_node(CONFIG, SiteConfig(node, 7)) == (CONFIG, domain)
 
 
 def test_a_nodes_folder_of_data_wins_over_the_runs() -> None:
-    config, _ = at_node(CONFIG, {"domain": "va", "data-dir": "/of/the/site"})
+    config, _ = at_node(CONFIG, SiteConfig({"domain": "va", "data-dir": "/of/the/site"}, 7))
     assert config.data.data_dir == "/of/the/site"
     assert config.fingerprint() == CONFIG.fingerprint()
 
@@ -55,7 +56,7 @@ def test_a_nodes_folder_of_data_wins_over_the_runs() -> None:
 )
 def test_a_configuration_that_does_not_fit_the_run_is_refused(node: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        at_node(CONFIG, node)
+        at_node(CONFIG, SiteConfig(node, 7))
 
 
 def test_domains_and_classes_with_spaces_reach_a_node() -> None:
@@ -63,7 +64,7 @@ def test_domains_and_classes_with_spaces_reach_a_node() -> None:
     config = RunConfig(dataset="images", dataset_options=options, model="mlp")
     sent = RunConfig.from_flower(config.to_flower())
     assert sent == config
-    assert at_node(sent, {"domain": "New York", "role": "target"})[1] == "New York"
+    assert at_node(sent, SiteConfig({"domain": "New York", "role": "target"}, 7))[1] == "New York"
 
 
 @pytest.mark.parametrize("method", METHODS)

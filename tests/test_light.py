@@ -121,7 +121,7 @@ IMPORTS: dict[str, set[str]] = {
     "fda_flower.aggregation": HEAVY - {"numpy"},
     "fda_flower.strategies": HEAVY - {"flwr", "numpy"},
     "fda_flower.clients.serve": HEAVY - {"flwr", "numpy"},
-    "fda_flower.site": HEAVY - {"flwr", "numpy"},
+    "fda_flower.site.gate": HEAVY - {"flwr", "numpy"},
     "fda_flower.client_app": HEAVY - {"flwr", "numpy"},
     "fda_flower.site.worker": HEAVY - {"flwr", "numpy"},
     "fda_flower.privacy.mod": HEAVY - {"flwr", "numpy"},

@@ -20,7 +20,8 @@ from fda_flower.clients.numpy_client import NumPyFace, unpack
 from fda_flower.errors import FdaError
 from fda_flower.flower_internals import filled
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, read_request
-from fda_flower.site import SiteGate, about_node
+from fda_flower.site.config import SiteConfig
+from fda_flower.site.gate import SiteGate
 
 
 def serve(
@@ -121,7 +122,7 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
 
 
 def _info(client: Any, context: Context) -> ConfigRecord:
-    info = about_node(context)
+    info = SiteConfig.of(context).about()
     if (domain := getattr(client, "domain", None)) is not None:
         info["domain"] = str(getattr(domain, "name", domain))
     if (role := getattr(client, "role", None)) is not None:

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 from fda_flower.lazy import lazy_exports
-from fda_flower.privacy.settings import PrivacySettings
+from fda_flower.site.config import PrivacySettings
 
 if TYPE_CHECKING:
     from fda_flower.privacy.accountant import epsilon
     from fda_flower.privacy.ledger import Ledger
     from fda_flower.privacy.mechanism import Mechanism, PrivacyError
     from fda_flower.privacy.mod import DifferentialPrivacy
-    from fda_flower.privacy.site import PrivateSite, site_of_node
+    from fda_flower.privacy.site import PrivateSite
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -21,7 +21,6 @@ else:
             "PrivacyError": "mechanism",
             "PrivateSite": "site",
             "epsilon": "accountant",
-            "site_of_node": "site",
         },
     )
 
@@ -33,5 +32,4 @@ __all__ = [
     "PrivacySettings",
     "PrivateSite",
     "epsilon",
-    "site_of_node",
 ]

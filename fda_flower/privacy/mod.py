@@ -15,7 +15,7 @@ from fda_flower.flower_internals import error_reply
 from fda_flower.privacy.ledger import Entry
 from fda_flower.privacy.mechanism import BudgetError, Mechanism, PrivacyError
 from fda_flower.privacy.replies import Exchange, planned, protect_evaluation, protect_training
-from fda_flower.privacy.site import PrivateSite, site_of_node
+from fda_flower.privacy.site import PrivateSite
 from fda_flower.protocol import to_layers
 
 
@@ -40,7 +40,7 @@ class DifferentialPrivacy:
     >>> app = ClientApp(mods=[DifferentialPrivacy()])
     """
 
-    def __init__(self, site_of: Callable[[Context], PrivateSite | None] = site_of_node) -> None:
+    def __init__(self, site_of: Callable[[Context], PrivateSite | None] = PrivateSite.of) -> None:
         self._site_of = site_of
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:

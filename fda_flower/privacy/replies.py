@@ -12,8 +12,8 @@ from fda_flower import protocol
 from fda_flower.aggregation import CountSketch, Layers, find_buffers
 from fda_flower.metrics import METRICS
 from fda_flower.privacy.mechanism import Mechanism, PrivacyError, factor_to, norm_of
-from fda_flower.privacy.settings import FULL, NOISE, NONE, PrivacySettings
 from fda_flower.protocol import to_layers, to_record
+from fda_flower.site.config import FULL, NOISE, NONE, PrivacySettings
 
 Arrays = dict[str, NDArray[Any]]
 

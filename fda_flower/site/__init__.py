@@ -1,18 +1,36 @@
 """What a site decides by its node configuration, and what it notes of each reply that leaves it."""
 
-from fda_flower.site.gate import SiteGate, about_node
-from fda_flower.site.log import SENT, SentLog, read_log, totals
-from fda_flower.site.policy import RULES, Asked, Rule, read_rules
+from typing import TYPE_CHECKING
+
+from fda_flower.lazy import lazy_exports
+from fda_flower.site.config import PrivacySettings, SiteConfig
+
+if TYPE_CHECKING:
+    from fda_flower.site.gate import SiteGate
+    from fda_flower.site.log import SENT, SentLog, read_log, totals
+    from fda_flower.site.policy import Asked, Rules
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "Asked": "policy",
+            "Rules": "policy",
+            "SENT": "log",
+            "SentLog": "log",
+            "SiteGate": "gate",
+            "read_log": "log",
+            "totals": "log",
+        },
+    )
 
 __all__ = [
-    "RULES",
     "SENT",
     "Asked",
-    "Rule",
+    "PrivacySettings",
+    "Rules",
     "SentLog",
+    "SiteConfig",
     "SiteGate",
-    "about_node",
     "read_log",
-    "read_rules",
     "totals",
 ]

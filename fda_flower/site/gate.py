@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from logging import WARNING
-from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
@@ -11,17 +10,16 @@ from flwr.common import log
 
 from fda_flower import protocol
 from fda_flower.errors import ConfigError
+from fda_flower.site.config import SiteConfig
 from fda_flower.site.log import REFUSED_CODE, SENT, SentLog
-from fda_flower.site.policy import Asked, read_rules
+from fda_flower.site.policy import Asked, Rules
 
 
 def as_told(asked: Asked) -> Asked:
     """Return the same with the method that the run's configuration names, and the role of the node's."""
     method = asked.context.run_config.get("method")
-    role = asked.context.node_config.get("role")
-    return replace(
-        asked, method=None if method is None else str(method), role=None if role is None else str(role)
-    )
+    role = SiteConfig.of(asked.context).role
+    return replace(asked, method=None if method is None else str(method), role=role)
 
 
 @dataclass(frozen=True)
@@ -29,8 +27,8 @@ class SiteGate:
     """A Flower mod: have the site decide by its node configuration, and note what leaves it.
 
     It has to be the first of a ``ClientApp``'s mods, so that it sees what the others make of a reply;
-    `fda_flower.clients.serve` has it. The rules are those of `fda_flower.site.RULES`; a message that they
-    refuse does not reach the app. With a ``state-dir`` each reply is noted in its ``sent.jsonl`` before it
+    `fda_flower.clients.serve` has it. A message that its `Rules` refuse
+    does not reach the app. With a ``state-dir`` each reply is noted in its ``sent.jsonl`` before it
     leaves, and does not leave if it cannot be noted.
 
     Parameters
@@ -53,8 +51,8 @@ class SiteGate:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer a message, by the app below if the site's rules allow it."""
         asked = Asked(message, context)
-        folder = context.node_config.get("state-dir")
-        sent = None if folder is None else SentLog(Path(str(folder)).expanduser() / SENT)
+        folder = SiteConfig.of(context).state_dir
+        sent = None if folder is None else SentLog(folder / SENT)
         try:
             reply = self._answer(asked, call_next)
         except Exception as error:
@@ -70,20 +68,17 @@ class SiteGate:
 
     def _answer(self, asked: Asked, call_next: ClientAppCallable) -> Message:
         try:
-            rules = read_rules(asked.context.node_config, self.methods)
-            told = self.about(asked) if rules else asked
+            rules = Rules.read(asked.context.node_config, self.methods)
+            told = asked if rules == Rules() else self.about(asked)
         except ConfigError as error:
             return refusal(asked, str(error))
-        for name, rule in rules.items():
-            if reason := rule.before(told):
-                return refusal(asked, reason, name)
+        if reason := rules.refuses_message(told):
+            return refusal(asked, reason, by_rule=True)
         reply = call_next(asked.message, asked.context)
         if reply.has_error() or _says_only_why_not(asked, reply.content):
             return reply
-        for name, rule in rules.items():
-            if reason := rule.after(told, reply.content):
-                return refusal(asked, reason, name)
-        return reply
+        reason = rules.refuses_reply(told, reply.content)
+        return reply if reason is None else refusal(asked, reason, by_rule=True)
 
 
 def _says_only_why_not(asked: Asked, reply: RecordDict) -> bool:
@@ -92,20 +87,12 @@ def _says_only_why_not(asked: Asked, reply: RecordDict) -> bool:
     return is_query and set(reply) == {protocol.INFO} and protocol.PROBLEM in reply[protocol.INFO]
 
 
-def refusal(asked: Asked, reason: str, rule: str | None = None) -> Message:
+def refusal(asked: Asked, reason: str, by_rule: bool = False) -> Message:
     """Return the reply that refuses: to the role query the node's ``problem``, else an error."""
-    text = reason if rule is None else f"{reason} (the site's {rule})"
-    log(WARNING, "This site refuses: %s", text)
+    log(WARNING, "This site refuses: %s", reason)
     if asked.message.metadata.message_type != protocol.ROLE_QUERY:
-        return Message(Error(REFUSED_CODE, text), reply_to=asked.message)
-    info: dict[str, str | bool] = {**about_node(asked.context), protocol.PROBLEM: text}
-    if rule is not None:
+        return Message(Error(REFUSED_CODE, reason), reply_to=asked.message)
+    info: dict[str, str | bool] = {**SiteConfig.of(asked.context).about(), protocol.PROBLEM: reason}
+    if by_rule:
         info[protocol.REFUSED] = True
     return Message(RecordDict({protocol.INFO: ConfigRecord({**info})}), reply_to=asked.message)
-
-
-def about_node(context: Context) -> dict[str, str]:
-    """Return a node's domain and role as its configuration has them; in a simulation its number."""
-    node = context.node_config
-    info = {"domain": str(node.get("domain", node.get("partition-id", context.node_id)))}
-    return info | ({"role": str(node["role"])} if "role" in node else {})

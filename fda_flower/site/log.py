@@ -11,6 +11,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from fda_flower import protocol
 from fda_flower.errors import ConfigError
 from fda_flower.files import make_private
+from fda_flower.site.config import SiteConfig
 
 SENT = "sent.jsonl"
 """The log's name in a node's ``state-dir``."""
@@ -54,11 +55,10 @@ class SentLog:
         OSError
             If it cannot be written whole.
         """
-        node = context.node_config
         line: Line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "run": context.run_id,
-            "domain": str(node.get("domain", context.node_id)),
+            "domain": SiteConfig.of(context).label,
             "round": _round_of(message.content),
             "message": message.metadata.message_type,
             "records": {},

@@ -20,6 +20,7 @@ from fda_flower import protocol
 from fda_flower.arrays import num_bytes, to_read
 from fda_flower.errors import ConfigError, check_choice, unknown
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
+from fda_flower.site.config import SiteConfig
 
 LEVELS = ("none", "norms", "sketch", "full")
 """What a run may ask of single batches, in order: each level allows those before it."""
@@ -80,60 +81,97 @@ class Asked:
         return numbers_in(self.model)
 
 
-class Rule:
-    """A rule: an entry of the node configuration, which refuses a message or the reply to it.
+RULES = ("allow-methods", "allow-batch-updates", "min-samples", "max-epsilon")
+"""The entries of a node configuration that are rules; `PrivacySettings` has the last one."""
 
-    A subclass overrides `read`, and `before`, `after` or both; a line of `RULES` makes it a rule. This one
-    takes any value and refuses nothing: it is for an entry that another part of the package enforces.
+RESERVED = ("allow-", "min-", "max-")
+"""Beginnings of names that only rules have in a node configuration."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a site allows; by default all.
+
+    Attributes
+    ----------
+    allow_methods : tuple of str
+        ``allow-methods``: names of methods, or ``all``.
+    allow_batch_updates : str
+        ``allow-batch-updates``: how much of single batches may leave the site, one of `LEVELS`.
+
+        It covers the records ``batch-updates`` and ``gradients``. With less than ``full`` all other bytes of
+        a reply are counted, whatever their form and name: they may be as large as one model more than was
+        asked for (some methods send a second one), and an eighth of a model.
+
+        Sketches of one vector with different maps together tell the vector. So a sketch leaves with the
+        round's number as seed, and as many sizes as `SketchMemory` admits.
+    min_samples : int
+        ``min-samples``: how many labelled samples the site's client must train on, at least.
+
+    Examples
+    --------
+    >>> Rules.read({"domain": "north", "min-samples": 100})
+    Rules(allow_methods=('all',), allow_batch_updates='full', min_samples=100)
+    >>> Rules.read({"allow-method": "fedavg"})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    fda_flower.errors.ConfigError: unknown rule of the node configuration 'allow-method' (did you mean ...
     """
 
+    allow_methods: tuple[str, ...] = ("all",)
+    allow_batch_updates: str = LEVELS[-1]
+    min_samples: int = 0
+
     @classmethod
-    def read(cls, value: Any, methods: Collection[str]) -> "Rule":
-        """Return the rule with the value of the node configuration.
+    def read(cls, node: Mapping[str, Any], methods: Collection[str] = ()) -> "Rules":
+        """Return the rules of a node configuration.
 
         Parameters
         ----------
-        value : Any
-            The value.
+        node : Mapping
+            The node configuration; entries that are not rules are for others.
         methods : Collection[str]
-            The methods that exist, if they are known.
+            The methods that exist. Default: not known.
 
         Raises
         ------
         ConfigError
-            If the rule does not know the value.
+            If a value is unknown, or a name is like that of a rule: a rule that is misspelt would allow all.
         """
-        return cls()
-
-    def before(self, asked: Asked) -> str | None:
-        """Return why the site refuses a message, before any data are read; None if it does not."""
-        return None
-
-    def after(self, asked: Asked, reply: RecordDict) -> str | None:
-        """Return why a reply may not leave the site; None if it may."""
-        return None
-
-
-@dataclass(frozen=True)
-class AllowMethods(Rule):
-    """``allow-methods``: names of methods, separated by commas, or ``all``."""
-
-    allowed: tuple[str, ...]
-
-    @classmethod
-    def read(cls, value: Any, methods: Collection[str]) -> Rule:
-        """Read the names; one that is not among `methods` is an error, if there are any."""
-        names = tuple(name.strip() for name in str(value).split(","))
-        for name in names:
+        for name in node:
+            if _is_misspelt(name):
+                raise unknown("rule of the node configuration", name, RULES)
+        allowed = tuple(name.strip() for name in str(node.get("allow-methods", "all")).split(","))
+        for name in allowed:
             if not name or (methods and name not in (*methods, "all")):
                 raise unknown("method", name, [*methods, "all"])
-        return cls(names)
+        level = str(node.get("allow-batch-updates", LEVELS[-1]))
+        check_choice("allow-batch-updates", level, LEVELS)
+        samples = node.get("min-samples", 0)
+        if not str(samples).strip().isdecimal():
+            raise ConfigError(f"min-samples is {samples!r}: give a number of samples, 0 or more")
+        return cls(allowed, level, int(str(samples)))
 
-    def before(self, asked: Asked) -> str | None:
-        """Refuse a run with another method, or without one."""
-        if "all" in self.allowed or asked.method in self.allowed:
+    def refuses_message(self, asked: Asked) -> str | None:
+        """Return why the site refuses a message, before any data are read; None if it does not."""
+        if reason := self._another_method(asked):
+            return f"{reason} (the site's allow-methods)"
+        if reason := self._asks_too_much(asked):
+            return f"{reason} (the site's allow-batch-updates)"
+        return None
+
+    def refuses_reply(self, asked: Asked, reply: RecordDict) -> str | None:
+        """Return why a reply may not leave the site, whatever was asked for; None if it may."""
+        if reason := self._tells_too_much(asked, reply):
+            return f"{reason} (the site's allow-batch-updates)"
+        if reason := self._too_few_samples(asked, reply):
+            return f"{reason} (the site's min-samples)"
+        return None
+
+    def _another_method(self, asked: Asked) -> str | None:
+        if "all" in self.allow_methods or asked.method in self.allow_methods:
             return None
-        allowed = ", ".join(self.allowed)
+        allowed = ", ".join(self.allow_methods)
         if asked.method is None:
             return (
                 f"the site allows the methods {allowed}, and the run names none: set 'method' in the run's "
@@ -141,46 +179,24 @@ class AllowMethods(Rule):
             )
         return f"the site allows the methods {allowed}, not '{asked.method}': choose one of them"
 
-
-@dataclass(frozen=True)
-class AllowBatchUpdates(Rule):
-    """``allow-batch-updates``: how much of single batches may leave the site, one of `LEVELS`.
-
-    It covers the records ``batch-updates`` and ``gradients``. With less than ``full`` all other bytes of a
-    reply are counted, whatever their form and name: they may be as large as one model more than was
-    asked for (some methods send a second one), and an eighth of a model.
-
-    Sketches of one vector with different maps together tell the vector. So a sketch leaves with the round's
-    number as seed, and as many sizes as `SketchMemory` admits.
-    """
-
-    level: str
-
-    @classmethod
-    def read(cls, value: Any, methods: Collection[str]) -> Rule:
-        """Read the level."""
-        check_choice("allow-batch-updates", str(value), LEVELS)
-        return cls(str(value))
-
-    def before(self, asked: Asked) -> str | None:
-        """Refuse a run that asks for more."""
+    def _asks_too_much(self, asked: Asked) -> str | None:
         wanted = wanted_level(asked)
         if not self._allows(wanted):
             return (
-                f"the site allows '{self.level}' of each batch, the run asks for '{wanted}': choose another "
-                "encoding, aggregate_on=target, a fixed beta, or another method"
+                f"the site allows '{self.allow_batch_updates}' of each batch, the run asks for '{wanted}': "
+                "choose another encoding, aggregate_on=target, a fixed beta, or another method"
             )
-        return _check_sketch(asked) if wanted == self.level == "sketch" else None
+        return _check_sketch(asked) if wanted == self.allow_batch_updates == "sketch" else None
 
-    def after(self, asked: Asked, reply: RecordDict) -> str | None:
-        """Refuse a reply with more, whatever was asked for."""
-        if self.level == LEVELS[-1]:
+    def _tells_too_much(self, asked: Asked, reply: RecordDict) -> str | None:
+        level = self.allow_batch_updates
+        if level == LEVELS[-1]:
             return None
         counted: dict[str, Any] = dict(reply)
         for name in {protocol.BATCH_UPDATES, protocol.GRADIENTS} & set(reply):
             found = level_of(reply[name], asked.numbers, _steps_of(reply))
             if not self._allows(found):
-                return f"the site allows '{self.level}' of each batch, the record '{name}' has '{found}'"
+                return f"the site allows '{level}' of each batch, the record '{name}' has '{found}'"
             counted[name] = {key: array for key, array in reply[name].items() if key != "sketch"}
         if asked.kind == "query":
             counted.pop(protocol.INFO, None)  # It may name many classes and columns.
@@ -193,29 +209,9 @@ class AllowBatchUpdates(Rule):
             f"{model}: more leaves the site only with allow-batch-updates=full"
         )
 
-    def _allows(self, level: str) -> bool:
-        return LEVELS.index(level) <= LEVELS.index(self.level)
-
-
-@dataclass(frozen=True)
-class MinSamples(Rule):
-    """``min-samples``: how many labelled samples the site's client must train on, at least."""
-
-    samples: int
-
-    @classmethod
-    def read(cls, value: Any, methods: Collection[str]) -> Rule:
-        """Read the number."""
-        try:
-            samples = int(str(value))
-        except ValueError:
-            samples = -1
-        if samples < 0:
-            raise ConfigError(f"min-samples is {value!r}: give a number of samples, 0 or more")
-        return cls(samples)
-
-    def after(self, asked: Asked, reply: RecordDict) -> str | None:
-        """Refuse to take part, or to send what was trained, with fewer samples."""
+    def _too_few_samples(self, asked: Asked, reply: RecordDict) -> str | None:
+        if not self.min_samples:
+            return None
         if asked.kind == "query":
             told = reply.config_records.get(protocol.INFO, ConfigRecord()).get(protocol.LABELLED)
         elif asked.kind == "train":
@@ -223,55 +219,15 @@ class MinSamples(Rule):
             told = next((r[protocol.NUM_EXAMPLES] for r in records if protocol.NUM_EXAMPLES in r), 0)
         else:
             return None
-        if told is None or float(str(told)) >= self.samples:
+        if told is None or float(str(told)) >= self.min_samples:
             return None
         return (
             f"the site's model would be trained on {told!s} labelled samples, the site wants at least "
-            f"{self.samples}: have the run take more of its samples, or hold out fewer"
+            f"{self.min_samples}: have the run take more of its samples, or hold out fewer"
         )
 
-
-RULES: Mapping[str, type[Rule]] = {
-    "allow-methods": AllowMethods,
-    "allow-batch-updates": AllowBatchUpdates,
-    "min-samples": MinSamples,
-    # `fda_flower.privacy` holds the run to it.
-    "max-epsilon": Rule,
-}
-"""The rules by their entry in the node configuration. A new one is a class, and one line here."""
-
-RESERVED = ("allow-", "min-", "max-")
-"""Beginnings of names that only rules have in a node configuration."""
-
-
-def read_rules(node: Mapping[str, Any], methods: Collection[str] = ()) -> dict[str, Rule]:
-    """Return the rules of a node configuration, by name.
-
-    Parameters
-    ----------
-    node : Mapping
-        The node configuration; entries that are no rules are for others.
-    methods : Collection[str]
-        The methods that exist. Default: not known.
-
-    Raises
-    ------
-    ConfigError
-        If a value is unknown, or a name is like that of a rule: a rule that is misspelt would allow all.
-
-    Examples
-    --------
-    >>> read_rules({"domain": "north", "min-samples": 100})
-    {'min-samples': MinSamples(samples=100)}
-    >>> read_rules({"allow-method": "fedavg"})  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    fda_flower.errors.ConfigError: unknown rule of the node configuration 'allow-method' (did you mean ...
-    """
-    for name in node:
-        if _is_misspelt(name):
-            raise unknown("rule of the node configuration", name, RULES)
-    return {name: RULES[name].read(node[name], methods) for name in RULES if name in node}
+    def _allows(self, level: str) -> bool:
+        return LEVELS.index(level) <= LEVELS.index(self.allow_batch_updates)
 
 
 @lru_cache(maxsize=256)
@@ -299,7 +255,7 @@ def wanted_level(asked: Asked) -> str:
 
 def _check_sketch(asked: Asked) -> str | None:
     """Return why a site that allows sketches does not send the one that is asked for."""
-    folder = asked.context.node_config.get("state-dir")
+    folder = SiteConfig.of(asked.context).state_dir
     if folder is None:
         return (
             "the site allows a sketch of each batch, but has no state-dir in which to remember those that "
@@ -315,7 +271,7 @@ def _check_sketch(asked: Asked) -> str | None:
             f"sends sketches whose {protocol.SKETCH_SEED} is the number of the round"
         )
     try:
-        if SketchMemory(Path(str(folder)).expanduser() / SKETCHES).admits(asked.numbers, size):
+        if SketchMemory(folder / SKETCHES).admits(asked.numbers, size):
             return None
     except (OSError, ValueError) as error:
         return f"the site cannot remember which sketches have left it: {error}"

@@ -26,6 +26,7 @@ from fda_flower import flower_internals as flower
 from fda_flower.errors import RunError
 from fda_flower.files import make_private
 from fda_flower.site.channel import PREFIX, Folder, Owner, receive, send
+from fda_flower.site.config import SiteConfig
 
 WORKERS = "workers"
 """Below a node's ``state-dir``: a folder for each SuperNode, with the socket of its worker."""
@@ -69,7 +70,7 @@ class ResidentApp(ClientApp):
         Exception
             As the app in the worker has raised it: the name of its class and its text are the same.
         """
-        if context.node_config.get("resident") is not True:
+        if not SiteConfig.of(context).resident:
             return self._app(message, context)
         kind = message.metadata.message_type
         try:
@@ -97,9 +98,10 @@ def place(context: Context) -> Path:
     """
     if sys.platform != "linux":
         raise UnavailableError(f"it needs Linux, and this is {sys.platform}")
-    if "state-dir" not in context.node_config:
+    state = SiteConfig.of(context).state_dir
+    if state is None:
         raise UnavailableError("the node configuration has no state-dir")
-    state = Path(str(context.node_config["state-dir"])).expanduser().absolute()
+    state = state.absolute()
     # The parent is the launcher, or without one Flower's SuperExec: both end with their SuperNode.
     folder = state / WORKERS / str(Owner.of(os.getppid()))
     make_private(folder)

@@ -11,8 +11,6 @@ from fda_flower.privacy import ledger as module
 from fda_flower.privacy.ledger import Entry
 from fda_flower.privacy.mechanism import BudgetError
 
-pytest.importorskip("opacus", reason="needs fda-flower[dp]")
-
 DELTA = 1e-5
 FIRST, SECOND = Entry(1, "one", 2.0, 1), Entry(2, "two", 2.0, 3)
 

@@ -22,17 +22,13 @@ from fda_flower.privacy import (
     PrivacySettings,
     PrivateSite,
     epsilon,
-    site_of_node,
 )
-from fda_flower.privacy import site as site_module
 from fda_flower.privacy.ledger import Entry
 from fda_flower.privacy.mechanism import gaussian
 from fda_flower.protocol import BUDGET_CODE, to_layers, to_record
 from fda_flower.run_folder import RunFolder
 from fda_flower.seeds import derive_seed
 from fda_flower.strategies import FedAvg
-
-pytest.importorskip("opacus", reason="needs fda-flower[dp]")
 
 SMALL: dict[str, Any] = {"model": "logistic", "rounds": 2, "sources": 2, "device": "cpu"}
 NOISY: dict[str, Any] = {"dp_clip": 1.0, "dp_noise": 2.0}
@@ -256,7 +252,7 @@ def test_what_a_node_has_spent_lasts_over_runs_that_name_its_domain_otherwise(in
 
 def at_node(node, **state):
     context = Context(run_id=1, node_id=5, node_config=node, state=RecordDict(), run_config={})
-    return site_of_node(context, **state)
+    return PrivateSite.of(context, **state)
 
 
 def test_a_sites_noise_is_the_operating_systems_and_its_total_is_in_its_state_dir(tmp_path):
@@ -289,12 +285,6 @@ def test_a_simulations_noise_follows_from_the_seed():
 def test_a_site_without_a_state_dir_cannot_add_noise():
     with pytest.raises(ConfigError, match="'a' adds noise, but has no state-dir in which to keep what"):
         at_node({"domain": "a", "dp-clip": 1.0, "dp-noise": 1.0})
-
-
-def test_without_opacus_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(site_module, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs opacus, which is not installed: pip install .*\[dp\]"):
-        at_node({"domain": "a", "dp-clip": 1.0, "dp-noise": 1.0, "state-dir": "x"})
 
 
 def test_the_node_says_in_its_answer_to_the_role_query_why_it_cannot_take_part(in_a_run):

@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from fda_flower.errors import ConfigError
 from fda_flower.flower_internals import task_identity
 from fda_flower.protocol import to_record
-from fda_flower.site import Asked, Rule, read_rules
+from fda_flower.site import Asked, Rules
 from fda_flower.site.policy import LEVELS
 
 METHODS = ("fedavg", "fedgp", "fedgp-auto")
@@ -53,12 +53,16 @@ def reply(batches: dict[str, Any] | None = None, name: str = "batch-updates", **
     return content
 
 
-def rule(name: str, value: Any) -> Rule:
-    return read_rules({name: value}, METHODS)[name]
+def rule(name: str, value: Any) -> Rules:
+    return Rules.read({name: value}, METHODS)
 
 
-def test_a_node_without_rules_has_none() -> None:
-    assert read_rules({"domain": "north", "role": "source", "state-dir": "/s", "partition-id": 3}) == {}
+def test_a_node_without_rules_allows_all() -> None:
+    rules = Rules.read({"domain": "north", "role": "source", "state-dir": "/s", "partition-id": 3}, METHODS)
+    assert rules == Rules()
+    assert rules.refuses_message(asked(config={"batch-updates": "full"})) is None
+    told = RecordDict({"arrays": MODEL, "x": ConfigRecord({"rows": b"1" * 9000})})
+    assert rules.refuses_reply(asked(), told) is None
 
 
 @pytest.mark.parametrize(
@@ -83,12 +87,12 @@ def test_a_node_without_rules_has_none() -> None:
 )
 def test_what_is_misspelt_is_an_error_that_lists_what_is_known(node: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        read_rules(node, METHODS)
+        Rules.read(node, METHODS)
 
 
 def test_without_a_list_of_methods_any_name_can_be_allowed() -> None:
-    [mine] = read_rules({"allow-methods": "mine"}).values()
-    assert mine.before(asked(method="mine")) is None
+    mine = Rules.read({"allow-methods": "mine"})
+    assert mine.refuses_message(asked(method="mine")) is None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,7 @@ def test_without_a_list_of_methods_any_name_can_be_allowed() -> None:
     ],
 )
 def test_methods_are_allowed_by_name(allowed: str, method: str | None, reason: str | None) -> None:
-    found = rule("allow-methods", allowed).before(asked(method=method))
+    found = rule("allow-methods", allowed).refuses_message(asked(method=method))
     assert found is None if reason is None else reason in str(found)
 
 
@@ -114,32 +118,34 @@ def test_each_level_allows_those_before_it_and_no_others(
 ) -> None:
     told, fits = rule("allow-batch-updates", allowed), LEVELS.index(wanted) <= LEVELS.index(allowed)
     config = {} if wanted == "none" else {name: wanted, **SKETCH}
-    assert (told.before(asked(config=config, folder=tmp_path)) is None) == fits
+    assert (told.refuses_message(asked(config=config, folder=tmp_path)) is None) == fits
     asks = {"target": wanted}
-    assert (told.before(asked("query.role", asks=asks, folder=tmp_path)) is None) == fits
-    assert (told.after(asked(), reply(RECORDS.get(wanted), name)) is None) == fits
+    assert (told.refuses_message(asked("query.role", asks=asks, folder=tmp_path)) is None) == fits
+    assert (told.refuses_reply(asked(), reply(RECORDS.get(wanted), name)) is None) == fits
 
 
 def test_the_role_query_asks_each_role_for_its_own() -> None:
     norms = rule("allow-batch-updates", "norms")
     asks = {"target": "sketch"}
-    assert "asks for 'sketch'" in str(norms.before(asked("query.role", "target", asks=asks)))
-    assert norms.before(asked("query.role", "source", asks=asks)) is None
-    assert norms.before(asked("query.role", None, asks=asks)) is None, "its first train message tells"
-    assert norms.before(asked("query.role", "target")) is None
+    assert "asks for 'sketch'" in str(norms.refuses_message(asked("query.role", "target", asks=asks)))
+    assert norms.refuses_message(asked("query.role", "source", asks=asks)) is None
+    assert norms.refuses_message(asked("query.role", None, asks=asks)) is None, (
+        "its first train message tells"
+    )
+    assert norms.refuses_message(asked("query.role", "target")) is None
 
 
 def test_an_encoding_that_is_unknown_counts_as_full() -> None:
     assert "asks for 'full'" in str(
-        rule("allow-batch-updates", "sketch").before(asked(config={"gradients": "raw"}))
+        rule("allow-batch-updates", "sketch").refuses_message(asked(config={"gradients": "raw"}))
     )
 
 
 def test_a_target_that_aggregates_itself_sends_no_batch_updates() -> None:
     none = rule("allow-batch-updates", "none")
     config = {"batch-updates": "sketch"}
-    assert none.before(asked(config=config, aggregate={"betas": [0.5]})) is None
-    assert none.before(asked(config=config)) is not None
+    assert none.refuses_message(asked(config=config, aggregate={"betas": [0.5]})) is None
+    assert none.refuses_message(asked(config=config)) is not None
 
 
 @pytest.mark.parametrize(
@@ -158,9 +164,9 @@ def test_a_target_that_aggregates_itself_sends_no_batch_updates() -> None:
     ],
 )
 def test_what_leaves_is_known_by_its_form_not_by_its_name(batches: dict[str, Any], level: str) -> None:
-    found = rule("allow-batch-updates", "norms").after(asked(), reply(batches))
+    found = rule("allow-batch-updates", "norms").refuses_reply(asked(), reply(batches))
     assert f"the record 'batch-updates' has '{level}'" in str(found)
-    assert rule("allow-batch-updates", "full").after(asked(), reply(batches)) is None
+    assert rule("allow-batch-updates", "full").refuses_reply(asked(), reply(batches)) is None
 
 
 LARGER = to_record({"w": np.zeros(10_000, np.float32)})
@@ -209,25 +215,25 @@ def test_batch_updates_leave_in_no_other_form(form: str, level: str) -> None:
     content = RecordDict({"arrays": LARGER, "metrics": MetricRecord({"num-examples": 8, "num-steps": 8})})
     content.update(HIDING[form]())
     for kind in ("train", "evaluate"):
-        reason = rule("allow-batch-updates", level).after(asked(kind, model=LARGER), content)
+        reason = rule("allow-batch-updates", level).refuses_reply(asked(kind, model=LARGER), content)
         assert "and may have" in str(reason)
-    assert rule("allow-batch-updates", "full").after(asked(model=LARGER), content) is None
+    assert rule("allow-batch-updates", "full").refuses_reply(asked(model=LARGER), content) is None
 
 
 def test_a_second_model_and_many_names_of_classes_leave() -> None:
     none = rule("allow-batch-updates", "none")
     second = RecordDict({"arrays": LARGER, "personal": LARGER, "metrics": MetricRecord({"num-examples": 8})})
-    assert none.after(asked(model=LARGER), second) is None
-    assert "and may have" in str(none.after(asked("evaluate", model=LARGER), second))
+    assert none.refuses_reply(asked(model=LARGER), second) is None
+    assert "and may have" in str(none.refuses_reply(asked("evaluate", model=LARGER), second))
     about = RecordDict({"info": ConfigRecord({"class-names": [f"class {i}" for i in range(2000)]})})
-    assert none.after(asked("query.role"), about) is None
-    assert "and may have" in str(none.after(asked("query.role"), RecordDict({"arrays": LARGER})))
+    assert none.refuses_reply(asked("query.role"), about) is None
+    assert "and may have" in str(none.refuses_reply(asked("query.role"), RecordDict({"arrays": LARGER})))
 
 
 def test_batch_updates_are_arrays() -> None:
     text = reply()
     text["batch-updates"] = ConfigRecord({"rows": b"123"})
-    assert "has 'full'" in str(rule("allow-batch-updates", "sketch").after(asked(), text))
+    assert "has 'full'" in str(rule("allow-batch-updates", "sketch").refuses_reply(asked(), text))
 
 
 @pytest.mark.parametrize(
@@ -244,7 +250,7 @@ def test_a_server_chooses_neither_a_long_sketch_nor_its_map(
     settings: dict[str, Any], refused: str | None, tmp_path: Path
 ) -> None:
     config = {"batch-updates": "sketch", **SKETCH, **settings}
-    found = rule("allow-batch-updates", "sketch").before(asked(config=config, folder=tmp_path))
+    found = rule("allow-batch-updates", "sketch").refuses_message(asked(config=config, folder=tmp_path))
     assert found is None if refused is None else refused in str(found)
 
 
@@ -252,14 +258,18 @@ def test_a_second_record_of_settings_hides_nothing(tmp_path: Path) -> None:
     """A client reads one of them."""
     sketch, norms = rule("allow-batch-updates", "sketch"), rule("allow-batch-updates", "norms")
     config = {"batch-updates": "sketch", **SKETCH}
-    assert "of size None" in str(sketch.before(asked(config=config, other=SKETCH, folder=tmp_path)))
-    assert "asks for 'sketch'" in str(norms.before(asked(config=config, other={"batch-updates": "norms"})))
+    assert "of size None" in str(sketch.refuses_message(asked(config=config, other=SKETCH, folder=tmp_path)))
+    assert "asks for 'sketch'" in str(
+        norms.refuses_message(asked(config=config, other={"batch-updates": "norms"}))
+    )
 
 
 def test_a_declared_shape_makes_no_model_larger(tmp_path: Path) -> None:
     model = ArrayRecord({"w": Array("float32", (10_000,), "numpy.ndarray", npy(np.zeros(100, np.float32)))})
     config = {"batch-updates": "sketch", **SKETCH}
-    found = rule("allow-batch-updates", "sketch").before(asked(config=config, model=model, folder=tmp_path))
+    found = rule("allow-batch-updates", "sketch").refuses_message(
+        asked(config=config, model=model, folder=tmp_path)
+    )
     assert "an eighth of the model's numbers" in str(found)
 
 
@@ -268,7 +278,7 @@ def test_sizes_of_sketches_add_up_over_all_runs(tmp_path: Path) -> None:
         settings = {"sketch-size": size, "sketch-seed": number, "server-round": number}
         config = {"batch-updates": "sketch", **settings}
         own = rule("allow-batch-updates", "sketch")
-        return own.before(asked(config=config, model=model, folder=tmp_path)) is not None
+        return own.refuses_message(asked(config=config, model=model, folder=tmp_path)) is not None
 
     sizes = [1000, 1000, 251, 250, 1000, 1]
     assert [refuses(size) for size in sizes] == [False, False, True, False, False, True]
@@ -280,10 +290,10 @@ def test_sizes_of_sketches_add_up_over_all_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", '{"100": [-12]}', '{"100": 12}'])
 def test_a_site_without_its_memory_sends_no_sketch(text: str, tmp_path: Path) -> None:
     sketch, config = rule("allow-batch-updates", "sketch"), {"batch-updates": "sketch", **SKETCH}
-    assert "no state-dir" in str(sketch.before(asked(config=config)))
-    assert "no state-dir" in str(sketch.before(asked("query.role", asks={"target": "sketch"})))
+    assert "no state-dir" in str(sketch.refuses_message(asked(config=config)))
+    assert "no state-dir" in str(sketch.refuses_message(asked("query.role", asks={"target": "sketch"})))
     (tmp_path / "sketches.json").write_text(text)
-    assert "cannot remember" in str(sketch.before(asked(config=config, folder=tmp_path)))
+    assert "cannot remember" in str(sketch.refuses_message(asked(config=config, folder=tmp_path)))
     assert (tmp_path / "sketches.json").read_text() == text
 
 
@@ -312,17 +322,14 @@ def test_a_site_wants_samples_enough(kind: str, told: int, refused: bool) -> Non
     content = RecordDict({"metrics": MetricRecord({"num-examples": told})})
     if kind == "query.role":
         content = RecordDict({"info": ConfigRecord({"domain": "a", "examples": told})})
-    reason = rule("min-samples", "10").after(asked(kind), content)
+    reason = rule("min-samples", "10").refuses_reply(asked(kind), content)
     assert (reason is not None) == refused
     assert not refused or f"trained on {told} labelled samples, the site wants at least 10" in str(reason)
 
 
 def test_a_client_that_tells_no_samples_may_take_part_but_not_send_what_it_trained() -> None:
     wants = rule("min-samples", 1)
-    assert wants.after(asked("query.role"), RecordDict({"info": ConfigRecord({"domain": "a"})})) is None
-    assert "trained on 0" in str(wants.after(asked(), RecordDict({"arrays": ArrayRecord()})))
-
-
-def test_a_rule_that_defines_nothing_takes_any_value_and_allows_all() -> None:
-    any_rule = Rule.read("x", METHODS)
-    assert (any_rule.before(asked()), any_rule.after(asked(), reply())) == (None, None)
+    assert (
+        wants.refuses_reply(asked("query.role"), RecordDict({"info": ConfigRecord({"domain": "a"})})) is None
+    )
+    assert "trained on 0" in str(wants.refuses_reply(asked(), RecordDict({"arrays": ArrayRecord()})))

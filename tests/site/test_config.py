@@ -4,7 +4,7 @@ import pytest
 
 from fda_flower import RunConfig
 from fda_flower.errors import ConfigError
-from fda_flower.privacy import PrivacySettings
+from fda_flower.site import PrivacySettings, SiteConfig
 
 
 @pytest.mark.parametrize(
@@ -29,23 +29,27 @@ def test_what_cannot_work_or_has_no_effect_is_refused(given, says):
         RunConfig(**given)
 
 
+def said_by(node):
+    return SiteConfig(node, 7).privacy
+
+
 def test_a_node_that_says_nothing_of_privacy_has_none():
-    assert PrivacySettings.of_node({"domain": "a", "state-dir": "/srv"}) is None
+    assert said_by({"domain": "a", "state-dir": "/srv"}) is None
 
 
 def test_a_node_that_says_one_word_decides_all():
-    found = PrivacySettings.of_node({"dp-clip": 2, "dp-noise": "1.5", "dp-allow": "penalty"})
+    found = said_by({"dp-clip": 2, "dp-noise": "1.5", "dp-allow": "penalty"})
     assert found == PrivacySettings(dp_clip=2.0, dp_noise=1.5, dp_allow="penalty")
 
 
 def test_a_budget_alone_is_an_error_and_not_a_budget_of_what_the_run_asks():
     with pytest.raises(ConfigError, match="max-epsilon is 8, but dp-noise is 0"):
-        PrivacySettings.of_node({"max-epsilon": 8.0})
+        said_by({"max-epsilon": 8.0})
 
 
 def test_a_misspelt_word_of_a_node_is_refused():
     with pytest.raises(ConfigError, match="the node configuration has 'dp-nose': the words are dp-allow"):
-        PrivacySettings.of_node({"dp-clip": 1.0, "dp-nose": 1.0})
+        said_by({"dp-clip": 1.0, "dp-nose": 1.0})
 
 
 def test_metrics_are_allowed_by_name_or_pattern():

@@ -1,13 +1,17 @@
-"""What a site asks for its privacy: words of its node configuration, or of a simulated run."""
+"""A node's configuration, as this package reads it, and the words in it that are of privacy."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError, check_choice
+
+if TYPE_CHECKING:
+    from flwr.app import Context
 
 LOCAL, NOISE = "local", "noise"
 """What becomes of BatchNorm's running statistics."""
@@ -94,26 +98,109 @@ class PrivacySettings:
         """Return whether the site lets a metric leave without noise."""
         return any(fnmatchcase(metric, pattern.strip()) for pattern in self.dp_allow.split(","))
 
+
+@dataclass(frozen=True)
+class SiteConfig:
+    """A node, as its configuration describes it.
+
+    Attributes
+    ----------
+    node : Mapping
+        The node configuration; entries that are not of this package are for others.
+    node_id : int
+        Flower's.
+
+    Examples
+    --------
+    >>> site = SiteConfig({"domain": "north", "state-dir": "/srv/state", "dp-clip": 1}, 7)
+    >>> site.label, site.role, site.privacy.dp_clip
+    ('north', None, 1.0)
+    """
+
+    node: Mapping[str, Any]
+    node_id: int
+
     @classmethod
-    def of_node(cls, node: Mapping[str, Any]) -> "PrivacySettings | None":
-        """Return what a node configuration says; None if it has none of the words.
+    def of(cls, context: "Context") -> "SiteConfig":
+        """Return the node of a context."""
+        return cls(context.node_config, context.node_id)
 
-        A node that says one of them decides all of them.
+    @property
+    def domain(self) -> str | None:
+        """The node's ``domain``, if it names one."""
+        return self._text("domain")
 
-        Examples
-        --------
-        >>> PrivacySettings.of_node({"domain": "a", "dp-clip": 1, "dp-noise": "0.5"}).dp_noise
-        0.5
+    @property
+    def number(self) -> int | None:
+        """The node's ``partition-id``: in a simulation its number, from 0."""
+        return None if self._text("partition-id") is None else int(self.node["partition-id"])
+
+    @property
+    def label(self) -> str:
+        """What the node is called: its domain, without one its number or Flower's id."""
+        return self.own_name or str(self.node_id)
+
+    @property
+    def own_name(self) -> str | None:
+        """The same, without Flower's id, which may change whenever the node starts."""
+        return self.domain or self._text("partition-id")
+
+    @property
+    def role(self) -> str | None:
+        """The node's ``role``, if it says one."""
+        return self._text("role")
+
+    @property
+    def data_dir(self) -> str | None:
+        """The folder of the node's data, ``data-dir``."""
+        return self._text("data-dir")
+
+    @property
+    def state_dir(self) -> Path | None:
+        """The folder in which the site keeps what it never sends, ``state-dir``."""
+        folder = self._text("state-dir")
+        return None if folder is None else Path(folder).expanduser()
+
+    @property
+    def is_site(self) -> bool:
+        """Whether the configuration is a site's own, and not only a simulated node's number."""
+        return not {"domain", "state-dir"}.isdisjoint(self.node)
+
+    @property
+    def resident(self) -> bool:
+        """Whether the node has a resident worker, ``resident``."""
+        return self.node.get("resident") is True
+
+    @property
+    def privacy(self) -> PrivacySettings | None:
+        """What the node says of its privacy; None if it has none of the words.
+
+        A node that says one of them decides all of them. Raises a `ConfigError` for a word or value that is
+        unknown.
         """
         from fda_flower.options import read_options
 
         words = _words()
-        given = {key: value for key, value in node.items() if key in words}
-        if unknown := [key for key in node if key.startswith("dp-") and key not in words]:
+        given = {key: value for key, value in self.node.items() if key in words}
+        if unknown := [key for key in self.node if key.startswith("dp-") and key not in words]:
             raise ConfigError(
                 f"the node configuration has '{unknown[0]}': the words are {', '.join(sorted(words))}"
             )
-        return cls(**read_options("the node configuration", cls, given, set())) if given else None
+        if not given:
+            return None
+        return PrivacySettings(**read_options("the node configuration", PrivacySettings, given, set()))
+
+    def check(self) -> None:
+        """Raise a `ConfigError` if ``resident`` is neither true nor false."""
+        if not isinstance(value := self.node.get("resident", False), bool):
+            raise ConfigError(f"the node configuration's resident is '{value}': choose true or false")
+
+    def about(self) -> dict[str, str]:
+        """Return what a node tells of itself: its domain, and its role if it says one."""
+        return {"domain": self.label} | ({} if self.role is None else {"role": self.role})
+
+    def _text(self, name: str) -> str | None:
+        return str(self.node[name]) if name in self.node else None
 
 
 @cache
