@@ -15,16 +15,19 @@ the product is ``D_ij + σ²``, as the error of ``ḡ`` stands on both sides.
 
 References
 ----------
-Lawson, Hanson, "Solving Least Squares Problems", 1974, chapter 23, for `nonnegative_least_squares`.
+Portugal, Júdice, Vicente, "A comparison of block pivoting and interior-point algorithms for linear least
+squares problems with nonnegative variables", Mathematics of Computation, 1994, for
+`nonnegative_least_squares`.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation.geometry import Geometry
-from fda_flower.aggregation.layers import BLOCK, Vector, blocks
+from fda_flower.aggregation.layers import Vector
 from fda_flower.aggregation.update import Update
 
 Matrix = NDArray[np.float64]
@@ -33,8 +36,12 @@ FLOOR = 1e-10
 """The least eigenvalue of ``D/σ²``, to which the rounding error of the eigenvalues is added: it makes the
 minimum unique, with the smallest weights among equally good ones."""
 
-TOLERANCE = 1e-15
-"""A gradient of up to this size counts as zero; the objective is at most 1."""
+SOURCES, COLUMNS = 16, 1024
+"""The sources and elements whose products are taken at a time: few enough for BLAS not to split a product of
+matrices over threads, so that a sum has the same bits with any number of threads."""
+
+ROUNDING = 4 * float(np.finfo(np.float64).eps)
+"""The share of the sizes of its terms up to which a sum counts as zero."""
 
 
 def joint_weights(D: Matrix, sigma2: float) -> Vector:
@@ -85,33 +92,43 @@ def joint_weights(D: Matrix, sigma2: float) -> Vector:
 
 
 def nonnegative_least_squares(matrix: Matrix, values: Vector) -> Vector:
-    """Return ``argmin_{y ≥ 0} ‖matrix y − values‖``, exact up to rounding; the columns are independent."""
+    """Return ``argmin_{y ≥ 0} ‖matrix y − values‖``, exact up to rounding; the columns are independent.
+
+    Block principal pivoting: each step solves for the free unknowns, the others being zero, and exchanges all
+    that have the wrong sign: free ones below zero, and others along which the error falls. If their number
+    does not fall in ten steps, only the last one is exchanged at a time, which cycles by rounding alone; the
+    number of steps is limited.
+    """
     size = matrix.shape[1]
-    y, free, refused = np.zeros(size), np.zeros(size, bool), np.zeros(size, bool)
-    for _ in range(100 * size):  # rounding may make it repeat itself; y is feasible throughout
+    gram, sizes = matrix.T @ matrix, np.abs(matrix)
+    y, free = np.zeros(size), np.zeros(size, bool)
+    fewest, tries = size + 1, 0
+    for _ in range(100 * size):
+        rounding = ROUNDING * (sizes.T @ (sizes @ np.abs(y) + np.abs(values)))
         gradient = matrix.T @ (values - matrix @ y)
-        gradient[free | refused] = -np.inf
-        new = int(gradient.argmax())
-        if gradient[new] <= TOLERANCE:
+        wrong = np.flatnonzero(np.where(free, y < 0, gradient > rounding))
+        if not wrong.size:
             break
-        free[new] = True
-        solution = _solve(matrix, values, free)
-        if solution[new] <= 0:
-            free[new], refused[new] = False, True
-            continue
-        while (falling := free & (solution <= 0)).any():
-            shares = y[falling] / (y[falling] - solution[falling])
-            y += shares.min() * (solution - y)
-            y[np.flatnonzero(falling)[shares == shares.min()]] = 0.0
-            free &= y > 0
-            solution = _solve(matrix, values, free)
-        y, refused = solution, np.zeros(size, bool)
-    return y
+        if wrong.size < fewest:
+            fewest, tries = wrong.size, 10
+        elif tries:
+            tries -= 1
+        else:
+            wrong = wrong[-1:]
+        free[wrong] ^= True
+        y = _solve(matrix, values, free, gram)
+    return np.maximum(_solve(matrix, values, free), 0.0)
 
 
-def _solve(matrix: Matrix, values: Vector, free: NDArray[np.bool_]) -> Vector:
-    """Return the unconstrained solution in the free unknowns, the others being zero."""
+def _solve(matrix: Matrix, values: Vector, free: NDArray[np.bool_], gram: Matrix | None = None) -> Vector:
+    """Return the unconstrained solution in the free unknowns, the others being zero; faster with `gram`."""
     solution = np.zeros(len(free))
+    if gram is not None:
+        with suppress(np.linalg.LinAlgError):  # singular, but for what rounding took
+            for _ in range(2):  # once more for the error that the Gram matrix's rounding leaves
+                error = matrix.T @ (values - matrix @ solution)
+                solution[free] += np.linalg.solve(gram[np.ix_(free, free)], error[free])
+            return solution
     solution[free] = np.linalg.lstsq(matrix[:, free], values)[0]
     return solution
 
@@ -122,16 +139,18 @@ def inner_products_of(sources: Sequence[Update]) -> Matrix:
     products = np.zeros((number, number))
     for name, first in sources[0].parameters.items() if sources else ():
         flat = [source.parameters[name].reshape(-1) for source in sources]
-        rows = np.empty((number, min(first.size, BLOCK)))
-        for s in blocks(first.size):
-            block = rows[:, : s.stop - s.start]
-            for i, update in enumerate(flat):
-                block[i] = update[s]
-            for i in range(number):
-                for j in range(i, number):
-                    products[i, j] += np.dot(block[i], block[j])
+        rows = np.empty((number, min(first.size, COLUMNS)))
+        for start in range(0, first.size, COLUMNS):
+            block = rows[:, : first.size - start]
+            for row, update in zip(block, flat, strict=True):
+                row[:] = update[start : start + COLUMNS]
+            for i in range(0, number, SOURCES):
+                for j in range(i, number, SOURCES):
+                    products[i : i + SOURCES, j : j + SOURCES] += (
+                        block[i : i + SOURCES] @ block[j : j + SOURCES].T
+                    )
     upper = np.triu(products, 1)
-    matrix: Matrix = products + upper.T
+    matrix: Matrix = np.triu(products) + upper.T
     return matrix
 
 

@@ -24,6 +24,9 @@ TEMPERATURES = np.exp(np.linspace(math.log(0.3), math.log(30.0), 40))
 DRAWS = ((1.0, 4000), (0.3, 4000))
 """Concentrations of the Dirichlet distributions from which weights are drawn, and the draws of each."""
 
+CHUNK = 1_000_000
+"""Likelihoods of single labels that are held at a time: 8 MB."""
+
 Outputs = NDArray[Any]
 """A model's outputs for ``n`` samples, shape ``(n, C)``: logits of ``C`` classes, or ``C`` real numbers."""
 
@@ -194,8 +197,12 @@ def temperature(logits: Outputs, y: NDArray[Any]) -> float:
 def class_weights(q: Vector) -> Vector:
     """Return the posterior mean of the weights, from ``q_mi``, the labels' probabilities, ``(M, n)``."""
     w = _draws(len(q))
-    mixed = np.einsum("jm,mi->ji", w, q)
-    return _posterior_mean(w, np.log(np.maximum(mixed, np.finfo(np.float64).tiny)).sum(axis=1))
+    rows = max(1, CHUNK // q.shape[1])
+    log_likelihoods = [
+        np.log(np.maximum(np.einsum("jm,mi->ji", chunk, q), np.finfo(np.float64).tiny)).sum(axis=1)
+        for chunk in (w[start : start + rows] for start in range(0, len(w), rows))
+    ]
+    return _posterior_mean(w, np.concatenate(log_likelihoods))
 
 
 def regression_weights(z: Vector, y: Vector) -> Vector:

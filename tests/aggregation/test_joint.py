@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from threadpoolctl import threadpool_limits
 
 from fda_flower.aggregation import Estimates, Geometry, beta_fedda, joint_weights
 from fda_flower.aggregation.joint import inner_products_of, nonnegative_least_squares, update_differences
@@ -31,18 +33,21 @@ def problems(draw, most=6):
     return D * 10.0 ** draw(st.integers(-4, 4)), 10.0 ** draw(st.integers(-4, 4))
 
 
+def check_minimum(weights, D, sigma2):
+    """The certificate of a convex problem: along no edge from here to a corner does the objective fall."""
+    assert (weights >= 0).all()
+    assert weights.sum() <= 1 + 1e-12
+    values, vectors = np.linalg.eigh(D)
+    slope = (vectors * np.maximum(values, 0)) @ vectors.T @ weights
+    slopes = np.array([sigma2 * (1 - weights.sum()), *slope])
+    assert slopes.min() >= objective(weights, D, sigma2) - 1e-8 * sigma2 - 1e-14 * np.abs(D).max()
+
+
 @given(problem=problems())
 @deterministic
 def test_no_point_of_the_simplex_is_better(problem):
     D, sigma2 = problem
-    weights = joint_weights(D, sigma2)
-    assert (weights >= 0).all()
-    assert weights.sum() <= 1 + 1e-12
-    # The certificate of a convex problem: along no edge from here to a corner does the objective fall.
-    values, vectors = np.linalg.eigh(D)
-    slope = (vectors * np.maximum(values, 0)) @ vectors.T @ weights
-    slopes = np.array([sigma2 * (1 - weights.sum()), *slope])
-    assert slopes.min() >= objective(weights, D, sigma2) - 1e-8 * sigma2
+    check_minimum(joint_weights(D, sigma2), D, sigma2)
 
 
 def test_brute_force_on_a_grid():
@@ -144,6 +149,47 @@ def test_many_sources():
     assert weights.sum() == pytest.approx(1, abs=1e-6)
 
 
+@given(problem=problems(), twins=st.integers(0, 3), noise=st.sampled_from([0.0, 1e-15, 1e-9]))
+@deterministic
+def test_alike_sources_have_the_best_weights_too(problem, twins, noise):
+    D, sigma2 = problem
+    order = [*range(len(D)), *[0] * twins]
+    D = D[np.ix_(order, order)] * (1 + noise * np.random.default_rng(0).standard_normal((len(order),) * 2))
+    D = (D + D.T) / 2
+    check_minimum(joint_weights(D, sigma2), D, sigma2)
+
+
+@pytest.mark.parametrize("rank", [40, 800])
+def test_hundreds_of_sources(rank):
+    rows = np.random.default_rng(0).standard_normal((rank, 400)) + 1
+    D, sigma2 = rows.T @ rows - 0.3, 400.0
+    weights = joint_weights(D, sigma2)
+    check_minimum(weights, D, sigma2)
+    assert 5 < np.count_nonzero(weights) < 200
+
+
+@given(
+    rows=hnp.arrays(np.float64, (7, 5), elements=st.integers(-3, 3).map(float)),
+    values=hnp.arrays(np.float64, 7, elements=st.integers(-9, 9).map(float)),
+)
+@deterministic
+def test_nonnegative_least_squares_fulfil_the_conditions_of_a_minimum(rows, values):
+    matrix = np.vstack([rows, 1e-3 * np.eye(5)])  # collinear columns, but for a little
+    values = np.append(values, np.zeros(5))
+    y = nonnegative_least_squares(matrix, values)
+    gradient = matrix.T @ (matrix @ y - values)
+    assert (y >= 0).all()
+    assert gradient.min() >= -1e-9
+    assert np.abs(gradient[y > 0]).max(initial=0.0) <= 1e-9
+
+
+@pytest.mark.parametrize("matrix", [np.ones((3, 2)), np.zeros((3, 2)), np.full((3, 2), 1e-200)])
+def test_dependent_columns_end_with_finite_numbers(matrix):
+    y = nonnegative_least_squares(matrix, np.ones(3))
+    assert np.isfinite(y).all()
+    assert (y >= 0).all()
+
+
 def test_nonnegative_least_squares_against_all_sets_of_unknowns():
     rng = np.random.default_rng(1)
     for _ in range(50):
@@ -171,6 +217,17 @@ def test_inner_products_of_layered_updates(make_update):
     np.testing.assert_allclose(products, wide @ wide.T, rtol=1e-12, atol=1e-9)
     assert (products == products.T).all()
     assert inner_products_of([]).shape == (0, 0)
+
+
+def test_inner_products_of_many_updates_have_the_same_bits_on_any_number_of_threads(make_update):
+    flat = np.random.default_rng(5).standard_normal((50, 5000)).astype(np.float32)
+    updates, found = [make_update(row) for row in flat], []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            found.append(inner_products_of(updates))
+    np.testing.assert_array_equal(*found)
+    wide = flat.astype(np.float64)
+    np.testing.assert_allclose(found[0], wide @ wide.T, rtol=1e-12, atol=1e-9)
 
 
 def test_differences_are_those_of_the_definition(make_target, make_update):

@@ -1,6 +1,7 @@
 """The maths of a mixture: temperatures, weights, predictions, folds."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import PRIOR, Mixture, fit_mixture, log_softmax, prior_outputs, stratified_folds
+from fda_flower.aggregation import mixture as module
 from fda_flower.aggregation.mixture import TEMPERATURES, class_weights, regression_weights, temperature
 
 LOGITS = arrays(np.float64, (12, 3), elements=st.floats(-20, 20))
@@ -74,6 +76,22 @@ def test_weights_by_brute_force_over_two_members() -> None:
     priors = [density / density.sum() for a in (1.0, 0.3) for density in [(grid * (1 - grid)) ** (a - 1)]]
     posterior = likelihood * sum(priors)
     assert class_weights(q)[0] == pytest.approx(float((posterior * grid).sum() / posterior.sum()), abs=0.01)
+
+
+def test_ten_thousand_labels_need_little_memory_and_have_the_bits_of_one_go(monkeypatch) -> None:
+    q = np.random.default_rng(0).random((2, 10_000))
+    tracemalloc.start()
+    try:
+        found = class_weights(q)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 50e6
+    few = q[:, :500]
+    in_chunks = class_weights(few)
+    monkeypatch.setattr(module, "CHUNK", 10**9)
+    np.testing.assert_array_equal(class_weights(few), in_chunks)
+    assert found.sum() == pytest.approx(1)
 
 
 def test_regression_weights_by_brute_force_over_two_members() -> None:
