@@ -11,7 +11,29 @@ LONGEST_MESSAGE = 10_000
 
 
 class FdaError(Exception):
-    """An error that a person can correct; its message names the thing, its value and the remedy."""
+    """An error that a person can correct: it names the thing, its value and the remedy.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong, such as ``"rounds is 0"``.
+    thing : str
+        The setting, file, column or client that is wrong; empty where the error has no single one.
+    value : object
+        Its value.
+    remedy : str
+        What the person can do; it follows the message after a colon.
+
+    Examples
+    --------
+    >>> error = ConfigError("rounds is 0", thing="rounds", value=0, remedy="it must be at least 1")
+    >>> str(error), error.thing, error.value
+    ('rounds is 0: it must be at least 1', 'rounds', 0)
+    """
+
+    def __init__(self, message: str, *, thing: str = "", value: object = None, remedy: str = "") -> None:
+        super().__init__(f"{message}: {remedy}" if remedy else message)
+        self.thing, self.value, self.remedy = thing, value, remedy
 
 
 class ConfigError(FdaError, ValueError):
@@ -35,7 +57,34 @@ def unknown(what: str, name: str, valid: Iterable[str]) -> ConfigError:
     "unknown method 'fedpg' (did you mean 'fedgp'?): choose one of ditto, fedavg, fedgp"
     """
     names = sorted(valid)
-    return ConfigError(f"unknown {what} '{name}'{near(name, names)}: choose one of {', '.join(names)}")
+    remedy = f"choose one of {', '.join(names)}"
+    return ConfigError(f"unknown {what} '{name}'{near(name, names)}", thing=what, value=name, remedy=remedy)
+
+
+def invalid(thing: str, value: object, remedy: str, why: str = "") -> ConfigError:
+    """Return the error for a setting whose value cannot be used.
+
+    Parameters
+    ----------
+    thing : str
+        The setting.
+    value : object
+        Its value.
+    remedy : str
+        What the person can do.
+    why : str
+        What is wrong with the value, if the remedy does not tell.
+
+    Examples
+    --------
+    >>> str(invalid("lam", -1.0, "it must be at least 0"))
+    'lam is -1.0: it must be at least 0'
+    >>> str(invalid("target", "north", "choose one of east, west", "which is not a domain of the data"))
+    "target is 'north', which is not a domain of the data: choose one of east, west"
+    """
+    return ConfigError(
+        f"{thing} is {value!r}{', ' if why else ''}{why}", thing=thing, value=value, remedy=remedy
+    )
 
 
 def near(name: str, valid: Iterable[str]) -> str:
@@ -54,7 +103,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     """Raise a `ConfigError` unless an option's value is one of its words."""
     words = tuple(choices)
     if value not in words:
-        raise ConfigError(f"{name} is '{value}': choose {' or '.join(words)}")
+        raise invalid(name, value, f"choose {' or '.join(words)}")
 
 
 def printable(text: str, longest: int = LONGEST) -> str:

@@ -1,11 +1,52 @@
-"""Texts of nodes are shown in one line, without anything that a terminal obeys."""
+"""An error names its thing, value and remedy; no terminal obeys a text of a node, which is one line."""
 
+import copy
 import io
 import logging
+import pickle
 
 import pytest
+from naming import names
 
-from fda_flower.errors import keep_to_one_line, printable
+from fda_flower.errors import (
+    ConfigError,
+    FdaError,
+    check_choice,
+    invalid,
+    keep_to_one_line,
+    printable,
+    unknown,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "named"),
+    [
+        (FdaError("the disk is full"), "the disk is full", ("", None, "")),
+        (invalid("lam", -1.0, "at least 0"), "lam is -1.0: at least 0", ("lam", -1.0, "at least 0")),
+        (
+            invalid("labels", [2], "label 5", "but there are 9"),
+            "labels is [2], but there are 9: label 5",
+            ("labels", [2], "label 5"),
+        ),
+        (
+            unknown("method", "fedpg", ["fedgp", "ditto"]),
+            "unknown method 'fedpg' (did you mean 'fedgp'?): choose one of ditto, fedgp",
+            ("method", "fedpg", "choose one of ditto, fedgp"),
+        ),
+    ],
+)
+def test_an_error_names_its_thing_value_and_remedy_also_after_it_was_sent(error, message, named):
+    for each in (error, pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
+        assert type(each) is type(error)
+        assert str(each) == message
+        assert (each.thing, each.value, each.remedy) == named
+
+
+def test_a_choice_that_is_none_names_the_words():
+    check_choice("cut", "even", ("even", "keep-last"))
+    with pytest.raises(ConfigError, check=names("cut", "odd", "keep-last")):
+        check_choice("cut", "odd", ("even", "keep-last"))
 
 
 @pytest.mark.parametrize(
