@@ -199,16 +199,17 @@ def make_client(
     if name not in sites:
         sites[name] = _Site.of(config, name, data)
     site = sites[name]
+    network = _model(config, site.data.shape, site.data.classes, site.device, get_ident())
     return site.client(
         site.domain,
-        _model(config, site.data.shape, site.data.classes, site.device, get_ident()),
+        network,
         site.training,
         config.seed,
         config.threads,
         site.about,
         state,
         folder,
-        publisher(config, site.data, model_folder) if site.is_target and model_folder else None,
+        publisher(config, site.data, model_folder, network) if site.is_target and model_folder else None,
     )
 
 
@@ -257,11 +258,10 @@ def _sites(config: RunConfig, shared: Path | None) -> dict[str, _Site]:
 def _model(
     config: RunConfig, shape: tuple[int, ...], classes: int, device: "torch.device", thread: int
 ) -> "nn.Module":
-    from fda_flower.models import build_model
     from fda_flower.models.precision import in_precision
+    from fda_flower.run_model import make_model
 
-    network = build_model(config.model, shape, classes, 0, dict(config.model_options))
-    return in_precision(network, config.precision).to(device)
+    return in_precision(make_model(config, shape, classes), config.precision).to(device)
 
 
 def prepare() -> None:

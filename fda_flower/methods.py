@@ -164,13 +164,21 @@ METHODS: Registry[Method] = Registry(
             "knn_per:KNNPerTarget",
             needs=("body", "classes"),
         ),
+        "fedper": _ours(
+            "FedPer",
+            "FedAvg; each client keeps its head",
+            "fedper:FedPer",
+            "local_part:LocalPartTarget",
+            source="fda_flower.clients.local_part:LocalPartSource",
+            needs=("body", "trained body"),
+        ),
         "fedrep": _ours(
             "FedRep",
             "a shared body, a head of its own at each client",
             "fedrep:FedRep",
             "local_part:LocalPartTarget",
             source="fda_flower.clients.local_part:LocalPartSource",
-            needs=("body",),
+            needs=("body", "trained body"),
         ),
         "fedbn": _ours(
             "FedBN",
@@ -203,7 +211,7 @@ METHODS: Registry[Method] = Registry(
 )
 """The methods by name. A new one is a strategy in a file of its own, and one line here."""
 
-ALIGNED, COSINE = ("two sources", "body"), ("classes", "body")
+ALIGNED, COSINE = ("two sources", "body", "trained body"), ("classes", "body")
 PREFIX = "central:"
 """Begins the name of a centralised reference where a method is chosen."""
 
@@ -232,7 +240,12 @@ CENTRAL: Registry[Method] = Registry(
         "ent": _central(
             "ENT", "S+T, certain of unlabelled samples", "adaptation:Entropy", *COSINE, "unlabelled"
         ),
-        "mme": _central("MME", "S+T, minimax entropy", "adaptation:MinimaxEntropy", *COSINE, "unlabelled"),
+        "mme": _central(
+            "MME",
+            "S+T, minimax entropy",
+            "adaptation:MinimaxEntropy",
+            *(*COSINE, "trained body", "unlabelled"),
+        ),
     },
 )
 """The centralised references by their names without `PREFIX`. A new one is a class and one line here."""

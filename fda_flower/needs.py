@@ -60,6 +60,12 @@ def _has_body(facts: Facts) -> bool:
     return has_body(facts.model)
 
 
+def _trains_body(facts: Facts) -> bool:
+    from fda_flower.models.parts import has_body
+
+    return has_body(facts.model, trained=True)
+
+
 def _has_head(facts: Facts) -> bool:
     from fda_flower.models.parts import head_of
 
@@ -80,6 +86,11 @@ NEEDS: dict[str, Need] = {
         "a network with layers before its head",
         _has_body,
         "'{model}' is its own head: choose another model, such as mlp or cnn",
+    ),
+    "trained body": Need(
+        "a network that trains layers before its head",
+        _trains_body,
+        "all those of '{model}' are frozen: train some of them",
     ),
     "head": Need(
         "a network with a linear layer or a module 'head'",

@@ -78,8 +78,9 @@ MASK_SHARE, CONTRIBUTION = "mask-share", "contribution-"
 """Metrics of the reply: the share of samples with a confident vote; each source's contribution, before its
 domain."""
 
-HEAD = "head"
-"""The property by which a client tells the names of its network's head arrays."""
+HEAD, FROZEN = "head", "frozen-weights"
+"""The properties by which a client tells the names of its network's head arrays, and the digest of what is
+frozen in it."""
 
 FIRST_ROUND, REPORT = "first-round", "report"
 """Settings beside it: the round in which the target's own model begins; whether the target reports the

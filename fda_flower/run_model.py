@@ -8,17 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from fda_flower.aggregation import Layers
+from fda_flower.clients.exchange import frozen_layers
 from fda_flower.config import RunConfig
 from fda_flower.datasets import FederatedDataset, load_domain
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError
 from fda_flower.files import MODEL
+from fda_flower.models import build_model
 from fda_flower.models.own import only_read
 from fda_flower.prediction.files import About, read_model, write_model
 from fda_flower.prediction.inputs import NewSamples
 from fda_flower.prediction.model import LoadedModel
 from fda_flower.prediction.predictors import Predictor, Single
+from fda_flower.protocol import FROZEN
 from fda_flower.run_folder import CHECKPOINT, CHOSEN, CHOSEN_MODEL, CONFIG, RunFolder
 from fda_flower.seeds import derive_seed
 from fda_flower.selection import has_stopped
@@ -28,8 +33,18 @@ DATA = "data"
 """The entry of ``config.json`` with the form of the data, as the nodes report it."""
 
 
+def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return the initial global model; what is frozen in it is the same wherever it is made."""
+    seed = derive_seed(config.seed, "model")
+    return build_model(config.model, shape, classes, seed, dict(config.model_options))
+
+
 def publisher(
-    config: RunConfig, site: FederatedDataset, folder: Path, prototypes: float | None = None
+    config: RunConfig,
+    site: FederatedDataset,
+    folder: Path,
+    network: nn.Module,
+    prototypes: float | None = None,
 ) -> Callable[[Predictor, int], None]:
     """Return a function that writes what a run's target predicts with, after a round, to a folder.
 
@@ -41,13 +56,15 @@ def publisher(
         The data, with the target's domain.
     folder : Path
         Of the run or, in a deployment, of the target's node.
+    network : Module
+        With what is frozen, which the predictors' arrays lack.
     prototypes : float, optional
         Temperature of the head of prototypes that replaces the network's, if one does.
     """
 
     def publish(predictor: Predictor, round: int) -> None:
         about = replace(about_target(config, site), round=round, prototypes=prototypes)
-        write_model(folder, about, predictor, private=True)
+        write_model(folder, about, predictor, frozen_layers(network), private=True)
 
     return publish
 
@@ -88,7 +105,10 @@ def write_global_model(path: Path, config: RunConfig) -> None:
             features=tuple(data.get("features", ())),
             round=checkpoint.round,
         )
-        write_model(folder, about, Single(checkpoint.model))
+        frozen: Layers = {}
+        if FROZEN in data:
+            frozen = frozen_layers(make_model(config, about.shape, about.classes))
+        write_model(folder, about, Single(checkpoint.model), frozen)
 
 
 def has_ended(run: Path) -> bool:

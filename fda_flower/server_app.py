@@ -11,6 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result
 from torch import nn
 
+from fda_flower.clients.exchange import Exchange, frozen_digest
 from fda_flower.config import RunConfig
 from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
@@ -19,19 +20,17 @@ from fda_flower.errors import ConfigError, RunError, keep_to_one_line
 from fda_flower.extras import require
 from fda_flower.flower_internals import is_deployed
 from fda_flower.methods import check_federated
-from fda_flower.models import build_model
 from fda_flower.needs import Facts, check_needs
-from fda_flower.protocol import to_record
+from fda_flower.protocol import FROZEN, to_record
 from fda_flower.records import Record
 from fda_flower.reporting.summary import write_summary
-from fda_flower.run_model import DATA, write_global_model
-from fda_flower.seeds import derive_seed
+from fda_flower.run_model import DATA, make_model, write_global_model
 from fda_flower.strategies import RunFolder
 from fda_flower.strategies.nodes import Node
 from fda_flower.versions import versions
 
-FORM = ("shape", "classes", "class-names", "features")
-"""What nodes report of the form of their data."""
+FORM = ("shape", "classes", "class-names", "features", FROZEN)
+"""What nodes report of the form of their data, and of what is frozen in the network."""
 
 
 def run_server(
@@ -76,17 +75,22 @@ def run_server(
         if isinstance(examples, int):
             config.check_samples(node.role, f"'{node.domain}'", examples)
     form = _form_of_data(strategy.roster.nodes)
+    model = make_model(config, tuple(form["shape"]), form["classes"])
+    frozen = frozen_digest(model)
+    if form.get(FROZEN, frozen) != frozen:
+        raise RunError(
+            f"the frozen weights of the network '{config.model}' are others at the nodes than here: install "
+            "the same versions of its package and of torch on the server and at all sites"
+        )
     if output is not None:
         output.note(DATA, form)
-    model = make_model(config, tuple(form["shape"]), form["classes"])
     target = strategy.roster.target
     unlabelled = target.info.get("unlabelled") if target else None
     _check_needs(config, model, unlabelled if isinstance(unlabelled, int) else None)
-    state = model.state_dict()
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    strategy.buffer_names = frozenset(state) - parameters.keys()
-    initial = [to_record({name: tensor.numpy() for name, tensor in state.items()})]
-    del model, parameters, state  # `start` frees the arrays that it is given after the first round
+    exchange = Exchange.of(model)
+    strategy.buffer_names = frozenset(exchange.shared) - exchange.parameters(model).keys()
+    initial = [to_record(exchange.layers(model))]
+    del model  # `start` frees the arrays that it is given after the first round
     result = strategy.start(grid, initial.pop(), config.all_rounds, config.round_timeout)
     return result, strategy.history
 
@@ -107,12 +111,6 @@ def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
     unlabelled = federation.domains[federation.target].unlabelled
     _check_needs(config, model, 0 if unlabelled is None else len(unlabelled))
     return federation, model
-
-
-def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Return the initial global model."""
-    seed = derive_seed(config.seed, "model")
-    return build_model(config.model, shape, classes, seed, dict(config.model_options))
 
 
 def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None) -> None:

@@ -488,7 +488,7 @@ def test_compare_in_which_every_cell_fails_does_not_say_that_it_wrote_a_table(fd
 
 ALONE = (
     *("fedprox", "feddaf", "feddwa", "fedavg-ft", "ditto", "irm", "vrex", "groupdro", "kd3a", "apfl"),
-    *("knn-per", "fedrep", "fedbn", "finetune-offline", "oracle"),
+    *("knn-per", "fedper", "fedrep", "fedbn", "finetune-offline", "oracle"),
 )
 """Methods that `fda compare` runs only when it is asked."""
 

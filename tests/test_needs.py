@@ -8,16 +8,22 @@ from torch import nn
 from fda_flower.errors import ConfigError
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
+from fda_flower.models.parts import head_of
 from fda_flower.needs import NEEDS, Facts, check_needs
 
 
-def facts(model="mlp", sources=3, unlabelled=10, regression=False, **options):
+def facts(model="mlp", sources=3, unlabelled=10, regression=False, body=True, **options):
     shape = (3, 16, 16) if model == "resnet9" else (4,)
-    return Facts(build_model(model, shape, 2, 0, options), model, sources, unlabelled, regression)
+    network = build_model(model, shape, 2, 0, options)
+    if not body:
+        network.requires_grad_(False)
+        head_of(network).requires_grad_(True)
+    return Facts(network, model, sources, unlabelled, regression)
 
 
 GOOD_AND_BAD = {
     "body": (facts(), facts("logistic"), "'logistic' is its own head: choose another model"),
+    "trained body": (facts(), facts(body=False), "all those of 'mlp' are frozen: train some of them"),
     "head": (facts(), replace(facts(), model=nn.Conv1d(1, 1, 1)), "'mlp' has neither: give the network an"),
     "batch-norm": (facts("resnet9", width=1), facts(), "'mlp' has none: choose another model"),
     "unlabelled": (facts(), facts(unlabelled=0), "all of its samples are labelled: lower target-samples"),

@@ -14,6 +14,7 @@ from fda_flower import protocol
 from fda_flower.aggregation import blend
 from fda_flower.clients.target import TargetClient
 from fda_flower.clients.training import OPTIMIZERS, LocalTraining, Loss, training_loss
+from fda_flower.models.parts import to_train
 from fda_flower.prediction.predictors import Predictor, Single, Weighted
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
@@ -126,11 +127,12 @@ class OwnModel:
     def __init__(
         self, model: nn.Module, training: LocalTraining, alpha: float, config: Settings, loss: Loss
     ) -> None:
-        self.model = model.train()
+        self.model = to_train(model)
         self.alpha = alpha
         self._rate = training.learning_rate
         self._loss = loss
-        self._optimizer = OPTIMIZERS[training.optimizer](model.parameters(), lr=self._rate)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        self._optimizer = OPTIMIZERS[training.optimizer](trained, lr=self._rate)
         self._of_outputs = config[protocol.MIX] == "outputs"
         self._adapts = bool(config[protocol.ADAPTIVE])
         self._decay = float(config[protocol.ALPHA_DECAY])
@@ -172,7 +174,9 @@ class OwnModel:
     def _of_mixed(self, model: nn.Module, x: Tensor, alpha: Tensor) -> Tensor:
         shared = dict(model.named_parameters())
         mixed = {
-            name: alpha * p + (1 - alpha) * shared[name].detach() for name, p in self.model.named_parameters()
+            name: alpha * p + (1 - alpha) * shared[name].detach()
+            for name, p in self.model.named_parameters()
+            if p.requires_grad
         }
         outputs: Tensor = functional_call(self.model, mixed, (x,))
         return outputs

@@ -17,7 +17,8 @@ from fda_flower import protocol
 from fda_flower.aggregation import Layers
 from fda_flower.arrays import freeze
 from fda_flower.clients.adabn import own_statistics
-from fda_flower.clients.gradients import batch_gradients, in_order
+from fda_flower.clients.exchange import Exchange, frozen_digest
+from fda_flower.clients.gradients import batch_gradients
 from fda_flower.clients.numpy_client import NumPyFace
 from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.recorder import Recorder
@@ -33,7 +34,6 @@ from fda_flower.clients.training import (
 from fda_flower.datasets import Domain, Samples
 from fda_flower.metrics import METRICS, confusion
 from fda_flower.models.parts import head_of
-from fda_flower.models.tensors import tensors
 from fda_flower.prediction.passes import Passes, load_layers
 from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.protocol import (
@@ -59,7 +59,8 @@ class DomainClient(NumPyFace):
     domain : Domain
         Its data, on the device of the model.
     model : Module
-        The network; its weights are overwritten by the server's.
+        The network; its weights are overwritten by the server's, but for those that are frozen; see
+        `Exchange`.
     training : LocalTraining
         How it trains in a round.
     seed : int
@@ -101,20 +102,30 @@ class DomainClient(NumPyFace):
         self._publish = publish
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return the number of samples of each kind, whether labels are numbers, and the client's `about`."""
+        """Return the number of samples of each kind, whether labels are numbers, and the client's `about`.
+
+        If a part of the model is frozen, its digest too, by which the server sees that all have the same.
+        """
         rest, held_out = self.domain.unlabelled, self.domain.validation
+        frozen = frozen_digest(self.model)
         return {
             protocol.LABELLED: len(self.domain.train),
             protocol.UNLABELLED: 0 if rest is None else len(rest),
             **({} if held_out is None else {protocol.HELD_OUT: len(held_out)}),
             protocol.TEST: len(self.domain.test),
             protocol.REGRESSION: self.domain.train.y.is_floating_point(),
+            **({protocol.FROZEN: frozen} if frozen else {}),
             **self._about,
         }
 
+    @property
+    def exchange(self) -> Exchange:
+        """Which of the model's arrays travel, which stay here, and which are frozen."""
+        return Exchange.of(self.model)
+
     def layers(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the model's arrays, in the order of its state dictionary."""
-        return {name: t.cpu().numpy().copy() for name, t in tensors(self.model).items()}
+        """Return copies of the model's arrays that are not frozen, in the order of its state dictionary."""
+        return self.exchange.layers(self.model)
 
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Train as a request asks; a client with an algorithm of its own overrides this."""
@@ -184,7 +195,7 @@ class DomainClient(NumPyFace):
             records |= evaluation.records
         if config.get(protocol.GUIDANCE):
             self.train_on("guidance", config)
-            parameters = self.model.named_parameters(remove_duplicate=False)
+            parameters = self.exchange.parameters(self.model).items()
             records[protocol.GUIDANCE] = {name: p.detach().cpu().numpy().copy() for name, p in parameters}
         return TrainReply(trained, len(self.domain.train), metrics, records)
 
@@ -300,8 +311,8 @@ class DomainClient(NumPyFace):
         return None
 
     def parameters_in_order(self) -> list[Tensor]:
-        """Return the model's parameters, without its buffers, in the order of its state dictionary."""
-        return in_order(self.model)
+        """Return the model's parameters that travel, in the order of its state dictionary."""
+        return list(self.exchange.parameters(self.model).values())
 
     def training_in(self, config: Settings) -> LocalTraining:
         """Return how the client trains in a round; what the message sets replaces its own settings."""
@@ -348,4 +359,4 @@ class DomainClient(NumPyFace):
                 yield from (x for x, _ in samples.batches(ESTIMATION_BATCH, generator))
 
     def _named(self, arrays: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        return dict(zip(tensors(self.model), arrays, strict=True))
+        return self.exchange.named(self.model, arrays)

@@ -13,6 +13,7 @@ from fda_flower import protocol
 from fda_flower.aggregation import GRADIENT_ENCODINGS, CountSketch
 from fda_flower.clients.numpy_client import add_arrays
 from fda_flower.errors import unknown
+from fda_flower.models.parts import to_train
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -25,7 +26,7 @@ def each_gradient(model: nn.Module, batches: Batches, loss_of: Loss) -> Iterator
     buffers, such as BatchNorm's running statistics, are put back.
     """
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    model.train()
+    to_train(model)
     for x, y in batches:
         model.zero_grad()
         torch.autograd.backward(loss_of(model(x), y))

@@ -1,29 +1,22 @@
 """Clients that keep a part of the model for themselves, between rounds and apart from the server."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
-from torch import nn
 
 from fda_flower import protocol
 from fda_flower.aggregation import Layers
 from fda_flower.clients.client import DomainClient
+from fda_flower.clients.exchange import Exchange
 from fda_flower.clients.source import SourceClient
 from fda_flower.clients.target import TargetClient
-from fda_flower.errors import unknown
-from fda_flower.models.parts import batch_norm_names, head_names, head_of
+from fda_flower.models.parts import head_of
 from fda_flower.prediction.predictors import Predictor
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
 Settings = Mapping[str, Any]
-
-PARTS: dict[str, Callable[[nn.Module], tuple[str, ...]]] = {
-    "head": head_names,
-    "batch-norm": batch_norm_names,
-}
-"""The names of a part's arrays, by the name of the part in messages."""
 
 
 class LocalPart(DomainClient):
@@ -55,7 +48,7 @@ class LocalPart(DomainClient):
             self._train_head("head", config, config[protocol.HEAD_EPOCHS])
             model = self.layers()
         reply = self.train_from(model, config)
-        names = self._names(config)
+        names = Exchange.of(self.model, str(config[protocol.LOCAL_PART])).own
         self.own_state.save_after(protocol.LOCAL_PART, {name: reply.arrays[name] for name in names}, {}, now)
         arrays = {**reply.arrays, **{name: received[name] for name in names}}
         return replace(reply, arrays=arrays, metrics={**reply.metrics, protocol.LOCAL_PART: kept_in})
@@ -90,12 +83,6 @@ class LocalPart(DomainClient):
 
     def _train_head(self, phase: str, config: Settings, epochs: Any) -> None:
         self.train_on(phase, {**config, protocol.EPOCHS: epochs}, part=head_of(self.model))
-
-    def _names(self, config: Settings) -> tuple[str, ...]:
-        part = str(config[protocol.LOCAL_PART])
-        if part not in PARTS:
-            raise unknown("part of the model", part, PARTS)
-        return PARTS[part](self.model)
 
     def _own_part(self, round: int) -> tuple[dict[str, NDArray[Any]], int]:
         """Return the part kept last before a round, and the round that it is of; nothing and 0 if none is."""

@@ -117,7 +117,7 @@ class MixtureTarget(TargetClient):
             return [], begun - 1
         arrays, notes = found
         views: list[Layers] = [
-            {name: arrays[f"target/{view}/{name}"] for name in self.model.state_dict()}
+            {name: arrays[f"target/{view}/{name}"] for name in self.exchange.shared}
             for view in range(notes["models"].get("target", 0))
         ]
         return views, notes["round"] if views else begun - 1

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subse
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
 from fda_flower.errors import ConfigError
 from fda_flower.mixture_plan import MixturePlan
+from fda_flower.models.parts import to_train
 from fda_flower.seeds import derive_seed
 
 Loader = DataLoader[Any]
@@ -121,7 +122,7 @@ def mix_on_target(
     device, size = next(sources.parameters()).device, len(loader.dataset)  # type: ignore[arg-type]
 
     def train_on(model: nn.Module, positions: Positions, numbers: Sequence[int], stream: str) -> nn.Module:
-        model = copy.deepcopy(model).train()
+        model = to_train(copy.deepcopy(model))
         torch.manual_seed(derive_seed(seed, stream, numbers[0]))
         train(model, _part(loader, positions.tolist(), shuffle=True), len(numbers))
         return model

@@ -17,6 +17,7 @@ from fda_flower.errors import RunError
 from fda_flower.local_training import OPTIMIZERS as OPTIMIZERS
 from fda_flower.local_training import LocalTraining as LocalTraining
 from fda_flower.metrics import measure
+from fda_flower.models.parts import to_train
 from fda_flower.prediction.passes import predict
 
 CPU = torch.device("cpu")
@@ -55,7 +56,8 @@ def train(
         What to minimise, beside the penalty of `training`, if it has one. Default: `training_loss`.
     part : Module, optional
         The part of the model to train. The rest stays as it is, and in evaluation mode: neither its
-        parameters nor BatchNorm's running statistics move, and its dropout is off. Default: all.
+        parameters nor BatchNorm's running statistics move, and its dropout is off; so does what is frozen
+        in the part (see `fda_flower.models.parts`). Default: all.
     on_step : callable, optional
         Called after each step of the optimizer.
     frozen : Module, optional
@@ -67,17 +69,16 @@ def train(
         Number of steps, and the mean objective over the samples that were trained on.
     """
     part = model if part is None else part
-    every_parameter = list(model.parameters())
+    every_parameter = [p for p in model.parameters() if p.requires_grad]
     left_out = set() if frozen is None else set(frozen.parameters())
-    parameters = every_parameter if part is model else list(part.parameters())
-    parameters = [p for p in parameters if p not in left_out]
+    parameters = [p for p in part.parameters() if p.requires_grad and p not in left_out]
     optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
     objective = plain_objective(samples.y, training) if objective is None else objective
     if training.proximal:
         objective = penalised(objective, model, training)
     if part is not model:
         model.eval()
-    part.train()
+    to_train(part)
     if frozen is not None:
         frozen.eval()
     losses, sizes = list[Tensor](), list[int]()
@@ -131,13 +132,14 @@ def proximal(objective: Objective, model: nn.Module, strength: float) -> Objecti
         ``μ`` of FedProx, ``λ`` of Ditto. At 0 there is no penalty, and training has the bits of training
         without one.
     """
-    anchor = [p.detach().clone() for p in model.parameters()]
+    moving = [p for p in model.parameters() if p.requires_grad]
+    anchor = [p.detach().clone() for p in moving]
 
     def with_penalty(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         loss = objective(model, x, y)
         if strength == 0:
             return loss
-        pairs = zip(model.parameters(), anchor, strict=True)
+        pairs = zip(moving, anchor, strict=True)
         return loss + strength / 2 * sum((p - point).square().sum() for p, point in pairs)
 
     return with_penalty
@@ -166,9 +168,10 @@ def mean_gradient(
     Returns
     -------
     dict[str, NDArray]
-        The gradient of each parameter, by its name in the state dictionary.
+        The gradient of each parameter that is trained, by its name in the state dictionary.
     """
-    parameters = dict(model.named_parameters(remove_duplicate=False))
+    named = model.named_parameters(remove_duplicate=False)
+    parameters = {name: p for name, p in named if p.requires_grad}
     sums, count = {name: torch.zeros_like(p).detach() for name, p in parameters.items()}, 0
     batches = samples.batches(training.batch_size, generator)
     for _ in each_gradient(model, batches, training_loss(samples.y, training)):

@@ -22,15 +22,15 @@ from fda_flower.experiments.central_reference import Batch, Reference, Step
 from fda_flower.files import json_safe
 from fda_flower.local_training import OPTIMIZERS
 from fda_flower.metrics import METRICS, headline_metric
+from fda_flower.models.parts import to_train
 from fda_flower.models.precision import in_precision
 from fda_flower.prediction.predictors import Single
 from fda_flower.protocol import OUTCOMES, SERVER_ROUND, split_held_out
 from fda_flower.records import TEST_EXAMPLES, Record
 from fda_flower.run_folder import Checkpoint, RunFolder
-from fda_flower.run_model import publisher
+from fda_flower.run_model import make_model, publisher
 from fda_flower.seeds import derive_seed
 from fda_flower.selection import choose, chosen_round, has_stopped
-from fda_flower.server_app import make_model
 from fda_flower.strategies.evaluation import HEADLINE, read_outcomes, read_sizes
 from fda_flower.strategies.nodes import Node
 
@@ -148,8 +148,8 @@ class Trainer:
             self.reference.prepare(self.model, x)
         self.sources = {name: self._client(self._divide(domains[name])) for name in config.data.source_names}
         self.target = self._client(domains[config.data.target_name], TargetClient)
-        make = OPTIMIZERS[config.optimizer]
-        self.optimizer = make(self.model.parameters(), lr=config.learning_rate)
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = OPTIMIZERS[config.optimizer](trained, lr=config.learning_rate)
         self.reported: Layers = self.target.layers()
         self.judged_by = headline_metric(None, regression=config.regression)
 
@@ -169,7 +169,7 @@ class Trainer:
         record["sizes"] = read_sizes(Node(0, n, False, c.get_properties({})) for n, c in clients.items())
         record |= self._evaluate(record, history)
         if self.folder is not None:
-            publish = publisher(self.config, self.data, self.folder, self.reference.prototypes)
+            publish = publisher(self.config, self.data, self.folder, self.model, self.reference.prototypes)
             publish(Single(self.reported), number)
         record["seconds"] = {"train": trained - begun, "evaluate": time.perf_counter() - trained}
         return record
@@ -206,7 +206,7 @@ class Trainer:
         steps = config.source_training.steps(max(len(c.domain.train) for c in self.sources.values()))
         total, seed = 0.0, derive_seed(config.seed, "train", number, "central")
         with repeatable(seed, config.threads, find_device(config.device)):
-            self.model.train()
+            to_train(self.model)
             for step in islice(self._steps(number, np.random.default_rng(seed), warmup), steps):
                 for i, loss in enumerate(losses(self.model, step)):
                     self.model.zero_grad()

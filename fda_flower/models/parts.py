@@ -1,7 +1,12 @@
-"""The parts of a network that methods tell apart: its head and its body, and its BatchNorm layers."""
+"""The parts of a network that are told apart: head and body, BatchNorm layers, and what is frozen.
+
+A module is frozen if it has parameters, none of which is trained (``requires_grad``), or is inside such a
+module. It is in evaluation mode whatever happens, and its arrays, buffers too, are never sent.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -36,20 +41,66 @@ def head_names(model: nn.Module) -> tuple[str, ...]:
     return _names(model, [head_of(model)])
 
 
-def has_body(model: nn.Module) -> bool:
-    """Return whether a network has parameters outside its head."""
-    inside = set(head_names(model))
+def has_body(model: nn.Module, trained: bool = False) -> bool:
+    """Return whether a network has parameters outside its head, with `trained` such that are trained."""
+    inside = set(head_names(model)) | (set(frozen_names(model)) if trained else set())
     return any(name not in inside for name, _ in model.named_parameters(remove_duplicate=False))
 
 
 def batch_norm_names(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of all arrays of BatchNorm layers: parameters, running statistics, counters."""
+    """Return the names of all arrays of `batch_norms`: parameters, running statistics, counters."""
     return _names(model, batch_norms(model))
 
 
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:
-    """Return the BatchNorm layers of a network."""
-    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    """Return the BatchNorm layers of a network, without those that are frozen."""
+    frozen = set(frozen_modules(model))
+    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m not in frozen]
+
+
+def frozen_modules(model: nn.Module) -> list[nn.Module]:
+    """Return the modules of a network that are frozen.
+
+    A module without parameters, such as dropout or BatchNorm with ``affine=False``, is frozen only inside a
+    module that is: a network of which everything is trained has none.
+
+    Examples
+    --------
+    >>> body = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, affine=False)).requires_grad_(False)
+    >>> model = nn.Sequential(body, nn.Dropout(), nn.Linear(2, 5))
+    >>> [type(module).__name__ for module in frozen_modules(model)]
+    ['Sequential', 'Linear', 'BatchNorm1d']
+    """
+    found = dict[nn.Module, None]()
+    for module in model.modules():
+        trained = [parameter.requires_grad for parameter in module.parameters()]
+        if module not in found and trained and not any(trained):
+            found |= dict.fromkeys(module.modules())
+    return list(found)
+
+
+_FROZEN: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
+
+
+def frozen_names(model: nn.Module) -> tuple[str, ...]:
+    """Return the names of the arrays that are not trained: those of frozen modules, and single parameters.
+
+    They are worked out once for each network, which must keep what it trains.
+    """
+    if model not in _FROZEN:
+        inside = set(_names(model, frozen_modules(model)))
+        parameters = model.named_parameters(remove_duplicate=False)
+        inside |= {name for name, parameter in parameters if not parameter.requires_grad}
+        _FROZEN[model] = tuple(name for name in model.state_dict() if name in inside)
+    return _FROZEN[model]
+
+
+def to_train(model: nn.Module) -> nn.Module:
+    """Put a network in training mode, but for what is frozen in it."""
+    model.train()
+    for module in frozen_modules(model):
+        module.training = False
+    return model
 
 
 @contextmanager
@@ -82,6 +133,8 @@ def features_of(model: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def _names(model: nn.Module, parts: Sequence[nn.Module]) -> tuple[str, ...]:
+    if not parts:
+        return ()
     inside = {
         f"{prefix}.{name}" if prefix else name
         for prefix, module in model.named_modules(remove_duplicate=False)

@@ -16,6 +16,8 @@ from fda_flower.files import DESCRIPTION, MODEL, PRIVATE, checksum, make_private
 from fda_flower.prediction.predictors import Predictor
 
 FORMAT = 1
+FROZEN = "frozen"
+"""The group of arrays that all networks of a predictor have, and the entry that names these."""
 KEY = "fda-flower"
 """The key of the description in the metadata of the safetensors file."""
 TYPES = {
@@ -97,11 +99,14 @@ class About:
         return cls(**{**fields, **lists})
 
 
-def write_model(folder: Path, about: About, predictor: Predictor, private: bool = False) -> None:
+def write_model(
+    folder: Path, about: About, predictor: Predictor, frozen: Layers | None = None, private: bool = False
+) -> None:
     """Write ``model.safetensors``, which holds the predictor and its description, and ``model.json``.
 
-    Each is written whole or not at all; the same model has the same bytes. A private one, which may hold a
-    site's data, is for this account alone.
+    `frozen` has the arrays that each network of the predictor lacks; all have the same, and the file has them
+    once. Each file is written whole or not at all; the same model has the same bytes. A private one, which
+    may hold a site's data, is for this account alone.
 
     Raises
     ------
@@ -109,6 +114,8 @@ def write_model(folder: Path, about: About, predictor: Predictor, private: bool 
         If they cannot be written.
     """
     groups = {**predictor.networks, **predictor.others}
+    shared = {FROZEN: list(predictor.networks)} if frozen else {}
+    groups |= {FROZEN: frozen} if frozen else {}
     arrays = {
         _place(group, name): np.asarray(array, order="C")
         for group, layers in groups.items()
@@ -120,6 +127,7 @@ def write_model(folder: Path, about: About, predictor: Predictor, private: bool 
         "predictor": {
             "kind": predictor.kind,
             **predictor.settings,
+            **shared,
             # A safetensors file sorts its arrays.
             "groups": {group: list(layers) for group, layers in groups.items()},
         },
@@ -167,6 +175,8 @@ def read_model(folder: Path) -> tuple[About, Predictor]:
         groups: dict[str, Layers] = {
             group: {name: arrays[_place(group, name)] for name in names} for group, names in named.items()
         }
+        for group in settings.pop(FROZEN, ()):
+            groups[group] = {**groups[FROZEN], **groups[group]}
         return About.from_json(description), Predictor.of_kind(kind, groups, settings)
     except ConfigError:
         raise

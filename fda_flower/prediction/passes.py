@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
-from fda_flower.models.parts import features_of
+from fda_flower.models.parts import features_of, frozen_names
 from fda_flower.models.tensors import tensors
 
 BATCH = 256
@@ -19,9 +19,15 @@ BATCH = 256
 
 
 def load_layers(network: nn.Module, layers: Layers) -> None:
-    """Put arrays into a network; torch's own loader takes any that do not fit, and says why they do not."""
+    """Put arrays into a network: all, or all but those that are frozen.
+
+    Torch's own loader takes any that do not fit, and says why they do not.
+    """
     own = tensors(network)
-    if [(name, array.shape) for name, array in layers.items()] != [(n, t.shape) for n, t in own.items()]:
+    if len(layers) != len(own):
+        frozen = set(frozen_names(network))
+        own = {name: tensor for name, tensor in own.items() if name not in frozen}
+    if {name: array.shape for name, array in layers.items()} != {name: t.shape for name, t in own.items()}:
         network.load_state_dict({name: _tensor(array) for name, array in layers.items()})
         return
     with torch.no_grad():

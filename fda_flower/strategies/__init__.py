@@ -13,6 +13,7 @@ from fda_flower.strategies.fedda_joint import FedDAJoint
 from fda_flower.strategies.feddaf import FedDAF
 from fda_flower.strategies.feddwa import FedDWA
 from fda_flower.strategies.fedgp import FedGP
+from fda_flower.strategies.fedper import FedPer
 from fda_flower.strategies.fedprox import FedProx
 from fda_flower.strategies.fedrep import FedRep
 from fda_flower.strategies.groupdro import GroupDRO
@@ -46,6 +47,7 @@ __all__ = [
     "FedDAJoint",
     "FedDWA",
     "FedGP",
+    "FedPer",
     "FedProx",
     "FedRep",
     "GroupDRO",

@@ -34,7 +34,7 @@ class LocalPart(FedAvg):
     keeps_own = True
 
     part: ClassVar[str]
-    """The part, by its name in `fda_flower.clients.local_part.PARTS`."""
+    """The part, by its name in `fda_flower.clients.exchange.PARTS`, or a pattern."""
 
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Tell every client to keep its part."""

@@ -11,7 +11,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fda_flower.errors import RunError, printable
-from fda_flower.protocol import ASKS, INFO, PROBLEM, REFUSED, ROLE_QUERY, settings_in
+from fda_flower.protocol import ASKS, FROZEN, INFO, PROBLEM, REFUSED, ROLE_QUERY, settings_in
 
 ASK_AGAIN_SECONDS = 60.0
 """After this time a node that cannot take part is asked again; in a deployment a message takes seconds."""
@@ -27,8 +27,8 @@ ATTEMPTS = 3
 
 SILENT = "it does not answer"
 
-SHARED = ("class-names", "classes", "features", "shape")
-"""Properties of the data that must be the same for all nodes that report them."""
+SHARED = ("class-names", "classes", "features", "shape", FROZEN)
+"""Properties of the data and of the network that must be the same for all nodes that report them."""
 
 
 @dataclass(frozen=True)

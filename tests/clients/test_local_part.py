@@ -18,9 +18,9 @@ from fda_flower.seeds import derive_seed
 
 SPEC = DataSpec("digits", "rotate", target_samples=50)
 DATA = load_federation(SPEC)
-FEDBN = {"local-part": "batch-norm"}
+FEDBN, FEDPER = {"local-part": "batch-norm"}, {"local-part": "head"}
 FEDREP: dict[str, Any] = {"local-part": "head", "head-epochs": 3, "epochs": 2, "tune": "body"}
-BOTH = pytest.mark.parametrize("settings", [FEDREP, FEDBN], ids=["head", "batch-norm"])
+EACH = pytest.mark.parametrize("settings", [FEDREP, FEDBN, FEDPER], ids=["fedrep", "fedbn", "fedper"])
 TRAINING = LocalTraining(0.01, 11, epochs=1)
 
 
@@ -80,7 +80,7 @@ def own_part(client, before):
     return None if kept is None else kept[0]
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("kind", [LocalPartSource, LocalPartTarget])
 def test_the_reply_has_the_part_as_it_was_received_and_the_state_as_it_was_trained(kind, settings):
     client, names = make(kind), NAMES[settings["local-part"]]
@@ -98,7 +98,7 @@ def test_the_reply_has_the_part_as_it_was_received_and_the_state_as_it_was_train
         assert reply.records == {}
 
 
-@BOTH
+@EACH
 def test_a_round_begins_with_the_own_part_whatever_part_is_received(settings):
     one, other = {}, {}
     for seed, found in ((7, one), (8, other)):
@@ -110,7 +110,7 @@ def test_a_round_begins_with_the_own_part_whatever_part_is_received(settings):
     assert same(one, other, [name for name in one if name not in NAMES[settings["local-part"]]])
 
 
-@BOTH
+@EACH
 def test_a_client_whose_state_is_lost_begins_with_what_it_receives_and_says_so(settings):
     client = make()
     ask(client, settings)
@@ -120,7 +120,7 @@ def test_a_client_whose_state_is_lost_begins_with_what_it_receives_and_says_so(s
     assert not same(new.arrays, ask(client, settings, 2).arrays)
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("where", ["folder", "context"])
 def test_a_round_that_is_run_again_has_the_same_bits(settings, where, tmp_path):
     kept: dict[str, Any] = {"folder": tmp_path} if where == "folder" else {"state": RecordDict()}
@@ -134,7 +134,7 @@ def test_a_round_that_is_run_again_has_the_same_bits(settings, where, tmp_path):
     assert ask(make(**kept), settings, 1, model(1)).metrics["local-part"] == 0
 
 
-@BOTH
+@EACH
 def test_a_training_that_fails_keeps_the_part_as_it_was(settings, monkeypatch):
     client = make()
     ask(client, settings)
@@ -149,7 +149,7 @@ def test_a_training_that_fails_keeps_the_part_as_it_was(settings, monkeypatch):
     assert same(own_part(client, 3), kept)
 
 
-@BOTH
+@EACH
 def test_the_evaluation_is_of_the_model_received_with_the_own_part_of_the_round(settings):
     client = make()
     for round in (1, 2):
@@ -162,7 +162,7 @@ def test_the_evaluation_is_of_the_model_received_with_the_own_part_of_the_round(
     assert before_all == assess(make(TargetClient), {}, 1, model(5))
 
 
-@BOTH
+@EACH
 def test_without_the_setting_it_is_a_plain_client(settings):
     client = make()
     ask(client, settings)

@@ -28,7 +28,7 @@ from fda_flower.experiments.cell_files import is_done
 from fda_flower.experiments.run import run_config
 from fda_flower.experiments.runners import RUNNERS, RunRequest
 from fda_flower.protocol import EvaluateRequest, TrainRequest, to_record
-from fda_flower.server_app import make_model
+from fda_flower.run_model import make_model
 
 EVERY = [
     *(

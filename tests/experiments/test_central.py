@@ -20,8 +20,9 @@ from fda_flower.experiments.central_reference import Reference
 from fda_flower.methods import CENTRAL, METHODS, PREFIX, check_federated, find_method
 from fda_flower.needs import NEEDS
 from fda_flower.run_folder import RunFolder
+from fda_flower.run_model import make_model
 from fda_flower.seeds import derive_seed
-from fda_flower.server_app import make_model, run_server
+from fda_flower.server_app import run_server
 
 
 def reference_class(name) -> type[Reference]:

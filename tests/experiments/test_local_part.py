@@ -1,4 +1,4 @@
-"""FedRep and FedBN on whole runs: what is resumed, redone or lost, and what leaves a client."""
+"""FedPer, FedRep and FedBN on whole runs: what is resumed, redone or lost, and what leaves a client."""
 
 import shutil
 from dataclasses import replace
@@ -11,7 +11,7 @@ from safetensors.numpy import load
 from fda_flower import RunConfig, run
 from fda_flower.errors import ConfigError
 from fda_flower.models.parts import head_names
-from fda_flower.server_app import make_model
+from fda_flower.run_model import make_model
 
 SMALL: dict[str, Any] = {
     **{"shift": "rotate", "sources": 2, "device": "cpu", "seed": 1, "rounds": 4},
@@ -20,7 +20,8 @@ SMALL: dict[str, Any] = {
 OPTIONS = {"head_epochs": 2}
 FEDREP: dict[str, Any] = {**SMALL, "method": "fedrep", "model": "mlp", "method_options": OPTIONS}
 FEDBN: dict[str, Any] = {**SMALL, "method": "fedbn", "model": "normed"}
-BOTH = pytest.mark.parametrize("settings", [FEDREP, FEDBN], ids=["fedrep", "fedbn"])
+FEDPER: dict[str, Any] = {**SMALL, "method": "fedper", "model": "normed"}
+EACH = pytest.mark.parametrize("settings", [FEDREP, FEDBN, FEDPER], ids=["fedrep", "fedbn", "fedper"])
 DOMAINS = ("source-1", "source-2", "target")
 
 
@@ -69,7 +70,7 @@ def first_model(settings):
     return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("warmup", [0, 1])
 def test_a_run_that_is_cut_off_and_resumed_has_the_bits_of_one_go(settings, warmup, tmp_path):
     settings = {**settings, "rounds": 4 - warmup, "warmup_rounds": warmup, "average": "tail:2"}
@@ -85,7 +86,7 @@ def test_a_run_that_is_cut_off_and_resumed_has_the_bits_of_one_go(settings, warm
     assert not any("fallback" in r["target"] for r in whole.history if r["target"])
 
 
-@BOTH
+@EACH
 def test_a_round_that_the_server_has_lost_is_run_again_with_the_same_bits(settings, tmp_path):
     """The clients have done round 3, but the server's files are those of round 2."""
     whole = run(**settings, output=tmp_path / "whole")
@@ -101,7 +102,7 @@ def test_a_round_that_the_server_has_lost_is_run_again_with_the_same_bits(settin
     assert kept(resumed.path) == kept(whole.path)
 
 
-@BOTH
+@EACH
 def test_parts_that_are_lost_are_named_in_the_record(settings, tmp_path):
     run(**{**settings, "rounds": 2}, output=tmp_path / "run")
     for domain in ("source-2", "target"):
@@ -183,7 +184,10 @@ def test_the_final_head_changes_nothing_else(tmp_path):
 
 @pytest.mark.parametrize(
     ("method", "model", "need"),
-    [("fedrep", "logistic", "a network with layers before its head"), ("fedbn", "mlp", "BatchNorm")],
+    [
+        *((name, "logistic", "a network with layers before its head") for name in ("fedper", "fedrep")),
+        ("fedbn", "mlp", "BatchNorm"),
+    ],
 )
 def test_a_network_that_the_method_cannot_use_is_refused_before_training(method, model, need):
     with pytest.raises(ConfigError, match=f"'{method}' needs .*{need}"):

@@ -31,6 +31,11 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         (name, {"buffers": "adabn", **OF_METHODS.get(name, {})})
         for name in ("fedavg", "apfl", "ditto", "fedrep", "knn-per", "mixture")
     ),
+    *(
+        (f"{prefix}{name}", {"model": "frozen", **OF_METHODS.get(name, {})})
+        for prefix, family in (("", METHODS), (PREFIX, CENTRAL))
+        for name in family
+    ),
     ("fedavg", {"average": "tail:2"}),
     ("ditto", {"average": "tail:2", "warmup_rounds": 1}),
     ("ditto", {"method_options": {"global_branch": "none"}}),
@@ -49,9 +54,16 @@ def normed(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(12, classes))
 
 
+def frozen(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The same on a frozen body."""
+    layers = [nn.Flatten(), nn.Linear(int(np.prod(shape)), 16), nn.BatchNorm1d(16), nn.ReLU()]
+    return nn.Sequential(nn.Sequential(*layers).requires_grad_(False), normed((16,), classes))
+
+
 @pytest.fixture(autouse=True)
-def network_with_batch_norm(monkeypatch):
+def networks_with_batch_norm(monkeypatch):
     monkeypatch.setitem(MODELS, "normed", Model("a small one with BatchNorm", normed))
+    monkeypatch.setitem(MODELS, "frozen", Model("the same on a frozen body", frozen))
 
 
 def of_module(model: LoadedModel, x: torch.Tensor) -> np.ndarray:

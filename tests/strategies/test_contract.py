@@ -347,7 +347,7 @@ def test_integer_and_float_buffers_survive(method):
     [
         *((name, "source_weights") for name in ("source-only", "irm", "feddaf", "fedda", "fedgp")),
         *((name, "weights") for name in ("fedavg", "fedavg-ft", "ditto", "apfl", "knn-per")),
-        *((name, "weights") for name in ("fedrep", "fedbn", "fedprox")),
+        *((name, "weights") for name in ("fedper", "fedrep", "fedbn", "fedprox")),
     ],
 )
 def test_weights_of_another_word_are_refused(name, option):

@@ -1,13 +1,13 @@
-"""FedRep and FedBN on the server: what clients are told, what the record says, and FedRep's last round."""
+"""FedPer, FedRep and FedBN on the server: what clients are told, the records, and FedRep's last round."""
 
 import handmade
 import pytest
 from handmade import HandMade, initial, moves, weights
 
 from fda_flower.errors import ConfigError
-from fda_flower.strategies import FedAvg, FedBN, FedRep, RunFolder
+from fda_flower.strategies import FedAvg, FedBN, FedPer, FedRep, RunFolder
 
-BOTH = pytest.mark.parametrize("kind", [FedRep, FedBN])
+EACH = pytest.mark.parametrize("kind", [FedPer, FedRep, FedBN])
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def start(kind, nodes, rounds=1, **options):
     return strategy.start(federation.grid(), initial(), rounds), strategy, federation
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("options", [{}, {"weights": "uniform"}])
 def test_the_mean_is_fedavgs(kind, options):
     nodes = [keeps(), keeps(domain="b"), TARGET]
@@ -76,7 +76,7 @@ def test_every_client_is_told_fedbns_part():
     assert federation.evaluated == [told | {"confusion": True}]
 
 
-@BOTH
+@EACH
 def test_in_warm_up_rounds_nobody_has_a_part_of_its_own(kind):
     nodes = [("source", "a", moves(0.5, domain="a", **{"local-part": 0})), TARGET]
     _, strategy, federation = start(kind, nodes, 3, warmup_rounds=2)
@@ -86,14 +86,14 @@ def test_in_warm_up_rounds_nobody_has_a_part_of_its_own(kind):
     assert "fallback" not in strategy.history[2]["sources"]["a"]
 
 
-@BOTH
+@EACH
 def test_the_averaged_model_is_evaluated_with_the_targets_part_too(kind):
     _, strategy, federation = start(kind, [keeps(), TARGET], 2, average="tail:2")
     assert [config["local-part"] for config in federation.evaluated] == [kind.part] * 4
     assert strategy.history[1]["accuracy-average"] == 0.5
 
 
-@BOTH
+@EACH
 def test_a_client_that_lost_its_part_is_recorded_but_not_one_in_its_first_round(kind):
     nodes = [keeps(off=(1,), lost=(2,)), keeps(domain="b", lost=(1, 3)), keeps("target", "t", lost=(1, 4))]
     _, strategy, _ = start(kind, nodes, 5)
@@ -108,7 +108,7 @@ def test_a_client_that_lost_its_part_is_recorded_but_not_one_in_its_first_round(
     assert [record["target"]["local-part"] for record in strategy.history] == [0, 1, 2, 0, 4]
 
 
-@BOTH
+@EACH
 def test_an_older_part_is_recorded_with_its_round(kind):
     def older(model, message):
         return moves(0.5, "target", "t", **{"local-part": 1})(model, message)
@@ -118,7 +118,7 @@ def test_an_older_part_is_recorded_with_its_round(kind):
     assert "began with that of round 1" in strategy.history[2]["target"]["fallback"]
 
 
-@BOTH
+@EACH
 def test_a_part_lost_between_a_run_and_its_resume_is_recorded(kind, tmp_path):
     nodes = [keeps(lost=(3,)), TARGET]
     start(kind, nodes, 2, output=RunFolder(tmp_path))
@@ -127,7 +127,7 @@ def test_a_part_lost_between_a_run_and_its_resume_is_recorded(kind, tmp_path):
     assert told == [False, False, True, False]
 
 
-@BOTH
+@EACH
 def test_a_client_that_keeps_nothing_is_dropped_with_the_remedy(kind):
     _, strategy, _ = start(kind, [("source", "a", moves(0.5, domain="a")), keeps(domain="b"), TARGET])
     (dropped,) = strategy.history[0]["dropped"]

@@ -1,0 +1,147 @@
+"""What of a network travels, what a client keeps, and what is frozen: it stays to the bit."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fda_flower.clients import LocalPartTarget, LocalTraining, SourceClient, TargetClient
+from fda_flower.clients.apfl import APFLTarget
+from fda_flower.clients.ditto import DittoTarget
+from fda_flower.clients.exchange import Exchange
+from fda_flower.datasets import DataSpec, load_federation
+from fda_flower.errors import ConfigError
+from fda_flower.models import MODELS, build_model
+from fda_flower.protocol import EvaluateRequest, TrainRequest, to_record
+
+DATA = load_federation(DataSpec("digits", "rotate", target_samples=40))
+
+
+class OnlyEvaluates(nn.Module):
+    """Fails if it is called in training mode."""
+
+    def forward(self, x):
+        assert not self.training
+        return x
+
+
+def network() -> nn.Sequential:
+    """A frozen body, in which all could move; a layer in which one parameter is frozen; and a head."""
+    body = nn.Sequential(
+        *(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.BatchNorm1d(16, affine=False)),
+        *(nn.Dropout(0.3), OnlyEvaluates()),
+    )
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        body.requires_grad_(False), nn.BatchNorm1d(16), nn.BatchNorm1d(16, affine=False), nn.Linear(16, 10)
+    )
+    model[1].weight.requires_grad_(False)
+    return model
+
+
+NAMES = tuple(network().state_dict())
+FROZEN = (*(name for name in NAMES if name.startswith("0.")), "1.weight")
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def test_what_is_frozen_is_told_by_what_is_trained():
+    exchange = Exchange.of(network())
+    assert exchange.frozen == FROZEN
+    assert len(FROZEN) == 11
+    assert exchange.own == ()
+    assert exchange.shared == tuple(name for name in NAMES if name not in FROZEN)
+    assert {f"2.{name}" for name in STATISTICS} < set(exchange.shared), "no frozen module has it"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_our_own_networks_have_nothing_that_is_frozen(name):
+    model = build_model(name, (3, 32, 32), 10, 0)
+    assert Exchange.of(model) == Exchange(tuple(model.state_dict()))
+
+
+@pytest.mark.parametrize(
+    ("own", "kept"),
+    [
+        ("", ()),
+        ("head", ("3.weight", "3.bias")),
+        ("batch-norm", tuple(n for n in NAMES if n[:2] in ("1.", "2.") and n != "1.weight")),
+        ("3.b*", ("3.bias",)),
+        ("*.bias", ("1.bias", "3.bias")),
+    ],
+)
+def test_a_client_keeps_a_part_or_what_a_pattern_names(own, kept):
+    exchange = Exchange.of(network(), own)
+    assert exchange.own == kept
+    assert sorted([*exchange.shared, *exchange.own, *exchange.frozen]) == sorted(NAMES)
+
+
+def test_nothing_to_train_and_no_such_part_are_errors():
+    with pytest.raises(ConfigError, match="Sequential has no parameter with requires_grad"):
+        Exchange.of(network().requires_grad_(False))
+    with pytest.raises(ConfigError, match=r"part of the model '0\.1\.weight'"):
+        Exchange.of(network(), "0.1.weight")
+
+
+def arrays(model):
+    return {name: t.numpy().copy() for name, t in model.state_dict().items()}
+
+
+def same(one, other, names):
+    return all(one[name].tobytes() == other[name].tobytes() for name in names)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (SourceClient, {"gradients": "full", "loss-at-start": True, "guidance": True}),
+        (SourceClient, {"proximal": 0.1}),
+        (TargetClient, {"batch-updates": "full", "evaluate-trained": True}),
+        (TargetClient, {"tune": "head"}),
+        (TargetClient, {"adabn": True, "evaluate-trained": True}),
+        (LocalPartTarget, {"local-part": "head", "head-epochs": 2}),
+        (LocalPartTarget, {"local-part": "batch-norm"}),
+        (DittoTarget, {"personal": 1.0, "evaluate-trained": True}),
+        *(
+            (APFLTarget, {"mixing": 0.5, "mix": mix, "adaptive": True, "alpha-decay": 0.0})
+            for mix in ("outputs", "parameters")
+        ),
+    ],
+)
+def test_what_is_frozen_keeps_its_bits_and_evaluation_mode_whatever_is_trained(kind, settings):
+    client = kind(DATA.domains["target"], network(), LocalTraining(0.01, 10))
+    before, config = arrays(client.model), {"server-round": 1, **settings}
+    moving = {name: before[name] for name in NAMES if name not in FROZEN}
+    reply = client.local_train(TrainRequest(to_record(moving), config))
+    client.answer_evaluation(EvaluateRequest(to_record(reply.arrays), {"server-round": 1, "adabn": True}))
+    assert same(arrays(client.model), before, FROZEN)
+    assert list(reply.arrays) == list(client.layers()) == list(moving)
+    assert not same(
+        reply.arrays, before, ["3.weight"] if kind is not LocalPartTarget else ["1.bias", "3.bias"]
+    )
+    numbers = sum(before[name].size for name in ("1.bias", "3.weight", "3.bias"))
+    for record in ("gradients", "batch-updates"):
+        if record in reply.records:
+            assert reply.records[record]["full"].shape[-1] == numbers
+    assert all(set(reply.records[name]) <= set(moving) for name in ("guidance",) if name in reply.records)
+
+
+def test_training_with_a_frozen_body_is_training_of_the_head_on_its_features():
+    client: Any = SourceClient(DATA.domains["source-1"], network(), LocalTraining(0.05, 10, 2, "sgd"))
+    by_hand = network()
+    trained = [p for p in by_hand.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.05)
+    reply = client.local_train(TrainRequest(to_record(client.layers()), {"server-round": 1}))
+    with client.drawing("train", {"server-round": 1}) as generator:
+        for _ in range(2):
+            for x, y in client.domain.train.batches(10, generator, shuffle=True):
+                by_hand.train()
+                with torch.no_grad():
+                    features = by_hand[0].eval()(x)
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(by_hand[1:](features), y).backward()
+                optimizer.step()
+    expected = arrays(by_hand)
+    for name, array in reply.arrays.items():
+        np.testing.assert_array_equal(array, expected[name], name)

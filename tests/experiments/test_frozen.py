@@ -1,0 +1,124 @@
+"""Runs of a network with a frozen body: its head alone travels, and all else stays to the bit."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load as load_arrays
+
+from fda_flower import RunConfig, run
+from fda_flower.clients import DomainClient
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.prediction.model import load
+from fda_flower.protocol import FROZEN
+from fda_flower.run_model import make_model, write_global_model
+
+NETWORK = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, pixels, classes):
+        super().__init__()
+        layers = [nn.Flatten(), nn.Linear(pixels, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2)]
+        self.body = nn.Sequential(*layers).requires_grad_(False)
+        self.head = nn.Linear(32, classes)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+def net(shape, classes):
+    return Net(shape[0] * shape[1] * shape[2], classes)
+"""
+SETTINGS: dict[str, Any] = {
+    **{"shift": "rotate", "sources": 2, "device": "cpu", "seed": 3, "rounds": 3, "model": "frozen_net:net"},
+    **{"target_samples": 20, "source_samples": 30, "test_samples": 50},
+}
+HEAD = ["head.weight", "head.bias"]
+HEAD_BYTES = (32 * 10 + 10) * 4
+
+
+@pytest.fixture(autouse=True)
+def _network(tmp_path, monkeypatch):
+    (tmp_path / "frozen_net.py").write_text(NETWORK)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def first(settings=SETTINGS):
+    model = make_model(RunConfig(**settings), (1, 8, 8), 10)
+    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
+def untimed(history):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
+
+
+def test_the_head_alone_travels_and_the_model_file_has_all_of_it(tmp_path, monkeypatch):
+    sent, train = [], DomainClient.local_train
+
+    def spy(self, request):
+        reply = train(self, request)
+        sent.append([record.count_bytes() for record in (request.arrays, reply.content()["arrays"])])
+        return reply
+
+    monkeypatch.setattr(DomainClient, "local_train", spy)
+    result = run(**SETTINGS, method="fedavg", output=tmp_path / "run")
+    assert list(result.model) == HEAD
+    assert len(sent) == 9
+    frame = 300  # of NumPy's format and the names of two arrays
+    assert all(HEAD_BYTES < size < HEAD_BYTES + frame for sizes in sent for size in sizes)
+    whole, before = load(tmp_path / "run", trust=True), first()
+    found = {name: tensor.numpy() for name, tensor in whole.module.state_dict().items()}
+    for name, array in before.items():
+        assert (found[name].tobytes() == array.tobytes()) == name.startswith("body."), name
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedgp-auto", "apfl", "mixture", "central:erm"])
+def test_a_run_that_is_resumed_has_the_bits_of_one_go(method, tmp_path):
+    settings = {**SETTINGS, "method": method}
+    whole = run(**settings, output=tmp_path / "whole")
+    run(**{**settings, "rounds": 2}, output=tmp_path / "run")
+    resumed = run(**settings, output=tmp_path / "run", resume=True)
+    assert untimed(resumed.history)[-1] == untimed(whole.history)[-1]
+    for name, array in whole.model.items():
+        assert resumed.model[name].tobytes() == array.tobytes()
+    files = [load_arrays((tmp_path / name / "model.safetensors").read_bytes()) for name in ("whole", "run")]
+    assert all(files[0][name].tobytes() == files[1][name].tobytes() for name in files[0])
+    frozen = [name for name in files[0] if "body.0" in name or "body.2.running_mean" in name]
+    assert len(frozen) == 1, "once, however many networks predict"
+
+
+@pytest.mark.parametrize("method", ["fedper", "fedrep"])
+def test_a_method_that_needs_a_body_to_train_says_so(method):
+    with pytest.raises(ConfigError, match=f"'{method}' needs a network that trains layers before its head"):
+        run(**SETTINGS, method=method)
+
+
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [
+        ("target", "'source-1' and 'target' do not have the same frozen weights"),
+        ("", "frozen weights of the network 'frozen_net:net' are others at the nodes than here"),
+    ],
+    ids=["one site", "all sites"],
+)
+def test_a_body_that_is_not_the_same_everywhere_is_named(where, named, monkeypatch):
+    told = DomainClient.get_properties
+
+    def another(self, config):
+        more = {FROZEN: "another"} if where in self.domain.name else {}
+        return {**told(self, config), **more}
+
+    monkeypatch.setattr(DomainClient, "get_properties", another)
+    with pytest.raises(RunError, match=named):
+        run(**SETTINGS, method="fedavg")
+
+
+def test_the_servers_own_model_file_has_all_of_it_too(tmp_path):
+    run(**SETTINGS, method="fedavg", output=tmp_path / "run")
+    expected = load(tmp_path / "run", trust=True).predict(np.zeros((1, 1, 8, 8)))
+    for name in ("model.safetensors", "model.json"):
+        (tmp_path / "run" / name).unlink()
+    write_global_model(tmp_path / "run", RunConfig(**SETTINGS, method="fedavg"))
+    found = load(tmp_path / "run", trust=True)
+    assert found.about.holder == "server"
+    assert found.predict(np.zeros((1, 1, 8, 8))) == expected
