@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable
 from difflib import get_close_matches
+from os import PathLike
 
 LONGEST = 1000
 """Characters of a text that is shown."""
@@ -22,7 +23,8 @@ class FdaError(Exception):
     value : object
         Its value.
     remedy : str
-        What the person can do; it follows the message after a colon.
+        What the person can do; it follows the message after a colon. Default: what follows the message's last
+        colon.
 
     Examples
     --------
@@ -33,7 +35,8 @@ class FdaError(Exception):
 
     def __init__(self, message: str, *, thing: str = "", value: object = None, remedy: str = "") -> None:
         super().__init__(f"{message}: {remedy}" if remedy else message)
-        self.thing, self.value, self.remedy = thing, value, remedy
+        self.thing, self.value = thing, value
+        self.remedy = remedy or (message.rpartition(": ")[2] if ": " in message else "")
 
 
 class ConfigError(FdaError, ValueError):
@@ -82,9 +85,9 @@ def invalid(thing: str, value: object, remedy: str, why: str = "") -> ConfigErro
     >>> str(invalid("target", "north", "choose one of east, west", "which is not a domain of the data"))
     "target is 'north', which is not a domain of the data: choose one of east, west"
     """
-    return ConfigError(
-        f"{thing} is {value!r}{', ' if why else ''}{why}", thing=thing, value=value, remedy=remedy
-    )
+    shown = f"'{value}'" if isinstance(value, PathLike) else repr(value)
+    message = f"{thing} is {shown}{', ' if why else ''}{why}"
+    return ConfigError(message, thing=thing, value=value, remedy=remedy)
 
 
 def near(name: str, valid: Iterable[str]) -> str:

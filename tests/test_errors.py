@@ -4,6 +4,7 @@ import copy
 import io
 import logging
 import pickle
+from pathlib import Path
 
 import pytest
 from naming import names
@@ -23,6 +24,12 @@ from fda_flower.errors import (
     ("error", "message", "named"),
     [
         (FdaError("the disk is full"), "the disk is full", ("", None, "")),
+        (
+            FdaError("the disk 'a: b' is full: make room"),
+            "the disk 'a: b' is full: make room",
+            ("", None, "make room"),
+        ),
+        (invalid("folder", Path("a"), "make it"), "folder is 'a': make it", ("folder", Path("a"), "make it")),
         (invalid("lam", -1.0, "at least 0"), "lam is -1.0: at least 0", ("lam", -1.0, "at least 0")),
         (
             invalid("labels", [2], "label 5", "but there are 9"),
