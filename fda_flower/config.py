@@ -113,7 +113,7 @@ class RunConfig(RunSettings):
             )
 
     def _check_method(self) -> None:
-        from fda_flower.method_checks import check_class_weights, check_proximal, read_beta, read_method
+        from fda_flower.method_checks import check_class_weights, read_beta, read_method
         from fda_flower.strategies.selection import check_selection
 
         method, what = self.entry, f"method '{self.method}'"
@@ -125,7 +125,6 @@ class RunConfig(RunSettings):
         strategy.model_average.check(self.rounds)
         folds = 0 if self.held_out is None else self.held_out.folds
         check_selection(what, strategy, self.validation, folds, self.select_by, self.patience)
-        check_proximal(self.proximal, method, what, strategy)
         if (samples := most(self.data.target_samples)) is not None:
             self.check_samples("target", "the target", samples)
         if (samples := most(self.source_samples)) is not None:
@@ -212,7 +211,7 @@ class RunConfig(RunSettings):
         """How the sources train."""
         cut, _ = BATCHES[self.batches]
         rate, size = self.learning_rate, self.batch_size
-        return LocalTraining(rate, size, self.epochs, self.optimizer, cut, self.proximal, self.class_weights)
+        return LocalTraining(rate, size, self.epochs, self.optimizer, cut, class_weights=self.class_weights)
 
     @property
     def target_training(self) -> LocalTraining:
@@ -221,7 +220,7 @@ class RunConfig(RunSettings):
         epochs = self.epochs if self.target_epochs is None else self.target_epochs
         _, cut = BATCHES[self.batches]
         size = self.target_batch_size
-        return LocalTraining(rate, size, epochs, self.optimizer, cut, self.proximal, self.class_weights)
+        return LocalTraining(rate, size, epochs, self.optimizer, cut, class_weights=self.class_weights)
 
     def training_epochs(self, labels: int, ran: int | None = None) -> dict[str, int]:
         """Return the epochs that a source and a target with so many labels train in the whole run.

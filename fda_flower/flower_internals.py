@@ -21,8 +21,6 @@ from flwr.supercore.task_identity import TaskIdentity
 from fda_flower.errors import RunError
 
 if TYPE_CHECKING:
-    from threading import Event
-
     from flwr.serverapp import Grid
 
 __all__ = [
@@ -42,7 +40,6 @@ __all__ = [
     "node_config",
     "numbered",
     "pull_sooner",
-    "quick_simulation",
     "run_supernode",
     "set_task",
     "survive_bad_replies",
@@ -51,9 +48,6 @@ __all__ = [
 ]
 
 _ids = count(1)
-
-LOOKING, CORE_SHARE = "add_messages_to_queue", 0.2
-"""Flower's function that looks for messages in a simulation, and the most of a core that it may take."""
 
 INFLATE = "inflate_object_from_contents"
 """Flower's function that puts a message together from its parts."""
@@ -114,32 +108,6 @@ def failed(reply: Message, reason: str) -> Message:
     make: Any = Message
     error: Message = make(error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), metadata=reply.metadata)
     return error
-
-
-@contextmanager
-def quick_simulation(seconds: float) -> Iterator[None]:
-    """Inside, have Flower's simulation look for new messages after so many seconds; it takes 0.1.
-
-    A look that takes long, with very many nodes, is followed by a longer wait. A Flower whose simulation
-    works otherwise is left as it is.
-    """
-    from flwr.server.superlink.fleet.vce import vce_api
-
-    parts = vars(vce_api)
-    theirs = parts.get(LOOKING)
-    if theirs is None:
-        yield
-        return
-
-    def looks_sooner(*arguments: Any) -> None:
-        *others, stop = arguments
-        theirs(*others, _Impatient(stop, seconds))
-
-    parts[LOOKING] = looks_sooner
-    try:
-        yield
-    finally:
-        parts[LOOKING] = theirs
 
 
 def is_simulated_by_flower() -> bool:
@@ -263,22 +231,6 @@ def _metadata_in(head: bytes) -> Any:
         return metadata_from_proto(MessageProto.FromString(get_object_body(head, Message)).metadata)
     except Exception:
         return metadata_from_proto(Metadata(message_type="query"))
-
-
-class _Impatient:
-    """An event that is waited for in shorter steps."""
-
-    def __init__(self, event: "Event", seconds: float) -> None:
-        self._event, self._seconds, self._waited = event, seconds, time.monotonic()
-
-    def is_set(self) -> bool:
-        return self._event.is_set()
-
-    def wait(self, timeout: float) -> bool:
-        looked = time.monotonic() - self._waited
-        found = self._event.wait(min(timeout, max(self._seconds, looked * (1 / CORE_SHARE - 1))))
-        self._waited = time.monotonic()
-        return found
 
 
 def is_deployed(grid: "Grid") -> bool:

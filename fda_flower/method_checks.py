@@ -49,16 +49,3 @@ def check_class_weights(words: str, method: Method, what: str, dataset: str, reg
         raise ConfigError(
             f"class-weights is '{words}', but {what} has no local training to weigh them in: leave it out"
         )
-
-
-def check_proximal(proximal: float, method: Method, what: str, strategy: Any) -> None:
-    """Raise a `ConfigError` if a run gives a penalty that the method cannot have, or sets itself."""
-    if not proximal:
-        return
-    if method.centralised:
-        raise ConfigError(f"proximal is {proximal}, but {what} has no clients to draw to it: leave it out")
-    if strategy.sets_penalty:
-        raise ConfigError(
-            f"proximal is {proximal}, but {what} sets the penalty itself: leave it out, and give the "
-            "method's own option, such as mu of fedprox"
-        )

@@ -101,9 +101,6 @@ class RunSettings:
     target_epochs: int | None = _training(
         None, "Passes of the target over its samples in a round.", shown="the sources'"
     )
-    proximal: float = _training(
-        0.0, "Factor μ of the penalty μ/2 ‖v − θ‖² that draws clients to the model that they begin with."
-    )
     class_weights: str = _training(
         "none", "balanced: in a client's loss the classes of which it has few labels weigh more."
     )
@@ -132,8 +129,9 @@ class RunSettings:
     max_held_rounds: int = _limit(
         3, "Rounds in a row without the target, or too few sources, until the run ends.", defines_run=False
     )
-    max_update_norm: float | None = _limit(None, "Limit for the norm of each client's update.", shown="none")
-    on_large_update: str = _limit("clip", "What happens to a larger update: clip or drop.")
+    max_update_norm: float | None = _limit(
+        None, "Limit for the norm of each client's update: a longer one is scaled down.", shown="none"
+    )
     wait_seconds: float = _limit(60.0, "Seconds to wait for the clients at the start.", **_TIME)
     query_timeout: float = _limit(30.0, "Seconds that a client has to tell who it is.", **_TIME)
     round_timeout: float = _limit(3600.0, "Seconds that a client has for its reply.", strategy=False, **_TIME)

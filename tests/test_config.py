@@ -375,7 +375,6 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
         "select_by": "target",
         "min_sources": 1,
         "max_held_rounds": 3,
-        "on_large_update": "clip",
         "wait_seconds": 60.0,
         "query_timeout": 30.0,
     }
@@ -403,7 +402,6 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
         ({"min_sources": 0}, "min_sources is 0"),
         ({"max_held_rounds": 0}, "max_held_rounds is 0"),
         ({"max_update_norm": -1.0}, "max_update_norm is -1.0"),
-        ({"max_update_norm": 1.0, "on_large_update": "ignore"}, "choose clip or drop"),
         ({"wait_seconds": 0}, "wait-seconds is 0 seconds"),
         ({"query_timeout": 0}, "query-timeout is 0 seconds"),
         ({"query_timeout": NAN}, "query-timeout is nan seconds"),

@@ -2,7 +2,6 @@
 
 import time
 from itertools import accumulate, pairwise
-from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.common.constant import ErrorCode
 from flwr.common.serde import metadata_to_proto  # type: ignore[attr-defined]
 from flwr.proto import message_pb2, runtime_pb2
-from flwr.server.superlink.fleet.vce import vce_api
 from flwr.supercore.inflatable import inflatable_utils
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.superlink.grid import http_grid
@@ -33,7 +31,6 @@ from fda_flower.flower_internals import (
     message_to_parts,
     numbered,
     pull_sooner,
-    quick_simulation,
     run_supernode,
     set_task,
     survive_bad_replies,
@@ -158,42 +155,6 @@ def test_the_grid_of_a_superlink_has_the_client_that_appends_to_the_log():
 def test_the_grid_of_a_simulation_has_no_log():
     with pytest.raises(RunError, match="this SuperLink simulates its nodes: choose the engine ray"):
         log_writer(HandMade([]).grid())
-
-
-class Stop:
-    """An event that ends a loop after a number of waits, and notes how long they may be."""
-
-    def __init__(self, waits):
-        self.waits, self.left = [], waits
-
-    def is_set(self):
-        return self.left == 0
-
-    def wait(self, timeout):
-        self.waits.append(timeout)
-        self.left -= 1
-        return self.is_set()
-
-
-def test_the_simulation_looks_for_messages_sooner_inside_alone(monkeypatch):
-    clock = iter([0.0, 0.001, 1.001, 1.021, 2.0, 5.0, 6.0])  # made; then before and after each wait
-    monkeypatch.setattr(flower_internals, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    state = SimpleNamespace(get_message_ins=lambda node_id, limit: [f"for {node_id}"])
-    theirs: Any = vce_api.add_messages_to_queue
-    queue, stop = Queue[str](), Stop(3)
-    with quick_simulation(0.01):
-        changed: Any = vce_api.add_messages_to_queue
-        changed(state, queue, {5: 0, 7: 1}, stop)
-    # Looks of 1 and 20 milliseconds and of 3 seconds: the wait is four times as long, up to Flower's own.
-    assert stop.waits == pytest.approx([0.01, 0.08, 0.1])
-    assert [queue.get() for _ in range(queue.qsize())] == ["for 5", "for 7"] * 3
-    assert vce_api.add_messages_to_queue is theirs
-
-
-def test_another_simulation_is_left_as_it_is(monkeypatch):
-    monkeypatch.delattr(vce_api, "add_messages_to_queue")
-    with quick_simulation(0.01):
-        assert not hasattr(vce_api, "add_messages_to_queue")
 
 
 def test_a_supernode_waits_for_a_share_of_the_time_since_the_last_message(monkeypatch):

@@ -6,15 +6,10 @@ from fda_flower import RunConfig
 from fda_flower.errors import ConfigError
 
 
-@pytest.mark.parametrize("setting", [{"proximal": 0.1}, {"class_weights": "balanced"}], ids=str)
+@pytest.mark.parametrize("setting", [{"class_weights": "balanced"}], ids=str)
 def test_a_centralised_reference_has_no_local_training_to_change(setting):
     (name,) = setting
     with pytest.raises(
         ConfigError, match=f"^{name.replace('_', '-')} is .*'central:erm' has no .*: leave it out"
     ):
         RunConfig(method="central:erm", **setting)
-
-
-def test_a_method_that_sets_its_penalty_takes_no_other():
-    with pytest.raises(ConfigError, match=r"proximal is 0\.1, but method 'fedprox' sets the penalty itself"):
-        RunConfig(method="fedprox", proximal=0.1)

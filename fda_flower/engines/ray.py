@@ -11,7 +11,6 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fda_flower.engines.resources import Resources
-from fda_flower.flower_internals import quick_simulation
 
 QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -19,7 +18,7 @@ QUIET = {
 }
 
 PULL_SECONDS = 0.01
-"""How often the server looks for replies, and the simulation for messages; Flower's default is 0.1."""
+"""How often the server looks for replies; Flower's default is 0.1."""
 
 
 class PickledOnce(ClientApp):
@@ -73,19 +72,18 @@ def run_ray(
     logger = logging.getLogger("flwr")
     logger.addFilter(_hide_deprecation)
     try:
-        with quick_simulation(PULL_SECONDS):
-            run_simulation(
-                app,
-                PickledOnce(client_app),
-                num_clients,
-                backend_config={
-                    "client_resources": {
-                        "num_cpus": resources.cpus_per_client,
-                        "num_gpus": resources.gpus_per_client,
-                    },
-                    "init_args": {"include_dashboard": False, **workers},
+        run_simulation(
+            app,
+            PickledOnce(client_app),
+            num_clients,
+            backend_config={
+                "client_resources": {
+                    "num_cpus": resources.cpus_per_client,
+                    "num_gpus": resources.gpus_per_client,
                 },
-            )
+                "init_args": {"include_dashboard": False, **workers},
+            },
+        )
     finally:
         logger.removeFilter(_hide_deprecation)
 

@@ -44,7 +44,6 @@ from fda_flower.strategies.validation import (
     ClientUpdate,
     NormLimit,
     NotFiniteError,
-    OnLargeUpdate,
     Schedule,
     check_finite,
 )
@@ -80,9 +79,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
     max_held_rounds : int
         After so many held rounds in a row the run ends with an error and a checkpoint.
     max_update_norm : float, optional
-        A limit for the norm of each client's update. Default: none.
-    on_large_update : {"clip", "drop"}
-        What happens to a longer one.
+        A limit for the norm of each client's update: a longer one is scaled down. Default: none.
     warmup_rounds : int
         Rounds in which only the sources train and are averaged, before the method begins (Jiang et al.,
         ICLR 2024, Section C.2). They are the first of the rounds asked for.
@@ -137,7 +134,6 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         query_timeout: float = 30.0,
         max_held_rounds: int = 3,
         max_update_norm: float | None = None,
-        on_large_update: OnLargeUpdate = "clip",
         warmup_rounds: int = 0,
         learning_rate_factor: float = 1.0,
         average: str | None = None,
@@ -175,7 +171,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         self.history = self.progress.history
         self.roster = Roster(target, query_timeout)
         self.state: dict[str, ArrayRecord] = {}
-        self._limit = NormLimit(max_update_norm, on_large_update)
+        self._limit = NormLimit(max_update_norm)
         self._always = {OUTCOMES: True} if outcomes else {}
         self._waiting = (wait_for or min_sources + 1, wait_seconds)
         self._keys = Keys(arrayrecord_key, configrecord_key)

@@ -8,7 +8,6 @@ from fda_flower.errors import ConfigError
 from fda_flower.records import Record
 from fda_flower.run_folder import RunFolder
 from fda_flower.strategies.buffers import Buffers
-from fda_flower.strategies.validation import OnLargeUpdate
 
 
 class CommonOptions(TypedDict, total=False):
@@ -21,7 +20,6 @@ class CommonOptions(TypedDict, total=False):
     query_timeout: float
     max_held_rounds: int
     max_update_norm: float | None
-    on_large_update: OnLargeUpdate
     warmup_rounds: int
     learning_rate_factor: float
     average: str | None

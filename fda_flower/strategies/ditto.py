@@ -61,7 +61,6 @@ class Ditto(OwnModel, FedAvg):
         check_choice("global_branch", global_branch, ("fedavg", "none"))
         self._lam = float(lam)
         self._has_global_branch = global_branch == "fedavg"
-        self.sets_penalty = not self._has_global_branch
 
     def settings(self) -> Record:
         """Return what defines the strategy."""

@@ -37,8 +37,6 @@ class FedProx(FedAvg):
     >>> strategy = FedProx(mu=0.1)
     """
 
-    sets_penalty = True
-
     def __init__(
         self, mu: float = 0.01, *, weights: SourceWeights = "examples", **common: Unpack[CommonOptions]
     ) -> None:

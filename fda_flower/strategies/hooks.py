@@ -62,8 +62,6 @@ class MethodHooks(ABC):
     ``accuracy-global`` and ``loss-global`` of a round's record are then the global model's."""
     keeps_own: bool = False
     """Whether the target predicts with a model, or a part of one, that it keeps for itself."""
-    sets_penalty: bool = False
-    """Whether its train messages may hold a penalty (`protocol.PROXIMAL`), for which a run has a setting."""
     buffers: str = "mean"
     """What becomes of the buffers, an option of every strategy."""
     refused_buffers: ClassVar[Mapping[str, str]] = {}

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from logging import WARNING
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -14,16 +14,13 @@ from numpy.typing import NDArray
 from fda_flower import protocol
 from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.arrays import to_read
-from fda_flower.errors import ConfigError, check_choice, printable
+from fda_flower.errors import ConfigError, printable
 from fda_flower.flower_internals import filled
 from fda_flower.metrics import METRICS
 from fda_flower.protocol import TrainRequest
 from fda_flower.records import TEST_EXAMPLES, Record
 from fda_flower.strategies.evaluation import ENDINGS
 from fda_flower.strategies.nodes import Node
-
-OnLargeUpdate = Literal["clip", "drop"]
-
 
 MOST_EXAMPLES = 2**53
 """More samples than any site has: with larger numbers the weights of all sites could become 0 or NaN."""
@@ -67,35 +64,23 @@ class NormLimit:
     ----------
     max_norm : float, optional
         Default: none.
-    on_large_update : {"clip", "drop"}
-        Scale a longer update down to the limit, or drop its reply.
 
     Raises
     ------
     ConfigError
-        If `max_norm` is not above 0, or `on_large_update` is another word.
+        If `max_norm` is not above 0.
     """
 
     max_norm: float | None = None
-    on_large_update: OnLargeUpdate = "clip"
 
     def __post_init__(self) -> None:
         if self.max_norm is not None and not self.max_norm > 0:
             raise ConfigError(f"max_update_norm is {self.max_norm}, it must be above 0")
-        check_choice("on_large_update", self.on_large_update, ("clip", "drop"))
 
     def factor(self, update: Update) -> float:
-        """Return the factor that scales an update down to the limit, 1 within it.
-
-        Raises
-        ------
-        BadReplyError
-            If the update is longer and is to be dropped.
-        """
+        """Return the factor that scales an update down to the limit, 1 within it."""
         if self.max_norm is None or (norm := update.norm) <= self.max_norm:
             return 1.0
-        if self.on_large_update == "drop":
-            raise BadReplyError(f"its update's norm is {norm:.4g}, the limit is {self.max_norm:g}")
         return self.max_norm / norm
 
 

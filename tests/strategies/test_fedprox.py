@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from handmade import HandMade, initial, moves, weights
 
-from fda_flower import ConfigError, RunConfig, run
-from fda_flower.strategies import Ditto, FedAvg, FedProx
+from fda_flower import ConfigError, run
+from fda_flower.strategies import FedAvg, FedProx
 
 NODES = [
     ("source", "a", moves([0.5, 0.0], domain="a", examples=30)),
@@ -55,25 +55,10 @@ def test_without_a_penalty_a_run_is_fedavgs_bit_for_bit() -> None:
         assert found.model[name].tobytes() == array.tobytes()
 
 
-def test_fedprox_is_fedavg_with_the_runs_penalty_and_ditto_without_a_global_branch() -> None:
+def test_fedprox_is_ditto_without_a_global_branch() -> None:
     first = run(method="fedprox", method_options={"mu": 0.5}, **RUN)
-    others = [
-        run(method="fedavg", proximal=0.5, **RUN),
-        run(method="ditto", method_options={"lam": 0.5, "global_branch": "none"}, **RUN),
-    ]
-    for other in others:
-        for name, array in other.model.items():
-            assert first.model[name].tobytes() == array.tobytes()
+    other = run(method="ditto", method_options={"lam": 0.5, "global_branch": "none"}, **RUN)
+    for name, array in other.model.items():
+        assert first.model[name].tobytes() == array.tobytes()
     plain = run(method="fedavg", **RUN)
     assert any(first.model[name].tobytes() != array.tobytes() for name, array in plain.model.items())
-
-
-@pytest.mark.parametrize(
-    ("method", "options"), [("fedprox", {"mu": 0}), ("ditto", {"global_branch": "none"})], ids=str
-)
-def test_a_second_penalty_is_refused(method: str, options: dict[str, object]) -> None:
-    says = f"proximal is 0.5, but method '{method}' sets the penalty itself: leave it out"
-    with pytest.raises(ConfigError, match=says):
-        RunConfig(method=method, method_options=options, proximal=0.5)
-    assert RunConfig(method="ditto", proximal=0.5).target_training.proximal == 0.5
-    assert Ditto().sets_penalty is False
