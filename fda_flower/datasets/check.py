@@ -4,15 +4,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fda_flower.datasets import image_folders, table_files
+from fda_flower.datasets import image_folders
 from fda_flower.datasets.domains import Domain
 from fda_flower.datasets.own_data import visible
-from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.spec import DataSpec
+from fda_flower.datasets.table_reading import Problem, Problems, places, tables_in
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_names
+
+if TYPE_CHECKING:
+    from fda_flower.datasets.table import Rows
 
 
 @dataclass
@@ -66,7 +69,7 @@ def find_dataset(folder: Path) -> str:
     found = []
     if any(image_folders.files_of(path) for path in visible(folder) if path.is_dir()):
         found.append("images")
-    if any(table_files.tables_in(place) for place in table_files.places(folder).values()):
+    if any(tables_in(place) for place in places(folder).values()):
         found.append("table")
     if len(found) != 1:
         what = "both tables and folders of images" if found else "neither tables nor folders of images"
@@ -85,7 +88,7 @@ def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
     domains = {
         name: DomainCheck(
             rows.samples,
-            dict(sorted(Counter(label.text for label in rows.labels).items())) if found.classes else {},
+            _counted(rows) if found.classes else {},
             {column: count for column, count in rows.missing.items() if count},
         )
         for name, rows in found.rows.items()
@@ -96,6 +99,10 @@ def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
         for name in columns
     )
     return Check(domains, f"{len(columns)} columns: {inputs}", found.problems)
+
+
+def _counted(rows: "Rows") -> dict[str, int]:
+    return dict(sorted(Counter(text for cells in rows.labels for text in cells.texts).items()))
 
 
 def check_images(folder: Path, options: Mapping[str, Any]) -> Check:

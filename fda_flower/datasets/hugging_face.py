@@ -1,7 +1,7 @@
 """The data set `hf`: a Hugging Face data set of images or rows, divided into domains."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -15,11 +15,9 @@ from fda_flower.datasets.image_files import pixels_of
 from fda_flower.datasets.image_folders import LOOKED_AT, common_size
 from fda_flower.datasets.own_data import found_names, read_size
 from fda_flower.datasets.preparation import ImagePreparation
-from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.samples import Samples
-from fda_flower.datasets.table import Target, split_of, survey
-from fda_flower.datasets.table_columns import Meaning, read_names
-from fda_flower.datasets.table_files import RawTable
+from fda_flower.datasets.table import Survey, Target, split_of, survey
+from fda_flower.datasets.table_reading import Meaning, Problems, RawTable, read_names
 from fda_flower.datasets.table_split import divide
 from fda_flower.errors import ConfigError
 from fda_flower.options import split_names
@@ -158,17 +156,44 @@ class HuggingFace(Splits):
             )
         data = next(iter(self._there[domain].values()))
         column = image_column(data)
-        return self._images(domain, column) if column else self._rows(domain)
+        if column:
+            return self._images(domain, column)
+        seed = derive_seed(self._seed, domain)
+        return split_of(domain, self._survey, self._meaning, Target(self._named), seed)
+
+    @property
+    def _every_part(self) -> Iterator[Any]:
+        return (data for parts in self._there.values() for data in parts.values())
+
+    @cached_property
+    def _named(self) -> tuple[str, ...]:
+        """The classes' names, if the column of the label has any."""
+        return class_names_of(next(self._every_part), self._meaning.label)
+
+    @cached_property
+    def _classes(self) -> tuple[str, ...]:
+        label = self._meaning.label
+        return self._named or tuple(
+            sorted({word for data in self._every_part for word in words(data, label)})
+        )
+
+    @cached_property
+    def _image_size(self) -> tuple[int, int]:
+        if self._size:
+            return self._size
+        images = (image for data in self._every_part for image in data[image_column(data)])
+        return common_size(Counter((image.height, image.width) for image in images))
+
+    @cached_property
+    def _survey(self) -> Survey:
+        tables = {name: self._tables(name, parts) for name, parts in self._there.items()}
+        found = survey(tables, len(self), self._meaning, Target(self._named), Problems())
+        found.problems.raise_first()
+        return found
 
     def _images(self, domain: str, column: str) -> Split:
-        parts = self._there[domain]
-        label = self._meaning.label
-        named = class_names_of(next(iter(parts.values())), label)
-        every = (
-            word for each in self._there.values() for data in each.values() for word in words(data, label)
-        )
-        classes = named or tuple(sorted(set(every)))
-        height, width = self._size or self._own_size(column)
+        parts, classes, label = self._there[domain], self._classes, self._meaning.label
+        height, width = self._image_size
         total = sum(map(len, parts.values()))
         if total * 3 * height * width > MEMORY_LIMIT:
             raise ConfigError(
@@ -185,27 +210,11 @@ class HuggingFace(Splits):
             samples.take(train), samples.take(test), len(classes), classes, preparation=ImagePreparation(size)
         )
 
-    def _own_size(self, column: str) -> tuple[int, int]:
-        images = (
-            image for parts in self._there.values() for data in parts.values() for image in data[column]
-        )
-        return common_size(Counter((image.height, image.width) for image in images))
-
-    def _rows(self, domain: str) -> Split:
-        problems = Problems()
-        tables = {name: self._tables(name, parts) for name, parts in self._there.items()}
-        data = next(iter(self._there[domain].values()))
-        target = Target(class_names_of(data, self._meaning.label))
-        found = survey(tables, len(self), self._meaning, target, problems)
-        problems.raise_first()
-        return split_of(domain, found, self._meaning, target, derive_seed(self._seed, domain))
-
     def _tables(self, name: str, parts: Parts) -> dict[str, RawTable]:
         tables = {}
         for part, data in parts.items():
-            columns = [words(data, column) for column in data.column_names]
-            rows = [list(row) for row in zip(*columns, strict=True)]
-            place = Path(self._source.path) / name / (part if len(parts) > 1 else "")
-            lines = list(range(1, len(rows) + 1))
-            tables[part if len(parts) > 1 else ""] = RawTable(place, list(data.column_names), rows, lines)
+            own = part if len(parts) > 1 else ""
+            place, names = Path(self._source.path) / name / own, list(data.column_names)
+            texts = {column: words(data, column) for column in names}
+            tables[own] = RawTable(place, names, texts, np.arange(1, len(data) + 1))
         return tables

@@ -8,12 +8,13 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fda_flower.datasets.image_files import ImageFiles
 from fda_flower.errors import unknown
 
-Numbers = Sequence[float] | Tensor
+Numbers = Sequence[float] | Tensor | NDArray[Any]
 """A column of numbers, NaN where one is missing."""
 
 Column = Numbers | Sequence[str]

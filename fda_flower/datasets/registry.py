@@ -151,7 +151,7 @@ DATASETS: Registry[Dataset] = Registry(
             "your own tables, in files DOMAIN.csv",
             "table:load",
             domains=None,
-            complete="fda_flower.datasets.table_files:complete",
+            complete="fda_flower.datasets.table_reading:complete",
             model="mlp",
         ),
         "hf": _ours(

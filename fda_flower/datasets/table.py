@@ -7,31 +7,33 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.own_data import PARTS, own_folder, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
-from fda_flower.datasets.problems import Problem, Problems
 from fda_flower.datasets.samples import Samples
-from fda_flower.datasets.table_columns import (
+from fda_flower.datasets.table_reading import (
     SPLIT,
+    SUFFIXES,
+    Array,
+    Cells,
     Columns,
     Meaning,
+    Problems,
+    RawTable,
     categorical_columns,
-    clean,
-    features_of,
-    has_split,
-    read_categories,
-    read_names,
-)
-from fda_flower.datasets.table_files import SUFFIXES, RawTable, files_of, read_table
-from fda_flower.datasets.table_labels import (
-    Label,
     class_names,
     class_numbers,
-    labels_of,
+    clean,
+    features_of,
+    files_of,
+    has_split,
     numbers_to_predict,
+    read_categories,
+    read_names,
+    read_table,
 )
 from fda_flower.datasets.table_split import divide, numbered
 from fda_flower.errors import ConfigError
@@ -70,8 +72,8 @@ class Rows:
     ----------
     columns : dict
         The features by name.
-    labels : list of Label
-        The label of each row.
+    labels : list of Cells
+        The labels, of each part.
     parts, groups : list of str
         The part and the group of each row; empty without.
     missing : Counter
@@ -80,8 +82,8 @@ class Rows:
         How many there are.
     """
 
-    columns: dict[str, list[float] | list[str]] = field(default_factory=dict)
-    labels: list[Label] = field(default_factory=list)
+    columns: dict[str, Array] = field(default_factory=dict)
+    labels: list[Cells] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
     missing: Counter[str] = field(default_factory=Counter)
@@ -109,7 +111,7 @@ class Survey:
     rows: dict[str, Rows] = field(default_factory=dict)
     categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
-    numbers: dict[str, list[int] | list[float]] = field(default_factory=dict)
+    numbers: dict[str, Array] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
 
 
@@ -243,7 +245,7 @@ def read_files(folder: Path, names: Iterable[str], encoding: str, problems: Prob
     for name in names:
         for part, path in files_of(folder, name).items():
             with problems.caught():
-                tables.setdefault(name, {})[part] = read_table(path, encoding)
+                tables.setdefault(name, {})[part] = read_table(path, encoding, problems)
     return tables
 
 
@@ -275,20 +277,22 @@ def survey(tables: Tables, domains: int, meaning: Meaning, target: Target, probl
     for domain, parts in tables.items():
         rows = found.rows[domain] = Rows()
         for part, table in parts.items():
-            rows.samples += len(table.rows)
+            rows.samples += len(table)
             if table.path in features:
                 columns = clean(table, features[table.path], found.categories, meaning, problems)
                 _append(rows, part, table, columns, meaning, problems)
-    if target.regression:
-        for domain, rows in found.rows.items():
-            found.numbers[domain] = numbers_to_predict(rows.labels, meaning.label, meaning, problems)
-        return found
     with problems.caught():
         labels = [each for rows in found.rows.values() for each in rows.labels]
-        found.classes = class_names(labels, meaning.label, target.named, alone)
+        if not target.regression:
+            found.classes = class_names(labels, target.named, alone)
         for domain, rows in found.rows.items():
-            named = bool(target.named)
-            found.numbers[domain] = class_numbers(rows.labels, meaning.label, found.classes, named, problems)
+            numbers = [
+                numbers_to_predict(each, meaning.decimal_comma, problems)
+                if target.regression
+                else class_numbers(each, found.classes, bool(target.named), problems)
+                for each in rows.labels
+            ]
+            found.numbers[domain] = np.concatenate(numbers) if numbers else np.empty(0)
     return found
 
 
@@ -296,19 +300,25 @@ def _append(
     rows: Rows, part: str, table: RawTable, columns: Columns, meaning: Meaning, problems: Problems
 ) -> None:
     for name, cells in columns.items():
-        rows.columns[name] = [*rows.columns.get(name, []), *cells]
-        rows.missing[name] += sum(cell == "" or cell != cell for cell in cells)
+        before = [rows.columns[name]] if name in rows.columns else []
+        rows.columns[name] = np.concatenate([*before, cells])
+        rows.missing[name] += int(np.sum((cells == "") if cells.dtype == object else np.isnan(cells)))
     if meaning.label in table.header:
-        rows.labels += labels_of(table, meaning.label)
-    if part or has_split(table):
-        parts = [part] * len(table.rows) if part else [cell.lower() for cell in table.column(SPLIT)]
-        for line, word in zip(table.lines, parts, strict=True):
-            if word not in PARTS:
-                what = "neither 'train' nor 'test'"
-                problems.add(Problem(what, "fix it, or remove the column", table.path, line, SPLIT))
+        rows.labels.append(table.column(meaning.label))
+    if part:
+        rows.parts += [part] * len(table)
+    elif has_split(table):
+        split = table.column(SPLIT)
+        parts = [text.lower() for text in split.texts]
+        split.tell(
+            problems,
+            np.array([word not in PARTS for word in parts]),
+            "neither 'train' nor 'test'",
+            "fix it, or remove the column",
+        )
         rows.parts += parts
     if meaning.group in table.header:
-        rows.groups += table.column(meaning.group)
+        rows.groups += table.texts[meaning.group]
 
 
 def _check_features(path: Path, features: Mapping[Path, list[str]]) -> None:
@@ -325,7 +335,7 @@ def split_of(domain: str, found: Survey, meaning: Meaning, target: Target, seed:
     """Return the training and test samples of a domain."""
     rows = found.rows[domain]
     kind = torch.float64 if target.regression else torch.int64
-    y = torch.tensor(found.numbers[domain], dtype=kind)
+    y = torch.as_tensor(found.numbers[domain], dtype=kind)
     train, test = divide(y, seed, f"the table of domain '{domain}'", rows.parts, rows.groups)
     fitted = TablePreparation.fit(rows.columns, train, found.categories, meaning.missing)
     preparation = replace(fitted, label_mean=target.mean, label_deviation=target.deviation)

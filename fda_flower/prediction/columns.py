@@ -8,7 +8,18 @@ import torch
 from torch import Tensor
 
 from fda_flower.datasets.preparation import Column, TablePreparation
-from fda_flower.datasets.table_columns import is_missing
+from fda_flower.datasets.table_reading import (
+    COMMA,
+    NO_VALUE,
+    UNKNOWN,
+    Columns,
+    Meaning,
+    Problem,
+    Problems,
+    RawTable,
+    clean,
+    is_missing,
+)
 from fda_flower.errors import ConfigError
 
 
@@ -76,3 +87,30 @@ def _word(value: Any) -> str:
     # A column of whole numbers with gaps holds floats.
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
     return "" if is_missing(text, words=True) else text
+
+
+def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: bool = False) -> Columns:
+    """Return the columns of new rows as a preparation takes them, for a model that was trained with it.
+
+    Raises
+    ------
+    ConfigError
+        If a cell cannot be used; the message names file, line and column.
+    """
+    problems = Problems()
+    meaning = Meaning(missing=bool(preparation.fill), categorical=True, decimal_comma=decimal_comma)
+    known = preparation.known
+    columns = clean(table, preparation.columns, known, meaning, problems)
+    for problem in problems.found.values():
+        problem.remedy = _remedy_for_new(problem, known.get(problem.column, ()), meaning.missing)
+    problems.raise_first()
+    return columns
+
+
+def _remedy_for_new(problem: Problem, known: Sequence[str], may_lack: bool) -> str:
+    """Return what to do about a cell of new rows, for which a run's options come too late."""
+    return {
+        NO_VALUE[0]: "the model has learnt no value for it: fill it in, or train with missing=mean",
+        UNKNOWN: f"the model knows {', '.join(known)}: fix it" + (", or leave it empty" if may_lack else ""),
+        COMMA: "write a point, as in the tables that the model was trained on",
+    }.get(problem.what, problem.remedy)

@@ -10,12 +10,16 @@ import torch
 from fda_flower.datasets import Samples
 from fda_flower.datasets.image_folders import SUFFIXES
 from fda_flower.datasets.preparation import ImagePreparation, TablePreparation
-from fda_flower.datasets.problems import Problems
-from fda_flower.datasets.table_columns import SPLIT, Meaning, columns_for, read_names
-from fda_flower.datasets.table_files import RawTable, read_table
-from fda_flower.datasets.table_labels import labels_of, numbers_to_predict
+from fda_flower.datasets.table_reading import (
+    SPLIT,
+    Problems,
+    RawTable,
+    numbers_to_predict,
+    read_names,
+    read_table,
+)
 from fda_flower.errors import ConfigError
-from fda_flower.prediction.columns import check_columns
+from fda_flower.prediction.columns import check_columns, columns_for
 from fda_flower.prediction.model import LoadedModel
 from fda_flower.prediction.passes import Drawing, seeded
 
@@ -72,7 +76,7 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     options = model.about.dataset_options
     table = read_table(path, str(options.get("encoding", "")))
     header, who, label = table.header, f"the file '{path}' has", model.about.label
-    if not table.rows:
+    if not len(table):
         raise ConfigError(f"{who} no rows: give a header and a row for each sample")
     if len({*header}) < len(header):
         raise ConfigError(f"{who} a column twice ({', '.join(header)}): leave one of them out")
@@ -84,7 +88,7 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     x = preparation.apply(columns_for(table, preparation, comma))
     if "line" in keep:
         raise ConfigError("column line is to be kept, but the predictions have it too: rename it in the file")
-    names = {"line": list(map(str, table.lines)), **{name: table.column(name) for name in keep}}
+    names = {"line": list(map(str, table.lines)), **{name: table.texts[name] for name in keep}}
     if not labelled:
         return NewSamples(Samples(x, torch.full((len(x),), -1)), names)
     return NewSamples(Samples(x, _labels_of(model, table, preparation, comma)), names, labelled=True)
@@ -137,24 +141,18 @@ def _beside(options: Mapping[str, Any]) -> tuple[str, ...]:
 def _labels_of(
     model: LoadedModel, table: RawTable, preparation: TablePreparation, decimal_comma: bool
 ) -> torch.Tensor:
-    labels = labels_of(table, model.about.label)
+    labels = table.column(model.about.label)
     if model.about.regression:
         problems = Problems()
-        meaning = Meaning(decimal_comma=decimal_comma)
-        numbers = numbers_to_predict(labels, model.about.label, meaning, problems)
+        numbers = numbers_to_predict(labels, decimal_comma, problems)
         problems.raise_first()
-        return preparation.outputs(torch.tensor(numbers, dtype=torch.float64))
-    known = model.classes_.astype(str).tolist()
-    return torch.tensor(
-        [
-            _class(
-                model,
-                f"'{table.path}', line {each.line}, column '{model.about.label}'",
-                each.text if each.text in known else each.text.removesuffix(".0"),
-            )
-            for each in labels
-        ]
-    )
+        return preparation.outputs(torch.from_numpy(numbers))
+    known = {name: number for number, name in enumerate(model.classes_.astype(str).tolist())}
+    classes = {text: known.get(text, known.get(text.removesuffix(".0"), -1)) for text in set(labels.texts)}
+    for text, line in zip(labels.texts, labels.lines, strict=True):
+        if classes[text] < 0:
+            _class(model, f"'{table.path}', line {line}, column '{labels.column}'", text)
+    return torch.tensor([classes[text] for text in labels.texts])
 
 
 def _class(model: LoadedModel, where: str, name: str) -> int:

@@ -41,11 +41,13 @@ def test_all_problems_of_tables_are_found_at_once(tmp_path: Path) -> None:
     options = dict(DataSpec("table", data_dir=str(tmp_path)).dataset_options)
     found = check_table(tmp_path, options)
     shown = found.problems.by_kind()
-    for says in ("has 2 columns in line 4", "cannot be read", "only one of the data files"):
+    assert shown["2 columns: fix it, the header has 3"] == [f"{tmp_path / 'gaps.csv'}: line 4"]
+    for says in ("cannot be read", "only one of the data files"):
         assert any(says in kind for kind in shown), says
     assert shown["1 rows, at least 5 are needed: get more"] == [str(tmp_path / "few.csv")]
     (gaps,) = (places for kind, places in shown.items() if kind.startswith("no value"))
-    assert gaps == [f"{tmp_path / 'other.csv'}: age, line 2"]
+    assert gaps[0] == f"{tmp_path / 'gaps.csv'}: age, line 2 and 1 more line"
+    assert gaps[1:] == [f"{tmp_path / 'other.csv'}: age, line 2"]
     (labels,) = (places for kind, places in shown.items() if kind.startswith("a label"))
     assert labels == [f"{tmp_path / 'other.csv'}: label, line 3"]
     assert found.domains["good"].classes == {"0": 5, "1": 5}

@@ -9,9 +9,9 @@ import torch
 from fda_flower.datasets import DataSpec, Split, load_domain, load_federation
 from fda_flower.datasets.preparation import Preparation, TablePreparation
 from fda_flower.datasets.table import load
-from fda_flower.datasets.table_columns import MOST_CATEGORIES, columns_for
-from fda_flower.datasets.table_files import read_table
+from fda_flower.datasets.table_reading import MOST_CATEGORIES, Problems, read_table
 from fda_flower.errors import ConfigError
+from fda_flower.prediction.columns import columns_for
 
 ROWS = [["40", "f", "1"], ["50", "m", "0"], ["60", "f", "1"], ["70", "m", "0"], ["80", "f", "1"]] * 4
 
@@ -65,6 +65,27 @@ def test_utf_16_with_its_mark_and_a_named_encoding_are_read(tmp_path: Path) -> N
         one(tmp_path)
     with pytest.raises(ConfigError, match=r"cannot be read .unknown encoding: nope"):
         one(tmp_path, encoding="nope")
+
+
+def test_quotes_hold_separators_and_what_is_no_end_of_a_line_ends_none(tmp_path: Path) -> None:
+    rows = "".join(f'{i},"a\x85b\u2028c\x0b",{i % 2}\r\n' for i in range(10))
+    text = f'"age; in years; at admission",note,label\r\n{rows}'
+    (tmp_path / "a.csv").write_bytes(text.encode("utf-8-sig"))
+    for encoding in ("", "utf-8"):
+        table = read_table(tmp_path / "a.csv", encoding)
+        assert table.header == ["age; in years; at admission", "note", "label"], "without the mark"
+        assert (table.texts["note"][9], table.lines.tolist()) == ("a\x85b\u2028c", list(range(2, 12)))
+
+
+def test_rows_of_other_lengths_are_told_with_all_else(tmp_path: Path) -> None:
+    write(tmp_path, rows=[["1", "2"], *numbers(r3c0=""), ["1"], ["1"]])
+    problems = Problems()
+    table = read_table(tmp_path / "a.csv", problems=problems)
+    assert (len(table), table.lines[0]) == (20, 3)
+    assert [(each.what, each.line, each.count) for each in problems.found.values()] == [
+        ("2 columns", 2, 1),
+        ("1 columns", 23, 2),
+    ]
 
 
 def test_decimal_commas_are_named_and_read_if_an_option_says_so(tmp_path: Path) -> None:
@@ -331,7 +352,6 @@ def test_new_rows_are_read_and_prepared_as_those_that_the_model_was_trained_on(t
     every = {tuple(row) for part in (split.train, split.test) for row in part.x.tolist()}
     assert {tuple(row) for row in x.tolist()} == every
     for header, row, says in (
-        ("age,label", "1,0", "the columns age, label: the model needs also sex: add them"),
         ("age,sex", "x,f", "no number in line 2, column 'age'"),
         ("age,sex", "1,other", "none of the known categories in line 2, column 'sex': the model knows f, m:"),
         ("age,sex", '"1,5",f', "a decimal comma in line 2, column 'age': write a point, as in the tables"),

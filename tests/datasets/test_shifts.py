@@ -256,7 +256,7 @@ def test_color_labels_do_not_depend_on_which_classes_a_part_happens_to_hold() ->
         ({"shift": "blur"}, ["shift", "'blur'", *SHIFTS]),
         ({"shift_options": (("colour", 1),)}, ["'colour'", "shift 'rotate'", "angle", "invert"]),
         ({"shift": "color", "shift_options": (("angle", 1),)}, ["'angle'", "shift 'color'", "no options"]),
-        ({"shift_options": (("angle", "steep"),)}, ["'angle'", "shift 'rotate'", "'steep'", "float"]),
+        ({"shift_options": (("angle", "steep"),)}, ["'angle'", "shift 'rotate'", "'steep'", "number"]),
         ({"shift_options": (("invert", "maybe"),)}, ["'invert'", "'maybe'", "true or false"]),
         ({"shift": "noise", "shift_options": (("std", -1),)}, ["'std'", "'noise'", "-1", "not be negative"]),
         ({"shift": "label", "shift_options": (("eta", "0.7"),)}, ["'eta'", "'label'", "0.7", "[0, 0.5]"]),

@@ -7,7 +7,7 @@ import torch
 from sites import write_table
 
 from fda_flower.datasets.table import load
-from fda_flower.datasets.table_columns import FEWEST
+from fda_flower.datasets.table_reading import FEWEST
 from fda_flower.errors import ConfigError
 
 ROWS = ["1.5,0,3", "2.5,1,3", "3.5,0,3", "4.5,1,3", "5.5,0,3"] * 2
@@ -93,7 +93,7 @@ def test_quotes_blank_lines_and_a_byte_order_mark_are_read(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("1,0", r"has 2 columns in line 3, not 3: fix it"),
+        ("1,0", r"has 2 columns in line 3: fix it, the header has 3"),
         (
             ",0,3",
             r"has no value in line 3, column 'b': fill it in, or remove the line, or the column",
