@@ -2,6 +2,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NOTEBOOKS := docs/tutorials
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
+# A GPU counts even where its driver is missing: NVIDIA's number on the PCI bus, or the device of WSL.
+TORCH ?= $(shell if [ "$$(uname -s)" != Linux ] || ls /dev/nvidia* /dev/dxg >/dev/null 2>&1 \
+	|| grep -qsi 0x10de /sys/bus/pci/devices/*/vendor; then echo cuda; else echo cpu; fi)
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .PHONY: help install demo test test-ci test-all check docs docs-serve notebooks clean
@@ -9,15 +14,23 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	@echo "Installing into $(VENV): a few minutes, some gigabytes, most of them PyTorch"
-	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@if [ "$(TORCH)" = cpu ]; then \
+		echo "PyTorch without CUDA, as this machine shows no NVIDIA GPU (make TORCH=cuda $(MAKECMDGOALS): with CUDA)"; \
+		$(PIP) --retries 0 --timeout 15 --no-deps --index-url $(TORCH_INDEX) torch torchvision \
+		|| echo "$(TORCH_INDEX) gives none: PyTorch comes with CUDA, 5 GB, and works without a GPU, too"; \
+	fi
+	$(PIP) --editable '.[cli]'
 	touch $@
 
-install: $(VENV)/.installed  ## Make .venv and install the package into it
+$(VENV)/.installed: $(VENV)/.demo
+	$(PIP) --editable '.[dev]'
+	touch $@
 
-demo: install  ## The main job on real digits: a table and a picture in runs/demo
+install: $(VENV)/.installed  ## Make .venv and install the package into it, with the developers' tools
+
+demo: $(VENV)/.demo  ## The main job on real digits: a table and a picture in runs/demo
 	$(BIN)/fda compare --dataset digits --shift rotate --rounds 30 --seeds 3 --output runs/demo --resume
 
 test: install  ## Test in a few minutes: all maths and contracts
