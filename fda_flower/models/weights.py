@@ -1,6 +1,7 @@
 """Weights for a network: downloaded, or read from a file."""
 
 import pickle
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -92,7 +93,7 @@ def _download(name: str) -> Mapping[str, Tensor]:
         state: Mapping[str, Tensor] = best.get_state_dict(progress=False, check_hash=True)
     except (OSError, RuntimeError) as error:
         raise ConfigError(
-            f"ImageNet's weights for model '{name}' cannot be downloaded ({_reason(error)}): get {best.url} "
+            f"ImageNet's weights for model '{name}' cannot be downloaded ({_first_line(error)}): get {best.url} "
             "elsewhere and give the file as the model's option weights=FILE"
         ) from error
     return state
@@ -102,7 +103,8 @@ def _read(path: Path) -> Mapping[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        state: Any = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # torch would advise another way to load a program
+            state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except UNREADABLE as error:
         raise ConfigError(
             f"the weights '{path}' cannot be read ({_reason(error)}): give a state dictionary as torch.save "
@@ -119,6 +121,10 @@ def _read(path: Path) -> Mapping[str, Tensor]:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, pickle.UnpicklingError):  # torch would advise to run what it holds
-        return "it holds more than arrays"
+    if isinstance(error, OSError | SafetensorError):
+        return _first_line(error)
+    return "it is damaged, or holds more than arrays"  # torch would advise to run what it holds
+
+
+def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]

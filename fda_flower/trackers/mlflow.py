@@ -8,19 +8,10 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
-QUIET = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-}
-"""Unless the user says otherwise: no telemetry, and no minutes of waiting for a server that is gone."""
-for name, value in QUIET.items():
-    os.environ.setdefault(name, value)
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param
 
-from mlflow import MlflowClient  # noqa: E402
-from mlflow.entities import Metric, Param  # noqa: E402
-
-from fda_flower.trackers.tracked_run import PROJECT, TrackedRun  # noqa: E402
+from fda_flower.trackers.tracked_run import PROJECT, TrackedRun
 
 AT_ONCE = 100
 """What MLflow takes of parameters in one call; it takes more of metrics."""

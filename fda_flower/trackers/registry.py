@@ -1,7 +1,7 @@
 """The one table of trackers."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
@@ -26,11 +26,14 @@ class TrackerEntry:
         What has to be installed.
     tracker : str
         ``"module:Class"`` of its `Tracker`, imported on first use.
+    variables : Mapping
+        Environment variables that it is imported and called with, unless the user has set them.
     """
 
     summary: str
     package: str
     tracker: str
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def begin(self, run: "TrackedRun") -> "Tracker":
         """Begin, or go on with, the run."""
@@ -43,9 +46,18 @@ TRACKERS: dict[str, TrackerEntry] = {
         "MLflow: the SQLite file mlflow.db in the output folder, or MLFLOW_TRACKING_URI",
         "mlflow",
         "mlflow:MLflow",
+        # No telemetry, and no minutes of waiting for a server that is gone.
+        {
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+            "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+        },
     ),
     "wandb": TrackerEntry(
-        "Weights & Biases: offline, in the output folder, unless WANDB_MODE is set", "wandb", "wandb:WandB"
+        "Weights & Biases: offline, in the output folder, unless WANDB_MODE is set",
+        "wandb",
+        "wandb:WandB",
+        {"WANDB_ERROR_REPORTING": "false"},
     ),
     "tensorboard": TrackerEntry(
         "TensorBoard: event files in the run's folder", "tensorboard", "tensorboard:TensorBoard"

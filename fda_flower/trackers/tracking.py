@@ -2,8 +2,10 @@
 
 import json
 import logging
+import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -89,10 +91,21 @@ class Tracking:
 
     def _try(self, name: str, call: Callable[[], None]) -> None:
         try:
-            with warnings.catch_warnings():
-                # What a tracker's package warns of is not for the user of this one.
-                warnings.simplefilter("ignore")
+            # What a tracker's package warns of is not for the user of this one.
+            with warnings.catch_warnings(action="ignore"), _variables(TRACKERS[name].variables):
                 call()
         except Exception as error:
             self._trackers.pop(name, None)
             LOG.warning("The tracker %s is off, the run goes on: %r", name, error)
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Inside, set the environment variables that are not set."""
+    new = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)

@@ -3,8 +3,6 @@
 import os
 from collections.abc import Mapping
 
-os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-
 import wandb
 
 from fda_flower.trackers.tracked_run import PROJECT, TrackedRun
@@ -47,6 +45,5 @@ class WandB:
         self._run.log(dict(values), step=number)
 
     def close(self, finished: bool) -> None:
-        """Finish the run, and end the process that writes it."""
+        """Finish the run; W&B's process, which other runs may use, ends with this one."""
         self._run.finish(exit_code=0 if finished else 1)
-        wandb.teardown()

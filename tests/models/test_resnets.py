@@ -1,5 +1,7 @@
 """torchvision's networks: weights from files, what they do not fit, and what happens to the images."""
 
+import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -117,11 +119,24 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
         build(tmp_path / name)
 
 
-def test_a_file_that_holds_an_object_is_refused_without_torchs_advice_to_run_it(tmp_path: Path) -> None:
-    torch.save({"path": tmp_path}, tmp_path / "w.pth")
+@pytest.mark.parametrize("kind", ["object", "program", "tar"])
+def test_a_file_that_is_no_state_is_refused_without_torchs_advice_to_run_it(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "w.pth"
+    if kind == "object":
+        torch.save({"path": tmp_path}, path)
+    elif kind == "program":
+        with zipfile.ZipFile(path, "w") as archive:  # torch takes it for TorchScript
+            for name in ("data.pkl", "constants.pkl", "version"):
+                archive.writestr(f"w/{name}", "3")
+    else:
+        with tarfile.open(path, "w") as archive:
+            archive.add(__file__, "storages")
     with pytest.raises(ConfigError) as caught:
-        build(tmp_path / "w.pth")
-    assert f"'{tmp_path / 'w.pth'}' cannot be read (it holds more than arrays)" in str(caught.value)
+        build(path)
+    assert str(path) in str(caught.value)
+    assert "weights_only" not in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [{"state_dict": {}}, [torch.zeros(2)], {0: torch.zeros(2)}])

@@ -14,25 +14,30 @@ pytest.importorskip("wandb")
 pytestmark = pytest.mark.slow
 
 CODE = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 import psutil
+import wandb
 from fda_flower.trackers import TrackedRun, Tracking
 
 folder = Path(sys.argv[1])
 run = TrackedRun(folder, folder.parent, {"seed": 3}, {"torch": "2.9"})
+own = wandb.init(mode="offline", dir=folder / "own", project="own", settings=wandb.Settings(silent=True))
 record = {"accuracy": 0.5, "sources": {"usps": {"beta": 0.25}}}
 for rounds in ((1, 2), (3,)):
     with Tracking(["wandb"], run) as shown:
         for number in rounds:
             shown.record({"round": number, **record})
+own.log({"mine": 0.125})
+own.finish()
+assert "WANDB_ERROR_REPORTING" not in os.environ
 print(json.dumps([child.pid for child in psutil.Process().children(recursive=True)]))
 """
 
 
-def test_the_offline_folder_holds_the_run_and_no_process_is_left(tmp_path):
+def test_the_offline_folder_holds_the_run_beside_a_users_own_and_no_process_is_left(tmp_path):
     folder = tmp_path / "runs" / "fedgp-seed3"
-    folder.mkdir(parents=True)
+    (folder / "own").mkdir(parents=True)
     home = {name: str(tmp_path / name) for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR")}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")} | home
     done = subprocess.run(
@@ -49,6 +54,8 @@ def test_the_offline_folder_holds_the_run_and_no_process_is_left(tmp_path):
     state = json.loads((folder / "trackers.json").read_text(encoding="utf-8"))
     assert [path.stem for path in written] == [f"run-{state['wandb'][0]}"] * 2, "one run, in two parts"
     assert state["wandb"][1] == 3
+    (own,) = (folder / "own").glob("wandb/offline-run-*/run-*.wandb")
+    assert b"mine" in own.read_bytes()
     data = written[0].read_bytes()
     for word in (b"fedgp-seed3", b"accuracy", b"beta/usps", b"seed", b"torch"):
         assert word in data
