@@ -1,22 +1,26 @@
 """What defines a run, checked whole before anything is trained."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fda_flower.datasets.amounts import most, read_amount
+from fda_flower.datasets.partitions import PARTITIONS
+from fda_flower.datasets.registry import DATASETS
+from fda_flower.datasets.shifts import SHIFTS
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.validation import HeldOut, read_validation
 from fda_flower.devices import check_device, check_precision
 from fda_flower.errors import ConfigError, check_choice
 from fda_flower.local_training import LocalTraining
-from fda_flower.methods import Method, find_method
+from fda_flower.methods import Method, find_method, method_names
 from fda_flower.metrics import headline_metric
 from fda_flower.models import MODELS, check_name, find_model
 from fda_flower.models.own import may_import
 from fda_flower.options import read_options, split_options
+from fda_flower.registry import known_name
 from fda_flower.run_settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings
 from fda_flower.settings import Options, as_flower
 from fda_flower.site.config import PrivacySettings
@@ -26,6 +30,15 @@ BATCHES = {"even": ("even", "even"), "fixed": ("drop-last", "keep-last")}
 
 AMOUNTS = ("target_samples", "source_samples", "test_samples")
 """The settings that are numbers of samples."""
+
+NAMED: Mapping[str, Callable[[], Iterable[str]]] = {
+    "method": method_names,
+    "dataset": lambda: DATASETS,
+    "shift": lambda: SHIFTS,
+    "partition": lambda: PARTITIONS,
+    "model": lambda: MODELS,
+}
+"""The settings that are names, and what they may be: written in whatever case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +60,9 @@ class RunConfig(RunSettings):
         known = {name: value for name, value in given.items() if value is not None}
         for name, value in read_options("the run", RunConfig, known, set()).items():
             self._set(name, value)
+        for name, names in NAMED.items():
+            if (given_name := getattr(self, name)) is not None:
+                self._set(name, known_name(given_name, names()))
         for each in SETTINGS:
             each.check(getattr(self, each.name))
         _ = self.entry

@@ -6,14 +6,15 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LOCK = ".lock"
 """In an output folder: locked by the process that writes to it."""
@@ -112,14 +113,33 @@ def only_writer(folder: Path) -> Iterator[None]:
         yield
 
 
+def check_writable(folder: Path) -> None:
+    """Raise a `ConfigError` unless an output folder can be made and written to; the trial leaves nothing."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write to the output folder '{folder}': {error}: choose another --output"
+        ) from error
+    finally:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+
+
 def file_hash(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def checksum(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+def checksum(header: Mapping[str, Any], arrays: "Mapping[str, NDArray[Any]]") -> str:
     """Return the SHA-256 of a header and arrays: names, types and shapes too, but not the header's sha256."""
+    import numpy as np
+
     digest = hashlib.sha256()
     digest.update(json.dumps({k: v for k, v in header.items() if k != "sha256"}, sort_keys=True).encode())
     for name in sorted(arrays):

@@ -1,6 +1,6 @@
 """Entries by name: the built-in ones, and those that other installed packages add."""
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
@@ -77,6 +77,24 @@ class Registry(MutableMapping[str, Entry]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries or name in self._added
+
+
+def known_name(name: str, names: Iterable[str]) -> str:
+    """Return the one of some names that is meant, in whatever case, and with ``_`` or a space for ``-``.
+
+    Examples
+    --------
+    >>> known_name("FedDA_Auto", ["fedda", "fedda-auto"]), known_name("fedpg", ["fedgp"])
+    ('fedda-auto', 'fedpg')
+    """
+    valid = tuple(names)
+    if name in valid:
+        return name
+    return next((each for each in valid if _plain(each) == _plain(name)), name)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")
 
 
 def resolve(reference: Any) -> Any:

@@ -20,6 +20,7 @@ from fda_flower.files import (
     DESCRIPTION,
     LOCK,
     MODEL,
+    check_writable,
     checksum,
     file_hash,
     json_safe,
@@ -110,8 +111,10 @@ class RunFolder:
         Raises
         ------
         ConfigError
-            If the folder holds another run, or a run that is not to be resumed, or another run writes to it.
+            If the folder holds another run, or a run that is not to be resumed, or another run writes to it,
+            or it cannot be written.
         """
+        check_writable(self.path)
         if (self.path / LOCK).exists():
             with only_writer(self.path):
                 pass

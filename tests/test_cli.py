@@ -133,7 +133,7 @@ def test_the_examples_of_the_help_are_commands_that_parse(command, caught, monke
     text = CliRunner().invoke(app, [*command.split(), "--help"], env=WIDE).output
     (example,) = re.findall(r"Example: `?(fda [^`\n│]+)", text)
     _, *arguments = example.split()
-    if arguments == ["list"]:
+    if arguments[0] == "list":
         assert CliRunner().invoke(app, arguments).exit_code == 0
     else:
         caught(*arguments)
@@ -150,6 +150,20 @@ def test_list_names_every_entry_of_every_registry(fda):
         for name in registry:
             (line,) = [line for line in out.splitlines() if line.split() and line.split()[0] == name]
             assert len(line.split()) > 2, f"{name} has no description"
+
+
+@pytest.mark.parametrize("words", ["methods", "Method", "data sets", "datasets", "data_set", "networks"])
+def test_list_shows_one_kind_alone_by_whatever_name(fda, words):
+    found = json.loads(fda("list", *words.split(), "--json")[1])
+    (names,) = found.values()
+    registry = METHODS if "ethod" in words else MODELS if words == "networks" else DATASETS
+    assert names == list(registry)
+
+
+def test_list_of_an_unknown_kind_names_those_that_there_are(fda):
+    code, out, err = fda("list", "metods")
+    assert (code, out) == (2, "")
+    assert "'metods' (did you mean 'methods'?)" in err
 
 
 # fda run
@@ -481,9 +495,9 @@ def test_compare_in_which_every_cell_fails_does_not_say_that_it_wrote_a_table(fd
     code, out, err = fda(
         "compare", *SMALL, "--methods", "fedavg", "--seeds", "1", "--output", tmp_path / "file"
     )
-    assert code in (1, 2)
+    assert code == 2
     assert "Written to" not in out
-    assert "is a file: choose another --output" in out + err
+    assert f"'{tmp_path / 'file'}'" in err
 
 
 ALONE = (
@@ -663,6 +677,20 @@ def test_a_mistake_in_a_comparison_is_one_line_before_any_cell_runs(
     assert value in err
     assert remedy in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("output", ["file", "file/below", "/proc/x"])
+@pytest.mark.parametrize("command", ["run --method fedavg", "compare --methods fedavg"])
+def test_an_output_that_cannot_be_written_is_refused_before_data_are_loaded(
+    fda, tmp_path, monkeypatch, command, output
+):
+    monkeypatch.setattr("fda_flower.server_app.load_federation", None)
+    (tmp_path / "file").touch()
+    code, out, err = fda(*command.split(), *SMALL, "--output", output)
+    assert (code, out) == (2, "")
+    assert f"'{tmp_path / output}'" in err
+    assert "choose another --output" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(

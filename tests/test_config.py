@@ -32,6 +32,22 @@ def test_a_list_of_a_method_option_is_the_text_of_a_command_line() -> None:
     assert RunConfig(method="mixture", method_options=file["method-options"]) == config
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"method": "FedGP"}, {"method": "fedgp"}),
+        ({"method": "FedDA_Auto"}, {"method": "fedda-auto"}),
+        ({"method": "fedavg ft"}, {"method": "fedavg-ft"}),
+        ({"method": "flower:fedavg"}, {"method": "flower:FedAvg"}),
+        ({"dataset": "Heart"}, {"dataset": "heart"}),
+        ({"shift": "Rotate", "partition": "EVEN", "model": "MLP"}, {"shift": "rotate", "model": "mlp"}),
+    ],
+    ids=str,
+)
+def test_names_are_taken_in_whatever_case(given: dict[str, Any], meant: dict[str, Any]) -> None:
+    assert RunConfig(**given) == RunConfig(**meant)
+
+
 # mistakes
 
 FOUND = [

@@ -51,14 +51,24 @@ def loaded(done: subprocess.CompletedProcess[str]) -> set[str]:
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
-def test_a_folder_that_is_not_free_is_refused_before_torch_is_loaded(tmp_path: Path) -> None:
-    make_run(tmp_path / "other", method="fedavg")
-    done = called(
-        ["run", "--shift", "rotate", "--method", "fedavg", "--seed", "7", "--output", "other"], tmp_path
-    )
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--seed", "7", "--output", "other"], "seed: 0 there, 7 asked for"),
+        (["--method", "FedAvg", "--output", "other"], "go on with --resume"),
+        (["--method", "fedavg"], "runs/digits-rotate-fedavg-seed0' already holds a run"),
+    ],
+    ids=["another run", "this run", "the usual folder"],
+)
+def test_a_folder_that_is_not_free_is_refused_before_anything_heavy_is_loaded(
+    tmp_path: Path, options: list[str], says: str
+) -> None:
+    for folder in ("other", "runs/digits-rotate-fedavg-seed0"):
+        make_run(tmp_path / folder, method="fedavg")
+    done = called(["run", *options], tmp_path)
     assert done.returncode == 2
-    assert "seed: 0 there, 7 asked for" in done.stderr
-    assert not loaded(done) & (HEAVY - {"flwr", "numpy", "psutil"})
+    assert says in done.stderr
+    assert not loaded(done) & HEAVY
 
 
 LIGHT: dict[str, tuple[int, str]] = {

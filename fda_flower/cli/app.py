@@ -13,6 +13,7 @@ import fda_flower.cli.tables
 import fda_flower.cli.tune
 import fda_flower.cli.verify
 from fda_flower.cli.console import Json, say, show_markup
+from fda_flower.errors import unknown
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -66,8 +67,13 @@ def options(
     """Take the options that come before a command."""
 
 
-@app.command("list", epilog="Example: `fda list`")
-def list_names(as_json: Json = False) -> None:
+@app.command("list", epilog="Example: `fda list methods`")
+def list_names(
+    kind: Annotated[
+        list[str], typer.Argument(help="One kind alone, such as methods.", show_default="all")
+    ] = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
     """Show the methods, data sets, shifts and models, with a line each."""
     from fda_flower.datasets.partitions import PARTITIONS
     from fda_flower.datasets.registry import DATASETS
@@ -86,18 +92,25 @@ def list_names(as_json: Json = False) -> None:
         "Data sets": {name: dataset.summary for name, dataset in DATASETS.items()},
         "Shifts": {name: summary(shift) for name, shift in SHIFTS.items()},
         "Partitions": {name: summary(partition) for name, partition in PARTITIONS.items()},
-        "Models": {name: model.summary for name, model in MODELS.items()},
+        "Models (networks)": {name: model.summary for name, model in MODELS.items()},
         "Engines": {
             **{name: engine.summary for name, engine in ENGINES.items()},
             "deploy": "on the SuperLink of a connection, with real SuperNodes",
         },
         "Trackers": {name: tracker.summary for name, tracker in TRACKERS.items()},
     }
+    keys = {title: title.partition(" (")[0].lower().replace(" ", "-") for title in kinds}
+    asked = _letters("".join(kind)).removesuffix("s")
+    if not (titles := [title for title in kinds if asked in _letters(title)]):
+        raise unknown("kind", " ".join(kind), keys.values())
     if as_json:
-        keys = [kind.partition(" (")[0].lower().replace(" ", "-") for kind in kinds]
-        print(json.dumps(dict(zip(keys, map(list, kinds.values()), strict=True))))
+        print(json.dumps({keys[title]: list(kinds[title]) for title in titles}))
         return
-    for kind, names in kinds.items():
-        show_markup(f"[bold]{kind}[/bold]")
-        for name, text in names.items():
+    for title in titles:
+        show_markup(f"[bold]{title}[/bold]")
+        for name, text in kinds[title].items():
             say(f"  {name:<16} {text}")
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalpha, text.lower()))

@@ -16,6 +16,7 @@ class CellBar:
         self._bar = progress_bar()
         self._task = self._bar.add_task("Rounds", total=None, shown="")
         self._told: set[str] = set()
+        self._reasons: set[str] = set()
         self._state: Progress | None = None
 
     def __enter__(self) -> Self:
@@ -36,9 +37,10 @@ class CellBar:
             self._told.add(name)
             number = state.done - len(state.finished) + state.finished.index(name) + 1
             say_without_bar(f"cell {number}/{state.cells}: {name} is done")
-        for name in state.failures.keys() - self._told:
-            self._told.add(name)
-            say_without_bar(f"cell {name} has failed: {state.failures[name]}")
+        for name, reason in state.failures.items():
+            if reason not in self._reasons:
+                self._reasons.add(reason)
+                say_without_bar(f"cell {name} has failed: {reason}")
 
     @property
     def done(self) -> str:

@@ -158,8 +158,10 @@ def check_jobs(jobs: int) -> None:
 
 
 def end_with(failures: Mapping[str, str]) -> None:
-    """Name the cells that failed; with any, the exit code is 1."""
-    for cell, reason in failures.items():
-        insist(f"[red]Failed:[/red] {escape(cell)}: {escape(reason)}")
+    """Name the cells that failed, those of one reason in one line; with any, the exit code is 1."""
+    for reason in dict.fromkeys(failures.values()):
+        first, *others = [cell for cell in failures if failures[cell] == reason]
+        cells = f"{first} and {len(others)} more" if others else first
+        insist(f"[red]Failed:[/red] {escape(cells)}: {escape(reason)}")
     if failures:
         raise typer.Exit(1)

@@ -1,12 +1,13 @@
 """The commands for a run and a comparison of runs."""
 
+import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -29,16 +30,29 @@ from fda_flower.cli.console import (
 )
 from fda_flower.cli.options import ConfigFile, Track, with_settings
 from fda_flower.cli.stopping import this_command, when_stopped
-from fda_flower.config import RunConfig
+from fda_flower.config import NAMED, RunConfig
+from fda_flower.datasets.registry import DATASETS
 from fda_flower.engines import ENGINES
+from fda_flower.errors import ConfigError
+from fda_flower.files import only_writer
+from fda_flower.methods import method_names
 from fda_flower.metrics import METRICS, Metric
+from fda_flower.options import read_options
 from fda_flower.records import COSTS, Record, headline
+from fda_flower.registry import known_name
 from fda_flower.run_settings import SETTINGS
 from fda_flower.selection import has_stopped
 from fda_flower.trackers.registry import read_names
 
+if TYPE_CHECKING:
+    from fda_flower.experiments import RunResult
+
 COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fedda-joint,mixture"
 """The methods of the FedGP paper and this package's own, on the same samples for the same rounds."""
+
+COMPARABLE = [each.name for each in SETTINGS if each.defines_run and each.hint in (int, float, str, bool)]
+COMPARABLE.remove("model")  # `auto` is written as the network that it chose
+"""Settings that a folder's config.json has as they are given."""
 
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]
 Workers = Annotated[
@@ -81,9 +95,10 @@ def run(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show Flower's log.")] = False,
 ) -> None:
     """Run one method on one data set, and write its records, model and picture to a folder."""
-    wanted = RunConfig(**settings)
     trackers = read_names(track)
-    folder = _folder(wanted, output, resume, repeats=config is not None)
+    folder = _folder(settings, output, resume, repeats=config is not None)
+    wanted = RunConfig(**settings)
+    _check(folder, wanted, resume)
     done = 0
     when_stopped(
         lambda: (
@@ -93,7 +108,6 @@ def run(
     )
     from fda_flower.experiments import run_config
     from fda_flower.experiments.overview import cost_of_round
-    from fda_flower.reporting.summary import describe_interval
 
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
     label = wanted.entry.title
@@ -125,18 +139,8 @@ def run(
             on_ready=lambda lines: say("\n".join(lines)),
             track=trackers,
         )
-    metric, summary = METRICS[wanted.headline], result.summary
-    shown = f"{metric.title} {_shown(summary, metric)}"
-    if "average" in summary:
-        shown += f"; the averaged model: {_shown(summary['average'], metric)}"
-    if "selected-round" in summary:
-        shown += f" (round {summary['selected-round']}, chosen by labels held out)"
-    if has_stopped(result.history, wanted.patience):
-        shown += f"; stopped after {len(result.history)} rounds"
-    if size := describe_interval(summary["last5"], summary.get("test-samples", 0), wanted.headline):
-        shown += f" ({size})"
-    lines = [f"{label}: {shown}. Written to {escape(str(folder))}"]
-    if spent := summary.get("privacy"):
+    lines = [f"{label}: {_outcome(wanted, result)}. Written to {escape(str(folder))}"]
+    if spent := result.summary.get("privacy"):
         domain, told = max(spent.items(), key=lambda item: item[1]["epsilon"])
         lines.append(
             f"Privacy: the largest ε is {told['epsilon']:.4g}, of {escape(domain)} (δ = {told['delta']:g})"
@@ -227,20 +231,74 @@ def compare(
     end_with(comparison.failures)
 
 
-def _folder(config: RunConfig, output: Path | None, resume: bool, repeats: bool) -> Path:
-    """The folder of a run, which is refused before anything is loaded if it is not free for the run."""
-    from fda_flower.run_folder import RunFolder
+def _outcome(config: RunConfig, result: "RunResult") -> str:
+    """Return a run's figures in words."""
+    from fda_flower.reporting.summary import describe_interval
 
-    folder = output or _free_folder(config, repeats and not resume)
-    RunFolder(folder.absolute(), config.fingerprint(), resume=resume).check()
+    metric, summary = METRICS[config.headline], result.summary
+    shown = f"{metric.title} {_shown(summary, metric)}"
+    if "average" in summary:
+        shown += f"; the averaged model: {_shown(summary['average'], metric)}"
+    if "selected-round" in summary:
+        shown += f" (round {summary['selected-round']}, chosen by labels held out)"
+    if has_stopped(result.history, config.patience):
+        shown += f"; stopped after {len(result.history)} rounds"
+    if size := describe_interval(summary["last5"], summary.get("test-samples", 0), config.headline):
+        shown += f" ({size})"
+    return shown
+
+
+def _folder(settings: Mapping[str, Any], output: Path | None, resume: bool, repeats: bool) -> Path:
+    """The folder of a run; one that holds a run is refused before anything heavy is loaded."""
+    folder = output or _free_folder(settings, repeats and not resume)
+    if not resume:
+        _refuse_held(folder, settings)
     return folder
 
 
-def _free_folder(config: RunConfig, repeats: bool) -> Path:
+def _check(folder: Path, config: RunConfig, resume: bool) -> None:
+    """Refuse a folder that is not free for a run before its data are loaded."""
+    from fda_flower.run_folder import RunFolder
+
+    RunFolder(folder.absolute(), config.fingerprint(), resume=resume).check()
+
+
+def _refuse_held(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse a folder that holds a run before the method is loaded; `_check` finds what is not seen here."""
+    if not (folder / "config.json").exists():
+        return
+    with only_writer(folder.absolute()):
+        try:
+            held = json.loads((folder / "config.json").read_text(encoding="utf-8"))["run"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+    asked = {each.name: settings.get(each.name, each.default) for each in SETTINGS if each.name in COMPARABLE}
+    asked = dict(read_options("the run", RunConfig, asked, set()))
+    asked |= {name: known_name(str(asked[name]), names()) for name, names in NAMED.items() if name in asked}
+    differences = [
+        f"{name}: {held[name]!r} there, {value!r} asked for"
+        for name, value in asked.items()
+        if name in held and held[name] != value
+    ]
+    if differences:
+        raise ConfigError(
+            f"'{folder.absolute()}' is of another run ({', '.join(differences)}): choose another --output"
+        )
+    raise ConfigError(
+        f"the output folder '{folder.absolute()}' already holds a run: go on with --resume, or choose "
+        "another --output"
+    )
+
+
+def _free_folder(settings: Mapping[str, Any], repeats: bool) -> Path:
     """The folder named after a run; a run that repeats another gets one of its own, with a number."""
-    method = config.method.replace(":", "-")
-    parts = (config.dataset, config.shift, method, f"seed{config.seed}")
-    folder = Path("runs") / "-".join(filter(None, parts))
+    dataset, shift, method, seed = (
+        settings.get(name, getattr(RunConfig, name)) for name in ("dataset", "shift", "method", "seed")
+    )
+    dataset, method = known_name(dataset, DATASETS), known_name(method, method_names()).replace(":", "-")
+    if shift is None and dataset in DATASETS and DATASETS[dataset].domains == ():
+        shift = DATASETS[dataset].shift
+    folder = Path("runs") / "-".join(filter(None, (dataset, shift, method, f"seed{seed}")))
     if not repeats or not folder.exists():
         return folder
     numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))

@@ -68,7 +68,8 @@ def run_ray(
         vars(grid)["pull_interval"] = PULL_SECONDS
         server(grid)
 
-    workers = {} if resources.cores is None else {"num_cpus": resources.cores}
+    cores = resources.cores(os.cpu_count() or 1)
+    workers = {} if cores is None else {"num_cpus": cores}
     logger = logging.getLogger("flwr")
     logger.addFilter(_hide_deprecation)
     try:

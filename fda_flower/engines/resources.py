@@ -1,8 +1,11 @@
 """The resources that a simulated client may use."""
 
+import logging
 from dataclasses import dataclass
 
 from fda_flower.errors import ConfigError
+
+LOG = logging.getLogger("flwr.engines")
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,14 @@ class Resources:
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"workers is {self.workers}, at least 1 is needed")
 
-    @property
-    def cores(self) -> int | None:
-        """Cores of all workers; None if their number is not given."""
-        return None if self.workers is None else self.workers * self.cpus_per_client
+    def cores(self, available: int) -> int | None:
+        """Return the cores of all workers, as far as there are any; None if their number is not given."""
+        if self.workers is None:
+            return None
+        fitting = max(available // self.cpus_per_client, 1)
+        if self.workers > fitting:
+            LOG.warning(
+                "workers is %d, but %d of them fill the machine's %d cores: %d run",
+                *(self.workers, fitting, available, fitting),
+            )
+        return min(self.workers, fitting) * self.cpus_per_client

@@ -10,8 +10,9 @@ from fda_flower.engines import ENGINES, Resources
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.cell import Cell, Progress, run_cells
 from fda_flower.extras import require
-from fda_flower.files import only_writer, write_atomically
+from fda_flower.files import check_writable, only_writer, write_atomically
 from fda_flower.methods import OF_FLOWER, check_federated, find_method, method_names
+from fda_flower.registry import known_name
 from fda_flower.reporting import (
     CellResult,
     Row,
@@ -99,7 +100,7 @@ def compare(
     """
     require("matplotlib")  # for the picture at the end
     own = [name for name in method_names() if not name.startswith(OF_FLOWER)]
-    chosen = own if methods == "all" else methods
+    chosen = own if methods == "all" else [known_name(name, method_names()) for name in methods]
     for name, values in (("method", chosen), ("seed", seeds)):
         if not values:
             raise ConfigError(f"a comparison needs at least one {name}")
@@ -114,8 +115,7 @@ def compare(
     Resources(workers=workers)
     check_trackers(track)
     folder = Path(output).absolute()
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"the output folder '{folder}' is a file: choose another --output")
+    check_writable(folder)
     if not resume and folder.exists() and any(folder.iterdir()):
         raise ConfigError(
             f"the output folder '{folder}' already holds a comparison: go on with --resume (resume=True), "

@@ -93,8 +93,8 @@ def _download(name: str) -> Mapping[str, Tensor]:
         state: Mapping[str, Tensor] = best.get_state_dict(progress=False, check_hash=True)
     except (OSError, RuntimeError) as error:
         raise ConfigError(
-            f"ImageNet's weights for model '{name}' cannot be downloaded ({_first_line(error)}): get {best.url} "
-            "elsewhere and give the file as the model's option weights=FILE"
+            f"ImageNet's weights for model '{name}' cannot be downloaded ({_first_line(error)}): get "
+            f"{best.url} elsewhere and give the file as the model's option weights=FILE"
         ) from error
     return state
 

@@ -5,11 +5,13 @@ import logging
 from pathlib import Path
 
 import pytest
+import typer
 from in_process import run_all
 from rich.console import Console
 
 from fda_flower.cli import console
 from fda_flower.cli.cells import CellBar
+from fda_flower.cli.console import end_with
 from fda_flower.errors import RunError
 from fda_flower.experiments.cell import Progress
 
@@ -129,7 +131,7 @@ def test_json_of_list_has_the_names(fda):
 
 
 def test_the_bar_of_cells_says_each_cell_once(capsys):
-    failures = {"c": str(RunError("no luck"))}
+    failures = {"c": str(RunError("no luck")), "d": "no luck"}
     with CellBar() as bar:
         assert (bar.done, bar.where(Path("table.md"))) == ("no cell done", "")
         bar(Progress(5, 1, ["a"], [], {}, 8, 0))
@@ -141,3 +143,13 @@ def test_the_bar_of_cells_says_each_cell_once(capsys):
         "cell c has failed: no luck",
     ]
     assert (bar.done, bar.where(Path("table.md"))) == ("3 of 5 cells done", " (table.md has them)")
+
+
+def test_cells_that_failed_for_one_reason_are_one_line(capsys):
+    failures = {"a": "no data", "b": "no luck", "c": "no data", "d": "no data"}
+    with pytest.raises(typer.Exit):
+        end_with(failures)
+    assert capsys.readouterr().out.splitlines() == [
+        "Failed: a and 2 more: no data",
+        "Failed: b: no luck",
+    ]

@@ -1,4 +1,5 @@
 import gc
+import logging
 
 import numpy as np
 import pytest
@@ -116,6 +117,19 @@ def test_replies_can_be_pulled_later_as_flower_does():
 def test_wrong_resources(values, says):
     with pytest.raises(ConfigError, match=says):
         Resources(**values)
+
+
+@pytest.mark.parametrize(
+    ("workers", "threads", "cores"), [(99, 1, 4), (3, 2, 4), (1, 8, 8), (2, 1, 2), (None, 2, None)]
+)
+def test_workers_take_no_more_cores_than_there_are_and_fewer_are_said(
+    workers, threads, cores, caplog, monkeypatch
+):
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.WARNING, logger="flwr.engines")
+    assert Resources(cpus_per_client=threads, workers=workers).cores(4) == cores
+    said = [record.getMessage() for record in caplog.records]
+    assert [f"workers is {workers}" in text for text in said] == ([True] if workers in (99, 3) else [])
 
 
 def test_the_registry():
