@@ -27,7 +27,7 @@ finally:
         ("run --model resnet", ["resnet9", "resnet18", "resnet50"]),
         ("run --engine d", ["deploy"]),
         ("run --track m", ["mlflow"]),
-        ("compare --methods fedavg,fedp", ["fedavg,fedprox"]),
+        ("compare --methods fedavg,fedpr", ["fedavg,fedprox"]),
         ("comp", ["compare"]),
         ("run --target-sa", ["--target-samples"]),
     ],
