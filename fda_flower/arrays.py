@@ -17,7 +17,10 @@ STYPE = Array(np.zeros(0)).stype
 
 
 class _Content:
-    """What copies of an array share: the ndarray, and its bytes once somebody has asked for them."""
+    """What copies of an array share: the ndarray, and its bytes once somebody has asked for them.
+
+    From then on the ndarray is a view of the bytes, so that the values are held once.
+    """
 
     __slots__ = ("array", "data")
 
@@ -58,6 +61,7 @@ class LazyArray(Array):
         content = self.__dict__["_content"]
         if content.data is None:
             content.data = Array(content.array).data
+            content.array = _values_of(content.data, content.array)
         data: bytes = content.data
         return data
 
@@ -175,6 +179,14 @@ def _check_length(data: bytes) -> None:
     told, sent = math.prod(shape) * dtype.itemsize, len(data) - file.tell()
     if told != sent and not dtype.hasobject:
         raise ValueError(f"its header tells of {told} bytes, and {sent} follow")
+
+
+def _values_of(data: bytes, array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array's values where they lie in its bytes; the array itself if they lie in another order."""
+    if not array.size or not array.flags.forc:
+        return array
+    values = np.frombuffer(data, array.dtype, offset=len(data) - array.nbytes)
+    return values.reshape(array.shape, order="F" if array.flags.fnc else "C")
 
 
 def _is_of_bytes(array: NDArray[Any]) -> bool:

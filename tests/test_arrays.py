@@ -123,6 +123,18 @@ class Writer(NumPyClient):
         return 0.0, 1, {}
 
 
+@pytest.mark.parametrize("array", SAMPLES, ids=lambda a: f"{a.dtype.str}{a.shape}")
+def test_values_are_held_once_when_the_bytes_are_made(array):
+    lazy = LazyArray(freeze({"a": array.copy(order="A")})["a"])
+    before = to_read(lazy).flags.fnc
+    memory = np.frombuffer(lazy.data, np.uint8)
+    values = to_read(lazy)
+    assert np.shares_memory(values, memory) == (array.size > 0)
+    assert not values.flags.writeable
+    assert (values.dtype, values.shape, values.flags.fnc) == (array.dtype, array.shape, before)
+    np.testing.assert_array_equal(values, array)
+
+
 def test_a_client_may_write_into_what_it_receives_and_what_it_has_sent():
     app = serve(lambda context: Writer())
     model = to_record({"w": np.zeros(2, np.float32)})
