@@ -25,8 +25,8 @@ from fda_flower.clients.recorder import Recorder
 from fda_flower.clients.training import (
     LocalTraining,
     Objective,
-    evaluate,
     figures,
+    mean_loss,
     repeatable,
     train,
     training_loss,
@@ -34,7 +34,7 @@ from fda_flower.clients.training import (
 from fda_flower.datasets import Domain, Samples
 from fda_flower.metrics import METRICS, confusion
 from fda_flower.models.parts import head_of
-from fda_flower.prediction.passes import Passes, load_layers
+from fda_flower.prediction.passes import Passes, load_layers, predict
 from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.protocol import (
     EvaluateReply,
@@ -204,8 +204,8 @@ class DomainClient(NumPyFace):
         if not config.get(protocol.LOSS_AT_START):
             return {}
         with self.drawing("loss", config) as generator:
-            loss, _ = evaluate(self.model, self.domain.train, generator)
-        return {protocol.LOSS_AT_START: loss}
+            outputs = predict(self.model, self.domain.train, generator)
+        return {protocol.LOSS_AT_START: mean_loss(outputs, self.domain.train.y)}
 
     def gradients(self, config: Settings) -> dict[str, NDArray[Any]]:
         """Return the gradients of the model as it is, if a train message asks for them."""

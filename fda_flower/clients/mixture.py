@@ -15,7 +15,7 @@ from fda_flower import protocol
 from fda_flower.aggregation import Layers, blend, functional_distance, gradient_similarity
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
 from fda_flower.clients.target import TargetClient
-from fda_flower.clients.training import mean_gradient, score, train
+from fda_flower.clients.training import figures, mean_gradient, train
 from fda_flower.datasets import Samples
 from fda_flower.mixture_plan import MixturePlan
 from fda_flower.models.parts import head_of
@@ -194,7 +194,8 @@ class MixtureTarget(TargetClient):
 
 
 def _accuracy(outputs: NDArray[Any], y: Tensor) -> float:
-    return score(torch.from_numpy(outputs).to(y.device), y)[1]
+    measured = figures(torch.from_numpy(outputs).to(y.device), y)
+    return measured["r2" if y.is_floating_point() else "accuracy"]
 
 
 def _digest(first: Layers, samples: Samples, *others: object) -> str:

@@ -185,38 +185,16 @@ def mean_gradient(
 def evaluate(
     model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 256
 ) -> tuple[float, float]:
-    """Return a model's mean loss on samples and its accuracy; see `score`."""
-    return score(predict(model, samples, generator, batch_size), samples.y)
+    """Return a model's mean loss on samples, and its accuracy; for a regression R². See `figures`."""
+    measured = figures(predict(model, samples, generator, batch_size), samples.y)
+    return measured["loss"], measured["r2" if samples.y.is_floating_point() else "accuracy"]
 
 
-def score(outputs: Tensor, y: Tensor) -> tuple[float, float]:
-    """Return the mean loss of outputs (see `loss_for`) and their accuracy.
-
-    Parameters
-    ----------
-    outputs : Tensor
-        Of the model, shape ``(n, classes or outputs)``.
-    y : Tensor
-        The labels; see `Samples`.
-
-    Returns
-    -------
-    tuple[float, float]
-        The loss, and the accuracy as a share in [0, 1]. For a regression, in place of the accuracy: the
-        coefficient of determination ``R² = 1 − Σ(y − f(x))² / Σ(y − ȳ)²``, summed over all outputs, with `ȳ`
-        each output's mean over the samples. It is at most 1, and below 0 for a model that is worse than `ȳ`.
-        If all samples have the same `y`, it is 1 for an exact model, else 0.
-    """
-    if not y.is_floating_point():
-        return _cross_entropy(outputs, y), int((outputs.argmax(dim=1) == y).sum()) / len(y)
-    loss = float(mse_loss(outputs, y, reduction="none").sum(dtype=torch.float64))
-    y = y.double()
-    spread = float((y - y.mean(dim=0)).square().sum())
-    return loss / y.numel(), 1 - loss / spread if spread else float(loss == 0)
-
-
-def _cross_entropy(outputs: Tensor, y: Tensor) -> float:
-    """Return torch's mean cross entropy, in a tenth of its time for a few classes: it goes along samples."""
+def mean_loss(outputs: Tensor, y: Tensor) -> float:
+    """Return the mean loss of outputs (see `loss_for`), summed in float64."""
+    if y.is_floating_point():
+        return float(mse_loss(outputs, y, reduction="none").sum(dtype=torch.float64)) / y.numel()
+    # Torch's cross entropy in a tenth of its time for a few classes: it goes along samples.
     losses = -log_softmax(outputs.T, dim=0).gather(0, y[None])
     return float(losses.sum(dtype=torch.float64)) / len(y)
 
@@ -224,7 +202,7 @@ def _cross_entropy(outputs: Tensor, y: Tensor) -> float:
 def figures(
     outputs: Tensor, y: Tensor, to_labels: Callable[[Tensor], Tensor] | None = None
 ) -> dict[str, float]:
-    """Return ``loss`` and what `fda_flower.metrics.measure` has of outputs; ``r2`` is that of `score`.
+    """Return ``loss`` and what `fda_flower.metrics.measure` has of outputs; ``r2`` is NaN if it is undefined.
 
     In a regression `to_labels` brings outputs and `y` to the labels' own unit, in which the errors are; the
     loss is that of the outputs as they are.
@@ -232,10 +210,7 @@ def figures(
     regression = y.is_floating_point()
     pair = (outputs, y) if to_labels is None or not regression else map(to_labels, (outputs, y))
     measured = measure(*(each.cpu().numpy() for each in pair), regression=regression)
-    if not regression:
-        return {"loss": _cross_entropy(outputs, y), **measured}
-    loss, r2 = score(outputs, y)
-    return {"loss": loss, **measured, "r2": r2}
+    return {"loss": mean_loss(outputs, y), **({"r2": np.nan} if regression else {}), **measured}
 
 
 def training_loss(y: Tensor, training: LocalTraining) -> Loss:
