@@ -34,8 +34,6 @@ def source_weight(entry: Record) -> float | None:
 def figure_of(record: Mapping[str, Any], metric: str, ending: str = "") -> float | None:
     """Return a figure of the target in a record; None if the record does not have it.
 
-    In a regression's record of an older version R² has the name ``accuracy``.
-
     Parameters
     ----------
     record : Mapping
@@ -49,11 +47,9 @@ def figure_of(record: Mapping[str, Any], metric: str, ending: str = "") -> float
     --------
     >>> figure_of({"accuracy": 0.7, "auroc-average": 0.9}, "auroc", "-average")
     0.9
-    >>> figure_of({"accuracy": 0.7}, "r2")
-    0.7
     """
     value: float | None = record.get(f"{metric}{ending}")
-    return figure_of(record, "accuracy", ending) if value is None and metric == "r2" else value
+    return value
 
 
 def curve(history: Sequence[Mapping[str, Any]], metric: str = "accuracy", ending: str = "") -> list[float]:

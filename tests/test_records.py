@@ -4,7 +4,7 @@ from fda_flower import files, records
 
 
 def test_the_examples_of_records():
-    assert doctest.testmod(records) == (0, 8)
+    assert doctest.testmod(records) == (0, 7)
 
 
 def test_values_that_are_not_finite_become_null():
