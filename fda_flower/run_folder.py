@@ -1,8 +1,9 @@
 """The files of a run: its configuration, a line a round, and a checkpoint, so that it can be resumed."""
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fda_flower.aggregation import Layers
-from fda_flower.chain import Chain, read_chain, text_hash
+from fda_flower.chain import CHAIN, hash_of, linked, read_links, without_link
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import (
     DESCRIPTION,
@@ -27,9 +28,12 @@ from fda_flower.files import (
     only_writer,
     write_atomically,
 )
+from fda_flower.protocol import CONFUSION
 from fda_flower.records import Record
 
-CONFIG, ROUNDS, CHAIN, CHECKPOINT = "config.json", "rounds.jsonl", "chain.jsonl", "checkpoint"
+CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint"
+SUBMITTED = "submitted.json"
+"""In the folder of a run on a server: the run's id on the SuperLink, and its folder there."""
 CHOSEN = "checkpoint-selected"
 """The checkpoint of the round that validation has chosen so far."""
 CHOSEN_MODEL = "selected"
@@ -63,8 +67,8 @@ class RunFolder:
 
     ======================= =======================================================================
     ``config.json``         everything that defines the run
-    ``rounds.jsonl``        one line a round, written when the round ends
-    ``chain.jsonl``         a link for each round, by which changes of the files show; see `Chain`
+    ``rounds.jsonl``        one line a round, written when the round ends and never again, with a link to the
+                            line before, by which changes of the files show; see `fda_flower.chain`
     ``checkpoint``          the models (safetensors), the round and a checksum of all of it, one file
     ``checkpoint-selected`` the same of the round that validation has chosen so far, if there is any
     ``selected/``           the model's files as they were after that round, if its target writes them here
@@ -81,7 +85,7 @@ class RunFolder:
     resume : bool
         Go on from the checkpoint, if there is one. Without it a folder that holds a run is refused.
     mirror : bool
-        The folder mirrors a run on a server: it may hold rounds without a checkpoint.
+        The folder mirrors the records of a run on a server, where the checkpoint stays.
     """
 
     def __init__(
@@ -97,8 +101,9 @@ class RunFolder:
         self._notes = dict(notes or {})
         self._resume = resume
         self._mirror = mirror
-        self._chain: Chain | None = None
-        self._written: dict[str, str] = {}
+        self._last = ""
+        self._config_text = b""
+        self._config_is_new = True
         self._writing = ExitStack()
 
     def note(self, name: str, value: Any) -> None:
@@ -163,7 +168,12 @@ class RunFolder:
         found = self._read_config()
         if found is not None:
             self._check_same(found, self.config)
-        if not (self.path / CHECKPOINT).exists():
+        there = (self.path / CHECKPOINT).exists()
+        if there and self._mirror:
+            raise ConfigError(
+                f"'{self.path}' holds a run of this machine, not one on a server: choose another --output"
+            )
+        if not there:
             if not self._mirror and (rounds := len(self.read_rounds())):
                 raise RunError(
                     f"'{self.path}' holds {rounds} rounds, but not their checkpoint: restore the file "
@@ -175,8 +185,10 @@ class RunFolder:
         self._check_chain(checkpoint.round)
         return checkpoint
 
-    def begin(self, done: int, model: Layers | None = None, history: Sequence[Record] | None = None) -> None:
+    def begin(self, done: int, model: Layers | None = None) -> None:
         """Write the configuration, and drop the lines of rounds after the `done` ones: they run again.
+
+        If rounds are done, the configuration is written with the next one, whose line vouches for it.
 
         Parameters
         ----------
@@ -184,30 +196,32 @@ class RunFolder:
             Rounds that are done.
         model : Layers, optional
             The first global model, for the checkpoint of a run that begins.
-        history : sequence of dict, optional
-            The records of the rounds that are done. Default: as they are in the folder.
 
         Raises
         ------
         ConfigError
             If the folder cannot be written.
         """
-        config = json.dumps({"run": self.config, **self._notes}, indent=2) + "\n"
-        self._written = {CONFIG: text_hash(config)}
-        done_so_far = self._rounds_up_to(done)
-        records = done_so_far if history is None else history
-        lines = [json.dumps(record) for record in records]
+        self._config_is_new = True
+        self._config_text = (json.dumps({"run": self.config, **self._notes}, indent=2) + "\n").encode()
+        self._rounds_up_to(done)
+        lines = self.read_lines()[:done]
+        links, _ = read_links(lines, self.config)
+        self._last = links[-1].hash if links else hash_of(self.config)
+        kept = "".join(f"{line}\n" for line in lines).encode()
+        rounds = self.path / ROUNDS
         try:
-            write_atomically(self.path / CONFIG, config.encode())
-            if done == 0 and model is not None:
-                write_atomically(self.path / CHECKPOINT, self._pack(Checkpoint(0, model))[0])
-            self._begin_chain(lines)
-            write_atomically(self.path / ROUNDS, "".join(f"{line}\n" for line in lines).encode())
+            if done == 0:
+                self._write_config()
+                if model is not None:
+                    write_atomically(self.path / CHECKPOINT, self._pack(Checkpoint(0, model))[0])
+            if not rounds.exists() or rounds.read_bytes() != kept:
+                write_atomically(rounds, kept)
         except OSError as error:
             raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
 
     def save_round(self, record: Record, checkpoint: Checkpoint, chosen: bool = False) -> None:
-        """Append a round's record and its link, then replace the checkpoint, and that of the chosen round.
+        """Append a round's record, then replace the checkpoint, and that of the chosen round.
 
         Raises
         ------
@@ -216,13 +230,17 @@ class RunFolder:
             valid.
         """
         data, digest = self._pack(checkpoint)
-        line = json.dumps(json_safe(record))
+        files = {CONFIG: hashlib.sha256(self._config_text).hexdigest(), CHECKPOINT: digest}
         try:
-            self._append(ROUNDS, f"{line}\n")
-            if self._chain is not None:
-                models = self._model_files(record["round"])
-                sums = {name: file_hash(path) for name, path in models.items()}
-                self._append(CHAIN, self._chain.add(line, digest, self._written | sums).to_line())
+            files |= {name: file_hash(path) for name, path in self._model_files(record["round"]).items()}
+            line = linked(json_safe(record), self._last, files)
+            if self._config_is_new:
+                self._write_config()
+            with (self.path / ROUNDS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            self._last = line[CHAIN]["hash"]
             if chosen:
                 write_atomically(self.path / CHOSEN, data)
                 self._keep_model(record["round"])
@@ -231,6 +249,10 @@ class RunFolder:
             raise RunError(
                 f"round {record['round']} cannot be written to '{self.path}' ({error}): make room, and resume"
             ) from error
+
+    def _write_config(self) -> None:
+        write_atomically(self.path / CONFIG, self._config_text)
+        self._config_is_new = False
 
     def load_checkpoint(self, name: str = CHECKPOINT) -> Checkpoint:
         """Return the checkpoint of the last round that was finished, or `CHOSEN`.
@@ -266,22 +288,18 @@ class RunFolder:
         return checkpoint
 
     def read_rounds(self) -> list[Record]:
-        """Return the records written so far, without a last line that was cut off."""
+        """Return the records written so far, without their links and a last line that was cut off.
+
+        What only a last round's record has is left out of the others: the run has gone on after them.
+        """
         path = self.path / ROUNDS
         records: list[Record] = []
         for line in path.read_bytes().splitlines() if path.exists() else []:
             try:
-                records.append(json.loads(line))
-            except (ValueError, RecursionError):
+                records.append(without_link(json.loads(line)))
+            except (ValueError, AttributeError, RecursionError):
                 break
-        return records
-
-    def read_chain(self) -> tuple[Chain, list[str]] | None:
-        """Return the chain and what is wrong with its lines; None for a run of an older version."""
-        path = self.path / CHAIN
-        if not path.exists():
-            return None
-        return read_chain(path.read_text(encoding="utf-8", errors="replace"), self.config)
+        return [*map(of_a_round_before, records[:-1]), *records[-1:]]
 
     def read_lines(self) -> list[str]:
         """Return the lines of the records as they are in the file."""
@@ -289,33 +307,12 @@ class RunFolder:
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         return text.removesuffix("\n").split("\n") if text else []
 
-    def _begin_chain(self, lines: Sequence[str]) -> None:
-        """Write the links of the rounds that are done; their records may be new. A mirror has none."""
-        if self._mirror:
-            return
-        if self._chain is None:
-            found = self.read_chain()
-            self._chain = Chain(self.config) if found is None else found[0]
-        self._chain = self._chain.up_to(len(lines))
-        self._chain.cover(lines, self._written)
-        write_atomically(self.path / CHAIN, self._chain.to_text().encode())
-
     def _check_chain(self, done: int) -> None:
-        found = self.read_chain()
-        if found is None or self._mirror:
-            return
-        chain = found[0].up_to(done)
-        if problems := chain.problems(self.read_lines()[:done], going_on=True):
+        if problems := read_links(self.read_lines()[:done], self.config)[1]:
             raise RunError(
                 f"'{self.path}' is not as the run has left it ({problems[0]}; see `fda verify`): restore it "
                 "from a copy, or start again in another --output"
             )
-
-    def _append(self, name: str, text: str) -> None:
-        with (self.path / name).open("a", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
 
     def _pack(self, checkpoint: Checkpoint) -> tuple[bytes, str]:
         """Return the checkpoint's file, and the checksum in it."""
@@ -382,6 +379,18 @@ class RunFolder:
         return records
 
 
+def of_a_round_before(record: Record) -> Record:
+    """Return a record without what only that of a run's last round has, after which another one follows.
+
+    Examples
+    --------
+    >>> of_a_round_before({"round": 3, "confusion": {"counts": [[1]]}, "target": None})
+    {'round': 3, 'target': None}
+    """
+    kept = {name: value for name, value in record.items() if name != CONFUSION}
+    return kept | ({"target": of_a_round_before(kept["target"])} if kept.get("target") else {})
+
+
 def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
     """Raise a `ConfigError` unless a checkpoint's arrays are like those of the model to go on with."""
     for name in {*arrays, *initial}:
@@ -398,11 +407,6 @@ def _place(model: str, name: str) -> str:
 
 def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:
     keys = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
-    if not found.keys() & set(keys):
-        return ConfigError(
-            f"'{path}' is of an earlier version of fda-flower, which had no {', '.join(keys)}: go on with "
-            f"that version, which {CONFIG} names, or choose another --output"
-        )
     # What the strategy says of itself follows from the other settings.
     keys = [key for key in keys if key != "strategy"] or keys
     differences = ", ".join(f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys)

@@ -165,7 +165,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the configuration in ``[tool.flwr.app.config]``.
 
-    A submitter to whom the results are sent summarises and draws them; else the server does.
+    A submitter to whom the records are sent summarises and draws them; else the server does.
     """
     if is_deployed(grid):
         logging.getLogger("flwr").addFilter(keep_to_one_line)
@@ -177,8 +177,7 @@ def main(grid: Grid, context: Context) -> None:
         config = RunConfig.from_flower(settings)
         folder = make_folder(path, config, bool(settings.get("resume", False))) if path else None
         _, history = run_server(PromptGrid(grid), config, folder, on_round)
-    if folder is None:
-        return
-    write_global_model(folder.path, config)
-    if not sends:
+        if folder is not None:
+            write_global_model(folder.path, config)
+    if folder is not None and not sends:
         write_summary(folder.path, config, history)

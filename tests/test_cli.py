@@ -179,7 +179,6 @@ def test_run_writes_a_folder_named_after_what_was_run(fda, tmp_path):
         ".lock",
         "accuracy.pdf",
         "accuracy.png",
-        "chain.jsonl",
         "checkpoint",
         "config.json",
         "model.json",

@@ -18,7 +18,7 @@ from fda_flower.verification import verify
 pytestmark = pytest.mark.usefixtures("in_a_run")
 
 SEEDS = [range(12), pytest.param(range(12, 200), marks=pytest.mark.slow)]
-FILES = ["config.json", "rounds.jsonl", "chain.jsonl", "checkpoint"]
+FILES = ["config.json", "rounds.jsonl", "checkpoint"]
 DAMAGE = {
     "bit": lambda data, rng, at: data[:at] + bytes([data[at] ^ 1 << int(rng.integers(8))]) + data[at + 1 :],
     "cut": lambda data, rng, at: data[:at],

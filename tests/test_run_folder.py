@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fda_flower import run
+from fda_flower.chain import without_link
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe, only_writer
 from fda_flower.run_folder import Checkpoint, RunFolder
@@ -57,7 +58,8 @@ def test_rounds_are_lines_of_strict_json(tmp_path):
     folder.save_round({"round": 1, "d2": float("nan"), "x": [float("inf"), 1.0]}, Checkpoint(1, MODEL))
     folder.save_round({"round": 2}, Checkpoint(2, MODEL))
     lines = (tmp_path / "rounds.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [{"round": 1, "d2": None, "x": [None, 1.0]}, {"round": 2}]
+    found = [without_link(json.loads(line)) for line in lines]
+    assert found == [{"round": 1, "d2": None, "x": [None, 1.0]}, {"round": 2}] == folder.read_rounds()
 
 
 def test_lines_after_the_checkpoint_and_a_cut_off_line_are_dropped_on_resume(tmp_path):
@@ -93,14 +95,6 @@ def test_the_difference_is_named_once_not_as_what_the_strategy_says_of_itself_to
         RunFolder(tmp_path, {"folds": 4}, {}, resume=True).open({"plan": "4 folds"})
     with pytest.raises(ConfigError, match=r"strategy: {'plan': '2 folds'} there, {'plan': '4 folds'} asked"):
         RunFolder(tmp_path, {"folds": 2}, {}, resume=True).open({"plan": "4 folds"})
-
-
-def test_a_folder_of_an_earlier_version_is_refused_and_the_new_settings_named(tmp_path):
-    opened(tmp_path, {"seed": 1})
-    with pytest.raises(
-        ConfigError, match=r"earlier version of fda-flower, which had no buffers: .* config.json"
-    ):
-        opened(tmp_path, {"seed": 1, "buffers": "mean"}, resume=True)
 
 
 def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
@@ -146,7 +140,7 @@ def test_no_part_files_are_left(tmp_path):
     folder, _ = opened(tmp_path)
     folder.save_round({"round": 1}, Checkpoint(1, MODEL))
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        *(".lock", "chain.jsonl", "checkpoint", "config.json", "rounds.jsonl")
+        *(".lock", "checkpoint", "config.json", "rounds.jsonl")
     ]
 
 
@@ -196,12 +190,31 @@ def test_rounds_without_their_checkpoint_are_an_error_and_nothing_is_overwritten
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_mirror_of_a_run_on_a_server_may_have_rounds_alone(tmp_path):
+def test_a_mirror_of_a_run_on_a_server_may_have_rounds_alone_and_no_checkpoint(tmp_path):
     opened(tmp_path)
+    folder = RunFolder(tmp_path, {"seed": 0}, resume=True, mirror=True)
+    with pytest.raises(ConfigError, match="a run of this machine"):
+        folder.open({"name": "FedGP"})
     (tmp_path / "checkpoint").unlink()
     (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n')
-    folder = RunFolder(tmp_path, {"seed": 0}, resume=True, mirror=True)
     assert folder.open({"name": "FedGP"}) is None
+    folder.begin(1)
+    assert folder.read_rounds() == [{"round": 1}]
+
+
+def test_what_is_written_of_a_run_is_never_written_again(tmp_path):
+    """The configuration of a run that goes on comes with the next round, whose line vouches for it."""
+    folder, _ = opened(tmp_path, rounds=1)
+    folder.save_round({"round": 1, "confusion": {"counts": [[1]]}}, Checkpoint(1, MODEL))
+    lines, config = ((tmp_path / name).read_bytes() for name in ("rounds.jsonl", "config.json"))
+    place = (tmp_path / "rounds.jsonl").stat().st_ino
+    folder, _ = opened(tmp_path, resume=True, rounds=2)
+    assert (tmp_path / "config.json").read_bytes() == config
+    folder.save_round({"round": 2}, Checkpoint(2, MODEL))
+    assert json.loads((tmp_path / "config.json").read_text())["rounds"] == 2
+    assert (tmp_path / "rounds.jsonl").read_bytes().startswith(lines)
+    assert (tmp_path / "rounds.jsonl").stat().st_ino == place
+    assert verify(tmp_path).problems == ()
 
 
 def test_the_rounds_line_is_written_before_the_checkpoint(tmp_path, monkeypatch):

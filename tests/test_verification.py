@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from fda_flower import RunConfig, run
-from fda_flower.chain import Chain
+from fda_flower.chain import CHAIN, hash_of, linked, without_link
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.run_folder import Checkpoint, RunFolder
 from fda_flower.run_model import write_global_model
@@ -52,9 +52,30 @@ def drop_last(path):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
 
 
-def drop_last_round(folder):
-    drop_last(folder / "rounds.jsonl")
-    drop_last(folder / "chain.jsonl")
+def links_of(folder):
+    return [json.loads(line)[CHAIN] for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+def chain_anew(folder, leave_out=(), **changes):
+    """Make the chain of a run again, as one who may write to the folder can: of other records or files."""
+    last, lines = hash_of(json.loads((folder / "config.json").read_text())["run"]), []
+    for record, link in zip(RunFolder(folder).read_rounds(), links_of(folder), strict=True):
+        files = {name: value for name, value in link["files"].items() if name not in leave_out}
+        line = linked({**record, **changes}, last, files)
+        last = line[CHAIN]["hash"]
+        lines.append(json.dumps(line) + "\n")
+    (folder / "rounds.jsonl").write_text("".join(lines))
+
+
+def without_a_link(folder):
+    lines = (folder / "rounds.jsonl").read_text().splitlines()
+    lines[1] = json.dumps(without_link(json.loads(lines[1])))
+    (folder / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def round_more(folder):
+    with (folder / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 4}\n')
 
 
 def other_record(folder):
@@ -94,11 +115,9 @@ def other_holder(folder):
 def test_a_run_that_nobody_has_touched_is_ok(ended):
     found = verify(ended)
     assert (found.rounds, found.problems, found.notes) == (3, (), ())
-    links = [json.loads(line) for line in (ended / "chain.jsonl").read_text().splitlines()]
-    assert [link["round"] for link in links] == [1, 2, 3]
-    assert {(link["target"], *link["sources"]) for link in links} == {("target", "source-1")}
-    assert set(links[2]["files"]) == {"config.json", "model.safetensors", "model.json"}
-    assert links[2]["hash"] == found.last
+    third = links_of(ended)[2]
+    assert set(third["files"]) == {"config.json", "checkpoint", "model.safetensors", "model.json"}
+    assert third["hash"] == found.last
     assert verify(ended, found.last) == found
 
 
@@ -106,17 +125,20 @@ def test_a_run_that_nobody_has_touched_is_ok(ended):
     ("tamper", "says"),
     [
         (other_record, "the record of round 2 has changed"),
-        (lambda f: swap(f / "rounds.jsonl"), "the record of round 1 has changed"),
-        (lambda f: drop_last(f / "rounds.jsonl"), "round 3 is missing in rounds.jsonl"),
-        (drop_last_round, "the checkpoint is of round 3, the chain ends with round 2"),
-        (lambda f: drop_last(f / "chain.jsonl"), "round 3 has no link"),
-        (lambda f: swap(f / "chain.jsonl"), "the link of round 2 does not follow"),
-        (lambda f: edit(f / "chain.jsonl", "source-1", "source-2", 0), "line 1 of the chain has changed"),
-        (of_another_seed, "the link of round 1 does not follow"),
+        (lambda f: swap(f / "rounds.jsonl"), "the record of round 2 does not follow"),
+        (lambda f: drop_last(f / "rounds.jsonl"), "is of round 3, the records end with round 2"),
+        (lambda f: (f / "rounds.jsonl").unlink(), "is of round 3, the records end with round 0"),
+        (round_more, "line 4 of rounds.jsonl is not as"),
+        (without_a_link, "line 2 of rounds.jsonl is not as"),
+        (lambda f: edit(f / "rounds.jsonl", "source-1", "source-2", 0), "the record of round 1 has changed"),
+        (lambda f: edit(f / "rounds.jsonl", '"config.json"', '"config"', 2), "record of round 3 has"),
+        (lambda f: chain_anew(f, ["config.json"]), "config.json has changed"),
+        (lambda f: chain_anew(f, ["checkpoint"]), "the model in 'checkpoint' is not that of round 3"),
+        (lambda f: chain_anew(f, ["model.safetensors"]), "'model.safetensors' is not the model of round 3"),
+        (of_another_seed, "the record of round 1 does not follow"),
         (other_weights, "the model in 'checkpoint' is not that of round 3"),
         (lambda f: shutil.copy(f / "config.json", f / "checkpoint"), "is damaged"),
         (lambda f: (f / "checkpoint").unlink(), "there is no checkpoint"),
-        (lambda f: (f / "chain.jsonl").unlink(), "an older version made the run, or it was removed"),
         (other_model, "'model.safetensors' is not that of round 3"),
         (lambda f: edit(f / "model.json", '"round": 3', '"round": 2'), "'model.json' is not that of round 3"),
         (other_holder, "'model.safetensors' is not that of round 3"),
@@ -152,32 +174,21 @@ def test_a_chosen_round_that_is_another_is_found(folder):
 
 def test_a_chain_that_was_made_anew_is_told_by_the_hash_that_was_noted(folder):
     noted = verify(folder).last
-    lines = (folder / "rounds.jsonl").read_text().replace('"accuracy": 0.', '"accuracy": 1.')
-    (folder / "rounds.jsonl").write_text(lines)
-    run_of = json.loads((folder / "config.json").read_text())["run"]
-    old = [json.loads(line) for line in (folder / "chain.jsonl").read_text().splitlines()]
-    chain = Chain(run_of)
-    for line, link in zip(lines.splitlines(), old, strict=True):
-        chain.add(line, link["model"], link["files"])
-    (folder / "chain.jsonl").write_text(chain.to_text())
+    chain_anew(folder, accuracy=1.0)
     assert verify(folder).problems == ()
     (problem,) = verify(folder, noted).problems
     assert problem == f"the chain does not hold the expected hash {noted}: it is another, or cut off"
 
 
-def test_a_finished_run_that_goes_on_keeps_its_chain(folder):
-    """Its last record loses the confusion matrix, and the hash that was noted stays in the chain."""
+def test_a_finished_run_that_goes_on_keeps_its_records(folder):
+    """Also the confusion matrix of what was the last round; the hash that was noted stays in the chain."""
     noted, records = verify(folder).last, (folder / "rounds.jsonl").read_text()
     assert '"confusion"' in records
     run(**SETTINGS, rounds=4, output=folder, resume=True)
-    assert (folder / "rounds.jsonl").read_text().count('"confusion"') == 1
+    assert (folder / "rounds.jsonl").read_text().startswith(records)
     found = verify(folder, noted)
     assert (found.rounds, found.problems) == (4, ())
     assert found.notes == ("the expected hash is of round 3, the run has gone on after it",)
-    links = [json.loads(line) for line in (folder / "chain.jsonl").read_text().splitlines()]
-    assert [(link["round"], link["note"]) for link in links] == [
-        *((1, ""), (2, ""), (3, ""), (3, "rewritten"), (4, ""))
-    ]
 
 
 def test_a_run_that_was_changed_does_not_go_on(folder):
@@ -187,37 +198,14 @@ def test_a_run_that_was_changed_does_not_go_on(folder):
 
 
 def test_a_run_whose_configuration_changes_as_it_goes_on_is_ok(folder):
-    """A last link has the new one, though no round is left to do."""
+    """The line of the next round vouches for it; where none is left to do, nothing is written."""
     first = verify(folder)
-    run(**SETTINGS, rounds=3, output=folder, resume=True)
-    assert verify(folder, first.last) == first
     run(**SETTINGS, rounds=3, round_timeout=60, output=folder, resume=True)
-    found = verify(folder, first.last)
-    assert (found.problems, found.notes) == (
-        (),
-        ("the expected hash is of round 3, the run has gone on after it",),
-    )
+    assert verify(folder, first.last) == first
+    run(**SETTINGS, rounds=4, round_timeout=60, output=folder, resume=True)
+    assert verify(folder, first.last).problems == ()
     edit(folder / "config.json", '"round_timeout": 60', '"round_timeout": 90')
     assert verify(folder).problems == ("config.json has changed, or the run was stopped as it went on",)
-
-
-def test_a_chain_of_the_version_before_vouches_for_less_of_the_configuration(folder):
-    links = [json.loads(line) for line in (folder / "chain.jsonl").read_text().splitlines()]
-    chain = Chain(json.loads((folder / "config.json").read_text())["run"])
-    for line, link in zip((folder / "rounds.jsonl").read_text().splitlines(), links, strict=True):
-        chain.add(line, link["model"], {k: v for k, v in link["files"].items() if k != "config.json"})
-    (folder / "chain.jsonl").write_text(chain.to_text())
-    found = verify(folder)
-    assert (found.problems, len(found.notes)) == ((), 1)
-    assert "config.json" in found.notes[0]
-
-
-def test_a_run_of_an_older_version_goes_on_with_a_chain(folder):
-    (folder / "chain.jsonl").unlink()
-    run(**SETTINGS, rounds=4, output=folder, resume=True)
-    found = verify(folder)
-    assert (found.rounds, found.problems) == (4, ())
-    assert "an older version did the rounds up to 3: nothing vouches for their models" in found.notes[0]
 
 
 def test_the_model_of_a_server_is_that_of_its_checkpoint(folder):
@@ -225,11 +213,7 @@ def test_the_model_of_a_server_is_that_of_its_checkpoint(folder):
     for name in ("model.safetensors", "model.json"):
         (folder / name).unlink()
         (folder / "selected" / name).unlink()
-    links = [json.loads(line) for line in (folder / "chain.jsonl").read_text().splitlines()]
-    chain = Chain(json.loads((folder / "config.json").read_text())["run"])
-    for line, link in zip((folder / "rounds.jsonl").read_text().splitlines(), links, strict=True):
-        chain.add(line, link["model"])
-    (folder / "chain.jsonl").write_text(chain.to_text())
+    chain_anew(folder, ["model.safetensors", "model.json"])
     assert verify(folder).problems == ()
     write_global_model(folder, RunConfig(**SETTINGS, rounds=3))
     assert json.loads((folder / "model.json").read_text())["holder"] == "server"
@@ -239,6 +223,17 @@ def test_the_model_of_a_server_is_that_of_its_checkpoint(folder):
     assert problem.startswith("'model.safetensors' is not the model of round 3")
     edit(folder / "model.json", '"round": 3', '"round": 2')
     assert len(verify(folder).problems) == 1
+
+
+def test_the_records_of_a_run_on_a_server_are_compared_and_its_models_named_as_elsewhere(folder):
+    for name in ("checkpoint", "checkpoint-selected", "model.safetensors", "model.json"):
+        (folder / name).unlink()
+    (folder / "submitted.json").write_text("{}")
+    found = verify(folder)
+    assert (found.rounds, found.problems, len(found.notes)) == (3, (), 1)
+    assert "submitted.json" in found.notes[0]
+    other_record(folder)
+    assert verify(folder).problems == ("the record of round 2 has changed",)
 
 
 def test_a_run_before_its_first_round_is_ok(tmp_path):

@@ -10,6 +10,7 @@ from fda_flower.config import RunConfig
 from fda_flower.deployment.federation import Federation, NodeConfig
 from fda_flower.deployment.submission import run_deployed
 from fda_flower.errors import ConfigError
+from fda_flower.files import LOCK
 from fda_flower.methods import check_federated
 from fda_flower.records import Record
 from fda_flower.reporting import write_summary
@@ -65,7 +66,7 @@ def rehearse(
             on_step(f"Starting a SuperLink and {len(nodes)} SuperNodes: {', '.join(nodes)}")
             with Federation(Path(folder), nodes, temporary=True) as federation:
                 on_step(f"Running {config.all_rounds} rounds")
-                history, _ = run_deployed(
+                history, there = run_deployed(
                     config,
                     federation.connection,
                     output,
@@ -73,6 +74,8 @@ def rehearse(
                     environment=federation.environment,
                     check=federation.check_superlink,
                 )
+                # As in a deployment the model is on the server, whose folder is gone after this.
+                shutil.copytree(there, output, ignore=shutil.ignore_patterns(LOCK), dirs_exist_ok=True)
                 on_step("Taking everything down")
         finally:
             if (logs := Path(folder) / "logs").is_dir():

@@ -5,8 +5,6 @@ every caller has: the log, over the same connection that submits runs. What node
 each marked line has a secret of the run. The first one tells it, before any node is asked.
 """
 
-import base64
-import hashlib
 import json
 import re
 import secrets
@@ -16,17 +14,12 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from fda_flower.errors import LONGEST_MESSAGE, FdaError, RunError, printable
+from fda_flower.errors import LONGEST_MESSAGE, FdaError, printable
 from fda_flower.flower_internals import log_writer
 from fda_flower.records import Record
+from fda_flower.run_folder import CONFIG, RunFolder
 
-FILES = ("config.json", "rounds.jsonl", "chain.jsonl", "checkpoint", "checkpoint-selected")
-"""Of a run's folder, in the order in which they may be replaced one by one."""
 MARK = "FDA-RESULT "
-PIECE = 768 * 1024
-"""Bytes of a file in one line, before base64."""
-LIMIT = 64 * 1024 * 1024
-"""Bytes of a file that is sent at all: the SuperLink keeps its log in its database."""
 LINE = re.compile(rf"{MARK}([0-9a-f]{{32}}) (.*)")
 """The run's secret, and a value as JSON."""
 
@@ -38,43 +31,35 @@ class Sender:
     ----------
     push : callable
         Takes text for the log.
+    folder : Path
+        The run's folder on the server.
     """
 
-    def __init__(self, push: Callable[[str], None]) -> None:
+    def __init__(self, push: Callable[[str], None], folder: Path) -> None:
         self._push = push
+        self._folder = folder
         self._secret = secrets.token_hex(16)
+        self._config: str | None = None
         self.rounds = 0
-        self._send({})
+        self._send({"folder": str(folder.absolute())})
 
-    def record(self, record: Record) -> None:
-        """Send a round's record."""
-        self._send({"record": record})
-        self.rounds += 1
+    def update(self) -> None:
+        """Send what the folder holds and was not sent: the configuration, and the records of rounds."""
+        config = (self._folder / CONFIG).read_text(encoding="utf-8")
+        if config != self._config:
+            self._send({"config": config})
+            self._config = config
+        for line in RunFolder(self._folder).read_lines()[self.rounds :]:
+            self._send({"record": json.loads(line)})
+            self.rounds += 1
 
     def error(self, message: str) -> None:
         """Send why the run cannot go on."""
         self._send({"error": message})
 
     def complete(self) -> None:
-        """Send that the run has come to its end, and all its results were sent."""
-        self._send({"complete": True})
-
-    def files(self, folder: Path) -> None:
-        """Send the files of a run's folder, and at last their checksums; too large ones are only named."""
-        sums, kept = {}, {}
-        for name in FILES:
-            path = folder / name
-            if not path.exists():
-                continue
-            if path.stat().st_size > LIMIT:
-                kept[name] = str(path.absolute())
-                continue
-            data = path.read_bytes()
-            for piece, start in enumerate(range(0, len(data), PIECE)):
-                text = base64.b64encode(data[start : start + PIECE]).decode()
-                self._send({"file": name, "piece": piece, "data": text})
-            sums[name] = hashlib.sha256(data).hexdigest()
-        self._send({"sha256": sums, "kept": kept})
+        """Send that the run has come to its end, and the number of its rounds."""
+        self._send({"complete": self.rounds})
 
     def _send(self, value: Record) -> None:
         # What others print may not end with its line.
@@ -83,7 +68,7 @@ class Sender:
 
 @contextmanager
 def sending(grid: Grid, folder: Path) -> Iterator[Callable[[Record], None]]:
-    """Send a run's results to its submitter: each round's record, an error, and the files at the end.
+    """Send a run's results to its submitter: its configuration, each round's record, an error. No model.
 
     Parameters
     ----------
@@ -95,24 +80,20 @@ def sending(grid: Grid, folder: Path) -> Iterator[Callable[[Record], None]]:
     Yields
     ------
     callable
-        To be called with each round's record.
+        To be called as a round has been written to the folder.
 
     Raises
     ------
     RunError
         If the grid is that of a simulation.
     """
-    sender = Sender(log_writer(grid))
+    sender = Sender(log_writer(grid), folder)
     try:
-        yield sender.record
-    except Exception as error:
-        if isinstance(error, FdaError):
-            sender.error(str(error))
-        # A folder that was refused is another run's.
-        if sender.rounds:
-            sender.files(folder)
+        yield lambda record: sender.update()
+    except FdaError as error:
+        sender.error(str(error))
         raise
-    sender.files(folder)
+    sender.update()
     sender.complete()
 
 
@@ -121,37 +102,32 @@ class Receiver:
 
     Parameters
     ----------
+    on_config : callable
+        Called with the text of the run's ``config.json``, again if it has changed.
     on_record : callable
-        Called once with each round's record.
+        Called once with each round's record, in order, as it stands in its line of ``rounds.jsonl``.
 
     Attributes
     ----------
+    folder : str
+        The run's folder on the server.
     error : str or None
         Why the run could not go on.
-    kept : dict[str, str]
-        Files that stayed on the server, by name: their path there.
     complete : bool
-        Whether the run has come to its end, and all its results were sent.
+        Whether the run has come to its end, and the records of all its rounds are here.
     """
 
-    def __init__(self, on_record: Callable[[Record], None]) -> None:
+    def __init__(self, on_config: Callable[[str], None], on_record: Callable[[Record], None]) -> None:
+        self.folder = ""
         self.error: str | None = None
-        self.kept: dict[str, str] = {}
         self.complete = False
+        self._on_config = on_config
         self._on_record = on_record
         self._secret: str | None = None
-        self._records: dict[int, str] = {}
-        self._pieces: dict[str, dict[int, bytes]] = {name: {} for name in FILES}
-        self._sums: dict[str, str] | None = None
+        self._rounds = 0
 
     def read(self, line: str) -> None:
-        """Read a line of the log; lines of others, damaged and repeated ones are ignored.
-
-        Raises
-        ------
-        RunError
-            If a line contradicts one before.
-        """
+        """Read a line of the log; lines of others, damaged and repeated ones are ignored."""
         marked = LINE.match(line)
         if marked is None:
             return
@@ -164,48 +140,14 @@ class Receiver:
         except (ValueError, RecursionError):
             return
         match value:
-            case {"record": {"round": int(number)} as record} if number > 0:
-                if number not in self._records:
-                    self._records[number] = text
-                    self._on_record(record)
-                elif self._records[number] != text:
-                    raise _contradiction(f"round {number}")
-            case {"file": str(name), "piece": int(piece), "data": str(data)} if name in FILES:
-                self._take(name, piece, data)
-            case {"sha256": dict(sums), "kept": dict(kept)}:
-                self._sums = sums
-                self.kept = {name: str(kept[name]) for name in FILES if name in kept}
-            case {"complete": True}:
-                self.complete = True
+            case {"folder": str(folder)}:
+                self.folder = printable(folder)
+            case {"config": str(config)}:
+                self._on_config(config)
+            case {"record": {"round": int(number)} as record} if number == self._rounds + 1:
+                self._rounds = number
+                self._on_record(record)
+            case {"complete": int(rounds)}:
+                self.complete = rounds == self._rounds
             case {"error": str(error)}:
                 self.error = printable(error, LONGEST_MESSAGE)
-
-    def _take(self, name: str, piece: int, text: str) -> None:
-        try:
-            data = base64.b64decode(text, validate=True)
-        except ValueError:
-            return
-        if self._pieces[name].setdefault(piece, data) != data:
-            raise _contradiction(f"'{name}'")
-
-    @property
-    def files(self) -> dict[str, bytes] | None:
-        """The files, by name; None as long as one is not complete, with its checksum."""
-        if self._sums is None:
-            return None
-        found = {}
-        for name in FILES:
-            if name not in self._sums:
-                continue
-            data = b"".join(data for _, data in sorted(self._pieces[name].items()))
-            if hashlib.sha256(data).hexdigest() != self._sums[name]:
-                return None
-            found[name] = data
-        return found
-
-
-def _contradiction(what: str) -> RunError:
-    return RunError(
-        f"the run's log holds two results for {what}, so one is wrong: take those in the run's folder on the "
-        "server"
-    )

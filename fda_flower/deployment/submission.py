@@ -1,4 +1,4 @@
-"""A run on a SuperLink, with its results in the caller's folder as if it had been run there."""
+"""A run on a SuperLink, with its records in the caller's folder; its model stays on the server."""
 
 import hashlib
 import json
@@ -6,15 +6,11 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from logging import WARNING
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-from flwr.common import log
-from numpy.typing import NDArray
-
+from fda_flower.chain import without_link
 from fda_flower.config import RunConfig
 from fda_flower.deployment.app import write_app
 from fda_flower.deployment.connection import Connection
@@ -24,11 +20,8 @@ from fda_flower.extras import require
 from fda_flower.files import write_atomically
 from fda_flower.methods import check_federated
 from fda_flower.records import Record
-from fda_flower.run_model import write_global_model
-from fda_flower.strategies import RunFolder
+from fda_flower.run_folder import CONFIG, ROUNDS, SUBMITTED, RunFolder
 
-SUBMITTED = "submitted.json"
-"""In the caller's folder: the run's id on the SuperLink, and its folder there."""
 COMPLETED = "finished:completed"
 """Flower's status of a run that has come to its end."""
 PATIENCE = 30.0
@@ -46,8 +39,8 @@ def run_deployed(
     on_round: Callable[[Record], None] | None = None,
     environment: Mapping[str, str] | None = None,
     check: Callable[[], None] = lambda: None,
-) -> tuple[list[Record], dict[str, NDArray[np.generic]]]:
-    """Submit a run to a SuperLink, follow it to its end, and bring its results back.
+) -> tuple[list[Record], str]:
+    """Submit a run to a SuperLink, follow it to its end, and bring its records back.
 
     An interrupt (Ctrl-C) stops the run. If only this process ends, the run goes on; `resume` follows it
     again.
@@ -72,8 +65,7 @@ def run_deployed(
     Returns
     -------
     tuple
-        The record of each round, and the last model by the names of its state dictionary; no model if it
-        was too large to be sent, which the log says.
+        The record of each round, and the run's folder on the server, which holds its checkpoint and model.
 
     Raises
     ------
@@ -108,28 +100,24 @@ def _run(
     resume: bool,
     on_round: Callable[[Record], None] | None,
     check: Callable[[], None],
-) -> tuple[list[Record], dict[str, NDArray[np.generic]]]:
+) -> tuple[list[Record], str]:
     output = folder.path
     strategy = config.entry.build(**config.strategy_options())
-    checkpoint = folder.open({"name": type(strategy).__name__, **strategy.settings()})
-    done = 0 if checkpoint is None else checkpoint.round
-    rounds = {record["round"]: record for record in folder.read_rounds()}
+    folder.open({"name": type(strategy).__name__, **strategy.settings()})
+    known, lines = len(folder.read_rounds()), list[str]()
     run_id = _still_running(flower, output) if resume else None
     if run_id is None:
         run_id = _submit(flower, config, output, resume)
-    folder.begin(done)
+    folder.begin(known)
 
     def on_record(record: Record) -> None:
-        rounds[record["round"]] = record
-        numbers = range(1, record["round"] + 1)
-        # A resumed run sends the rounds before only at its end.
-        if record["round"] > done and all(number in rounds for number in numbers):
-            text = "".join(json.dumps(rounds[number]) + "\n" for number in numbers)
-            _write(output / "rounds.jsonl", text.encode())
-        if on_round is not None:
-            on_round(record)
+        lines.append(json.dumps(record) + "\n")
+        if len(lines) >= known:
+            _write(output / ROUNDS, "".join(lines).encode())
+        if len(lines) > known and on_round is not None:
+            on_round(without_link(record))
 
-    receiver = Receiver(on_record)
+    receiver = Receiver(lambda text: _write(output / CONFIG, text.encode()), on_record)
     try:
         status, details = _follow(flower, run_id, receiver, check)
     except KeyboardInterrupt:
@@ -140,21 +128,16 @@ def _run(
                 f"run {run_id} goes on on '{flower.name}', it could not be stopped: {error}"
             ) from error
         raise
-    files = receiver.files
-    for name, data in (files or {}).items():
-        _write(output / name, data)
     if status != COMPLETED:
         raise RunError(
             receiver.error
             or f"run {run_id} on '{flower.name}' ended as {status} ({printable(details)}): see "
             f"`flwr log {run_id} {flower.name}`, and go on with --resume"
         )
-    if files is None:
+    if not receiver.complete:
         raise RunError(f"the results of run {run_id} did not arrive whole: fetch them again with --resume")
-    write_global_model(output, config)
-    for name, path in receiver.kept.items():
-        log(WARNING, "The %s is too large to be sent: it stays on the server in '%s'", name, path)
-    return folder.read_rounds(), {} if receiver.kept else dict(folder.load_checkpoint().model)
+    _write(output / ROUNDS, "".join(lines).encode())
+    return folder.read_rounds(), receiver.folder
 
 
 def server_folder(config: RunConfig, output: Path) -> str:
@@ -202,11 +185,11 @@ def _follow(
     """Read a run's log to its end; its status then. Flower is asked for it unless all results have come."""
     while True:
         _read(flower, run_id, receiver, check)
-        if receiver.complete and receiver.error is None and receiver.files is not None:
+        if receiver.complete and receiver.error is None:
             return COMPLETED, ""
         status, details = _status(flower, run_id, check)
         if status.startswith("finished"):
-            if receiver.files is None and receiver.error is None:
+            if not receiver.complete and receiver.error is None:
                 # The stream may miss what was written while it ended.
                 _read(flower, run_id, receiver, check)
             return status, details

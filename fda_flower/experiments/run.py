@@ -33,7 +33,8 @@ class RunResult:
     summary : dict
         ``last5`` and ``best`` of the headline, and more; as in ``summary.json``.
     model : dict[str, NDArray]
-        The last global model, by the names of its state dictionary.
+        The last global model, by the names of its state dictionary; none of a deployed run, whose model is on
+        the server.
     path : Path or None
         The run's folder, if any.
     """
@@ -146,8 +147,8 @@ def run_config(
     config : RunConfig
         The run.
     on_ready : callable, optional
-        Called before training with lines that say what the run takes; not in a deployment, whose server has
-        no data.
+        Called before training with lines that say what the run takes; of a deployment, whose server has no
+        data, at its end with a line that says where its model is.
     track_in : Path, optional
         The folder of the trackers' local stores. Default: the run's.
     attack : Attack, optional

@@ -127,9 +127,11 @@ def _on_a_superlink(request: RunRequest) -> RunOutput:
     _refuse_resources(request, "with engine deploy each site uses its own machine: leave it out")
     from fda_flower.deployment import run_deployed
 
-    return run_deployed(
+    history, folder = run_deployed(
         request.config, request.connection, request.output, resume=request.resume, on_round=request.on_round
     )
+    _tell(request, [f"The model is on the server of '{request.connection}', in {folder}"])
+    return history, {}
 
 
 def _refuse_resources(request: RunRequest, remedy: str) -> None:

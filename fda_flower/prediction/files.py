@@ -191,9 +191,9 @@ def _why_none(folder: Path) -> str:
         return f"there is no folder '{folder}': give the folder of a run"
     if any((folder / name).exists() for name in ("checkpoint", "rounds.jsonl")):
         return (
-            f"the run in '{folder}' has no model ({MODEL}): either no round has ended with an evaluation of "
-            "what the target uses, which Mixture's target makes in the last round, or an older version made "
-            "the run; go on with --resume and more rounds, or run again"
+            f"the run in '{folder}' has no model ({MODEL}): no round has ended with an evaluation of what "
+            "the target uses, which Mixture's target makes in the last round; go on with --resume and more "
+            "rounds. The models of a deployed run are on the server and at the target's node"
         )
     if inside := sorted(path.parent.name for path in folder.glob(f"*/{MODEL}")):
         return f"'{folder}' holds no model ({MODEL}): give one of the folders in it: {', '.join(inside)}"

@@ -111,18 +111,18 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
         (`fda_flower.metrics.interval`); ``confusion`` and ``classes``, the confusion matrix and the figures
         of each class. What is not known is left out.
     """
-    evaluated = [{n: v for n in METRICS if (v := record.get(n)) is not None} for record in history]
-    counts = [record["confusion"] for record in history if record.get("confusion")]
+    evaluated = (record for record in reversed(history) if any(record.get(n) is not None for n in METRICS))
+    last = next(evaluated, {})
     samples = samples_of(history)
     ends = sampling_interval(scores(history, metric)["last5"], samples, metric)
-    found: dict[str, Any] = {"figures": next(filter(None, reversed(evaluated)), {})}
+    found: dict[str, Any] = {"figures": {n: v for n in METRICS if (v := last.get(n)) is not None}}
     if samples:
         found["test-samples"] = samples
     if ends is not None:
         found["interval"] = list(ends)
-    if counts:
-        last = counts[-1]
-        found |= {"confusion": last, "classes": by_class(np.array(last["counts"]), last["classes"])}
+    if confusion := last.get("confusion"):
+        classes = by_class(np.array(confusion["counts"]), confusion["classes"])
+        found |= {"confusion": confusion, "classes": classes}
     return found
 
 

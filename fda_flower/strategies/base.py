@@ -252,7 +252,6 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             for server_round in range(done + 1, num_rounds + 1):
                 if self.selection.stops(self.history):
                     break
-                self.progress.go_on()
                 begun = time.perf_counter()
                 messages = self.configure_train(
                     server_round, result.arrays, train_config or ConfigRecord(), grid
@@ -361,8 +360,6 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         if checkpoint is None:
             return 0
         self.load_state_dict(self.model_average.take_from(checkpoint.state))
-        if len(self.history) < self.num_rounds and not self.selection.has_stopped(self.history):
-            self.progress.go_on(write=False)
         result.arrays = to_record(checkpoint.model)
         return checkpoint.round
 

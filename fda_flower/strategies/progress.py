@@ -6,11 +6,10 @@ from typing import Any
 
 from flwr.common import log
 
-from fda_flower import protocol
 from fda_flower.aggregation import Layers
 from fda_flower.errors import RunError
 from fda_flower.records import Record, headline
-from fda_flower.run_folder import Checkpoint, RunFolder
+from fda_flower.run_folder import Checkpoint, RunFolder, of_a_round_before
 
 
 class Progress:
@@ -53,25 +52,14 @@ class Progress:
         return checkpoint
 
     def begin(self, done: int, model: Layers) -> None:
-        """Write the run's configuration, its first checkpoint and the rounds that are done."""
+        """Write the run's configuration and its first checkpoint, and drop the rounds that are not done."""
         if self.output is not None:
-            self.output.begin(done, model, self.history)
+            self.output.begin(done, model)
 
     def close(self) -> None:
         """Let others write to the folder."""
         if self.output is not None:
             self.output.close()
-
-    def go_on(self, write: bool = True) -> None:
-        """Drop from the last record what only that of a run's last round has, since another round follows.
-
-        Where that changes the record, the folder's records are written anew, unless `begin` will do it.
-        """
-        if not self.history or (kept := of_a_round_before(self.history[-1])) == self.history[-1]:
-            return
-        self.history[-1] = kept
-        if write and self.output is not None:
-            self.output.begin(len(self.history), history=self.history)
 
     def note(self, held: str | None) -> None:
         """Count the held rounds in a row; `held` is why this one is, None for a new model."""
@@ -92,7 +80,7 @@ class Progress:
         RunError
             After too many held rounds in a row.
         """
-        self.history.append(record)
+        self.history[-1:] = [*map(of_a_round_before, self.history[-1:]), record]
         if self.output is not None:
             checkpoint = Checkpoint(record["round"], model, state(), self._held_rounds)
             self.output.save_round(record, checkpoint, chosen)
@@ -104,15 +92,3 @@ class Progress:
                 f"the model could not be updated for {self._held_rounds} rounds in a row "
                 f"({record['held']}): repair the clients, then resume"
             )
-
-
-def of_a_round_before(record: Record) -> Record:
-    """Return a record without what only that of a run's last round has, which goes on after it.
-
-    Examples
-    --------
-    >>> of_a_round_before({"round": 3, "confusion": {"counts": [[1]]}, "target": None})
-    {'round': 3, 'target': None}
-    """
-    kept = {name: value for name, value in record.items() if name != protocol.CONFUSION}
-    return kept | ({"target": of_a_round_before(kept["target"])} if kept.get("target") else {})

@@ -19,6 +19,7 @@ from fda_flower.deployment import Federation, run_deployed, submission
 from fda_flower.deployment.app import write_app
 from fda_flower.deployment.processes import Service, end, free_ports
 from fda_flower.errors import RunError
+from fda_flower.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -283,9 +284,7 @@ def test_a_run_goes_on_without_the_sources_that_fail_and_ends_without_its_target
     assert third["evaluation-failed"]
     assert "in a row" in str(submitted.error)
     assert "then resume" in str(submitted.error)
-    lines = (tmp_path / "run" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == submitted.records
-    assert (tmp_path / "run" / "checkpoint").exists()
+    assert RunFolder(tmp_path / "run").read_rounds() == submitted.records
 
 
 def test_nodes_rejoin_and_a_run_whose_superlink_was_killed_resumes_with_the_same_bits(
@@ -312,13 +311,14 @@ def test_nodes_rejoin_and_a_run_whose_superlink_was_killed_resumes_with_the_same
     submitted.join()
     assert "--resume" in str(submitted.error)
 
-    history, model = run_deployed(
+    history, there = run_deployed(
         config, federation.connection, tmp_path / "run", resume=True, environment=federation.environment
     )
     assert history[0] == submitted.records[0]
     assert [len(record["sources"]) for record in history] == [3, 3]
     assert history[1]["target"]["alpha"] is not None
     local = run(**settings, data_dir=str(data))
+    model = RunFolder(there).load_checkpoint().model
     assert {name: array.tobytes() for name, array in model.items()} == {
         name: array.tobytes() for name, array in local.model.items()
     }

@@ -49,7 +49,11 @@ def faked(monkeypatch):
         if "fails" in seen:
             raise RunError("no luck")
         on_round(HISTORY[0])
-        return HISTORY, {}
+        there = output.parent / "server"
+        there.mkdir()
+        (there / "checkpoint").write_text("a model")
+        (there / ".lock").touch()
+        return HISTORY, str(there)
 
     monkeypatch.setattr(rehearsal, "Federation", FakeFederation)
     monkeypatch.setattr(rehearsal, "run_deployed", run_deployed)
@@ -80,6 +84,8 @@ def test_the_output_is_the_run_and_the_logs_and_the_rest_is_gone(faked, tmp_path
     assert history == rounds == HISTORY
     assert len(steps) == 3
     assert (tmp_path / "out" / "logs" / "superlink.log").read_text(encoding="utf-8") == "said"
+    assert (tmp_path / "out" / "checkpoint").read_text() == "a model"
+    assert not (tmp_path / "out" / ".lock").exists()
     assert json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))["last5"] == 50
     assert not faked["folder"].exists()
 

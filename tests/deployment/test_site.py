@@ -88,7 +88,6 @@ def test_sites_refuse_note_what_they_send_and_end_a_run_and_a_changed_round_is_f
     assert kept["privacy"]["source-1"]["epsilon"] == pytest.approx(spent(3))
     found = verify(done)
     assert (found.rounds, found.problems) == (2, ())
-    assert (done / "model.safetensors").exists()
     changed = shutil.copytree(done, tmp_path / "changed")
     lines = (changed / "rounds.jsonl").read_text()
     (changed / "rounds.jsonl").write_text(lines.replace('"round": 1,', '"round": 1, "better": true,'))

@@ -9,6 +9,7 @@ import pytest
 from fda_flower import RunConfig, load, run
 from fda_flower.datasets import load_domain
 from fda_flower.deployment import Federation, run_deployed
+from fda_flower.run_folder import RunFolder
 
 LOCAL_PART = ["local-part-before.safetensors", "local-part.safetensors"]
 SETTINGS: dict[str, Any] = {
@@ -51,7 +52,7 @@ def test_what_a_client_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
     settings = {**SETTINGS, "method": method, "method_options": options}
     federation, folder = sites
     before = set(folder.rglob("*.safetensors"))
-    history, model = run_deployed(
+    history, there = run_deployed(
         RunConfig(**settings),
         federation.connection,
         tmp_path / "deployed",
@@ -60,6 +61,7 @@ def test_what_a_client_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
     written = set(folder.rglob("*.safetensors")) - before
     local = run(**settings, output=tmp_path / "local")
     assert untimed(history) == untimed(local.history)
+    model = RunFolder(there).load_checkpoint().model
     assert {name: array.tobytes() for name, array in model.items()} == {
         name: array.tobytes() for name, array in local.model.items()
     }
@@ -69,7 +71,7 @@ def test_what_a_client_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
     test = load_domain(RunConfig(**settings).data, "target").domains["target"].test
     predicted = site_model.predict(test.x)
     assert (predicted == test.y.numpy()).mean() == history[-1]["accuracy"]
-    assert load(tmp_path / "deployed").about.holder == "server"
+    assert load(there).about.holder == "server"
     own = written - {model_file}
     assert len(own) == len(domains) * len(files)
     for domain in domains:

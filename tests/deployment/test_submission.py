@@ -6,6 +6,7 @@ import os
 import signal
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +19,11 @@ from fda_flower.client_app import make_client_app
 from fda_flower.deployment import Federation, results, run_deployed, submission
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.experiments import run_config
 from fda_flower.flower_internals import task_identity
+from fda_flower.run_folder import RunFolder
 from fda_flower.server_app import app
+from fda_flower.verification import verify
 
 SETTINGS: dict[str, Any] = {"model": "mlp", "sources": 2, "target_samples": 16, "device": "cpu"}
 CONFIG = RunConfig(**SETTINGS, rounds=2)
@@ -120,28 +124,24 @@ def untimed(records):
 
 
 def lines_of(folder):
-    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    return RunFolder(folder).read_rounds()
 
 
-def test_history_model_and_folder_are_those_of_a_local_run(superlink, output, local):
+def test_records_are_those_of_a_local_run_and_the_model_stays_on_the_server(superlink, output, local):
     seen = []
-    history, model = run_deployed(CONFIG, "prod", output, on_round=seen.append)
+    history, there = run_deployed(CONFIG, "prod", output, on_round=seen.append)
     assert untimed(history) == untimed(local.history)
     assert seen == history == lines_of(output)
-    assert same_bits(model, local.model)
     assert sorted(path.name for path in output.iterdir()) == [
-        ".lock",
-        "chain.jsonl",
-        "checkpoint",
-        "config.json",
-        "model.json",
-        "model.safetensors",
-        "rounds.jsonl",
-        "submitted.json",
+        *(".lock", "config.json", "rounds.jsonl", "submitted.json")
     ]
-    model_there = load(output)
-    assert (model_there.about.holder, model_there.about.round) == ("server", 2)
-    assert same_bits(model_there.predictor.networks["network"], local.model)
+    for name in ("config.json", "rounds.jsonl"):
+        assert (output / name).read_bytes() == (Path(there) / name).read_bytes()
+    assert verify(output).problems == verify(Path(there)).problems == ()
+    assert "submitted.json" in verify(output).notes[0]
+    model = load(there)
+    assert (model.about.holder, model.about.round) == ("server", 2)
+    assert same_bits(model.predictor.networks["network"], local.model)
 
 
 def test_flower_is_not_asked_how_a_run_ended_whose_results_have_all_come(superlink, output):
@@ -165,14 +165,17 @@ def test_flower_is_asked_where_the_log_does_not_say_that_all_results_have_come(
     superlink, output, monkeypatch
 ):
     monkeypatch.setattr(results.Sender, "complete", lambda self: None)
-    history, _ = run_deployed(CONFIG, "prod", output)
+    with pytest.raises(RunError, match=r"results of run 1 did not arrive whole: .* --resume"):
+        run_deployed(CONFIG, "prod", output)
     assert superlink.asked == 1
-    assert len(history) == 2
 
 
 def test_run_has_an_engine_of_this_name(superlink, output, local):
-    result = run(**SETTINGS, rounds=2, engine="deploy", connection="prod", output=output)
-    assert same_bits(result.model, local.model)
+    said = []
+    result = run_config(CONFIG, engine="deploy", connection="prod", output=output, on_ready=said.extend)
+    about = json.loads((output / "submitted.json").read_text(encoding="utf-8"))
+    assert said == [f"The model is on the server of 'prod', in {superlink.folder / about['server-folder']}"]
+    assert result.model == {}
     assert {key: value for key, value in result.summary.items() if key != "seconds"} == {
         key: value for key, value in local.summary.items() if key != "seconds"
     }
@@ -203,8 +206,7 @@ def test_the_server_keeps_a_folder_that_only_this_run_has(superlink, output):
     folder = superlink.folder / about["server-folder"]
     assert folder.parent.name == "fda-runs"
     assert folder.name.startswith("first-")
-    assert (folder / "checkpoint").read_bytes() == (output / "checkpoint").read_bytes()
-    assert (folder / "model.safetensors").read_bytes() == (output / "model.safetensors").read_bytes()
+    assert (folder / "checkpoint").exists()
     assert not (folder / "summary.json").exists()
     other = replace(CONFIG, seed=1)
     assert submission.server_folder(other, output) != about["server-folder"]
@@ -223,13 +225,13 @@ def test_the_callers_folder_has_the_rules_of_a_local_run(superlink, output):
     assert len(superlink.submitted) == 1
 
 
-def test_a_folder_that_the_server_has_already_is_an_error_and_none_of_its_files_are_sent(
+def test_a_folder_that_the_server_has_already_is_an_error_and_none_of_its_records_are_sent(
     superlink, output, tmp_path
 ):
     run_deployed(CONFIG, "prod", output)
     with pytest.raises(RunError, match="already holds this run: go on with --resume"):
         run_deployed(CONFIG, "prod", tmp_path / "again" / "first")
-    assert not (tmp_path / "again" / "first" / "checkpoint").exists()
+    assert lines_of(tmp_path / "again" / "first") == []
 
 
 # Continuing
@@ -238,17 +240,18 @@ def test_a_folder_that_the_server_has_already_is_an_error_and_none_of_its_files_
 def test_a_resumed_run_is_that_of_an_uninterrupted_one(superlink, output, local):
     run_deployed(replace(CONFIG, rounds=1), "prod", output)
     seen = []
-    history, model = run_deployed(CONFIG, "prod", output, resume=True, on_round=seen.append)
+    history, there = run_deployed(CONFIG, "prod", output, resume=True, on_round=seen.append)
     assert [record["round"] for record in seen] == [2]
-    assert untimed(history) == untimed(local.history)
-    assert same_bits(model, local.model)
+    assert untimed(history)[1:] == untimed(local.history)[1:]
+    assert (output / "rounds.jsonl").read_bytes() == (Path(there) / "rounds.jsonl").read_bytes()
+    assert same_bits(load(there).predictor.networks["network"], local.model)
 
 
 def test_a_resume_elsewhere_fetches_all_rounds_of_a_finished_run(superlink, output, tmp_path, local):
     run_deployed(CONFIG, "prod", output)
-    history, model = run_deployed(CONFIG, "prod", tmp_path / "other" / "first", resume=True)
+    history, there = run_deployed(CONFIG, "prod", tmp_path / "other" / "first", resume=True)
     assert untimed(history) == untimed(local.history)
-    assert same_bits(model, local.model)
+    assert same_bits(load(there).predictor.networks["network"], local.model)
 
 
 def test_a_resume_follows_a_run_that_still_goes_on(superlink, output, monkeypatch):
@@ -284,7 +287,6 @@ def test_an_error_of_the_server_comes_with_its_own_message_and_what_there_is(sup
             run_deployed(CONFIG, "prod", output)
     assert str(caught.value) == "no target any more: mend it, then resume"
     assert [record["round"] for record in lines_of(output)] == [1]
-    assert (output / "checkpoint").exists()
     history, _ = run_deployed(CONFIG, "prod", output, resume=True)
     assert len(history) == 2
 
@@ -300,12 +302,11 @@ def test_an_unforeseen_error_of_the_server_is_told_with_how_to_look_into_it(supe
         run_deployed(CONFIG, "prod", output)
 
 
-def test_a_stream_that_is_cut_off_is_read_again(superlink, output, local):
+def test_a_stream_that_is_cut_off_is_read_again(superlink, output):
     superlink.cut_after = 5
     seen = []
-    history, model = run_deployed(CONFIG, "prod", output, on_round=seen.append)
+    history, _ = run_deployed(CONFIG, "prod", output, on_round=seen.append)
     assert [record["round"] for record in seen] == [1, 2]
-    assert same_bits(model, local.model)
     assert len(history) == 2
 
 
@@ -430,13 +431,13 @@ def test_a_full_disk_is_an_error_that_names_the_file(superlink, output, monkeypa
     write = submission.write_atomically  # type: ignore[attr-defined]
 
     def full(path, data):
-        if path.name == "checkpoint":
+        if path.name == "rounds.jsonl":
             raise OSError("No space left on device")
         write(path, data)
 
     with monkeypatch.context() as patch:
         patch.setattr(submission, "write_atomically", full)
-        with pytest.raises(RunError, match=r"checkpoint' cannot be written .*No space left"):
+        with pytest.raises(RunError, match=r"rounds\.jsonl' cannot be written .*No space left"):
             run_deployed(CONFIG, "prod", output)
     history, _ = run_deployed(CONFIG, "prod", output, resume=True)
     assert len(history) == 2
@@ -450,14 +451,3 @@ def test_an_interrupt_stops_the_run(superlink, output):
         run_deployed(CONFIG, "prod", output, on_round=interrupt)
     assert superlink.stopped == ["1"]
     assert [record["round"] for record in lines_of(output)] == [1]
-
-
-def test_a_model_that_is_too_large_stays_on_the_server_and_the_log_says_where(superlink, output, monkeypatch):
-    said = []
-    monkeypatch.setattr(submission, "log", lambda level, text, *values: said.append(text % values))
-    monkeypatch.setattr(results, "LIMIT", 5000)
-    history, model = run_deployed(CONFIG, "prod", output)
-    assert model == {}
-    assert len(history) == 2
-    assert not (output / "checkpoint").exists()
-    assert f"stays on the server in '{superlink.folder / 'fda-runs'}" in said[-1]

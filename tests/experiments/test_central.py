@@ -128,7 +128,7 @@ def test_every_reference_runs_and_writes_what_other_runs_write(method, small, tm
         output=tmp_path,
         on_round=seen.append,
     )
-    lines = [json.loads(line) for line in (tmp_path / "rounds.jsonl").read_text("utf-8").splitlines()]
+    lines = RunFolder(tmp_path).read_rounds()
     assert result.history == lines == seen
     assert [record["warmup"] for record in lines] == [True, False, False]
     assert all(record["held"] is None and record["dropped"] == [] for record in lines)
@@ -145,7 +145,6 @@ def test_every_reference_runs_and_writes_what_other_runs_write(method, small, tm
             ".lock",
             "accuracy.pdf",
             "accuracy.png",
-            "chain.jsonl",
             "checkpoint",
             "config.json",
             "model.json",

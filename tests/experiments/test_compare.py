@@ -8,6 +8,7 @@ import pytest
 from fda_flower import Comparison, ConfigError, RunError, compare, run
 from fda_flower.files import only_writer
 from fda_flower.methods import CENTRAL, OF_FLOWER, method_names
+from fda_flower.run_folder import RunFolder
 
 METHODS = ["fedavg", "fedgp"]
 SEEDS = [0, 1]
@@ -52,8 +53,8 @@ def no_cell_runs(monkeypatch, in_process):
 
 
 def rounds_of(cell):
-    lines = [json.loads(line) for line in (cell / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+    records = RunFolder(cell).read_rounds()
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
 def summary_of(cell):
@@ -92,7 +93,6 @@ def test_its_folder_holds_a_folder_for_each_cell_the_tables_and_the_figure(done)
             ".lock",
             "accuracy.pdf",
             "accuracy.png",
-            "chain.jsonl",
             "checkpoint",
             "config.json",
             "model.json",
@@ -198,7 +198,7 @@ def test_resume_may_add_methods_seeds_and_rounds(done, small, copy, in_process):
     assert [row.label for row in resumed.rows] == ["FedAvg", "FedGP", "Target Only"]
     assert [(len(row.last5), row.rounds) for row in resumed.rows] == [(3, 3)] * 3
     *before, last = rounds_of(done.path / "fedgp-seed0")
-    del last["confusion"]  # only that of a run's last round is kept
+    del last["confusion"]  # only that of a run's last round counts
     assert rounds_of(copy / "fedgp-seed0")[:2] == [*before, last]
 
 

@@ -13,13 +13,13 @@ from fda_flower.clients import apfl, client, kd3a, mixture, training
 from fda_flower.experiments import run_config
 from fda_flower.methods import METHODS
 from fda_flower.models import build_model
+from fda_flower.run_folder import RunFolder
 
 FILES = [
     *(
         ".lock",
         "accuracy.pdf",
         "accuracy.png",
-        "chain.jsonl",
         "checkpoint",
         "config.json",
         "model.json",
@@ -49,7 +49,9 @@ def strict(text):
 
 
 def lines_of(folder):
-    return [strict(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines():
+        strict(line)
+    return RunFolder(folder).read_rounds()
 
 
 def untimed(records):

@@ -11,8 +11,8 @@ MODEL = {"w": np.zeros(2, np.float32)}
 CONFUSION = {"confusion": {"counts": [[1]]}}
 
 
-def record(number, held=None, **more):
-    return {"round": number, "held": held, "target": None, **more}
+def record(number, held=None):
+    return {"round": number, "held": held, "target": None}
 
 
 def finish(progress, *records):
@@ -21,40 +21,24 @@ def finish(progress, *records):
         progress.finish(each, len(records), MODEL, dict, chosen=False)
 
 
-def test_a_round_that_another_one_follows_loses_what_only_a_last_one_has(tmp_path):
+def test_of_a_round_that_another_one_follows_what_only_a_last_one_has_does_not_count(tmp_path):
+    """Its line is not written again."""
     folder = RunFolder(tmp_path)
     progress = Progress(folder, 3, None)
     progress.begin(0, MODEL)
-    finish(progress, record(1), record(2, target={"loss": 1.0, **CONFUSION}, **CONFUSION))
-    assert folder.read_rounds() == progress.history
-    progress.go_on()
-    assert progress.history == [record(1), record(2, target={"loss": 1.0})]
-    assert folder.read_rounds() == progress.history
-
-
-def test_only_the_last_record_is_looked_at_and_only_a_change_is_written(tmp_path, monkeypatch):
-    progress = Progress(RunFolder(tmp_path), 3, None)
-    progress.begin(0, MODEL)
-    earlier = record(1, **CONFUSION)
-    finish(progress, earlier, record(2))
-    monkeypatch.setattr(RunFolder, "begin", None)
-    progress.go_on()
-    assert progress.history[0] is earlier
-
-
-def test_a_folder_that_will_be_written_anyway_is_left_alone(tmp_path, monkeypatch):
-    progress = Progress(RunFolder(tmp_path), 3, None)
-    progress.begin(0, MODEL)
-    finish(progress, record(1, **CONFUSION))
-    monkeypatch.setattr(RunFolder, "begin", None)
-    progress.go_on(write=False)
-    assert progress.history == [record(1)]
+    may_be_last = {**record(1), "target": {"loss": 1.0, **CONFUSION}, **CONFUSION}
+    finish(progress, may_be_last)
+    assert folder.read_rounds() == progress.history == [may_be_last]
+    line = (tmp_path / "rounds.jsonl").read_text()
+    finish(progress, {**record(2), **CONFUSION})
+    before = {**record(1), "target": {"loss": 1.0}}
+    assert folder.read_rounds() == progress.history == [before, {**record(2), **CONFUSION}]
+    assert (tmp_path / "rounds.jsonl").read_text().startswith(line)
 
 
 def test_without_a_folder_there_is_nothing_to_resume():
     progress = Progress(None, 3, None)
     progress.begin(0, MODEL)
-    progress.go_on()
     assert progress.open({}) is None
 
 
