@@ -282,12 +282,22 @@ def read_table(path: Path, encoding: str = "", problems: Problems | None = None)
     ConfigError
         If the file cannot be read.
     """
+    found = Problems() if problems is None else problems
+    flat: list[str] = []  # of all cells: a list of lists would keep the garbage collector busy
+    lines: list[int] = []
     try:
         text = _decoded(path.read_bytes(), encoding)
         names = QUOTED.sub("", HEADER.match(text)[0])  # type: ignore[index]
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(SEPARATORS, key=names.count))
-        header = [cell.strip() for cell in next(reader, [])]
-        rows = [(cells, reader.line_num) for cells in reader if any(cells)]
+        rows = filter(any, reader)
+        header = [cell.strip() for cell in next(rows, [])]
+        for cells in rows:
+            if len(cells) == len(header):
+                flat += cells
+                lines.append(reader.line_num)
+            else:
+                remedy = f"fix it, the header has {len(header)}"
+                found.add(Problem(f"{len(cells)} columns", remedy, path, reader.line_num))
     except UnicodeError as error:
         raise ConfigError(
             f"the data file '{path}' cannot be read ({error}): save it as UTF-8, or name its encoding by the "
@@ -300,16 +310,10 @@ def read_table(path: Path, encoding: str = "", problems: Problems | None = None)
         ) from error
     if not header:
         raise ConfigError(f"the data file '{path}' is empty: give it a header and a row for each sample")
-    found = Problems() if problems is None else problems
-    for cells, line in rows:
-        if len(cells) != len(header):
-            found.add(Problem(f"{len(cells)} columns", f"fix it, the header has {len(header)}", path, line))
     if problems is None:
         found.raise_first()
-    whole = [(cells, line) for cells, line in rows if len(cells) == len(header)]
-    columns = zip(*(cells for cells, _ in whole), strict=True) if whole else ([] for _ in header)
-    texts = {name: [cell.strip() for cell in cells] for name, cells in zip(header, columns, strict=True)}
-    return RawTable(path, header, texts, np.array([line for _, line in whole], dtype=np.int64))
+    texts = {name: [cell.strip() for cell in flat[at :: len(header)]] for at, name in enumerate(header)}
+    return RawTable(path, header, texts, np.array(lines, dtype=np.int64))
 
 
 def _decoded(data: bytes, encoding: str) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -96,6 +97,23 @@ def test_rows_of_parquet_files_are_prepared_as_tables_are(tmp_path: Path) -> Non
     whole = load_federation(spec_of(tmp_path, **options, missing="mean", categorical="onehot"))
     assert whole.features == ("age", "sex=f", "sex=m")
     assert (whole.class_names, len(whole.domains["0"].train)) == (("0", "1"), 16)
+
+
+def test_the_domains_are_looked_through_once_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    surveyed, sized = (Mock(wraps=each) for each in (hugging_face.survey, hugging_face.common_size))
+    monkeypatch.setattr(hugging_face, "survey", surveyed)
+    monkeypatch.setattr(hugging_face, "common_size", sized)
+    rows().to_parquet(str(tmp_path / "rows.parquet"))
+    images().save_to_disk(str(tmp_path / "saved"))
+    of_rows = {"domain": "site", "label": "ill", "missing": "mean", "categorical": "onehot"}
+    for made in (
+        hugging_face.load(tmp_path, 0, "0,1,2", **of_rows),  # type: ignore[arg-type]
+        hugging_face.load(tmp_path / "saved", 0, "a,b,c", domain="site"),
+    ):
+        assert [len(split.train) for split in made.values()] == [16, 16, 16]
+    assert (surveyed.call_count, sized.call_count) == (1, 1)
 
 
 def test_a_partitioner_deals_the_samples(tmp_path: Path) -> None:
