@@ -202,7 +202,7 @@ def mean_loss(outputs: Tensor, y: Tensor) -> float:
 def figures(
     outputs: Tensor, y: Tensor, to_labels: Callable[[Tensor], Tensor] | None = None
 ) -> dict[str, float]:
-    """Return ``loss`` and what `fda_flower.metrics.measure` has of outputs; ``r2`` is NaN if it is undefined.
+    """Return ``loss`` and what `fda_flower.metrics.measure` has of outputs; ``r2`` is −∞ if they are infinite.
 
     In a regression `to_labels` brings outputs and `y` to the labels' own unit, in which the errors are; the
     loss is that of the outputs as they are.
@@ -210,7 +210,8 @@ def figures(
     regression = y.is_floating_point()
     pair = (outputs, y) if to_labels is None or not regression else map(to_labels, (outputs, y))
     measured = measure(*(each.cpu().numpy() for each in pair), regression=regression)
-    return {"loss": mean_loss(outputs, y), **({"r2": np.nan} if regression else {}), **measured}
+    loss = mean_loss(outputs, y)
+    return {"loss": loss, **({"r2": 1 - loss} if regression and "r2" not in measured else {}), **measured}
 
 
 def training_loss(y: Tensor, training: LocalTraining) -> Loss:

@@ -272,6 +272,12 @@ def test_determination_is_1_if_exact_0_for_the_mean_and_negative_if_worse() -> N
         assert evaluate(nn.Flatten(), Samples(torch.tensor(predicted), y), generator())[1] == expected
 
 
+@pytest.mark.parametrize(("output", "expected"), [(np.inf, -np.inf), (np.nan, np.nan)])
+def test_determination_of_outputs_that_are_not_finite_is_no_finite_number(output, expected) -> None:
+    found = figures(torch.tensor([[output], [1.0]]), torch.tensor([[0.0], [1.0]]))
+    np.testing.assert_array_equal(found["r2"], expected)
+
+
 def test_determination_of_samples_that_are_all_alike_is_a_number() -> None:
     y = torch.full((3, 1), 2.0)
     assert evaluate(nn.Flatten(), Samples(y, y), generator()) == (0.0, 1.0)
