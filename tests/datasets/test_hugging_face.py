@@ -102,9 +102,9 @@ def test_rows_of_parquet_files_are_prepared_as_tables_are(tmp_path: Path) -> Non
 def test_the_domains_are_looked_through_once_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    surveyed, sized = (Mock(wraps=each) for each in (hugging_face.survey, hugging_face.common_size))
-    monkeypatch.setattr(hugging_face, "survey", surveyed)
-    monkeypatch.setattr(hugging_face, "common_size", sized)
+    looks = {name: Mock(wraps=getattr(hugging_face, name)) for name in ("survey", "common_size")}
+    for name, look in looks.items():
+        monkeypatch.setattr(hugging_face, name, look)
     rows().to_parquet(str(tmp_path / "rows.parquet"))
     images().save_to_disk(str(tmp_path / "saved"))
     of_rows = {"domain": "site", "label": "ill", "missing": "mean", "categorical": "onehot"}
@@ -113,7 +113,7 @@ def test_the_domains_are_looked_through_once_together(
         hugging_face.load(tmp_path / "saved", 0, "a,b,c", domain="site"),
     ):
         assert [len(split.train) for split in made.values()] == [16, 16, 16]
-    assert (surveyed.call_count, sized.call_count) == (1, 1)
+    assert [look.call_count for look in looks.values()] == [1, 1]
 
 
 def test_a_partitioner_deals_the_samples(tmp_path: Path) -> None:
