@@ -127,12 +127,11 @@ class OwnModel:
     def __init__(
         self, model: nn.Module, training: LocalTraining, alpha: float, config: Settings, loss: Loss
     ) -> None:
-        self.model = to_train(model)
+        self.model = model
         self.alpha = alpha
         self._rate = training.learning_rate
         self._loss = loss
-        trained = [p for p in model.parameters() if p.requires_grad]
-        self._optimizer = OPTIMIZERS[training.optimizer](trained, lr=self._rate)
+        self._optimizer = OPTIMIZERS[training.optimizer](to_train(model), lr=self._rate)
         self._of_outputs = config[protocol.MIX] == "outputs"
         self._adapts = bool(config[protocol.ADAPTIVE])
         self._decay = float(config[protocol.ALPHA_DECAY])

@@ -33,7 +33,7 @@ from fda_flower.clients.training import (
 )
 from fda_flower.datasets import Domain, Samples
 from fda_flower.metrics import METRICS, confusion
-from fda_flower.models.parts import head_of
+from fda_flower.models.parts import Part
 from fda_flower.prediction.passes import Passes, load_layers, predict
 from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.protocol import (
@@ -172,12 +172,11 @@ class DomainClient(NumPyFace):
         self.load(model)
         loss_at_start, gradients = self.loss_at_start(config), self.gradients(config)
         training, recorder = self.training_in(config), self.recorder(config)
-        part = head_of(self.model) if config.get(protocol.TUNE) == "head" else None
-        frozen = head_of(self.model) if config.get(protocol.TUNE) == "body" else None
+        part = config.get(protocol.TUNE, "all")
         with self.drawing("train", config) as generator:
             on_step = on_step if recorder is None else recorder.step
             samples = self.domain.train
-            steps, loss = train(self.model, samples, training, generator, objective, part, on_step, frozen)
+            steps, loss = train(self.model, samples, training, generator, objective, part, on_step)
         metrics = {
             protocol.NUM_STEPS: steps,
             protocol.LEARNING_RATE: training.learning_rate,
@@ -222,7 +221,7 @@ class DomainClient(NumPyFace):
         phase: str,
         config: Settings,
         objective: Objective | None = None,
-        part: nn.Module | None = None,
+        part: Part = "all",
     ) -> None:
         """Train the model as it is, or a part of it, as in a round; `phase` names the random numbers."""
         with self.drawing(phase, config) as generator:

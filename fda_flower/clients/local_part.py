@@ -12,7 +12,6 @@ from fda_flower.clients.client import DomainClient
 from fda_flower.clients.exchange import Exchange
 from fda_flower.clients.source import SourceClient
 from fda_flower.clients.target import TargetClient
-from fda_flower.models.parts import head_of
 from fda_flower.prediction.predictors import Predictor
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
@@ -82,7 +81,7 @@ class LocalPart(DomainClient):
         return {**self.received(request), **own}
 
     def _train_head(self, phase: str, config: Settings, epochs: Any) -> None:
-        self.train_on(phase, {**config, protocol.EPOCHS: epochs}, part=head_of(self.model))
+        self.train_on(phase, {**config, protocol.EPOCHS: epochs}, part="head")
 
     def _own_part(self, round: int) -> tuple[dict[str, NDArray[Any]], int]:
         """Return the part kept last before a round, and the round that it is of; nothing and 0 if none is."""

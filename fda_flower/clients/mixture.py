@@ -18,7 +18,6 @@ from fda_flower.clients.target import TargetClient
 from fda_flower.clients.training import figures, mean_gradient, train
 from fda_flower.datasets import Samples
 from fda_flower.mixture_plan import MixturePlan
-from fda_flower.models.parts import head_of
 from fda_flower.prediction.predictors import Mixed, Predictor
 from fda_flower.protocol import EvaluateReply, EvaluateRequest, to_layers
 
@@ -150,11 +149,10 @@ class MixtureTarget(TargetClient):
         training, samples = self.training_in(config), self._part(positions)
         if not stream.startswith("target"):
             training = replace(training, epochs=1)
-        part = head_of(self.model) if head else None
         phase = "train" if stream == "target-0" else stream
         for epoch in epochs:
             with self.drawing(phase, {protocol.SERVER_ROUND: epoch}) as generator:
-                train(self.model, samples, training, generator, part=part)
+                train(self.model, samples, training, generator, part="head" if head else "all")
         return self.layers()
 
     def _predict(self, model: Layers, samples: Samples, phase: str, config: Settings) -> NDArray[Any]:

@@ -122,7 +122,8 @@ def mix_on_target(
     device, size = next(sources.parameters()).device, len(loader.dataset)  # type: ignore[arg-type]
 
     def train_on(model: nn.Module, positions: Positions, numbers: Sequence[int], stream: str) -> nn.Module:
-        model = to_train(copy.deepcopy(model))
+        model = copy.deepcopy(model)
+        to_train(model)
         torch.manual_seed(derive_seed(seed, stream, numbers[0]))
         train(model, _part(loader, positions.tolist(), shuffle=True), len(numbers))
         return model

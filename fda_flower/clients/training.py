@@ -17,7 +17,7 @@ from fda_flower.errors import RunError
 from fda_flower.local_training import OPTIMIZERS as OPTIMIZERS
 from fda_flower.local_training import LocalTraining as LocalTraining
 from fda_flower.metrics import measure
-from fda_flower.models.parts import to_train
+from fda_flower.models.parts import Part, to_train
 from fda_flower.prediction.passes import predict
 
 CPU = torch.device("cpu")
@@ -36,9 +36,8 @@ def train(
     training: LocalTraining,
     generator: torch.Generator,
     objective: Objective | None = None,
-    part: nn.Module | None = None,
+    part: Part = "all",
     on_step: Callable[[], None] | None = None,
-    frozen: nn.Module | None = None,
 ) -> tuple[int, float]:
     """Train a model in place on one client's samples.
 
@@ -54,33 +53,24 @@ def train(
         Decides the order of samples and their noise.
     objective : callable, optional
         What to minimise, beside the penalty of `training`, if it has one. Default: `training_loss`.
-    part : Module, optional
-        The part of the model to train. The rest stays as it is, and in evaluation mode: neither its
-        parameters nor BatchNorm's running statistics move, and its dropout is off; so does what is frozen
-        in the part (see `fda_flower.models.parts`). Default: all.
+    part : {"all", "head", "body"}
+        What trains. The rest, and what is frozen (see `fda_flower.models.parts`), stays as it is, and in
+        evaluation mode: neither its parameters nor BatchNorm's running statistics move, and its dropout is
+        off.
     on_step : callable, optional
         Called after each step of the optimizer.
-    frozen : Module, optional
-        A part of `part` that stays as it is, and in evaluation mode. Default: none.
 
     Returns
     -------
     tuple[int, float]
         Number of steps, and the mean objective over the samples that were trained on.
     """
-    part = model if part is None else part
     every_parameter = [p for p in model.parameters() if p.requires_grad]
-    left_out = set() if frozen is None else set(frozen.parameters())
-    parameters = [p for p in part.parameters() if p.requires_grad and p not in left_out]
+    parameters = to_train(model, part)
     optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
     objective = plain_objective(samples.y, training) if objective is None else objective
     if training.proximal:
         objective = penalised(objective, model, training)
-    if part is not model:
-        model.eval()
-    to_train(part)
-    if frozen is not None:
-        frozen.eval()
     losses, sizes = list[Tensor](), list[int]()
     with gradients_of(parameters, every_parameter):
         for _ in range(training.epochs):

@@ -148,8 +148,7 @@ class Trainer:
             self.reference.prepare(self.model, x)
         self.sources = {name: self._client(self._divide(domains[name])) for name in config.data.source_names}
         self.target = self._client(domains[config.data.target_name], TargetClient)
-        trained = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = OPTIMIZERS[config.optimizer](trained, lr=config.learning_rate)
+        self.optimizer = OPTIMIZERS[config.optimizer](to_train(self.model), lr=config.learning_rate)
         self.reported: Layers = self.target.layers()
         self.judged_by = headline_metric(None, regression=config.regression)
 

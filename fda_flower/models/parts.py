@@ -6,6 +6,7 @@ module. It is in evaluation mode whatever happens, and its arrays, buffers too, 
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
@@ -95,12 +96,24 @@ def frozen_names(model: nn.Module) -> tuple[str, ...]:
     return _FROZEN[model]
 
 
-def to_train(model: nn.Module) -> nn.Module:
-    """Put a network in training mode, but for what is frozen in it."""
-    model.train()
+Part = Literal["all", "head", "body"]
+"""What of a network trains; the body is all but the head."""
+
+
+def to_train(model: nn.Module, part: Part = "all") -> list[nn.Parameter]:
+    """Put a part of a network in training mode, and return its parameters, in the network's order.
+
+    The rest, and what is frozen, is in evaluation mode.
+    """
+    model.train(part != "head")
+    inside = set[nn.Parameter]()
+    if part != "all":
+        head = head_of(model).train(part == "head")
+        inside |= set(head.parameters())
     for module in frozen_modules(model):
         module.training = False
-    return model
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return trained if part == "all" else [p for p in trained if (p in inside) == (part == "head")]
 
 
 @contextmanager

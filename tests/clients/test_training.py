@@ -12,6 +12,7 @@ from fda_flower.clients import LocalTraining, evaluate, train
 from fda_flower.clients.training import OPTIMIZERS, figures, mean_loss, repeatable
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
+from fda_flower.models.parts import Part
 
 
 def samples(count: int = 10, classes: int = 3) -> Samples:
@@ -172,12 +173,11 @@ class Body(nn.Module):
 
 @pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
 @pytest.mark.parametrize("trained", ["body", "head"])
-def test_what_is_frozen_keeps_its_bits_buffers_included(optimizer: str, trained: str) -> None:
+def test_what_does_not_train_keeps_its_bits_buffers_included(optimizer: str, trained: Part) -> None:
     model = Body()
-    parts = {"frozen": model.head} if trained == "body" else {"part": model.head}
     before = {name: value.clone() for name, value in model.state_dict().items()}
     for _ in range(2):
-        train(model, samples(), LocalTraining(0.1, 4, 2, optimizer), generator(), **parts)
+        train(model, samples(), LocalTraining(0.1, 4, 2, optimizer), generator(), part=trained)
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]) == (not name.startswith(trained)), name
     assert all(p.requires_grad for p in model.parameters())
