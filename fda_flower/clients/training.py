@@ -192,7 +192,7 @@ def mean_loss(outputs: Tensor, y: Tensor) -> float:
 def figures(
     outputs: Tensor, y: Tensor, to_labels: Callable[[Tensor], Tensor] | None = None
 ) -> dict[str, float]:
-    """Return ``loss`` and what `fda_flower.metrics.measure` has of outputs; ``r2`` is −∞ if they are infinite.
+    """Return ``loss`` and what `fda_flower.metrics.measure` has of outputs; ``r2`` of infinite ones is −∞.
 
     In a regression `to_labels` brings outputs and `y` to the labels' own unit, in which the errors are; the
     loss is that of the outputs as they are.
