@@ -1,4 +1,4 @@
-"""Federated domain adaptation for Flower: FedDA, FedGP and auto-weighting."""
+"""Federated domain adaptation for Flower: Mixture, which needs no knowledge of the shift, FedDA and FedGP."""
 
 from importlib.metadata import version
 from typing import TYPE_CHECKING

@@ -103,9 +103,9 @@ def evaluate(
 
 def export(
     run: Run,
-    format: Annotated[str, typer.Option("--format", help="onnx, torchscript or state-dict.")] = "onnx",
+    format: Annotated[str, typer.Option("--format", help="onnx or state-dict.")] = "onnx",
     output: Annotated[
-        Path | None, typer.Option(help="File to write to.", show_default="model.onnx, .ts or .pt")
+        Path | None, typer.Option(help="File to write to.", show_default="model.onnx or .pt")
     ] = None,
     trust: Trust = False,
 ) -> None:
@@ -117,7 +117,8 @@ def export(
     path = output or Path(f"model{SUFFIXES.get(format, '')}")
     write(model, path, format)
     if model.about.preparation is not None and model.about.features:
-        say("It takes rows that are prepared: standardised as 'preparation' in model.json says.")
+        takes = {"onnx": "as they are in a table", "state-dict": "standardised, as model.json says"}[format]
+        say(f"It takes rows of {len(model.about.features)} features, {takes}; a category is 1 or 0.")
     say(f"Written to {path}")
 
 

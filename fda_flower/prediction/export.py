@@ -1,6 +1,5 @@
 """Models in formats for other programs."""
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,12 +7,13 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.prediction.model import LoadedModel
 
 
 class Probabilities(nn.Module):
-    """A model's module, with probabilities in place of scores, and a regression's numbers in their own unit.
+    """A model's module from a table's own features to probabilities, or a regression's numbers in their unit.
 
     Parameters
     ----------
@@ -25,21 +25,35 @@ class Probabilities(nn.Module):
         super().__init__()
         self.model, self.regression = model.module, model.about.regression
         self.mean, self.deviation = model.label_scale
+        self.prepared = not isinstance(model.preparation, TablePreparation)
+        if isinstance(model.preparation, TablePreparation):
+            fitted = model.preparation
+            scale = torch.tensor(
+                [fitted.fill or fitted.mean, fitted.mean, fitted.deviation], dtype=torch.float64
+            )
+            self.register_buffer("scale", scale)
 
     def forward(self, samples: Tensor) -> Tensor:
         """Return probabilities or numbers, float32, shape ``(n, C)``."""
-        outputs: Tensor = self.model(samples)
+        outputs: Tensor = self.model(samples if self.prepared else self._standardised(samples))
         if self.regression:
             return (outputs.double() * self.deviation + self.mean).float()
         return outputs.double().softmax(dim=1).float()
+
+    def _standardised(self, features: Tensor) -> Tensor:
+        assert isinstance(self.scale, Tensor)
+        fill, mean, deviation = self.scale.unbind()
+        filled = torch.where(features.isnan(), fill, features.double())
+        return ((filled - mean) / deviation).float()
 
 
 def export(model: LoadedModel, path: Path, kind: str) -> None:
     """Write a model for other programs.
 
-    ``onnx`` and ``torchscript`` are one graph, also of several networks: from inputs, float32, of shape
-    ``(n, *shape)`` to probabilities or, for a regression, numbers. A table's rows
-    have to be standardised before, as ``preparation`` in ``model.json`` says; images are in [0, 1].
+    ``onnx`` is one graph, also of several networks: from inputs, float32, of shape ``(n, *shape)``, to
+    probabilities or, for a regression, numbers. A table's features are as the table has them, NaN where one
+    is missing, and 1 or 0 for a category: the graph fills them in and standardises them. Images are in
+    [0, 1].
 
     Parameters
     ----------
@@ -47,7 +61,7 @@ def export(model: LoadedModel, path: Path, kind: str) -> None:
         The model.
     path : Path
         The file.
-    kind : {"onnx", "torchscript", "state-dict"}
+    kind : {"onnx", "state-dict"}
         The format; ``state-dict`` holds the arrays of `LoadedModel.module`: as safetensors if the file's name
         ends so, else as ``torch.save`` writes them.
 
@@ -86,16 +100,6 @@ def _onnx(model: LoadedModel, path: Path) -> None:
     )
 
 
-def _torchscript(model: LoadedModel, path: Path) -> None:
-    with warnings.catch_warnings():
-        # torch.export replaces TorchScript, but programs that load it are still many.
-        warnings.filterwarnings("ignore", r"`torch\.jit\.trace", Warning)
-        traced = torch.jit.trace(  # type: ignore[no-untyped-call]
-            Probabilities(model).eval(), (_example(model),), check_trace=False
-        )
-        traced.save(str(path))
-
-
 def _state_dict(model: LoadedModel, path: Path) -> None:
     state = {name: tensor.contiguous() for name, tensor in model.module.state_dict().items()}
     if path.name.removesuffix(".part").endswith(".safetensors"):
@@ -109,12 +113,11 @@ def _example(model: LoadedModel) -> Tensor:
     return torch.zeros(2, *model.about.shape)
 
 
-SUFFIXES = {"onnx": ".onnx", "torchscript": ".ts", "state-dict": ".pt"}
+SUFFIXES = {"onnx": ".onnx", "state-dict": ".pt"}
 """The usual suffix of a file, by format."""
 
 FORMATS: dict[str, Callable[[LoadedModel, Path], None]] = {
     "onnx": _onnx,
-    "torchscript": _torchscript,
     "state-dict": _state_dict,
 }
 """The formats by name."""

@@ -10,7 +10,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
 from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 
@@ -27,19 +26,9 @@ def command_of_unit(path):
     return parser["Service"]["ExecStart"], dict(parser["Service"])
 
 
-def services():
-    return yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text(encoding="utf-8"))["services"]
-
-
-COMMANDS = [
-    *(pytest.param(command_of_unit(unit)[0], id=unit.name) for unit in UNITS),
-    *(pytest.param(service["command"], id=name) for name, service in services().items()),
-]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_flower_takes_the_command_and_it_is_secure(command):
-    program, *arguments = shlex.split(re.sub(r"\$\{\w+:-(.*?)\}", r"\1", command))
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_flower_takes_the_command_and_it_is_secure(unit):
+    program, *arguments = shlex.split(command_of_unit(unit)[0])
     name = Path(program).name
     options = PARSERS[name]().parse_args(arguments)
     assert not options.insecure
@@ -76,11 +65,3 @@ def test_systemd_takes_the_unit(unit, tmp_path):
 def test_the_node_configuration_has_a_role_and_a_domain():
     node = tomllib.loads((DEPLOY / "systemd" / "node.toml").read_text(encoding="utf-8"))
     assert node == {"domain": "source-1", "role": "source"}
-
-
-def test_the_image_holds_the_files_that_its_recipe_copies():
-    recipe = (DEPLOY / "compose" / "Dockerfile").read_text(encoding="utf-8")
-    kept = (DEPLOY / "compose" / "Dockerfile.dockerignore").read_text(encoding="utf-8")
-    copied = [name for line in re.findall(r"^COPY (.*)$", recipe, flags=re.M) for name in line.split()[:-1]]
-    assert sorted(set(copied)) == sorted(re.findall(r"^!(.*)$", kept, flags=re.M))
-    assert all((DEPLOY.parent / name).exists() for name in copied)
