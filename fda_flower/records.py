@@ -19,6 +19,8 @@ TEST_EXAMPLES = "test-examples"
 LAST = 5
 """The last rounds, whose mean is what tables show, so that each of them is evaluated."""
 
+NOT_EVALUATED = "target not evaluated"
+
 
 def source_weight(entry: Record) -> float | None:
     """Return the weight of a source against the target: its β or its joint weight; None without either.
@@ -95,4 +97,33 @@ def headline(record: Record, metric: str | None = None) -> str:
     if others:
         return f"target {others}"
     asked = {"loss", "evaluation-failed", "mixture"} & record.keys()
-    return f"target {shown.title} unknown" if asked else "target not evaluated"
+    return f"target {shown.title} unknown" if asked else NOT_EVALUATED
+
+
+def round_line(
+    record: Record,
+    rounds: int,
+    metric: str | None = None,
+    before: Record | None = None,
+) -> str:
+    """Return a line of a log on a round; that the target was not evaluated is said once of rounds in a row.
+
+    Parameters
+    ----------
+    record : Record
+        The record of the round.
+    rounds : int
+        The rounds of the run.
+    metric : str, optional
+        As in `headline`.
+    before : Record, optional
+        The record of the round before.
+
+    Examples
+    --------
+    >>> round_line({"round": 3, "accuracy": 0.412}, 30), round_line({"round": 2}, 30, before={"round": 1})
+    ('round 3/30: target accuracy 41.2%', 'round 2/30')
+    """
+    shown = headline(record, metric)
+    again = before is not None and shown == headline(before, metric) == NOT_EVALUATED
+    return f"round {record['round']}/{rounds}{'' if again else f': {shown}'}"

@@ -64,3 +64,8 @@ def has_stopped(history: Records, patience: int | None) -> bool:
     if patience is None or chosen is None:
         return False
     return sum(VALIDATION in record for record in history[chosen:]) >= patience
+
+
+def has_ended(history: Records, rounds: int, patience: int | None) -> bool:
+    """Return whether a run has no round to go: all are done, or its patience has stopped it."""
+    return len(history) >= rounds or has_stopped(history, patience)

@@ -17,7 +17,6 @@ from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.engines import PromptGrid
 from fda_flower.errors import ConfigError, RunError, keep_to_one_line
-from fda_flower.extras import require
 from fda_flower.flower_internals import is_deployed
 from fda_flower.methods import check_federated
 from fda_flower.needs import Facts, check_needs
@@ -165,14 +164,12 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the configuration in ``[tool.flwr.app.config]``.
 
-    A submitter to whom the records are sent summarises and draws them; else the server does.
+    A submitter to whom the records are sent summarises them; else the server does.
     """
     if is_deployed(grid):
         logging.getLogger("flwr").addFilter(keep_to_one_line)
     settings: dict[str, Any] = dict(context.run_config)
     path, sends = str(settings.get("output", "")), bool(settings.get("send-results"))
-    if path and not sends:
-        require("matplotlib")  # for the picture at the end
     with sending(grid, Path(path)) if sends else nullcontext() as on_round:
         config = RunConfig.from_flower(settings)
         folder = make_folder(path, config, bool(settings.get("resume", False))) if path else None

@@ -177,7 +177,6 @@ def test_run_writes_a_folder_named_after_what_was_run(fda, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
     assert sorted(path.name for path in folder.iterdir()) == [
         ".lock",
-        "accuracy.pdf",
         "accuracy.png",
         "checkpoint",
         "config.json",
@@ -461,7 +460,6 @@ def test_compare_writes_tables_and_a_picture_and_shows_the_table(fda, in_process
     cells = ["fedavg-seed0", "fedavg-seed1", "fedgp-seed0", "fedgp-seed1"]
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
         ".lock",
-        "comparison.pdf",
         "comparison.png",
         *cells,
         "table.csv",

@@ -36,44 +36,19 @@ def test_a_page_is_written_beside_the_run_or_where_it_is_asked_for():
     assert "<h1>runs</h1>" in Path("all.html").read_text(encoding="utf-8")
 
 
-def test_watching_a_run_that_is_done_ends_at_once():
-    code, out = fda("--html", "--watch", "runs/first", "--output", "page.html")
+def test_without_html_a_run_or_the_runs_of_a_folder_are_drawn(pictures):
+    code, out = fda("runs/first", "runs")
     assert code == 0
-    assert "Open page.html in a browser" in out
-    assert "All runs are done. Written: page.html" in out
-
-
-def test_ctrl_c_ends_the_watching_and_the_page_no_longer_renews_itself(monkeypatch):
-    Path("runs/first/summary.json").unlink()
-
-    def interrupt(seconds):
-        assert "data-renew-after=" in Path("page.html").read_text(encoding="utf-8")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("time.sleep", interrupt)
-    code, out = fda("--html", "--watch", "runs/first", "--output", "page.html")
-    assert code == 0
-    assert "Stopped. The page stays as it is: page.html" in out
-    assert "data-renew-after=" not in Path("page.html").read_text(encoding="utf-8")
-
-
-def test_ctrl_c_before_there_is_anything_writes_nothing(monkeypatch):
-    def interrupt(seconds):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("time.sleep", interrupt)
-    code, out = fda("--html", "--watch", "runs/later", "--output", "page.html")
-    assert code == 0
-    assert "Stopped. Nothing was there yet: runs/later" in out
-    assert not Path("page.html").exists()
+    for picture in ("runs/first/accuracy.png", "runs/comparison.png"):
+        assert f"Written: {picture}" in out
+        assert Path(picture).read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--watch", "runs/first"], "--watch renews a page: add --html"),
         (["--html", "nowhere"], "'nowhere' holds no run, comparison or experiment"),
-        (["runs/first"], "or for a run or a comparison `fda report --html`"),
+        (["runs/first", "--output", "page.md"], "output is 'page.md', but the picture of 'runs/first'"),
     ],
 )
 def test_what_cannot_be_reported_is_said_in_a_line(arguments, says, monkeypatch, capsys):

@@ -180,6 +180,19 @@ assert {"accuracy", "macro-f1", "auroc", "ece"} <= figures.keys(), figures
 
 
 @pytest.mark.slow
+def test_a_run_is_written_without_the_extra_that_draws(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.modules |= dict.fromkeys(("matplotlib", "rich", "scipy.special", "typer"))
+from fda_flower import run
+run(method="target-only", model="mlp", rounds=1, output="out")
+"""
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "summary.json").exists()
+
+
+@pytest.mark.slow
 def test_the_names_of_the_package_are_there_when_they_are_used(tmp_path: Path) -> None:
     code = """
 import fda_flower

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from fda_flower.errors import ConfigError
-from fda_flower.records import Record, headline
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -95,11 +94,6 @@ def insist(line: str) -> None:
     quiet, console.quiet = console.quiet, False
     show_markup(line)
     console.quiet = quiet
-
-
-def round_line(record: Record, rounds: int, metric: str | None = None) -> str:
-    """Return ``round 3/30: target accuracy 41.2%``; `metric` is the headline."""
-    return f"round {record['round']}/{rounds}: {headline(record, metric)}"
 
 
 def show_error(text: str) -> None:

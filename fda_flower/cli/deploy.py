@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import conclude, console, round_line, say, with_output
+from fda_flower.cli.console import conclude, console, say, with_output
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.cli.stopping import stop, this_command, when_stopped
 from fda_flower.config import RunConfig
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.metrics import METRICS
-from fda_flower.records import Record, figure_of, source_weight
+from fda_flower.records import Record, figure_of, round_line, source_weight
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -106,7 +106,7 @@ def rehearse(
     if config is None and settings.get("sources") is None and not own_domains:
         settings["sources"] = 2
     wanted = RunConfig(**settings)
-    done = 0
+    done, before = 0, None
     when_stopped(
         lambda: (
             f"Stopped after round {done} of {wanted.all_rounds}, and all processes are ended. {output} holds "
@@ -124,9 +124,9 @@ def rehearse(
             status.update(step)
 
         def on_round(record: Record) -> None:
-            nonlocal done
-            done = record["round"]
-            on_step(round_line(record, wanted.all_rounds, wanted.headline))
+            nonlocal done, before
+            on_step(round_line(record, wanted.all_rounds, wanted.headline, before))
+            done, before = record["round"], record
 
         history = run_rehearsal(wanted, output, resident=resident, on_step=on_step, on_round=on_round)
     console.print(_table(wanted, history))

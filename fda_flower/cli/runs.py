@@ -21,7 +21,6 @@ from fda_flower.cli.console import (
     end_with,
     progress_bar,
     read_seeds,
-    round_line,
     say,
     say_without_bar,
     saying,
@@ -38,7 +37,7 @@ from fda_flower.files import only_writer
 from fda_flower.methods import method_names
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.options import read_options
-from fda_flower.records import COSTS, Record, headline
+from fda_flower.records import COSTS, Record, headline, round_line
 from fda_flower.registry import known_name
 from fda_flower.run_settings import SETTINGS
 from fda_flower.selection import has_stopped
@@ -99,7 +98,7 @@ def run(
     folder = _folder(settings, output, resume, repeats=config is not None)
     wanted = RunConfig(**settings)
     _check(folder, wanted, resume)
-    done = 0
+    done, before = 0, None
     when_stopped(
         lambda: (
             f"Stopped {f'after round {done} of {wanted.all_rounds}' if done else 'before a round was done'}. "
@@ -108,22 +107,24 @@ def run(
     )
     from fda_flower.experiments import run_config
     from fda_flower.experiments.overview import cost_of_round
+    from fda_flower.experiments.views import draw
+    from fda_flower.extras import require
 
+    require("matplotlib")  # for the picture at the end
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
-    label = wanted.entry.title
     with saying(COSTS), progress_bar() as progress:
-        task = progress.add_task(label, total=wanted.all_rounds, shown="")
+        task = progress.add_task(wanted.entry.title, total=wanted.all_rounds, shown="")
 
         def on_round(record: Record) -> None:
-            nonlocal done
+            nonlocal done, before
             if "fold" in record:
                 fold = f"fold {record['fold']} of {str(wanted.validation).removeprefix('cv:')}"
                 progress.update(task, completed=record["round"], shown=fold)
                 say_without_bar(f"{fold}: {round_line(record, wanted.all_rounds, wanted.headline)}")
                 return
-            done = record["round"]
+            say_without_bar(round_line(record, wanted.all_rounds, wanted.headline, before))
+            done, before = record["round"], record
             progress.update(task, completed=done, shown=headline(record, wanted.headline))
-            say_without_bar(round_line(record, wanted.all_rounds, wanted.headline))
             if done == min(2, wanted.all_rounds - 1):  # the first one also loads and warms up
                 say(cost_of_round(record, wanted.all_rounds))
 
@@ -139,7 +140,15 @@ def run(
             on_ready=lambda lines: say("\n".join(lines)),
             track=trackers,
         )
-    lines = [f"{label}: {_outcome(wanted, result)}. Written to {escape(str(folder))}"]
+    draw(folder)
+    about = {"folder": str(folder), "method": wanted.method, "seed": wanted.seed}
+    conclude(*_conclusion(result, folder), result=about | result.summary)
+
+
+def _conclusion(result: "RunResult", folder: Path) -> list[str]:
+    """What a run ends with, in rich's markup: scores, privacy, and what was missing."""
+    wanted = result.config
+    lines = [f"{wanted.entry.title}: {_outcome(wanted, result)}. Written to {escape(str(folder))}"]
     if spent := result.summary.get("privacy"):
         domain, told = max(spent.items(), key=lambda item: item[1]["epsilon"])
         lines.append(
@@ -147,8 +156,7 @@ def run(
         )
     if faults := _faults(wanted, result.history):
         lines.append(f"[yellow]Not complete:[/yellow] {faults} (rounds.jsonl says why)")
-    about = {"folder": str(folder), "method": wanted.method, "seed": wanted.seed}
-    conclude(*lines, result=about | result.summary)
+    return lines
 
 
 @with_output
@@ -191,8 +199,11 @@ def compare(
     from rich.table import Table
 
     from fda_flower.experiments import compare as run_comparison
+    from fda_flower.experiments.views import draw
+    from fda_flower.extras import require
     from fda_flower.reporting import caption, columns, mean_std
 
+    require("matplotlib")  # for the picture at the end
     with bar:
         comparison = run_comparison(
             "all" if methods == "all" else [name.strip() for name in methods.split(",")],
@@ -217,6 +228,7 @@ def compare(
         table.add_row(row.label, *texts, str(len(row.last5)), row.ran)
     console.print(table)
     if comparison.rows:
+        draw(output)
         show_markup(escape(caption(comparison.rows)))
     for reason in comparison.left_out.values():
         show_markup(f"Left out: {escape(reason)}")

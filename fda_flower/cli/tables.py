@@ -87,9 +87,7 @@ def experiment(
 def report(
     folders: Annotated[
         list[Path],
-        typer.Argument(
-            help="Folders of results, of `fda experiment`; with --html also of runs and comparisons."
-        ),
+        typer.Argument(help="Folders of results: of `fda experiment`, `fda compare` and `fda run`."),
     ],
     output: Annotated[
         Path | None,
@@ -101,36 +99,29 @@ def report(
     html: Annotated[
         bool, typer.Option("--html", help="Write one page for a browser, which needs no network.")
     ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="With --html: renew the page until all runs are done.")
-    ] = False,
 ) -> None:
-    """Write the tables (Markdown, CSV) and pictures (PNG, PDF) of what experiments have measured so far.
+    """Write the tables (Markdown, CSV) and pictures (PNG) of experiments, and the picture of runs.
 
     With --html: one page of runs, comparisons or experiments, with tables that sort and charts to point at.
     """
-    if watch and not html:
-        raise ConfigError("--watch renews a page: add --html")
-    if not html:
-        _report(folders, output or folders[0] / "report.md")
-        return
-    from fda_flower.experiments.html_report import watch_html, write_html
+    from fda_flower.experiments.html_report import kind_of, write_html
+    from fda_flower.experiments.views import draw
 
-    page = output or folders[0] / "report.html"
-    if not watch:
+    if html:
+        page = output or folders[0] / "report.html"
         write_html(folders, page)
         say(f"Written: {page}")
         return
-    try:
-        watch_html(folders, page, on_first=lambda: say(f"Open {page} in a browser; Ctrl-C ends its renewal."))
-        say(f"All runs are done. Written: {page}")
-    except KeyboardInterrupt:
-        there = [folder for folder in folders if folder.exists()]
-        if not there:
-            say(f"Stopped. Nothing was there yet: {', '.join(map(str, folders))}")
-            return
-        write_html(there, page)
-        say(f"Stopped. The page stays as it is: {page}")
+    of_runs = [folder for folder in folders if kind_of(folder) != "experiment"]
+    if output is not None and of_runs:
+        raise ConfigError(
+            f"output is '{output}', but the picture of '{of_runs[0]}' is written there: leave it out, or add "
+            "--html"
+        )
+    for folder in of_runs:
+        say(f"Written: {draw(folder)}")
+    if tables := [folder for folder in folders if folder not in of_runs]:
+        _report(tables, output or tables[0] / "report.md")
 
 
 def _report(folders: list[Path], output: Path, failures: Mapping[str, str] | None = None) -> None:

@@ -16,7 +16,6 @@ from fda_flower.deployment.app import write_app
 from fda_flower.deployment.connection import Connection
 from fda_flower.deployment.results import Receiver
 from fda_flower.errors import RunError, printable
-from fda_flower.extras import require
 from fda_flower.files import write_atomically
 from fda_flower.methods import check_federated
 from fda_flower.records import Record
@@ -74,7 +73,6 @@ def run_deployed(
     RunError
         If the SuperLink cannot be reached, or the run could not go on; what came back stays valid.
     """
-    require("matplotlib")  # for the picture at the end
     check_federated(config.method)
     flower = Connection(connection, environment)
     written = RunFolder(

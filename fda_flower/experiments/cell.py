@@ -12,6 +12,8 @@ from fda_flower.experiments.definition import file_name
 from fda_flower.experiments.processes import State, run_all
 from fda_flower.experiments.run import RunResult, run_config
 from fda_flower.reporting.results import Place
+from fda_flower.run_folder import RunFolder
+from fda_flower.selection import has_ended
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,12 @@ class Cell:
     def result(self) -> Path | None:
         """The file of the cell's result, written when the run is done."""
         return None if self.results is None else self.results / f"{self.name}.json"
+
+    def has_ended(self) -> bool:
+        """Return whether the run has no round to go."""
+        return has_ended(
+            RunFolder(self.run_folder).read_rounds(), self.config.all_rounds, self.config.patience
+        )
 
     def rounds_done(self) -> int:
         """Return the number of rounds written so far."""

@@ -13,7 +13,7 @@ from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.run import RunResult
 from fda_flower.files import write_atomically
 from fda_flower.reporting.results import Place
-from fda_flower.selection import has_stopped
+from fda_flower.selection import has_ended
 from fda_flower.versions import versions
 
 NEEDED = {"config", "history", "group", "row", "column", "seed", "rounds", "parameters"}
@@ -71,7 +71,7 @@ def is_done(path: Path, config: RunConfig, attack: Attack | None = None) -> bool
         raise ConfigError(f"'{path}' is from another configuration ({differences}): choose another --output")
     if REFUSED in found.get("summary", {}):
         return True
-    return len(found["history"]) >= config.all_rounds or has_stopped(found["history"], config.patience)
+    return has_ended(found["history"], config.all_rounds, config.patience)
 
 
 def _fingerprint(config: RunConfig, attack: Attack | None = None) -> dict[str, Any]:

@@ -9,14 +9,12 @@ from fda_flower.config import RunConfig
 from fda_flower.engines import ENGINES, Resources
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.experiments.cell import Cell, Progress, run_cells
-from fda_flower.extras import require
 from fda_flower.files import check_writable, only_writer, write_atomically
 from fda_flower.methods import OF_FLOWER, check_federated, find_method, method_names
 from fda_flower.registry import known_name
 from fda_flower.reporting import (
     CellResult,
     Row,
-    about,
     caption,
     make_rows,
     to_csv,
@@ -38,8 +36,7 @@ class Comparison:
     failures : dict[str, str]
         The reason for each failure, by the name of the cell.
     path : Path
-        Its folder: a folder for each cell, ``table.md``, ``table.csv``, ``comparison.png`` and
-        ``.pdf``.
+        Its folder: a folder for each cell, ``table.md`` and ``table.csv``.
     left_out : dict[str, str]
         Of ``"all"`` methods those that cannot work with these settings, each with the reason.
     """
@@ -66,7 +63,7 @@ def compare(
     """Run each method with each seed, each cell in its own process.
 
     A cell that fails does not stop the others; the result holds the failures. An interrupt (Ctrl-C) leaves
-    the table and the picture of the cells that are done.
+    the table of the cells that are done.
 
     Parameters
     ----------
@@ -98,7 +95,6 @@ def compare(
         If a setting is invalid, or a method cannot work with the data or the network, before anything is
         trained.
     """
-    require("matplotlib")  # for the picture at the end
     own = [name for name in method_names() if not name.startswith(OF_FLOWER)]
     chosen = own if methods == "all" else [known_name(name, method_names()) for name in methods]
     for name, values in (("method", chosen), ("seed", seeds)):
@@ -152,7 +148,7 @@ def compare(
         try:
             failures = run_cells(cells, jobs, on_progress)
         except KeyboardInterrupt:
-            _write(folder, [cell for cell in cells if cell.rounds_done() == cell.config.all_rounds])
+            _write(folder, [cell for cell in cells if cell.has_ended()])
             raise
         rows = _write(folder, [cell for cell in cells if cell.name not in failures])
     return Comparison(rows, failures, folder, left_out)
@@ -172,11 +168,9 @@ def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[st
 
 
 def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
-    """Write the table and the figure from the records of the cells that are done, if there are any."""
+    """Write the table from the records of the cells that are done, if there are any."""
     if not cells:
         return []
-    from fda_flower.reporting import plot_runs, save_both
-
     runs: dict[str, list[CellResult]] = {}
     for cell in cells:
         history = RunFolder(cell.run_folder).read_rounds()
@@ -185,8 +179,4 @@ def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
     rows = make_rows(runs)
     write_atomically(folder / "table.md", f"{to_markdown(rows)}\n{caption(rows)}\n".encode())
     write_atomically(folder / "table.csv", to_csv(rows).encode())
-    histories = {label: [result.history for result in results] for label, results in runs.items()}
-    config = cells[0].config
-    what = about([config.dataset, config.shift], sorted({cell.config.seed for cell in cells}))
-    save_both(folder / "comparison", plot_runs(histories, config.headline, what))
     return rows

@@ -74,7 +74,8 @@ def run_experiment(
         for place in chosen_places(experiment, only)
         for config in [experiment.config(place, seed, overrides)]
     ]
-    mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed))}
+    call = {"only": list(only), "seeds": None if seeds is None else list(seeds), "rounds": rounds}
+    mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed)), "calls": [call]}
     with only_writer(folder):
         check_free(folder, mark)
         todo = [

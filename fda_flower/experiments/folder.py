@@ -21,7 +21,7 @@ RESULTS, RUNS = "cells", "runs"
 def check_free(folder: Path, mark: Mapping[str, Any]) -> None:
     """Raise a `ConfigError` if the folder belongs to another experiment or the same with other settings."""
     found = _read_mark(folder)
-    if found is not None and found != mark:
+    if found is not None and {**found, "calls": []} != {**mark, "calls": []}:
         raise ConfigError(
             f"'{folder}' holds the experiment '{found['experiment']}' with the settings {found['settings']}, "
             f"not '{mark['experiment']}' with {mark['settings']}: choose another --output"
@@ -29,24 +29,30 @@ def check_free(folder: Path, mark: Mapping[str, Any]) -> None:
 
 
 def _read_mark(folder: Path) -> dict[str, Any] | None:
-    """Return the experiment and settings that a folder belongs to, if any."""
+    """Return the experiment and settings that a folder belongs to, if any, and how it was called."""
     path = folder / MARK
     try:
         if not path.exists():
             return None
         mark: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return {"experiment": mark["experiment"], "settings": dict(mark["settings"])}
+        return {
+            "experiment": mark["experiment"],
+            "settings": dict(mark["settings"]),
+            "calls": list(mark.get("calls", ())),
+        }
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"'{path}' cannot be read ({error!r}): choose another --output") from error
 
 
 def claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None:
-    """Mark the folder as this experiment's."""
+    """Mark the folder as this experiment's, and note how it is called, each way once."""
+    calls = [] if (found := _read_mark(folder)) is None else found["calls"]
+    calls += [call for call in mark["calls"] if call not in calls]
     try:
         for name in (RESULTS, RUNS):
             (folder / name).mkdir(parents=True, exist_ok=True)
         write_atomically(folder / DEFINITION, experiment.text.encode())
-        write_atomically(folder / MARK, (json.dumps(mark, indent=2) + "\n").encode())
+        write_atomically(folder / MARK, (json.dumps({**mark, "calls": calls}, indent=2) + "\n").encode())
     except OSError as error:
         raise ConfigError(f"cannot use the output folder '{folder}': {error}") from error
 
@@ -69,23 +75,23 @@ def load_results(folder: str | Path) -> Results:
         )
     experiment = read_experiment(folder / DEFINITION)
     configs = {place: experiment.config(place, 0, mark["settings"]) for place in experiment.places}
+    asked = {place: experiment.config(place, 0, {}).rounds for place in configs}
     endings = {row.label: {"model": "", "average": AVERAGE}[row.headline] for row in experiment.rows}
     cells, rounds, short, stopped = [], [], [], []
     refused: dict[Place, str] = {}
     for path in sorted((folder / RESULTS).glob("*.json")):
         found = read_cell(path)
         place: Place = (found["group"], found["row"], found["column"])
-        if place in experiment.places and REFUSED in found.get("summary", {}):
+        if place in configs and REFUSED in found.get("summary", {}):
             refused[place] = found["summary"][REFUSED]
-        elif place in experiment.places:
+        elif place in configs:
             epochs = found.get("summary", {}).get("epochs", {})
             history, parameters = found["history"], found["parameters"]
             judged_by = configs[place].headline, endings[place[1]]
             cells.append(CellResult(place, found["seed"], history, parameters, epochs, *judged_by))
             rounds.append(found["rounds"])
-            asked = experiment.config(place, found["seed"], {}).rounds
-            if found["rounds"] < asked:
-                short.append((found["rounds"], asked))
+            if found["rounds"] < asked[place]:
+                short.append((found["rounds"], asked[place]))
             if len(history) < found["rounds"] and has_stopped(history, configs[place].patience):
                 stopped.append(len(history))
     labels = [group.label for group in experiment.groups]

@@ -20,7 +20,7 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
         From `load_results`, in the order of the report; more than one may be of the same experiment.
     output : str or Path
         The Markdown file. A folder with its name, without the extension, receives each experiment's
-        tables as CSV files, and its figures as PNG and PDF.
+        tables as CSV files, and its figures as PNG.
 
     Returns
     -------
@@ -45,11 +45,7 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
                 paths.append(beside / f"{one.name}{ending}.csv")
                 write_atomically(paths[-1], table(one).encode())
             figures = save_figures(one, beside) if one.cells else []
-            pictures = [
-                f"![{one.title}]({quote(f'{beside.name}/{path.name}')})"
-                for path in figures
-                if path.suffix == ".png"
-            ]
+            pictures = [f"![{one.title}]({quote(f'{beside.name}/{path.name}')})" for path in figures]
             sections.append("\n\n".join([report.markdown(one).strip(), *pictures]))
             paths += figures
         write_atomically(output, ("\n\n".join(sections) + "\n").encode())

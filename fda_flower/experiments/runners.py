@@ -20,7 +20,6 @@ from fda_flower.errors import ConfigError
 from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.central import run_central
 from fda_flower.experiments.overview import overview
-from fda_flower.extras import require
 from fda_flower.methods import check_federated
 from fda_flower.records import Record
 from fda_flower.server_app import check_data, make_folder, run_server
@@ -72,7 +71,6 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
         lines = overview(config, *check_data(config))
         folder = None
         if request.output is not None:
-            require("matplotlib")  # for the picture at the end
             device = find_device(config.device).type
             folder = make_folder(str(request.output), config, request.resume, device)
             folder.config |= {} if request.attack is None else request.attack.settings()

@@ -1,4 +1,4 @@
-"""What pages need of runs, comparisons and experiments, read from their folders."""
+"""What pages and pictures need of runs, comparisons and experiments, read from their folders."""
 
 import json
 import shlex
@@ -11,13 +11,15 @@ from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, FdaError
 from fda_flower.experiments.cell_files import read_cell
 from fda_flower.experiments.definition import file_name
-from fda_flower.experiments.folder import MARK, RESULTS, RUNS, load_results
+from fda_flower.experiments.folder import DEFINITION, MARK, RESULTS, RUNS, load_results
 from fda_flower.methods import method_names
 from fda_flower.models.own import only_read
-from fda_flower.reporting import REPORTS, CellResult, Results, make_rows, to_csv, to_markdown
+from fda_flower.records import Record
+from fda_flower.reporting import REPORTS, CellResult, Results, about, make_rows, to_csv, to_markdown
 from fda_flower.reporting.html import Page, RunView, results_page, run_page
 from fda_flower.run_folder import CONFIG, RunFolder
 from fda_flower.run_settings import SETTINGS
+from fda_flower.selection import has_ended
 from fda_flower.settings import command_options
 
 NOT_SHARED = ("method", "method_options", "seed", "variant", "beta")
@@ -31,16 +33,12 @@ def single_page(folder: Path) -> Page:
 
 def comparison_page(folder: Path) -> Page:
     """Return the page of a comparison, or of any folder of runs."""
-    views = {path.parent.name: read_view(path.parent) for path in sorted(folder.glob(f"*/{CONFIG}"))}
-    if not _is_comparison(views.values()):
-        views = {name: replace(view, label=name) for name, view in views.items()}
-    order = {name: number for number, name in enumerate(method_names())}
+    views = _read_runs(folder)
     runs: dict[str, list[CellResult]] = {}
-    for view in sorted(
-        views.values(), key=lambda view: order.get(str(view.settings.get("method")), len(order))
-    ):
+    for view in views.values():
         if view.history:
-            runs.setdefault(view.label, []).append(CellResult(("", view.label, ""), view.seed, view.history))
+            result = CellResult(("", view.label, ""), view.seed, view.history, metric=view.metric)
+            runs.setdefault(view.label, []).append(result)
     data = list(dict.fromkeys(view.data for view in views.values() if view.data))
     results = Results(
         name=folder.name,
@@ -53,6 +51,7 @@ def comparison_page(folder: Path) -> Page:
         cells=[cell for each in runs.values() for cell in each],
         rounds=max(len(view.history) for view in views.values()),
         data=data,
+        metrics={("", ""): next(iter(views.values())).metric},
     )
     rows = make_rows(runs)
     numbers = {"All numbers": to_csv(rows)} if rows else {}
@@ -72,18 +71,51 @@ def experiment_page(folder: Path) -> Page:
     for name, view in views.items():
         views[name] = replace(view, label=labels.get(name.rpartition("-seed")[0], view.label))
     numbers = {f"All numbers{ending}": table(results) for ending, table in report.tables.items()}
-    mark = json.loads((folder / MARK).read_text(encoding="utf-8"))
-    changes = [
-        word
-        for key, value in mark["settings"].items()
-        for word in ("--set", f"{key.replace('_', '-')}={value}")
-    ]
     commands = [
-        shlex.join(["fda", "experiment", str(folder / "experiment.toml"), *changes, "--output", str(folder)]),
+        *_experiment_commands(folder),
         shlex.join(["fda", "report", str(folder)]),
         shlex.join(["fda", "report", "--html", str(folder)]),
     ]
     return results_page(results, report.markdown(results), numbers, views, commands, _state(views))
+
+
+def draw(folder: Path) -> Path:
+    """Draw a run as far as it is, or the runs of a folder that have ended; return the picture's file.
+
+    Raises
+    ------
+    ConfigError
+        If there is nothing to draw, or the picture cannot be written.
+    """
+    from fda_flower.reporting import plot_runs, save_figure
+
+    single = (folder / CONFIG).exists()
+    views = [read_view(folder)] if single else [*_read_runs(folder).values()]
+    ended = [view for view in views if view.history and (single or view.done)]
+    if not ended:
+        raise ConfigError(f"'{folder}' has no run to draw yet: go on with it by --resume")
+    runs: dict[str, list[Sequence[Record]]] = {}
+    for view in ended:
+        runs.setdefault(view.label, []).append(view.history)
+    what = about(list(dict.fromkeys(view.data for view in ended)), sorted({view.seed for view in ended}))
+    path = folder / ("accuracy.png" if single else "comparison.png")
+    try:
+        save_figure(path, plot_runs(runs, ended[0].metric, what))
+    except OSError as error:
+        raise ConfigError(f"the picture '{path}' cannot be written: {error}") from error
+    return path
+
+
+def _read_runs(folder: Path) -> dict[str, RunView]:
+    """Return the runs of a folder in the usual order of methods, labelled by it if it is a comparison."""
+    views = {path.parent.name: read_view(path.parent) for path in sorted(folder.glob(f"*/{CONFIG}"))}
+    if not _is_comparison(views.values()):
+        views = {name: replace(view, label=name) for name, view in views.items()}
+    order = {name: number for number, name in enumerate(method_names())}
+    by_method = {
+        name: order.get(str(view.settings.get("method")), len(order)) for name, view in views.items()
+    }
+    return {name: views[name] for name in sorted(views, key=by_method.__getitem__)}
 
 
 def read_view(folder: Path) -> RunView:
@@ -117,7 +149,7 @@ def read_view(folder: Path) -> RunView:
         settings=settings,
         notes={key: value for key, value in found.items() if key not in ("settings", "run")},
         rounds=rounds,
-        done=(folder / "summary.json").exists() or 0 < rounds <= len(history),
+        done=has_ended(history, rounds, config.patience) if config else (folder / "summary.json").exists(),
         commands=commands,
         **({} if config is None else {"metric": config.headline}),
     )
@@ -138,6 +170,26 @@ def _config(settings: Mapping[str, Any]) -> RunConfig | None:
         return RunConfig(**settings)
     except (FdaError, TypeError, ValueError, KeyError):
         return None
+
+
+def _experiment_commands(folder: Path) -> list[str]:
+    """Return a command for each way in which the experiment was called."""
+    mark = json.loads((folder / MARK).read_text(encoding="utf-8"))
+    changes = [
+        word
+        for key, value in mark["settings"].items()
+        for word in ("--set", f"{key.replace('_', '-')}={value}")
+    ]
+    commands = []
+    for call in mark.get("calls", [{}]):
+        parts = [word for label in call.get("only", ()) for word in ("--only", label)]
+        if call.get("seeds"):
+            parts += ["--seeds", _seeds(call["seeds"])]
+        if call.get("rounds") is not None:
+            parts += ["--rounds", str(call["rounds"])]
+        experiment = ["fda", "experiment", str(folder / DEFINITION), *parts, *changes]
+        commands.append(shlex.join([*experiment, "--output", str(folder)]))
+    return commands
 
 
 def _is_comparison(views: Any) -> bool:

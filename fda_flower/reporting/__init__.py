@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fda_flower.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from fda_flower.reporting.curves import save_both, save_figure
+    from fda_flower.reporting.curves import save_figure
     from fda_flower.reporting.experiment_plots import FIGURES, check_figures, save_figures
     from fda_flower.reporting.plots import plot_runs
     from fda_flower.reporting.reports import REPORTS
@@ -29,7 +29,6 @@ else:
             "make_rows": "tables",
             "mean_std": "tables",
             "plot_runs": "plots",
-            "save_both": "curves",
             "save_figure": "curves",
             "save_figures": "experiment_plots",
             "summarise": "summary",
@@ -53,7 +52,6 @@ __all__ = [
     "make_rows",
     "mean_std",
     "plot_runs",
-    "save_both",
     "save_figure",
     "save_figures",
     "summarise",

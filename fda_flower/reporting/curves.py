@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -21,10 +20,9 @@ from fda_flower.reporting.styles import Style, style
 Series = Sequence[Sequence[float]]
 """For each seed, a value for each round; NaN where it is unknown."""
 
-MUCH = 1.5
-"""How many times the usual number of rounds is too many to be drawn to scale."""
-PRESSED = 0.25
-"""The width of the rounds beyond the usual number, as a share of that of the usual ones."""
+
+MANY = 12
+"""The most sources that are told apart in a picture."""
 
 
 def by_round(values: Series) -> NDArray[np.float64]:
@@ -53,11 +51,7 @@ def mean_and_deviation(values: Series) -> tuple[list[int], list[float], list[flo
 
 
 def draw_curves(axis: Axes, curves: Mapping[str, Series], styles: Mapping[str, Style]) -> None:
-    """Draw each curve's mean over seeds, and for few curves one standard deviation around it.
-
-    A curve of many more rounds than usual does not squeeze the others: the rounds beyond the usual ones are
-    pressed together, on grey ground.
-    """
+    """Draw each curve's mean over seeds, and for few curves one standard deviation around it."""
     for i, (label, values) in enumerate(curves.items()):
         rounds, mean, deviation = mean_and_deviation(values)
         look = styles[label]
@@ -75,7 +69,23 @@ def draw_curves(axis: Axes, curves: Mapping[str, Series], styles: Mapping[str, S
             axis.fill_between(rounds, low, high, color=look.color, alpha=0.15, linewidth=0)
     axis.grid(alpha=0.3, linewidth=0.5)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    _press_rounds(axis, [max(map(len, values), default=0) for values in curves.values()])
+
+
+def draw_sources(axis: Axes, sources: Mapping[str, Series], styles: Mapping[str, Style]) -> None:
+    """Draw a value of each source; of more than `MANY` sources their mean by round, and their range."""
+    if len(sources) <= MANY:
+        draw_curves(axis, sources, styles)
+        return
+    means = [
+        np.ma.masked_invalid(by_round(values)).mean(axis=0).filled(np.nan) for values in sources.values()
+    ]
+    table = np.ma.masked_invalid(by_round(means))
+    name = f"mean of {len(sources)} sources"
+    draw_curves(axis, {name: [table.mean(axis=0).filled(np.nan)]}, {name: style(0)})
+    known = table[:, table.count(axis=0) > 0]
+    rounds = np.flatnonzero(table.count(axis=0)) + 1
+    look: Any = {"color": style(0).color, "alpha": 0.15, "linewidth": 0, "label": "lowest to highest"}
+    axis.fill_between(rounds, known.min(axis=0).filled(), known.max(axis=0).filled(), **look)
 
 
 def with_gaps(rounds: Sequence[int], values: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -123,41 +133,7 @@ def styles_of(labels: Sequence[str]) -> dict[str, Style]:
 
 
 def save_figure(path: Path, figure: Figure, dpi: int = 200) -> None:
-    """Save a figure atomically, in the format of its extension; the text of a PDF is searchable.
-
-    The same figure is the same file: a PDF has no date.
-    """
+    """Save a figure atomically, in the format of its extension."""
     buffer = io.BytesIO()
-    more: Any = {"metadata": {"CreationDate": None}} if path.suffix == ".pdf" else {}
-    with matplotlib.rc_context({"pdf.fonttype": 42}):
-        figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=dpi, **more)
+    figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=dpi)
     write_atomically(path, buffer.getvalue())
-
-
-def save_both(path: Path, figure: Figure) -> list[Path]:
-    """Save a figure as PNG and, for print, as PDF in the same layout; return both paths."""
-    paths = [path.with_name(f"{path.name}.{ending}") for ending in ("png", "pdf")]
-    for each in paths:
-        save_figure(each, figure)
-        figure.set_layout_engine("none")  # the PNG has laid it out; a second time takes as long again
-    return paths
-
-
-def _press_rounds(axis: Axes, lengths: Sequence[int]) -> None:
-    usual, longest = statistics.median_low(lengths or [0]), max(lengths, default=0)
-    if not 0 < MUCH * usual < longest:
-        return
-    factor = PRESSED * usual / (longest - usual)
-
-    def press(rounds: NDArray[Any]) -> NDArray[Any]:
-        return np.where(rounds <= usual, rounds, usual + factor * (rounds - usual))
-
-    def stretch(places: NDArray[Any]) -> NDArray[Any]:
-        return np.where(places <= usual, places, usual + (places - usual) / factor)
-
-    axis.set_xscale("function", functions=(press, stretch))
-    axis.axvspan(usual, longest, color="0.93", linewidth=0, zorder=0)
-    words: Any = {"rotation": 90, "ha": "center", "fontsize": SIZE, "color": "0.5"}
-    axis.text((usual + longest) / 2, 0.03, "pressed together", transform=axis.get_xaxis_transform(), **words)
-    ticks = [tick for tick in MaxNLocator(nbins=4, integer=True).tick_values(0, usual) if tick <= usual]
-    axis.set_xticks([*ticks, longest])

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from fda_flower.errors import unknown
 from fda_flower.records import Record, curve
-from fda_flower.reporting.curves import draw_curves, save_both, styles_of
+from fda_flower.reporting.curves import draw_curves, draw_sources, save_figure, styles_of
 from fda_flower.reporting.experiment_columns import plot_columns
 from fda_flower.reporting.experiment_maps import plot_best_rule
 from fda_flower.reporting.lost import plot_lost
@@ -46,7 +46,7 @@ def plot_rounds(results: Results) -> Figure:
 
 @matplotlib.rc_context(PRINT)
 def plot_betas(results: Results) -> Figure:
-    """Plot β of each source by round: each row that estimates β has a line of panels, one for each column.
+    """Plot β of the sources by round: each row that estimates β has a line of panels, one for each column.
 
     The panels of a line share their scale.
     """
@@ -75,7 +75,7 @@ def plot_betas(results: Results) -> Figure:
     for axis, place in zip(axes, places, strict=True):
         histories = _histories(results, place)
         drawn = {source: betas(histories, source) for source in estimated_sources(histories)}
-        draw_curves(axis, drawn, styles)
+        draw_sources(axis, drawn, styles)
         _mark_warmup(axis, histories)
     for axis in axes:
         axis.set_ylim(0, None)
@@ -102,14 +102,13 @@ def check_figures(names: Iterable[str]) -> None:
 
 
 def save_figures(results: Results, folder: Path) -> list[Path]:
-    """Write each of the experiment's figures as PNG and PDF; return their paths."""
+    """Write each of the experiment's figures as PNG; return their paths."""
     check_figures(results.figures)
     folder.mkdir(parents=True, exist_ok=True)
-    return [
-        path
-        for name in results.figures
-        for path in save_both(folder / f"{results.name}-{name}", FIGURES[name](results))
-    ]
+    paths = [folder / f"{results.name}-{name}.png" for name in results.figures]
+    for path, name in zip(paths, results.figures, strict=True):
+        save_figure(path, FIGURES[name](results))
+    return paths
 
 
 def _histories(results: Results, place: Place) -> list[Sequence[Record]]:

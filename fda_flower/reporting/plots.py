@@ -5,14 +5,17 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
 
 from fda_flower.metrics import METRICS
 from fda_flower.records import Record, curve, source_weight
-from fda_flower.reporting.curves import draw_curves, draw_dots, styles_of
+from fda_flower.reporting.curves import draw_curves, draw_dots, draw_sources, styles_of
 from fda_flower.reporting.panels import PAGE, PRINT, SIZE, TEXT_LINE, add_about
+from fda_flower.reporting.styles import style
 from fda_flower.reporting.summary import ACCURACY, LAST, scores
+from fda_flower.reporting.tables import mean_std
 
 Runs = Mapping[str, Sequence[Sequence[Record]]]
 """By method: a history for each seed."""
@@ -27,7 +30,7 @@ def plot_runs(runs: Runs, metric: str = ACCURACY, about: str = "") -> Figure:
     """Plot a figure by round for each method, and β by round for each method that estimates it.
 
     Lines are means over seeds, bands one standard deviation. Several methods are named beside their last 5
-    rounds, the best mean first.
+    rounds, the best mean first. Where a single method is evaluated once, the members of its mixture are bars.
 
     Parameters
     ----------
@@ -57,7 +60,14 @@ def _plot_figures(part: SubFigure, runs: Runs, metric: str) -> None:
     values = {label: [curve(history, metric) for history in histories] for label, histories in runs.items()}
     if len(runs) == 1:
         axis = part.subplots()
-        axis.set_title(next(iter(runs)))
+        ((label, histories),) = runs.items()
+        axis.set_title(label)
+        members = member_weights(histories)
+        if members and max(np.isfinite(each).sum() for each in values[label]) < 2:
+            found = [score for each in histories if (score := scores(each, metric)["last5"]) is not None]
+            axis.set_title(f"{label}: {METRICS[metric].axis} {mean_std(found, METRICS[metric].decimals)}")
+            _plot_members(axis, members)
+            return
     else:
         axis, beside = part.subplots(1, 2, width_ratios=[2, 1])
         last = {
@@ -73,6 +83,17 @@ def _plot_figures(part: SubFigure, runs: Runs, metric: str) -> None:
     axis.set(xlabel="Round", ylabel=METRICS[metric].axis)
 
 
+def _plot_members(axis: Axes, members: Mapping[str, Sequence[float]]) -> None:
+    """Draw a bar for the mean weight of each member, with one deviation over seeds."""
+    deviations = [float(np.std(each, ddof=1)) if len(each) > 1 else 0.0 for each in members.values()]
+    means = [float(np.mean(each)) for each in members.values()]
+    axis.barh(
+        [*members], means, xerr=deviations if any(deviations) else None, color=style(0).color, capsize=2
+    )
+    axis.invert_yaxis()
+    axis.set(xlabel="Weight of the member in the mixture", xlim=(0, None))
+
+
 def _plot_betas(part: SubFigure, runs: Runs) -> None:
     lines = math.ceil(len(runs) / PER_LINE)
     columns = math.ceil(len(runs) / lines)
@@ -82,7 +103,7 @@ def _plot_betas(part: SubFigure, runs: Runs) -> None:
     sources = {label: estimated_sources(histories) for label, histories in runs.items()}
     styles = styles_of(sorted({source for each in sources.values() for source in each}))
     for i, (axis, (label, histories)) in enumerate(zip(every, runs.items(), strict=False)):
-        draw_curves(axis, {source: betas(histories, source) for source in sources[label]}, styles)
+        draw_sources(axis, {source: betas(histories, source) for source in sources[label]}, styles)
         axis.set_title(label)
         axis.set_xlabel("Round")
         axis.set_ylabel(WEIGHT if i % columns == 0 else "")
@@ -90,10 +111,10 @@ def _plot_betas(part: SubFigure, runs: Runs) -> None:
     lines_of = [axis.get_legend_handles_labels() for axis in every[: len(runs)]]
     shown = {text: line for handles, texts in lines_of for line, text in zip(handles, texts, strict=True)}
     part.legend(
-        [shown[source] for source in styles],
-        [*styles],
+        [*shown.values()],
+        [*shown],
         loc="outside lower center",
-        ncols=min(len(styles), 6),
+        ncols=min(len(shown), 6),
         frameon=False,
         fontsize=SIZE,
     )
@@ -110,6 +131,17 @@ def estimated_sources(histories: Sequence[Sequence[Record]]) -> list[str]:
             if entry.get("sigma2") is not None
         }
     )
+
+
+def member_weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[float]]:
+    """Return the weights of each member of a mixture in the last records with them, by seed."""
+    weights: dict[str, list[float]] = {}
+    for history in histories:
+        found = [record["mixture"]["members"] for record in history if "members" in record.get("mixture", {})]
+        for name, member in found[-1].items() if found else ():
+            if "weight" in member:
+                weights.setdefault(name, []).append(member["weight"])
+    return weights
 
 
 def betas(histories: Sequence[Sequence[Record]], source: str) -> list[list[float]]:

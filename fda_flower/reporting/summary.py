@@ -1,4 +1,4 @@
-"""The summary of a run: ``summary.json`` and a figure."""
+"""The summary of a run: ``summary.json``."""
 
 import json
 from collections.abc import Sequence
@@ -176,11 +176,7 @@ def _labels(config: RunConfig, history: Sequence[Record]) -> int:
 
 
 def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
-    """Write ``summary.json`` and the figure, as PNG and PDF, into a run's folder; return the summary."""
-    from fda_flower.reporting.curves import save_both
-    from fda_flower.reporting.plots import plot_runs
-    from fda_flower.reporting.words import about
-
+    """Write ``summary.json`` into a run's folder; return the summary."""
     numbers = {
         "method": config.method,
         "label": config.entry.title,
@@ -191,9 +187,6 @@ def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) ->
     }
     text = json.dumps(json_safe(numbers), indent=2) + "\n"
     try:
-        what = about([config.dataset, config.shift], [config.seed])
-        figure = plot_runs({str(numbers["label"]): [history]}, config.headline, what)
-        save_both(folder / "accuracy", figure)
         write_atomically(folder / "summary.json", text.encode())
     except OSError as error:
         raise RunError(

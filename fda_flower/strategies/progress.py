@@ -8,7 +8,7 @@ from flwr.common import log
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import RunError
-from fda_flower.records import Record, headline
+from fda_flower.records import Record, round_line
 from fda_flower.run_folder import Checkpoint, RunFolder, of_a_round_before
 
 
@@ -86,7 +86,8 @@ class Progress:
             self.output.save_round(record, checkpoint, chosen)
         if self.on_round is not None:
             self.on_round(record)
-        log(INFO, "Round %d/%d: %s", record["round"], num_rounds, headline(record))
+        before = self.history[-2] if len(self.history) > 1 else None
+        log(INFO, "%s", round_line(record, num_rounds, before=before))
         if self._held_rounds >= self.max_held_rounds:
             raise RunError(
                 f"the model could not be updated for {self._held_rounds} rounds in a row "

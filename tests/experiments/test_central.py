@@ -143,8 +143,6 @@ def test_every_reference_runs_and_writes_what_other_runs_write(method, small, tm
     assert {path.name for path in tmp_path.iterdir()} == {
         *(
             ".lock",
-            "accuracy.pdf",
-            "accuracy.png",
             "checkpoint",
             "config.json",
             "model.json",

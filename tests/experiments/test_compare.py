@@ -79,11 +79,9 @@ def test_a_comparison_has_a_row_for_each_method_with_a_value_for_each_seed(done)
         assert row.rounds == 2
 
 
-def test_its_folder_holds_a_folder_for_each_cell_the_tables_and_the_figure(done):
+def test_its_folder_holds_a_folder_for_each_cell_and_the_tables(done):
     assert sorted(path.name for path in done.path.iterdir()) == [
         ".lock",
-        "comparison.pdf",
-        "comparison.png",
         *CELLS,
         "table.csv",
         "table.md",
@@ -91,8 +89,6 @@ def test_its_folder_holds_a_folder_for_each_cell_the_tables_and_the_figure(done)
     for cell in CELLS:
         assert sorted(path.name for path in (done.path / cell).iterdir()) == [
             ".lock",
-            "accuracy.pdf",
-            "accuracy.png",
             "checkpoint",
             "config.json",
             "model.json",
@@ -185,10 +181,25 @@ def test_resume_of_a_finished_comparison_trains_nothing(
     after = files_of(copy)
     assert resumed == Comparison(done.rows, {}, copy)
     assert after.keys() == before.keys()
-    drawn = (".png", ".pdf")
-    assert all(after[name][0] == before[name][0] for name in after if not name.endswith(drawn))
+    assert all(after[name][0] == before[name][0] for name in after)
     for cell in CELLS:
         assert after[f"{cell}/checkpoint"] == before[f"{cell}/checkpoint"]
+
+
+def test_after_an_interrupt_the_table_has_the_runs_that_their_patience_has_stopped(
+    small, tmp_path, in_process
+):
+    def interrupt(state):
+        if state.done == 1:
+            raise KeyboardInterrupt
+
+    stops = {**small, "rounds": 30, "validation": 0.25, "patience": 1, "learning_rate": 1e-6}
+    with pytest.raises(KeyboardInterrupt):
+        compare(["fedavg"], [0, 1], tmp_path / "c", on_progress=interrupt, **stops)
+    with (tmp_path / "c" / "table.csv").open(encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["method"], row["seeds"]) == ("FedAvg", "1")
+    assert int(row["rounds"]) < 30
 
 
 def test_resume_may_add_methods_seeds_and_rounds(done, small, copy, in_process):

@@ -609,7 +609,7 @@ def test_a_report_is_tables_and_figures_of_each_experiment(results, tmp_path, pi
     output = tmp_path / "reports" / "all.md"
     paths = write_report(results, output)
     stems = [f"{name}-{figure}" for name in ("noise", "a second") for figure in ("columns", "rounds")]
-    pictures = [f"{stem}.{ending}" for stem in stems for ending in ("png", "pdf")]
+    pictures = [f"{stem}.png" for stem in stems]
     assert paths[0] == output
     assert sorted(path.name for path in paths) == sorted(["all.md", "noise.csv", "a second.csv", *pictures])
     folder = output.parent / "all"
@@ -617,7 +617,6 @@ def test_a_report_is_tables_and_figures_of_each_experiment(results, tmp_path, pi
     assert sorted(folder.iterdir()) == sorted(paths[1:])
     for stem in stems:
         assert (folder / f"{stem}.png").read_bytes().startswith(PNG)
-        assert (folder / f"{stem}.pdf").read_bytes().startswith(b"%PDF")
     text = output.read_text(encoding="utf-8")
     assert links(text) == [f"all/{stem}.png" for stem in stems]
     assert [line for line in text.splitlines() if line.startswith("# ")] == [
@@ -686,7 +685,7 @@ def test_a_board_has_tables_of_regrets_and_epochs(define, tmp_path, monkeypatch)
     }
     paths = write_report([results], tmp_path / "board.md")
     names = ["board.md", "noise.csv", "noise-regret.csv", "noise-regret-methods.csv"]
-    assert [path.name for path in paths] == [*names, "noise-regret.png", "noise-regret.pdf"]
+    assert [path.name for path in paths] == [*names, "noise-regret.png"]
     names = [f"{row}-little-seed0" for row in ("FedAvg", "Target_Only")]
     scores = [cell(tmp_path / "out", name)["summary"]["last5"] for name in names]
     with (tmp_path / "board" / "noise-regret.csv").open(encoding="utf-8", newline="") as file:

@@ -145,14 +145,3 @@ def test_a_page_is_readable_in_light_and_in_dark(browser, page, scheme):
     assert (brightness < 150) == (scheme == "dark")
     assert text != paper
     assert ink == {"light": "#1c2126", "dark": "#e4e8ec"}[scheme]
-
-
-def test_a_page_that_is_watched_loads_itself_again(browser, page, tmp_path):
-    write_html([tmp_path / "compare"], tmp_path / "report.html", renew_after=1)
-    browser.get(page)
-    write_html([tmp_path / "compare", tmp_path / "compare"], tmp_path / "report.html")
-    for _ in range(100):
-        if len(browser.find_elements("tag name", "h1")) == 2:
-            break
-        time.sleep(0.1)
-    assert len(browser.find_elements("tag name", "h1")) == 2

@@ -1,4 +1,4 @@
-"""Folders as pages: what is found there, and pages that are renewed."""
+"""Folders as pages: what is found there."""
 
 import json
 import os
@@ -7,9 +7,9 @@ import pytest
 from run_folders import make_run, records
 
 from fda_flower import ConfigError, RunConfig
-from fda_flower.experiments import html_report
+from fda_flower.experiments import read_experiment, run_experiment
 from fda_flower.experiments.cell_files import write_cell
-from fda_flower.experiments.html_report import is_done, kind_of, watch_html, write_html
+from fda_flower.experiments.html_report import kind_of, write_html
 from fda_flower.experiments.run import RunResult
 from fda_flower.experiments.views import comparison_page, experiment_page, single_page
 
@@ -113,6 +113,19 @@ def test_the_page_of_a_comparison_has_a_row_for_each_method_in_the_usual_order(c
     assert report == f"fda report --html {comparison}"
 
 
+def test_the_page_of_a_comparison_shows_the_headline_of_its_runs(tmp_path):
+    for method in ("fedavg", "target-only"):
+        folder = make_run(tmp_path / "c" / f"{method}-seed0", method=method, metric="auroc")
+        lines = [json.dumps({**record, "auroc": 0.75}) for record in records(3)]
+        (folder / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    found = sections(comparison_page(tmp_path / "c"))
+    assert "| FedAvg | **75.0** |" in found["Results"][0].markdown
+    for title in ("Mean over seeds", "By round"):
+        (chart,) = found[title][0].figures.values()
+        assert "AUROC" in chart
+        assert "[75.0" in chart
+
+
 def test_a_folder_of_runs_of_several_data_sets_has_a_row_for_each(comparison):
     make_run(comparison / "other", method="fedavg", seed=0, shift="noise", rounds=1)
     page = comparison_page(comparison)
@@ -141,6 +154,20 @@ def test_the_page_of_an_experiment_shows_runs_that_are_not_done(experiment):
     assert first == f"fda experiment {experiment}/experiment.toml --set model=mlp --output {experiment}"
 
 
+def test_the_page_of_an_experiment_repeats_each_call_with_what_was_chosen(tmp_path, in_process):
+    (tmp_path / "noise.toml").write_text(EXPERIMENT)
+    definition = read_experiment(tmp_path / "noise.toml")
+    folder, settings = tmp_path / "out", {"model": "mlp", "target_samples": 20}
+    for seeds in ([0], [0], [0, 1]):
+        run_experiment(definition, folder, only=["Target Only"], seeds=seeds, rounds=1, settings=settings)
+    changes = "--set model=mlp --set target-samples=20"
+    whole = f"fda experiment {folder}/experiment.toml --only 'Target Only' --seeds {{}} --rounds 1 {changes}"
+    assert sections(experiment_page(folder))["Repeat it"][0].lines[:2] == [
+        f"{whole.format('0-0')} --output {folder}",
+        f"{whole.format('0,1')} --output {folder}",
+    ]
+
+
 def test_several_folders_make_one_file_written_whole(run, comparison, experiment, tmp_path):
     output = tmp_path / "new" / "page.html"
     write_html([run, comparison, experiment], output)
@@ -153,46 +180,3 @@ def test_a_page_that_cannot_be_written_is_an_error(run, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
         write_html([run], tmp_path / "file" / "page.html")
-
-
-@pytest.mark.parametrize("kind", ["run", "comparison"])
-def test_a_run_or_comparison_is_done_when_its_last_file_is_newer_than_its_records(kind, request):
-    folder = request.getfixturevalue(kind)
-    last = folder / html_report.CLOSING[kind]
-    newest = max(path.stat().st_mtime for path in folder.rglob("*.json*"))
-    os.utime(last, (newest, newest + 1))
-    assert is_done(folder)
-    resumed = next(folder.rglob("rounds.jsonl"))
-    os.utime(resumed, (newest, newest + 2))
-    assert not is_done(folder)
-    last.unlink()
-    assert not is_done(folder)
-
-
-def test_watching_waits_renews_and_ends_with_the_run(tmp_path, monkeypatch):
-    folder, page = tmp_path / "run", tmp_path / "page.html"
-    seen, first = [], []
-
-    def sleep(seconds):
-        seen.append(
-            (seconds, page.read_text(encoding="utf-8").count("data-renew-after=") if page.exists() else None)
-        )
-        if len(seen) == 1:
-            folder.mkdir()
-        elif len(seen) == 2:
-            folder.rmdir()
-            make_run(folder, done=False, method="fedavg")
-        elif len(seen) == 4:
-            (folder / "summary.json").write_text("{}")
-
-    monkeypatch.setattr("time.sleep", sleep)
-    watch_html([folder], page, every=2, on_first=lambda: first.append(True))
-    assert seen == [(2, None), (2, None), (2, 1), (2, 1)]
-    assert first == [True]
-    assert "data-renew-after=" not in page.read_text(encoding="utf-8")
-
-
-def test_watching_a_folder_of_something_else_is_an_error(tmp_path):
-    (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(ConfigError, match="holds no run"):
-        watch_html([tmp_path], tmp_path / "page.html")

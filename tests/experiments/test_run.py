@@ -18,8 +18,6 @@ from fda_flower.run_folder import RunFolder
 FILES = [
     *(
         ".lock",
-        "accuracy.pdf",
-        "accuracy.png",
         "checkpoint",
         "config.json",
         "model.json",

@@ -44,14 +44,9 @@ def test_a_page_is_one_file_with_the_script_once_and_nothing_to_load():
     ours = text[: text.index("<script>")] + text[text.index("</head>") :]
     assert not re.search(r"(src|href)=[\"'](?!#|data:)", ours)
     assert "made today" in text
-    assert "data-renew-after" not in text
     assert len(re.findall(r'data-chart="(\d+)"', text)) == 2
     assert 'data-chart="1"' in text
     assert 'data-chart="2"' in text
-
-
-def test_a_page_that_is_watched_renews_itself():
-    assert '<body data-renew-after="5">' in render([page_of()], "made", renew_after=5)
 
 
 def test_names_from_records_are_escaped_everywhere():
@@ -161,12 +156,14 @@ def test_without_trouble_this_is_said(history):
 
 
 def test_a_line_a_round_tells_bytes_and_seconds(troubled):
-    table = rounds_table(troubled)
+    table = rounds_table(troubled, "accuracy")
     assert column(table, "kB received") == ["2000"] * 5
     assert column(table, "seconds, train") == ["1.000"] * 5
     assert column(table, "kind") == ["", "", "", "held", ""]
     assert column(table, "sources") == [2, 1, 1, 2, 2]
     assert column(table, "accuracy (%)")[-1] == "60.0"
+    troubled[1]["r2"] = 0.25
+    assert column(rounds_table(troubled[1:2], "r2"), "R²") == ["0.250"]
 
 
 def test_samples_are_what_the_replies_and_the_records_say(troubled):
@@ -219,7 +216,7 @@ def test_the_page_of_a_run_has_its_curves_weights_and_what_went_wrong(troubled):
 def test_the_page_of_a_run_that_has_not_begun_says_so():
     page = run_page(RunView("FedAvg", 0, [], rounds=30, done=False), "new")
     assert page.state == "Not done: 0 of 30 rounds; no round is done yet."
-    assert "no round is done yet" in render([page], "now", 5)
+    assert "no round is done yet" in render([page], "now")
 
 
 def test_a_regression_shows_the_figures_that_its_records_have(history):

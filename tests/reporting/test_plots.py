@@ -7,7 +7,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from fda_flower.reporting import plot_runs, save_both, save_figure
+from fda_flower.reporting import plot_runs, save_figure
 
 BETAS = {"source-1": 0.2, "source-2": 0.6}
 
@@ -169,18 +169,6 @@ def test_thirty_methods_can_be_told_apart_without_colour_or_with_it(history):
     assert not curves.collections, "so many bands would hide the curves"
 
 
-def test_many_more_rounds_of_one_method_do_not_squeeze_the_others(history):
-    runs = {"A": [history(*[0.5] * 30)], "B": [history(*[0.6] * 30)], "Long": [history(*[0.7] * 300)]}
-    figure = plot_runs(runs)
-    axis = figure.axes[0]
-    figure.canvas.draw()
-    (first, usual, end) = (axis.transData.transform((x, 0))[0] for x in (0, 30, 300))
-    assert (end - usual) / (usual - first) == pytest.approx(0.25)
-    assert axis.get_xticks()[-1] == 300
-    assert [text.get_text() for text in axis.texts] == ["pressed together"]
-    assert axis.format_xdata(axis.transData.inverted().transform((end, 0))[0]).strip().startswith("3")
-
-
 def test_a_line_is_broken_where_many_rounds_are_unknown(history):
     (axis,) = plot_runs({"Mixture": [history(0.1, 0.2, *[None] * 20, 0.9)]}).axes
     (line,) = axis.get_lines()
@@ -238,21 +226,6 @@ def test_save_figure_writes_the_format_of_the_extension_and_leaves_no_part(runs,
     assert path.read_bytes().startswith(starts[ending])
 
 
-def test_save_both_writes_a_png_and_a_pdf_of_a_name_with_a_dot(runs, tmp_path):
-    paths = save_both(tmp_path / "noise-0.4", plot_runs({"FedAvg": runs["FedAvg"]}))
-    assert [path.name for path in paths] == ["noise-0.4.png", "noise-0.4.pdf"]
-    assert sorted(tmp_path.iterdir()) == sorted(paths)
-
-
-def test_the_pdf_has_the_layout_of_the_png(runs, tmp_path):
-    figure, both = plot_runs(runs), plot_runs(runs)
-    save_figure(tmp_path / "alone.png", figure)
-    save_both(tmp_path / "both", both)
-    assert (tmp_path / "both.png").read_bytes() == (tmp_path / "alone.png").read_bytes()
-    for alone, axis in zip(figure.axes, both.axes, strict=True):
-        assert axis.get_position().bounds == alone.get_position().bounds
-
-
 def test_save_figure_draws_something(runs, tmp_path):
     save_figure(tmp_path / "picture.png", plot_runs(runs))
     pixels = matplotlib.image.imread(io.BytesIO((tmp_path / "picture.png").read_bytes()))
@@ -279,3 +252,35 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_old_one(runs, tmp_path, monkey
 def test_five_methods_that_estimate_beta_have_two_lines_of_panels(runs):
     axes = plot_runs({f"Auto {i}": runs["FedDA_Auto"] for i in range(5)}).axes
     assert [axis.get_title() for axis in axes[2:]] == [f"Auto {i}" for i in range(5)]
+
+
+def test_of_many_sources_a_panel_has_the_mean_and_the_range_of_beta(record, tmp_path):
+    names = [f"source-{i}" for i in range(100)]
+    history = [
+        record(number, 0.5, betas={name: i / 100 for i, name in enumerate(names)}) for number in (1, 2)
+    ]
+    figure = plot_runs({"FedGP_Auto": [history]})
+    _, axis = figure.axes
+    (mean,) = lines_of(axis).values()
+    assert list(mean.get_ydata()) == pytest.approx([0.495] * 2)
+    (band,) = axis.collections
+    heights = np.asarray(band.get_paths()[0].vertices)[:, 1]
+    assert (heights.min(), heights.max()) == pytest.approx((0, 0.99))
+    (legend,) = figure.subfigs[1].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["mean of 100 sources", "lowest to highest"]
+    save_figure(tmp_path / "picture.png", figure)  # without the warning of a layout that has no room
+
+
+def test_a_mixture_that_is_evaluated_once_is_drawn_by_its_members(record, history):
+    members = {
+        "sources": {"weight": 0.2, "test": 0.5},
+        "head": {"weight": 0.8, "test": 0.7},
+        "prior": {"left-out": "no label"},
+    }
+    last = record(3, 0.734) | {"mixture": {"members": members}}
+    (axis,) = plot_runs({"Mixture": [[record(1), record(2), last]]}).axes
+    assert axis.get_title() == "Mixture: Target test accuracy (%) 73.4"
+    assert [bar.get_width() for bar in axis.patches] == [0.2, 0.8]
+    assert names_beside(axis) == ["sources", "head"]
+    (axis,) = plot_runs({"Mixture": [[record(1, 0.7), record(2), last]]}).axes
+    assert not axis.patches, "two evaluations are a curve"

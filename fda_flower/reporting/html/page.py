@@ -77,7 +77,7 @@ class Page:
     sections : sequence of Section
         Its parts; those without content are left out.
     state : str
-        How far it is, for a page that is renewed.
+        How far it is.
     """
 
     title: str
@@ -97,7 +97,7 @@ class _Numbered:
         return self.count[0]
 
 
-def render(pages: Sequence[Page], made: str, renew_after: int = 0) -> str:
+def render(pages: Sequence[Page], made: str) -> str:
     """Return pages as one HTML file with everything that it needs.
 
     Parameters
@@ -106,8 +106,6 @@ def render(pages: Sequence[Page], made: str, renew_after: int = 0) -> str:
         At least one.
     made : str
         When and by which version it was made.
-    renew_after : int
-        Seconds after which the page loads itself again; 0 for never.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -120,7 +118,7 @@ def render(pages: Sequence[Page], made: str, renew_after: int = 0) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    content: dict[str, Any] = {"pages": pages, "made": made, "renew_after": renew_after}
+    content: dict[str, Any] = {"pages": pages, "made": made}
     tools: dict[str, Any] = {"number": _Numbered(), "markup": Markup, "plotly": Markup(get_plotlyjs())}
     return environment.get_template(TEMPLATE).render(**content, **tools)
 

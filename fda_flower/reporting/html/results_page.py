@@ -12,6 +12,7 @@ from fda_flower.reporting.html.page import Chart, Code, Page, Section, Table, Te
 from fda_flower.reporting.html.rounds import faults
 from fda_flower.reporting.html.run_page import RunView, sizes_table, weight_series
 from fda_flower.reporting.html.settings import settings_table, show
+from fda_flower.reporting.plots import member_weights
 from fda_flower.reporting.results import CellResult, Place, Results
 
 
@@ -112,16 +113,9 @@ def _members(results: Results) -> list[Table]:
     """Return the mean weight over seeds of each member of each mixture, from the last records with them."""
     rows: list[list[object]] = []
     for place in results.places:
-        last = [
-            records[-1]["mixture"]["members"]
-            for cell in results.at(place)
-            if (records := [r for r in cell.history if "members" in r.get("mixture", {})])
-        ]
-        for member in dict.fromkeys(name for members in last for name in members):
-            weights = [members[member]["weight"] for members in last if "weight" in members.get(member, {})]
-            if weights:
-                mean = sum(weights) / len(weights)
-                rows.append([*_names(results, [place]), member, f"{mean:.3f}", len(weights)])
+        for member, weights in member_weights([cell.history for cell in results.at(place)]).items():
+            mean = sum(weights) / len(weights)
+            rows.append([*_names(results, [place]), member, f"{mean:.3f}", len(weights)])
     return [Table(["run", "member", "mean weight", "seeds"], rows)] if rows else []
 
 

@@ -1,9 +1,11 @@
 """What the records say of rounds: who took part, what was not used and why, bytes and seconds."""
 
+import math
 from collections.abc import Sequence
 from itertools import groupby
 
-from fda_flower.records import Record
+from fda_flower.metrics import METRICS
+from fda_flower.records import Record, curve
 from fda_flower.reporting.html import charts
 from fda_flower.reporting.html.page import Chart, Table, Text
 
@@ -57,14 +59,15 @@ def faults(history: Sequence[Record]) -> Table | Text:
     return Table(["what", "domain", "reason", "times", "rounds"], rows)
 
 
-def rounds_table(history: Sequence[Record]) -> Table:
+def rounds_table(history: Sequence[Record], headline: str) -> Table:
     """Return a folded table with a line for each round."""
+    metric, values = METRICS[headline], curve(history, headline)
     phases = list(dict.fromkeys(phase for record in history for phase in record["seconds"]))
-    header = ["round", "accuracy (%)", "loss", "sources", "dropped", "kB received"]
+    header = ["round", metric.label, "loss", "sources", "dropped", "kB received"]
     rows = [
         [
             record["round"],
-            f"{100 * record['accuracy']:.1f}" if record.get("accuracy") is not None else "",
+            "" if math.isnan(value) else f"{value:.{metric.decimals}f}",
             f"{record['loss']:.4g}" if record.get("loss") is not None else "",
             len(record["sources"]),
             len(record["dropped"]),
@@ -72,7 +75,7 @@ def rounds_table(history: Sequence[Record]) -> Table:
             *(f"{record['seconds'].get(phase, 0):.3f}" for phase in phases),
             "warm-up" if record.get("warmup") else "held" if record["held"] else "",
         ]
-        for record in history
+        for record, value in zip(history, values, strict=True)
     ]
     titles = [*header, *(f"seconds, {phase}" for phase in phases), "kind"]
     return Table(titles, rows, f"{len(rows)} rounds, each with its bytes and seconds", folded=True)

@@ -75,7 +75,7 @@ def run_page(view: RunView, title: str) -> Page:
         Section("Who took part", [*presence(history), *describe_rounds(history)]),
         Section("Dropped, missing and other trouble", [faults(history)]),
         Section("Samples", [sizes_table(history)] if history else []),
-        Section("Rounds", [rounds_table(history)] if history else []),
+        Section("Rounds", [rounds_table(history, view.metric)] if history else []),
         Section("Settings", settings_table(view.settings, view.notes)),
         Section("Repeat it", [Code(view.commands)] if view.commands else []),
     ]
