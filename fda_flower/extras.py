@@ -8,7 +8,7 @@ EXTRAS = {
     "simulation": ("ray",),
     "deploy": ("cryptography", "psutil", "tomli_w"),
     "hf": ("datasets", "flwr_datasets"),
-    "html": ("jinja2", "markdown_it", "plotly"),
+    "html": ("jinja2", "plotly"),
     "tensorboard": ("tensorboard",),
     "export": ("onnx", "onnxscript"),
     "tune": ("optuna",),

@@ -291,6 +291,7 @@ def test_run_says_at_its_end_what_was_missing(fda, monkeypatch):
         return RunResult(config, history, {"last5": 1.0, "best": 1.0}, {}, None)  # type: ignore[arg-type]
 
     monkeypatch.setattr("fda_flower.experiments.run_config", incomplete)
+    monkeypatch.setattr("fda_flower.experiments.views.draw", lambda folder: None)
     _, out, _ = fda("run", "--workers", "3")
     assert "rounds without a new model: 1, rounds without all sources: 1, dropped replies: 1 (rounds" in out
     assert "Not complete" not in fda("run", "--workers", "1")[1]

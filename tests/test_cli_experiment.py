@@ -325,7 +325,7 @@ def test_a_report_of_a_folder_without_results_is_one_line(fda, folder):
     code, _, err = fda("report", folder)
     assert code == 2
     assert err == (
-        f"Error: '{folder}' holds no results of an experiment: give the --output of `fda experiment`, or for "
-        "a run or a comparison `fda report --html`\n"
+        f"Error: '{folder}' holds no run, comparison or experiment: give the --output of `fda run`, "
+        "`fda compare` or `fda experiment`\n"
     )
     assert [path.name for path in Path().iterdir()] == ["noise.toml"]

@@ -59,7 +59,7 @@ def test_what_cannot_be_reported_is_said_in_a_line(arguments, says, monkeypatch,
     assert says in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("package", ["plotly", "jinja2", "markdown_it"])
+@pytest.mark.parametrize("package", ["plotly", "jinja2"])
 def test_without_the_extra_the_command_says_what_to_install(package, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["fda", "report", "--html", "runs"])
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:

@@ -268,7 +268,6 @@ def test_the_extras_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     imported = {"pillow": "PIL", "scikit-learn": "sklearn", "tomli-w": "tomli_w", "flwr[simulation]": "ray"}
     imported["flwr-datasets"] = "flwr_datasets"
-    imported["markdown-it-py"] = "markdown_it"
     for extra, packages in EXTRAS.items():
         names = [re.split("[<>=]", line)[0] for line in project["optional-dependencies"][extra]]
         ours = sorted(imported.get(name, name) for name in names if name not in ("fda-flower[torch]", "flwr"))

@@ -17,6 +17,8 @@ from fda_flower.errors import ConfigError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from fda_flower.reporting import Table
+
 console = Console()
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and the last line alone.")]
@@ -66,6 +68,19 @@ def say(text: object) -> None:
 def show_markup(line: str) -> None:
     """Print a line of rich's markup."""
     console.print(line, soft_wrap=True, highlight=False)
+
+
+def show_table(table: "Table") -> None:
+    """Print a table with its title; the best of a column is bold."""
+    from rich.table import Table as RichTable
+
+    shown = RichTable(title=escape(table.title))
+    for number, name in enumerate(table.header):
+        shown.add_column(escape(name), justify="right" if number else "left")
+    for row in table.rows:
+        texts = [(escape(str(getattr(cell, "text", cell))), getattr(cell, "best", False)) for cell in row]
+        shown.add_row(*(f"[bold]{text}[/bold]" if best else text for text, best in texts))
+    console.print(shown)
 
 
 def say_without_bar(text: object) -> None:

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,6 @@ from fda_flower.cli.completion import among, complete_methods
 from fda_flower.cli.console import (
     check_jobs,
     conclude,
-    console,
     end_with,
     progress_bar,
     read_seeds,
@@ -25,6 +24,7 @@ from fda_flower.cli.console import (
     say_without_bar,
     saying,
     show_markup,
+    show_table,
     with_output,
 )
 from fda_flower.cli.options import ConfigFile, Track, with_settings
@@ -196,12 +196,10 @@ def compare(
             f"Go on with: {this_command('--resume', output=output)}"
         )
     )
-    from rich.table import Table
-
     from fda_flower.experiments import compare as run_comparison
     from fda_flower.experiments.views import draw
     from fda_flower.extras import require
-    from fda_flower.reporting import caption, columns, mean_std
+    from fda_flower.reporting import caption, comparison_table
 
     require("matplotlib")  # for the picture at the end
     with bar:
@@ -219,16 +217,10 @@ def compare(
         )
     what = ", ".join(filter(None, (settings.get("dataset", RunConfig.dataset), settings.get("shift"))))
     metric = METRICS[comparison.rows[0].metric] if comparison.rows else METRICS["accuracy"]
-    table = Table(title=f"{what}: {metric.axis[0].lower()}{metric.axis[1:]}, mean (std) over seeds")
-    shown = columns(comparison.rows)
-    for column in ("Method", *shown, "seeds", "rounds"):
-        table.add_column(column, justify="left" if column == "Method" else "right")
-    for row, *values in zip(comparison.rows, *shown.values(), strict=True):
-        texts = (mean_std(each, metric.decimals) for each in values)
-        table.add_row(row.label, *texts, str(len(row.last5)), row.ran)
-    console.print(table)
     if comparison.rows:
-        draw(output)
+        draw(output, failed=comparison.failures)
+        title = f"{what}: {metric.axis[0].lower()}{metric.axis[1:]}, mean (std) over seeds"
+        show_table(replace(comparison_table(comparison.rows), title=title))
         show_markup(escape(caption(comparison.rows)))
     for reason in comparison.left_out.values():
         show_markup(f"Left out: {escape(reason)}")

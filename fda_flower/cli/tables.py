@@ -1,8 +1,5 @@
 """The commands for experiments and their reports."""
 
-import csv
-import io
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -126,33 +123,16 @@ def report(
 
 def _report(folders: list[Path], output: Path, failures: Mapping[str, str] | None = None) -> None:
     from fda_flower.experiments import load_results, write_report
-    from fda_flower.reporting.experiment_tables import to_csv
+    from fda_flower.reporting.experiment_tables import numbers
 
     results = [load_results(folder) for folder in folders]
     paths = write_report(results, output)
     result = {
         "files": list(map(str, paths)),
-        "rows": [{"experiment": one.name, **row} for one in results for row in _rows(to_csv(one))],
+        "rows": [{"experiment": one.name, **row} for one in results for row in numbers(one).records()],
         **({} if failures is None else {"failures": failures}),
     }
     conclude(f"Written: {escape(', '.join(map(str, paths)))}", result=result)
-
-
-def _rows(table: str) -> list[dict[str, Any]]:
-    """The rows of a table in CSV, with numbers where they are numbers and None for what is unknown."""
-    labels = ("group", "row", "column")
-    return [
-        {key: text if key in labels else _value(text) for key, text in row.items()}
-        for row in csv.DictReader(io.StringIO(table))
-    ]
-
-
-def _value(text: str) -> Any:
-    words = {"": None, "True": True, "False": False}
-    try:
-        return words[text] if text in words else json.loads(text)
-    except ValueError:
-        return text
 
 
 def _changes(pairs: list[str]) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from fda_flower.reporting import (
     CellResult,
     Row,
     caption,
+    comparison_numbers,
+    comparison_table,
     make_rows,
-    to_csv,
-    to_markdown,
+    markdown,
 )
 from fda_flower.run_folder import RunFolder
 from fda_flower.server_app import check_data
@@ -177,6 +178,6 @@ def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
         result = CellResult(cell.place, cell.config.seed, history, metric=cell.config.headline)
         runs.setdefault(cell.config.entry.title, []).append(result)
     rows = make_rows(runs)
-    write_atomically(folder / "table.md", f"{to_markdown(rows)}\n{caption(rows)}\n".encode())
-    write_atomically(folder / "table.csv", to_csv(rows).encode())
+    write_atomically(folder / "table.md", markdown([comparison_table(rows), caption(rows)]).encode())
+    write_atomically(folder / "table.csv", comparison_numbers(rows).csv().encode())
     return rows

@@ -70,8 +70,7 @@ def load_results(folder: str | Path) -> Results:
     mark = _read_mark(folder)
     if mark is None:
         raise ConfigError(
-            f"'{folder}' holds no results of an experiment: give the --output of `fda experiment`, or for "
-            "a run or a comparison `fda report --html`"
+            f"'{folder}' holds no results of an experiment: give the --output of `fda experiment`"
         )
     experiment = read_experiment(folder / DEFINITION)
     configs = {place: experiment.config(place, 0, mark["settings"]) for place in experiment.places}

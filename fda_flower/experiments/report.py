@@ -43,7 +43,7 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
             report = REPORTS[one.report]
             for ending, table in report.tables.items():
                 paths.append(beside / f"{one.name}{ending}.csv")
-                write_atomically(paths[-1], table(one).encode())
+                write_atomically(paths[-1], table(one).csv().encode())
             figures = save_figures(one, beside) if one.cells else []
             pictures = [f"![{one.title}]({quote(f'{beside.name}/{path.name}')})" for path in figures]
             sections.append("\n\n".join([report.markdown(one).strip(), *pictures]))

@@ -16,7 +16,7 @@ from fda_flower.experiments.tuning_space import Space, settings_of_trial
 from fda_flower.files import json_safe, write_atomically
 from fda_flower.metrics import METRICS
 from fda_flower.reporting import save_figure
-from fda_flower.reporting.tables import csv_table, markdown_table
+from fda_flower.reporting.tables import Cell, Table
 from fda_flower.run_settings import OPTION_FIELDS
 
 BEST = "best.json"
@@ -65,8 +65,8 @@ def trials_markdown(tuning: Tuning) -> str:
             shown(trial.round),
             trial.state + (f": {trial.reason}" if trial.reason else ""),
         ]
-        rows.append([f"**{cell}**" if trial is tuning.best else cell.replace("|", "\\|") for cell in cells])
-    return markdown_table(["Trial", *names, f"validation {metric.label}", "round", "state"], rows)
+        rows.append([Cell(cell, best=trial is tuning.best) for cell in cells])
+    return str(Table(["Trial", *names, f"validation {metric.label}", "round", "state"], rows))
 
 
 def trials_csv(tuning: Tuning) -> str:
@@ -76,7 +76,7 @@ def trials_csv(tuning: Tuning) -> str:
         [t.number, *(t.values.get(name) for name in names), t.figure, t.round, t.state, t.reason]
         for t in tuning.trials
     ]
-    return csv_table(["trial", *names, f"validation_{tuning.metric}", "round", "state", "reason"], rows)
+    return Table(["trial", *names, f"validation_{tuning.metric}", "round", "state", "reason"], rows).csv()
 
 
 def as_toml(tuning: Tuning) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,18 @@ from fda_flower.experiments.folder import DEFINITION, MARK, RESULTS, RUNS, load_
 from fda_flower.methods import method_names
 from fda_flower.models.own import only_read
 from fda_flower.records import Record
-from fda_flower.reporting import REPORTS, CellResult, Results, about, make_rows, to_csv, to_markdown
+from fda_flower.reporting import (
+    REPORTS,
+    CellResult,
+    Results,
+    about,
+    caption,
+    comparison_numbers,
+    comparison_table,
+    make_rows,
+)
 from fda_flower.reporting.html import Page, RunView, results_page, run_page
+from fda_flower.reporting.tables import Part
 from fda_flower.run_folder import CONFIG, RunFolder
 from fda_flower.run_settings import SETTINGS
 from fda_flower.selection import has_ended
@@ -54,9 +64,9 @@ def comparison_page(folder: Path) -> Page:
         metrics={("", ""): next(iter(views.values())).metric},
     )
     rows = make_rows(runs)
-    numbers = {"All numbers": to_csv(rows)} if rows else {}
-    table = to_markdown(rows) if rows else "No round is done yet."
-    return results_page(results, table, numbers, views, _compare_commands(folder, views), _state(views))
+    numbers = {"All numbers": comparison_numbers(rows)} if rows else {}
+    parts: list[Part] = [comparison_table(rows), caption(rows)] if rows else ["No round is done yet."]
+    return results_page(results, parts, numbers, views, _compare_commands(folder, views), _state(views))
 
 
 def experiment_page(folder: Path) -> Page:
@@ -76,11 +86,13 @@ def experiment_page(folder: Path) -> Page:
         shlex.join(["fda", "report", str(folder)]),
         shlex.join(["fda", "report", "--html", str(folder)]),
     ]
-    return results_page(results, report.markdown(results), numbers, views, commands, _state(views))
+    return results_page(results, report.parts(results), numbers, views, commands, _state(views))
 
 
-def draw(folder: Path) -> Path:
+def draw(folder: Path, failed: Collection[str] = ()) -> Path:
     """Draw a run as far as it is, or the runs of a folder that have ended; return the picture's file.
+
+    Runs that have `failed`, by the names of their folders, are left out unread.
 
     Raises
     ------
@@ -90,7 +102,7 @@ def draw(folder: Path) -> Path:
     from fda_flower.reporting import plot_runs, save_figure
 
     single = (folder / CONFIG).exists()
-    views = [read_view(folder)] if single else [*_read_runs(folder).values()]
+    views = [read_view(folder)] if single else [*_read_runs(folder, failed).values()]
     ended = [view for view in views if view.history and (single or view.done)]
     if not ended:
         raise ConfigError(f"'{folder}' has no run to draw yet: go on with it by --resume")
@@ -106,9 +118,10 @@ def draw(folder: Path) -> Path:
     return path
 
 
-def _read_runs(folder: Path) -> dict[str, RunView]:
+def _read_runs(folder: Path, failed: Collection[str] = ()) -> dict[str, RunView]:
     """Return the runs of a folder in the usual order of methods, labelled by it if it is a comparison."""
-    views = {path.parent.name: read_view(path.parent) for path in sorted(folder.glob(f"*/{CONFIG}"))}
+    folders = [path.parent for path in sorted(folder.glob(f"*/{CONFIG}"))]
+    views = {each.name: read_view(each) for each in folders if each.name not in failed}
     if not _is_comparison(views.values()):
         views = {name: replace(view, label=name) for name, view in views.items()}
     order = {name: number for number, name in enumerate(method_names())}

@@ -11,7 +11,16 @@ if TYPE_CHECKING:
     from fda_flower.reporting.reports import REPORTS
     from fda_flower.reporting.results import CellResult, Results
     from fda_flower.reporting.summary import summarise, summarise_run, write_summary
-    from fda_flower.reporting.tables import Row, caption, columns, make_rows, mean_std, to_csv, to_markdown
+    from fda_flower.reporting.tables import (
+        Row,
+        Table,
+        caption,
+        comparison_numbers,
+        comparison_table,
+        make_rows,
+        markdown,
+        mean_std,
+    )
     from fda_flower.reporting.words import about
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -22,19 +31,20 @@ else:
             "CellResult": "results",
             "Results": "results",
             "Row": "tables",
+            "Table": "tables",
             "about": "words",
             "caption": "tables",
             "check_figures": "experiment_plots",
-            "columns": "tables",
+            "comparison_numbers": "tables",
+            "comparison_table": "tables",
             "make_rows": "tables",
+            "markdown": "tables",
             "mean_std": "tables",
             "plot_runs": "plots",
             "save_figure": "curves",
             "save_figures": "experiment_plots",
             "summarise": "summary",
             "summarise_run": "summary",
-            "to_csv": "tables",
-            "to_markdown": "tables",
             "write_summary": "summary",
         },
     )
@@ -45,18 +55,19 @@ __all__ = [
     "CellResult",
     "Results",
     "Row",
+    "Table",
     "about",
     "caption",
     "check_figures",
-    "columns",
+    "comparison_numbers",
+    "comparison_table",
     "make_rows",
+    "markdown",
     "mean_std",
     "plot_runs",
     "save_figure",
     "save_figures",
     "summarise",
     "summarise_run",
-    "to_csv",
-    "to_markdown",
     "write_summary",
 ]

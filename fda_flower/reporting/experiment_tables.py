@@ -9,9 +9,11 @@ from fda_flower.reporting.results import Results
 from fda_flower.reporting.summary import AVERAGE as AVERAGED
 from fda_flower.reporting.summary import describe_interval, samples_of, sampling_interval, scores
 from fda_flower.reporting.tables import (
-    bold_if_top,
-    csv_table,
-    markdown_table,
+    Cell,
+    Heading,
+    Part,
+    Table,
+    marked,
     mean_and_std,
     mean_std,
     top,
@@ -34,16 +36,15 @@ Scores = Mapping[tuple[str, str], Sequence[float]]
 """By row and column: one value for each seed."""
 
 
-def to_markdown(results: Results) -> str:
+def report(results: Results) -> list[Part]:
     """Return, for each group, a table of ``last5`` beside the paper's values, and one of ``best``.
 
-    The best mean of each column is bold; the text says what a cut-down run left out.
+    The best mean of each column is marked; the text says what a cut-down run left out.
     """
     counts = sorted({len(results.scores(place, "last5")) for place in results.places} - {0})
     usual = max(counts, default=0)
     measured = f"{_describe(counts)}, {_number(results.rounds, 'round')}."
-    parts = [
-        f"# {results.title}",
+    parts: list[Part] = [
         f"{results.source}. {measured}" if results.source else measured,
         results.note.strip(),
         results.marks,
@@ -52,7 +53,7 @@ def to_markdown(results: Results) -> str:
     ]
     for group in results.groups:
         if group:
-            parts.append(f"## {results.group_axis}: {group}" if results.group_axis else f"## {group}")
+            parts.append(Heading(f"{results.group_axis}: {group}" if results.group_axis else group))
         parts += [
             _legend(results, counts if results.paper else ()),
             _table(results, group, _scores(results, group, "last5"), _paper(results, group), usual),
@@ -66,10 +67,10 @@ def to_markdown(results: Results) -> str:
                 "say.",
                 _table(results, group, chosen, {}, usual),
             ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return [part for part in parts if part]
 
 
-def to_csv(results: Results) -> str:
+def numbers(results: Results) -> Table:
     """Return one line for each place, with unrounded numbers; unknown ones are empty.
 
     The columns of the averaged model and of the round that labels held out have chosen are there if any run
@@ -88,12 +89,12 @@ def to_csv(results: Results) -> str:
         difference = np.mean(last5) - paper if last5 and paper is not None else None
         interval = half_width(last5)
         inside = None if interval is None or difference is None else bool(abs(difference) <= interval)
-        numbers = (*mean_and_std(last5), *mean_and_std(best), paper, difference, interval, inside)
+        known = (*mean_and_std(last5), *mean_and_std(best), paper, difference, interval, inside)
         beside = mean_and_std(averaged[place]) if more else ()
         of_chosen = mean_and_std(selected[place]) if chosen else ()
         mark = [place[1] in results.centralised] if central else []
-        lines.append([*place, len(last5), rounds, *numbers, *beside, *of_chosen, *mark])
-    return csv_table((*HEADER, *more, *chosen, *central), lines)
+        lines.append([*place, len(last5), rounds, *known, *beside, *of_chosen, *mark])
+    return Table((*HEADER, *more, *chosen, *central), lines)
 
 
 def half_width(values: Sequence[float]) -> float | None:
@@ -144,7 +145,7 @@ def _paper(results: Results, group: str) -> Mapping[tuple[str, str], float]:
 
 def _table(
     results: Results, group: str, scores: Scores, paper: Mapping[tuple[str, str], float], usual: int
-) -> str:
+) -> Table:
     columns = [*results.columns, *([AVERAGE] if results.average else [])]
     shown = {column: results.metric(group, column) for column in results.columns}
     shown[AVERAGE] = shown[results.columns[0]]
@@ -161,23 +162,22 @@ def _table(
         ]
         for row in results.rows
     ]
-    return markdown_table([results.axis, *columns], rows).rstrip()
+    return Table([results.axis, *columns], rows)
 
 
-def _cell(values: Sequence[float], best: float, paper: float | None, usual: int, decimals: int = 1) -> str:
-    """Return ``**71.0 (0.4, 3 seeds)**<br>paper 71.1, -0.1, inside``; with the seeds only if unusual."""
+def _cell(values: Sequence[float], best: float, paper: float | None, usual: int, decimals: int = 1) -> Cell:
+    """Return ``71.0 (0.4, 3 seeds)`` and below it ``paper 71.1, -0.1, inside``; seeds only if unusual."""
     text = mean_std(values, decimals)
     if values and len(values) != usual:
         seeds = _number(len(values), "seed")
         text = f"{text} ({seeds})" if len(values) == 1 else f"{text[:-1]}, {seeds})"
-    text = bold_if_top(text, values, best)
     if paper is None:
-        return text
+        return marked(text, values, best)
     if not values:
-        return f"{text}<br>paper {paper:.{decimals}f}"
+        return Cell(text, below=f"paper {paper:.{decimals}f}")
     difference, interval = np.mean(values) - paper, half_width(values)
     verdict = "" if interval is None else ", inside" if abs(difference) <= interval else ", outside"
-    return f"{text}<br>paper {paper:.{decimals}f}, {difference:+z.{decimals}f}{verdict}"
+    return marked(text, values, best, f"paper {paper:.{decimals}f}, {difference:+z.{decimals}f}{verdict}")
 
 
 def _legend(results: Results, counts: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from fda_flower.reporting.experiment_tables import REFUSED
 from fda_flower.reporting.panels import PAGE, PRINT, SIZE, add_about, blank, wrapped
 from fda_flower.reporting.results import Results
-from fda_flower.reporting.tables import csv_table, markdown_table, mean_and_std, mean_std
+from fda_flower.reporting.tables import Heading, Part, Table, mean_and_std, mean_std
 
 HEADER = ("group", "row", "column", "n", "score", "lost", "lost_std", "refused")
 
@@ -45,32 +45,32 @@ class Lost:
         return tuple(clean[seed] - ours[seed] for seed in clean if seed in ours)
 
 
-def to_markdown(results: Results) -> str:
+def report(results: Results) -> list[Part]:
     """Return a table for each group: the first column's figure, then what each other one costs."""
     lost = Lost(results)
-    parts = [
-        f"## Lost against {lost.clean}",
+    parts: list[Part] = [
+        Heading(f"Lost against {lost.clean}"),
         f"{lost.clean}: {results.value_label} over the last 5 rounds. The other columns: points lost against "
         "it, mean (standard deviation) over the seeds that both have; a negative number is a gain.",
     ]
     for group in results.groups:
-        parts += [f"### {group}"] if group else []
+        parts += [Heading(group, 3)] if group else []
         rows = [
             [results.label(row), *(_text(lost, group, row, column) for column in results.columns)]
             for row in results.rows
         ]
-        parts.append(markdown_table([results.axis, *results.columns], rows).rstrip())
-    return "\n\n".join(parts) + "\n"
+        parts.append(Table([results.axis, *results.columns], rows))
+    return parts
 
 
-def to_csv(results: Results) -> str:
+def numbers(results: Results) -> Table:
     """Return one line for each place, with unrounded numbers; unknown ones are empty."""
     lost, lines = Lost(results), []
     for place in results.places:
         values, scores = lost.lost(*place), results.scores(place, "last5")
         score = mean_and_std(scores)[0]
         lines.append([*place, len(scores), score, *mean_and_std(values), results.refused.get(place)])
-    return csv_table(HEADER, lines)
+    return Table(HEADER, lines)
 
 
 def _text(lost: Lost, group: str, row: str, column: str) -> str:

@@ -11,7 +11,7 @@ from fda_flower.reporting.regret import (
     RowRegret,
 )
 from fda_flower.reporting.results import Results
-from fda_flower.reporting.tables import bold_if_top, csv_table, markdown_table, mean_and_std, top
+from fda_flower.reporting.tables import Cell, Heading, Part, Table, marked, mean_and_std, top
 
 CELLS = (
     *("group", "row", "column", "measure", "rival", "regret", "score", "std", "n", "se", "se_paired"),
@@ -24,13 +24,13 @@ ROWS = (
 )
 
 
-def to_markdown(results: Results) -> str:
+def report(results: Results) -> list[Part]:
     """Return, for accuracy and for R², a table of each method over all cells, and one of each cell."""
     board = Board(results)
-    parts = ["## Regret", _explain(board)]
+    parts: list[Part] = [Heading("Regret"), _explain(board)]
     for task, rows in board.rows.items():
         cells, best = board.tasks[task], board.best_single(task)
-        parts += [f"### {task}", _summary(board, rows, cells)]
+        parts += [Heading(task, 3), _summary(board, rows, cells)]
         if best is not None:
             parts.append(
                 f"Best single-model row: **{best.row}**, mean regret {best.mean:+z.1f} in {len(best.cells)} "
@@ -40,10 +40,10 @@ def to_markdown(results: Results) -> str:
             "By cell, with the standard error over seeds; the best regret of each is bold.",
             _by_cell(board, rows, cells),
         ]
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-def cells_to_csv(results: Results) -> str:
+def by_cell(results: Results) -> Table:
     """Return one line for each place, with unrounded numbers; unknown ones are empty."""
     board = Board(results)
     lines = []
@@ -54,10 +54,10 @@ def cells_to_csv(results: Results) -> str:
                 epochs = board.epochs(row.row, [cell])
                 own = [epochs[role][1] if role in epochs else None for role in ROLES]
                 lines.append([cell[0], row.row, cell[1], task, *_numbers(found.get(cell)), *own])
-    return csv_table(CELLS, lines)
+    return Table(CELLS, lines)
 
 
-def rows_to_csv(results: Results) -> str:
+def by_row(results: Results) -> Table:
     """Return one line for each row and measure, with unrounded numbers; unknown ones are empty."""
     board, lines = Board(results), []
     for task, rows in board.rows.items():
@@ -68,7 +68,7 @@ def rows_to_csv(results: Results) -> str:
             counts = len(row.cells), len(board.tasks[task])
             marks = row.row in results.ensembles, row.row in results.centralised
             lines.append([row.row, *marks, task, *counts, *means, *worst, row.near, *ends])
-    return csv_table(ROWS, lines)
+    return Table(ROWS, lines)
 
 
 def cell_label(cell: BoardCell) -> str:
@@ -90,12 +90,12 @@ def _explain(board: Board) -> str:
     return " ".join(filter(None, (*sentences, board.results.marks)))
 
 
-def _summary(board: Board, rows: Sequence[RowRegret], cells: Sequence[BoardCell]) -> str:
+def _summary(board: Board, rows: Sequence[RowRegret], cells: Sequence[BoardCell]) -> Table:
     best = top([row.mean] for row in rows if row.mean is not None)
     lines = [
         [
             board.results.label(row.row),
-            "-" if row.mean is None else bold_if_top(f"{row.mean:+z.1f}", [row.mean], best),
+            "-" if row.mean is None else marked(f"{row.mean:+z.1f}", [row.mean], best),
             *map(_error, (row.standard_error, row.paired_error)),
             "-" if row.worst is None else f"{row.worst.regret:+z.1f} ({cell_label(row.worst.cell)})",
             f"{row.near} of {len(row.cells)}",
@@ -105,25 +105,25 @@ def _summary(board: Board, rows: Sequence[RowRegret], cells: Sequence[BoardCell]
         for row in rows
     ]
     header = ("Method", "mean", "se (seeds)", "se (samples)", "worst", f"within {NEAR:g} point", "cells")
-    return markdown_table([*header, "epochs of a source", "epochs of the target"], lines).rstrip()
+    return Table([*header, "epochs of a source", "epochs of the target"], lines)
 
 
-def _by_cell(board: Board, rows: Sequence[RowRegret], cells: Sequence[BoardCell]) -> str:
+def _by_cell(board: Board, rows: Sequence[RowRegret], cells: Sequence[BoardCell]) -> Table:
     found = {(row.row, cell.cell): cell for row in rows for cell in row.cells}
     tops = {cell: top([at.regret] for (_, where), at in found.items() if where == cell) for cell in cells}
     lines = [
         [board.results.label(row.row), *(_text(found.get((row.row, c)), tops[c]) for c in cells)]
         for row in rows
     ]
-    return markdown_table(["Method", *map(cell_label, cells)], lines).rstrip()
+    return Table(["Method", *map(cell_label, cells)], lines)
 
 
-def _text(found: CellRegret | None, best: float) -> str:
-    """Return ``**+1.2 (0.4)**``: a regret, and its standard error over seeds if it has one."""
+def _text(found: CellRegret | None, best: float) -> Cell | str:
+    """Return ``+1.2 (0.4)``: a regret, and its standard error over seeds if it has one."""
     if found is None:
         return "-"
     error = "" if found.standard_error is None else f" ({found.standard_error:.1f})"
-    return bold_if_top(f"{found.regret:+z.1f}{error}", [found.regret], best)
+    return marked(f"{found.regret:+z.1f}{error}", [found.regret], best)
 
 
 def _numbers(found: CellRegret | None) -> list[object]:

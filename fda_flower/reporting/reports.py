@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fda_flower.reporting import experiment_tables, lost, regret_tables
 from fda_flower.reporting.results import Results
+from fda_flower.reporting.tables import Heading, Part, Table, markdown
 
 
 @dataclass(frozen=True)
@@ -14,29 +15,33 @@ class Report:
     Attributes
     ----------
     sections : sequence of callable
-        Each returns a part of the text, in Markdown.
+        Each returns some of the text's parts.
     tables : mapping of str to callable
-        Each returns a table in CSV, by what its file's name has after the experiment's.
+        Each returns a table of numbers, by what its file's name has after the experiment's.
     """
 
-    sections: Sequence[Callable[[Results], str]]
-    tables: Mapping[str, Callable[[Results], str]]
+    sections: Sequence[Callable[[Results], list[Part]]]
+    tables: Mapping[str, Callable[[Results], Table]]
+
+    def parts(self, results: Results) -> list[Part]:
+        """Return the text without its title."""
+        return [part for section in self.sections for part in section(results)]
 
     def markdown(self, results: Results) -> str:
         """Return the whole text."""
-        return "\n".join(section(results) for section in self.sections)
+        return markdown([Heading(results.title, 1), *self.parts(results)])
 
 
-SCORES = Report([experiment_tables.to_markdown], {"": experiment_tables.to_csv})
+SCORES = Report([experiment_tables.report], {"": experiment_tables.numbers})
 REGRET = Report(
-    [*SCORES.sections, regret_tables.to_markdown],
+    [*SCORES.sections, regret_tables.report],
     {
         **SCORES.tables,
-        "-regret": regret_tables.cells_to_csv,
-        "-regret-methods": regret_tables.rows_to_csv,
+        "-regret": regret_tables.by_cell,
+        "-regret-methods": regret_tables.by_row,
     },
 )
-LOST = Report([*SCORES.sections, lost.to_markdown], {**SCORES.tables, "-lost": lost.to_csv})
+LOST = Report([*SCORES.sections, lost.report], {**SCORES.tables, "-lost": lost.numbers})
 
 REPORTS: dict[str, Report] = {"table": SCORES, "regret": REGRET, "lost": LOST}
 """The kinds by name."""

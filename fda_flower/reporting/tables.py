@@ -1,4 +1,4 @@
-"""Tables of results: mean (std) over seeds."""
+"""Tables as data, how they are written, and the table of a comparison: mean (std) over seeds."""
 
 import csv
 import io
@@ -10,6 +10,68 @@ import numpy as np
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.reporting.results import CellResult, known_scores
 from fda_flower.reporting.summary import ACCURACY, AVERAGE, describe_interval, samples_of
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The text of a cell that is the best of its column, or has a second line."""
+
+    text: str
+    best: bool = False
+    below: str = ""
+
+    def __str__(self) -> str:
+        text = f"**{self.text}**" if self.best else self.text
+        return f"{text}<br>{self.below}" if self.below else text
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading of a report; its title has level 1."""
+
+    text: str
+    level: int = 2
+
+    def __str__(self) -> str:
+        return f"{'#' * self.level} {self.text}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: labels in the first column, in the others text or numbers; None is unknown.
+
+    `folded` says whether a page shows the title alone until it is clicked.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    title: str = ""
+    folded: bool = False
+
+    def __str__(self) -> str:
+        """Return the table in Markdown."""
+        rule = ["---", *["---:"] * (len(self.header) - 1)]
+        rows = [[str(cell).replace("|", "\\|") for cell in row] for row in self.rows]
+        return "".join(f"| {' | '.join(cells)} |\n" for cells in (self.header, rule, *rows))
+
+    def csv(self) -> str:
+        """Return the table in CSV; None is left empty."""
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="\n").writerows((self.header, *self.rows))
+        return buffer.getvalue()
+
+    def records(self) -> list[dict[str, object]]:
+        """Return each row by the names of the columns."""
+        return [dict(zip(self.header, row, strict=True)) for row in self.rows]
+
+
+Part = Heading | Table | str
+"""A part of a report; text is a paragraph, in which Markdown may mark words."""
+
+
+def markdown(parts: Iterable[Part]) -> str:
+    """Return a report in Markdown."""
+    return "\n\n".join(str(part).rstrip() for part in parts) + "\n"
 
 
 @dataclass(frozen=True)
@@ -61,22 +123,9 @@ def top(column: Iterable[Sequence[float]], metric: Metric = METRICS[ACCURACY]) -
     return float(metric.best(float(np.mean(values)) for values in column if values))
 
 
-def bold_if_top(text: str, values: Sequence[float], best: float) -> str:
-    """Return a cell's text, bold if the mean of its values is the column's best."""
-    return f"**{text}**" if values and np.mean(values) == best else text
-
-
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown, with labels in the first column and numbers in the others."""
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (header, rule, *rows))
-
-
-def csv_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table in CSV; None is left empty."""
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows((header, *rows))
-    return buffer.getvalue()
+def marked(text: str, values: Sequence[float], best: float, below: str = "") -> Cell:
+    """Return a cell that is marked if the mean of its values is the column's best."""
+    return Cell(text, bool(values and np.mean(values) == best), below)
 
 
 def make_rows(runs: Mapping[str, Sequence[CellResult]]) -> list[Row]:
@@ -107,20 +156,20 @@ def columns(rows: Sequence[Row]) -> dict[str, list[tuple[float, ...]]]:
     return {**shown, **{name: values for name, values in more.items() if any(values)}}
 
 
-def to_markdown(rows: Sequence[Row]) -> str:
-    """Return a Markdown table; the best mean of each column is bold."""
+def comparison_table(rows: Sequence[Row]) -> Table:
+    """Return the table of a comparison; the best mean of each column is marked."""
     shown, metric = columns(rows), METRICS[rows[0].metric]
     best = [top(values, metric) for values in shown.values()]
     lines = [
         [
             row.label,
-            *(bold_if_top(mean_std(v, metric.decimals), v, b) for v, b in zip(values, best, strict=True)),
+            *(marked(mean_std(v, metric.decimals), v, b) for v, b in zip(values, best, strict=True)),
             *(str(len(row.last5)), row.ran),
         ]
         for row, *values in zip(rows, *shown.values(), strict=True)
     ]
     unit = " (%)" if metric.percent else ""
-    return markdown_table(["Method", *(f"{name}{unit}" for name in shown), "seeds", "rounds"], lines)
+    return Table(["Method", *(f"{name}{unit}" for name in shown), "seeds", "rounds"], lines)
 
 
 def caption(rows: Sequence[Row]) -> str:
@@ -138,12 +187,12 @@ def caption(rows: Sequence[Row]) -> str:
     return " ".join(filter(None, (text, size and f"{'The best last5: ' if '±' in size else ''}{size}.")))
 
 
-def to_csv(rows: Sequence[Row]) -> str:
-    """Return the same table as CSV, with each number in its own column."""
+def comparison_numbers(rows: Sequence[Row]) -> Table:
+    """Return the same with unrounded numbers, each in its own column."""
     shown = columns(rows)
     lines = [
         [row.label, *(number for v in values for number in mean_and_std(v)), len(row.last5), row.rounds]
         for row, *values in zip(rows, *shown.values(), strict=True)
     ]
     names = [name for column in shown for name in (column, f"{column}_std")]
-    return csv_table(["method", *(name.replace(" ", "_") for name in names), "seeds", "rounds"], lines)
+    return Table(["method", *(name.replace(" ", "_") for name in names), "seeds", "rounds"], lines)

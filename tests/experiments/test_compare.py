@@ -193,7 +193,8 @@ def test_after_an_interrupt_the_table_has_the_runs_that_their_patience_has_stopp
         if state.done == 1:
             raise KeyboardInterrupt
 
-    stops = {**small, "rounds": 30, "validation": 0.25, "patience": 1, "learning_rate": 1e-6}
+    stops = {**small, "rounds": 30, "validation": 0.25, "patience": 1, "learning_rate": 1e-7}
+    stops["target_samples"] = 40
     with pytest.raises(KeyboardInterrupt):
         compare(["fedavg"], [0, 1], tmp_path / "c", on_progress=interrupt, **stops)
     with (tmp_path / "c" / "table.csv").open(encoding="utf-8", newline="") as file:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from fda_flower.reporting.html import Chart, Code, Page, RunView, Section, Table, Text, charts, render
+from fda_flower.reporting.html import Chart, Code, Page, RunView, Section, charts, render
 from fda_flower.reporting.html.results_page import results_page
 from fda_flower.reporting.html.rounds import describe_rounds, faults, presence, rounds_table
 from fda_flower.reporting.html.run_page import run_page, sizes_table, weight_series
 from fda_flower.reporting.html.settings import settings_table
 from fda_flower.reporting.styles import style
+from fda_flower.reporting.tables import Cell, Heading, Table
 
 NASTY = "</script><script>alert(1)</script>"
 
@@ -51,26 +52,32 @@ def test_a_page_is_one_file_with_the_script_once_and_nothing_to_load():
 
 def test_names_from_records_are_escaped_everywhere():
     drawn = Chart({NASTY: charts.curves({NASTY: [[1.0]]}, {NASTY: style(0)}, NASTY)}, NASTY)
-    parts: list[Any] = [drawn, Table([NASTY], [[NASTY]], NASTY), Text(NASTY), Code([NASTY])]
+    parts: list[Any] = [
+        drawn,
+        Table([NASTY], [[NASTY]], NASTY),
+        Table([], [[Cell(NASTY, below=NASTY)]]),
+        Heading(NASTY),
+        NASTY,
+        Code([NASTY]),
+    ]
     text = render([Page(NASTY, NASTY, [Section(NASTY, parts)], NASTY)], NASTY)
     assert "<script>alert" not in text
     assert "&lt;/script&gt;&lt;script&gt;alert(1)" in text
 
 
-def test_markdown_tables_keep_their_line_breaks_and_no_other_tags():
-    text = Text("# T\n\n| a | b |\n| --- | ---: |\n| **1** | 2<br>paper 3 <i>x</i> |\n").html
-    assert "<h3>T</h3>" in text
-    assert "<strong>1</strong>" in text
-    assert "2<br>paper 3 &lt;i&gt;x&lt;/i&gt;" in text
-
-
-def test_a_table_of_a_csv_file_is_rounded_and_folded():
-    table = Table.from_csv("row,last5,seeds\nFedAvg,71.23456,3\n", "All numbers")
-    assert (table.header, table.rows, table.folded) == (
-        ["row", "last5", "seeds"],
-        [["FedAvg", "71.23", "3"]],
-        True,
+def test_a_report_keeps_its_marks_and_no_tags():
+    table = Table(
+        ["row", "last5"], [["A", Cell("71.0", best=True, below="paper <i>")], ["B", 71.23456], ["C", None]]
     )
+    text = render([page_of(Heading("Regret"), "**Cut** by `--only` <i>\n\nSecond", table)], "made")
+    for shown in (
+        "<h4>Regret</h4>",
+        "<p><strong>Cut</strong> by <code>--only</code> &lt;i&gt;</p>\n<p>Second</p>",
+        "<td><strong>71.0</strong><br>paper &lt;i&gt;</td>",
+        "<td>71.23</td>",
+        "<td>C</td><td></td>",
+    ):
+        assert shown in text
 
 
 def test_curves_have_bands_for_few_names_and_gaps_where_rounds_are_unknown():
@@ -150,7 +157,7 @@ def test_faults_are_grouped_by_reason_with_their_rounds(troubled):
 
 
 def test_without_trouble_this_is_said(history):
-    assert "every reply was used" in faults(history(0.1)).markdown
+    assert "every reply was used" in faults(history(0.1))
     assert presence([]) == []
     assert describe_rounds([]) == []
 
@@ -267,15 +274,14 @@ def test_the_page_of_a_table_of_runs_has_a_chart_for_each_place(results, history
     made.cells[0].history[0]["sources"]["a"] = {"domain": "a", "beta": 0.5, "fallback": "few"}
     made.cells[0].history[1]["mixture"] = {"members": {"target": {"weight": 0.25}, "b": {"left-out": "x"}}}
     views = {f"run {i}": view_of(cell, notes={"machine": "x86"}) for i, cell in enumerate(made.cells)}
-    markdown = "# Accuracy under shift\n\n| Method | 0.2 |\n| --- | ---: |\n| FedAvg | 52.0 |\n"
-    page = results_page(
-        made, markdown, {"All numbers": "row,last5\nFedAvg,52\n"}, views, ["fda experiment x"], "3 done"
-    )
+    numbers = Table(["row", "last5"], [["FedAvg", 52.0]])
+    page = results_page(made, ["Seeds: 2."], {"All numbers": numbers}, views, ["fda experiment x"], "3 done")
     assert (page.title, page.state) == ("Accuracy under shift", "3 done")
     assert page.about == "digits; seeds 0, 1 (fewer in some cells); mean ± std over seeds"
-    text, numbers = part(page, "Results")
-    assert "# Acc" not in text.markdown
-    assert numbers.rows == [["FedAvg", "52"]]
+    assert part(page, "Results") == [
+        "Seeds: 2.",
+        Table(numbers.header, numbers.rows, "All numbers", folded=True),
+    ]
     (dots,), (curves,) = part(page, "Mean over seeds"), part(page, "By round")
     assert list(dots.figures) == list(curves.figures) == ["Noise: 0.2", "Noise: 0.4"]
     assert [trace["x"] for trace in figure(dots)["data"]] == [[52], [60]]

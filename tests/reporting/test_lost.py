@@ -5,8 +5,8 @@ import io
 
 import pytest
 
-from fda_flower.reporting import REPORTS, save_figures
-from fda_flower.reporting.lost import Lost, plot_lost, to_csv, to_markdown
+from fda_flower.reporting import REPORTS, markdown, save_figures
+from fda_flower.reporting.lost import Lost, numbers, plot_lost, report
 
 SCORES = {
     ("", "FedAvg", "0.2"): (70.0, 72.0),
@@ -31,7 +31,7 @@ def test_lost_points_are_those_of_seeds_that_both_columns_have(poisoned):
 
 
 def test_the_table_has_the_first_columns_figure_and_the_points_lost(poisoned):
-    text = to_markdown(poisoned)
+    text = markdown(report(poisoned))
     assert "## Lost against 0.2" in text
     assert "| FedAvg | 71.0 (1.4) | 26.0 (5.7) |" in text
     assert "| FedGP | 60.5 (0.7) | -1.0 (0.0) |" in text
@@ -42,12 +42,12 @@ def test_the_table_has_the_first_columns_figure_and_the_points_lost(poisoned):
 
 def test_groups_have_a_table_each(results):
     scores = {(group, "FedAvg", column): (50.0,) for group in ("a", "b") for column in ("0.2", "0.4")}
-    text = to_markdown(results(scores, groups=("a", "b")))
+    text = markdown(report(results(scores, groups=("a", "b"))))
     assert [line for line in text.splitlines() if line.startswith("###")] == ["### a", "### b"]
 
 
 def test_all_numbers_are_in_the_csv(poisoned):
-    lines = list(csv.DictReader(io.StringIO(to_csv(poisoned))))
+    lines = list(csv.DictReader(io.StringIO(numbers(poisoned).csv())))
     assert len(lines) == 6
     found = {(line["row"], line["column"]): line for line in lines}
     assert float(found["FedAvg", "0.4"]["lost"]) == pytest.approx(26)

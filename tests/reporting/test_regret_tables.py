@@ -6,9 +6,9 @@ import io
 import numpy as np
 import pytest
 
-from fda_flower.reporting import REPORTS, CellResult
+from fda_flower.reporting import REPORTS, CellResult, markdown
 from fda_flower.reporting.regret import Board
-from fda_flower.reporting.regret_tables import cells_to_csv, rows_to_csv, to_markdown
+from fda_flower.reporting.regret_tables import by_cell, by_row, report
 
 SCORES = {
     ("", "FedAvg", "0.2"): (90.0, 92.0),
@@ -51,7 +51,7 @@ def number(text):
 
 
 def test_the_summary_and_the_regret_by_cell(board):
-    text = to_markdown(board())
+    text = markdown(report(board()))
     summary, by_cell = tables_of(text)
     assert summary["Method"][:6] == ["mean", "se (seeds)", "se (samples)", "worst", "within 1 point", "cells"]
     assert summary["FedAvg"][:6] == ["-1.0", "1.0", "-", "-11.0 (0.4)", "1 of 2", "2 of 2"]
@@ -67,17 +67,17 @@ def test_the_summary_and_the_regret_by_cell(board):
 
 
 def test_the_text_names_rivals_seeds_and_the_best_single_model(board):
-    text = to_markdown(board())
+    text = markdown(report(board()))
     assert "Rivals: FedAvg, FedGP. Seeds: 0, 1." in text
     assert "† marks an ensemble" in text
     assert "Best single-model row: **FedGP**, mean regret +1.0 in 2 of 2 cells." in text
-    assert "†" not in to_markdown(board(ensembles=()))
+    assert "†" not in markdown(report(board(ensembles=())))
     assert "### Accuracy" in text
     assert "R²" not in text
 
 
 def test_accuracy_and_r2_have_tables_of_their_own(board):
-    text = to_markdown(board(metrics={("", "0.4"): "r2"}))
+    text = markdown(report(board(metrics={("", "0.4"): "r2"})))
     accuracy, _, r2, by_cell = tables_of(text)
     assert text.index("### Accuracy") < text.index("### R²")
     assert accuracy["FedAvg"][0] == "**+9.0**"
@@ -95,18 +95,18 @@ def test_epochs_are_shown_from_the_fewest_to_the_most(board):
         for c in made.cells
         if c.place[1] != "FedGP"
     ]
-    summary = tables_of(to_markdown(board(cells=cells, rivals=("FedAvg", "Mix"))))[0]
+    summary = tables_of(markdown(report(board(cells=cells, rivals=("FedAvg", "Mix")))))[0]
     assert summary["FedAvg"][-2:] == ["30", "0 to 50"]
     assert summary["FedGP"][-2:] == ["-", "-"]
-    first, second = (e for e in lines_of(cells_to_csv(board(cells=cells))) if e["row"] == "FedAvg")
+    first, second = (e for e in lines_of(by_cell(board(cells=cells)).csv()) if e["row"] == "FedAvg")
     assert (first["source_epochs"], first["target_epochs"], second["target_epochs"]) == ("30", "0", "50")
-    (line, *_) = lines_of(rows_to_csv(board(cells=cells)))
+    (line, *_) = lines_of(by_row(board(cells=cells)).csv())
     assert [line[f"target_epochs_{end}"] for end in ("min", "max")] == ["0", "50"]
 
 
 def test_the_csv_of_cells_has_every_place_with_the_same_numbers(board):
     made = board()
-    lines = lines_of(cells_to_csv(made))
+    lines = lines_of(by_cell(made).csv())
     assert [(e["group"], e["row"], e["column"]) for e in lines] == made.places
     found = {(row.row, at.cell[1]): at for row in Board(made).rows["Accuracy"] for at in row.cells}
     assert len(found) == len(lines) - 1
@@ -126,7 +126,7 @@ def test_the_csv_of_cells_has_every_place_with_the_same_numbers(board):
 
 def test_the_csv_of_methods_has_every_row_and_measure_with_the_same_numbers(board):
     made = board(metrics={("", "0.4"): "r2"})
-    lines = {(line["measure"], line["row"]): line for line in lines_of(rows_to_csv(made))}
+    lines = {(line["measure"], line["row"]): line for line in lines_of(by_row(made).csv())}
     assert list(lines) == [(task, row) for task in ("Accuracy", "R²") for row in ROWS]
     for (task, label), line in lines.items():
         row = next(row for row in Board(made).rows[task] if row.row == label)
@@ -139,38 +139,40 @@ def test_the_csv_of_methods_has_every_row_and_measure_with_the_same_numbers(boar
         assert line["worst_column"] == ("" if row.worst is None else row.worst.cell[1])
         assert line["ensemble"] == str(label == "Mix")
         assert line["centralised"] == "False"
-    (line,) = [line for line in lines_of(rows_to_csv(board(centralised={"FedGP"}))) if line["row"] == "FedGP"]
+    (line,) = [
+        line for line in lines_of(by_row(board(centralised={"FedGP"})).csv()) if line["row"] == "FedGP"
+    ]
     assert line["centralised"] == "True"
 
 
 def test_centralised_references_are_marked_and_neither_rivals_nor_the_best(board):
-    text = to_markdown(board(rivals=(), ensembles=(), centralised={"FedGP"}, scores=ALL))
+    text = markdown(report(board(rivals=(), ensembles=(), centralised={"FedGP"}, scores=ALL)))
     for table in tables_of(text):
         assert "FedGP ‡" in table
     assert "Rivals: FedAvg, Mix." in text
     assert "‡ marks a reference that is no federated method: centralised, pooled sources." in text
     assert "Best single-model row: **FedGP**" not in text
-    assert "Rivals: FedGP, Mix." in to_markdown(board(rivals=("FedGP", "Mix"), centralised={"FedGP"}))
+    assert "Rivals: FedGP, Mix." in markdown(report(board(rivals=("FedGP", "Mix"), centralised={"FedGP"})))
 
 
 def test_groups_are_part_of_a_cells_name(board):
     scores = {(group, *place[1:]): values for place, values in SCORES.items() for group in ("few", "many")}
-    text = to_markdown(board(scores, groups=("few", "many")))
+    text = markdown(report(board(scores, groups=("few", "many"))))
     assert tables_of(text)[1]["Method"] == ["0.2, few", "0.4, few", "0.2, many", "0.4, many"]
 
 
 def test_nothing_measured_is_no_error(board):
-    text = to_markdown(board({}))
+    text = markdown(report(board({})))
     assert "Seeds: none." in text
     assert tables_of(text)[0]["FedAvg"][:6] == ["-", "-", "-", "-", "0 of 0", "0 of 2"]
     assert "Best single" not in text
-    assert {line["regret"] for line in lines_of(cells_to_csv(board({})))} == {""}
-    assert {line["mean"] for line in lines_of(rows_to_csv(board({})))} == {""}
+    assert {line["regret"] for line in lines_of(by_cell(board({})).csv())} == {""}
+    assert {line["mean"] for line in lines_of(by_row(board({})).csv())} == {""}
 
 
 def test_the_report_of_regrets_begins_with_that_of_scores(board):
     made = board()
     scores, regret = (REPORTS[name].markdown(made) for name in ("table", "regret"))
-    assert regret == scores + "\n" + to_markdown(made)
+    assert regret == scores + "\n" + markdown(report(made))
     assert list(REPORTS["table"].tables) == [""]
     assert list(REPORTS["regret"].tables) == ["", "-regret", "-regret-methods"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fda_flower.reporting import CellResult, Row, make_rows, mean_std, to_csv, to_markdown
+from fda_flower.reporting import CellResult, Row, comparison_numbers, comparison_table, make_rows, mean_std
 
 
 def results_of(runs):
@@ -66,7 +66,7 @@ def test_make_rows_of_nothing_is_nothing():
 
 
 def test_markdown_is_a_table_whose_best_mean_of_each_column_is_bold(rows):
-    assert to_markdown(rows) == (
+    assert str(comparison_table(rows)) == (
         "| Method | last5 (%) | best (%) | seeds | rounds |\n"
         "| --- | ---: | ---: | ---: | ---: |\n"
         "| FedAvg | 52.0 (2.8) | 61.0 (1.4) | 2 | 30 |\n"
@@ -76,24 +76,24 @@ def test_markdown_is_a_table_whose_best_mean_of_each_column_is_bold(rows):
 
 
 def test_markdown_has_two_bold_cells_if_two_are_equally_good():
-    text = to_markdown([Row("A", (50.0, 60.0), (70.0,), 1), Row("B", (55.0,), (60.0,), 1)])
+    text = str(comparison_table([Row("A", (50.0, 60.0), (70.0,), 1), Row("B", (55.0,), (60.0,), 1)]))
     assert "| A | **55.0 (7.1)** | **70.0** |" in text
     assert "| B | **55.0** | 60.0 |" in text
 
 
 def test_markdown_of_a_method_without_values_has_dashes_that_are_not_bold():
-    text = to_markdown([Row("A", (), (), 3), Row("B", (1.0,), (2.0,), 3)])
+    text = str(comparison_table([Row("A", (), (), 3), Row("B", (1.0,), (2.0,), 3)]))
     assert "| A | - | - | 0 | 3 |" in text
     assert "| B | **1.0** | **2.0** | 1 | 3 |" in text
-    assert to_markdown([Row("A", (), (), 3)]).endswith("| A | - | - | 0 | 3 |\n")
+    assert str(comparison_table([Row("A", (), (), 3)])).endswith("| A | - | - | 0 | 3 |\n")
 
 
 def test_every_line_of_the_markdown_has_the_same_number_of_columns(rows):
-    assert {line.count("|") for line in to_markdown(rows).splitlines()} == {6}
+    assert {line.count("|") for line in str(comparison_table(rows)).splitlines()} == {6}
 
 
 def test_csv_holds_unrounded_numbers_in_columns_of_their_own(rows):
-    header, *lines = csv.reader(io.StringIO(to_csv(rows)))
+    header, *lines = csv.reader(io.StringIO(comparison_numbers(rows).csv()))
     assert header == ["method", "last5", "last5_std", "best", "best_std", "seeds", "rounds"]
     assert [line[0] for line in lines] == ["FedAvg", "FedGP", "Target Only"]
     assert [float(value) for value in lines[1][1:]] == pytest.approx(
@@ -103,17 +103,17 @@ def test_csv_holds_unrounded_numbers_in_columns_of_their_own(rows):
 
 
 def test_csv_leaves_unknown_numbers_empty():
-    (_, line) = csv.reader(io.StringIO(to_csv([Row("A", (), (), 3)])))
+    (_, line) = csv.reader(io.StringIO(comparison_numbers([Row("A", (), (), 3)]).csv()))
     assert line == ["A", "", "", "", "", "0", "3"]
 
 
 def test_the_averaged_models_have_columns_only_if_there_are_any(rows, history):
     averaged = [*rows, Row("FedDA", (50.0,), (60.0,), 30, (76.0, 78.0))]
-    header, *_, last = to_markdown(averaged).splitlines()
+    header, *_, last = str(comparison_table(averaged)).splitlines()
     assert header == "| Method | last5 (%) | best (%) | last5 average (%) | seeds | rounds |"
     assert last == "| FedDA | 50.0 | 60.0 | **77.0 (1.4)** | 1 | 30 |"
-    assert "| FedGP | **71.5 (2.1)** | 73.0 (2.8) | - | 2 | 30 |" in to_markdown(averaged)
-    names, *_, numbers = csv.reader(io.StringIO(to_csv(averaged)))
+    assert "| FedGP | **71.5 (2.1)** | 73.0 (2.8) | - | 2 | 30 |" in str(comparison_table(averaged))
+    names, *_, numbers = csv.reader(io.StringIO(comparison_numbers(averaged).csv()))
     assert names[5:7] == ["last5_average", "last5_average_std"]
     assert [float(value) for value in numbers[5:7]] == [77.0, pytest.approx(math.sqrt(2))]
     with_average = [each | {"accuracy-average": 0.75} for each in history(0.5, 0.25)]
@@ -122,7 +122,7 @@ def test_the_averaged_models_have_columns_only_if_there_are_any(rows, history):
 
 
 def test_csv_quotes_a_label_with_a_comma():
-    (_, line) = csv.reader(io.StringIO(to_csv([Row('A, "B"', (1.0,), (2.0,), 3)])))
+    (_, line) = csv.reader(io.StringIO(comparison_numbers([Row('A, "B"', (1.0,), (2.0,), 3)]).csv()))
     assert line[0] == 'A, "B"'
 
 
@@ -131,8 +131,8 @@ def test_a_table_has_the_round_chosen_and_how_many_rounds_the_seeds_were_run(his
     for record in (record for run in runs for record in run):
         record |= {"validation": 0.5, "selected": 1, "selected-by": "target"}
     rows = make_rows(results_of({"FedAvg": runs, "FedGP": [history(0.5)]}))
-    assert to_markdown(rows).splitlines()[2:] == [
+    assert str(comparison_table(rows)).splitlines()[2:] == [
         "| FedAvg | 24.2 (1.2) | 35.0 (7.1) | **15.0 (7.1)** | 2 | 2-3 |",
         "| FedGP | **50.0** | **50.0** | - | 1 | 1 |",
     ]
-    assert "selected,selected_std" in to_csv(rows)
+    assert "selected,selected_std" in comparison_numbers(rows).csv()

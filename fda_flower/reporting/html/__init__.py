@@ -1,6 +1,6 @@
 """Reports as one file for a browser: tables that sort, charts that answer the pointer, no network."""
 
-from fda_flower.reporting.html.page import Chart, Code, Page, Section, Table, Text, render
+from fda_flower.reporting.html.page import Chart, Code, Page, Section, render
 from fda_flower.reporting.html.results_page import results_page
 from fda_flower.reporting.html.run_page import RunView, run_page
 
@@ -10,8 +10,6 @@ __all__ = [
     "Page",
     "RunView",
     "Section",
-    "Table",
-    "Text",
     "render",
     "results_page",
     "run_page",

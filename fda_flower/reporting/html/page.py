@@ -1,31 +1,14 @@
 """What a page consists of, and its rendering by the template."""
 
-import csv
-import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
-from fda_flower.reporting.html.markdown import to_html
+from fda_flower.reporting.tables import Cell, Heading, Table
 
 TEMPLATE = "report.html.j2"
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table that sorts by the header that is clicked; a folded one opens by a click on its title."""
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    title: str = ""
-    folded: bool = False
-    kind: str = "table"
-
-    @classmethod
-    def from_csv(cls, text: str, title: str) -> "Table":
-        """Make a folded table of a CSV file, with numbers rounded to four decimals."""
-        header, *rows = csv.reader(io.StringIO(text))
-        return cls(header, [[_rounded(value) for value in row] for row in rows], title, folded=True)
 
 
 @dataclass(frozen=True)
@@ -34,20 +17,6 @@ class Chart:
 
     figures: Mapping[str, str]
     title: str = ""
-    kind: str = "chart"
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text in Markdown, whose tables sort."""
-
-    markdown: str
-    kind: str = "text"
-
-    @property
-    def html(self) -> str:
-        """The text in HTML."""
-        return to_html(self.markdown)
 
 
 @dataclass(frozen=True)
@@ -55,15 +24,14 @@ class Code:
     """Commands to copy."""
 
     lines: Sequence[str]
-    kind: str = "code"
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page with a heading."""
+    """A part of a page with a heading; text is a paragraph."""
 
     title: str
-    parts: Sequence[Table | Chart | Text | Code]
+    parts: Sequence[Table | Chart | Heading | Code | str]
 
 
 @dataclass(frozen=True)
@@ -119,13 +87,30 @@ def render(pages: Sequence[Page], made: str) -> str:
         lstrip_blocks=True,
     )
     content: dict[str, Any] = {"pages": pages, "made": made}
+    environment.filters["text"] = _text
+    environment.filters["paragraph"] = _paragraph
+    environment.tests |= {
+        kind.__name__.lower(): lambda part, kind=kind: isinstance(part, kind)
+        for kind in (Table, Chart, Heading, Code, Cell)
+    }
     tools: dict[str, Any] = {"number": _Numbered(), "markup": Markup, "plotly": Markup(get_plotlyjs())}
     return environment.get_template(TEMPLATE).render(**content, **tools)
 
 
-def _rounded(value: str) -> str:
-    try:
-        number = float(value)
-    except ValueError:
-        return value
-    return value if number.is_integer() else f"{number:.4g}"
+def _text(value: object) -> str:
+    """Return a table's value as text, a number with four digits."""
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:.4g}"
+    return "" if value is None else str(value)
+
+
+def _paragraph(text: str) -> str:
+    """Return text in HTML, with the words that Markdown has in bold or as code.
+
+    Examples
+    --------
+    >>> _paragraph("**Cut** <b> `x`")
+    '<strong>Cut</strong> &lt;b&gt; <code>x</code>'
+    """
+    marked = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text))
+    return re.sub(r"`(.+?)`", r"<code>\1</code>", marked)

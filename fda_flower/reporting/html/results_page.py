@@ -2,24 +2,26 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from fda_flower.records import curve
 from fda_flower.reporting.curves import styles_of
 from fda_flower.reporting.html import charts
-from fda_flower.reporting.html.page import Chart, Code, Page, Section, Table, Text
+from fda_flower.reporting.html.page import Chart, Code, Page, Section
 from fda_flower.reporting.html.rounds import faults
 from fda_flower.reporting.html.run_page import RunView, sizes_table, weight_series
 from fda_flower.reporting.html.settings import settings_table, show
 from fda_flower.reporting.plots import member_weights
 from fda_flower.reporting.results import CellResult, Place, Results
+from fda_flower.reporting.tables import Part, Table
 
 
 def results_page(
     results: Results,
-    markdown: str,
-    numbers: Mapping[str, str],
+    parts: Sequence[Part],
+    numbers: Mapping[str, Table],
     views: Mapping[str, RunView],
     commands: Sequence[str],
     state: str = "",
@@ -30,10 +32,10 @@ def results_page(
     ----------
     results : Results
         The measurements.
-    markdown : str
-        Its tables, as `fda report` or `fda compare` writes them.
+    parts : sequence of Part
+        Its report, as `fda report` or `fda compare` writes it, without the title.
     numbers : Mapping
-        The tables in CSV, by title.
+        Tables of all numbers, by title.
     views : Mapping
         By the name of the cell, each run, also those that are not done.
     commands : sequence of str
@@ -41,9 +43,9 @@ def results_page(
     state : str
         How far it is.
     """
-    all_numbers = [Table.from_csv(text, title) for title, text in numbers.items()]
+    all_numbers = [replace(table, title=title, folded=True) for title, table in numbers.items()]
     sections = [
-        Section("Results", [Text(_without_title(markdown)), *all_numbers]),
+        Section("Results", [*parts, *all_numbers]),
         Section("Mean over seeds", _chart(results, _dots)),
         Section("By round", _chart(results, _curves)),
         Section("Weights of the sources", _weights(results)),
@@ -56,12 +58,6 @@ def results_page(
     ]
     about = results.about().splitlines()[-1] if results.cells else "Nothing measured yet"
     return Page(results.title, about, [each for each in sections if each.parts], state)
-
-
-def _without_title(markdown: str) -> str:
-    """Return the text without its first heading, which is the page's own."""
-    first, _, rest = markdown.partition("\n")
-    return rest if first.startswith("# ") else markdown
 
 
 def _chart(results: Results, draw: Callable[[Results, str, str], str]) -> list[Chart]:
@@ -144,12 +140,12 @@ def _runs(views: Mapping[str, RunView]) -> Table:
     return Table(header, rows, f"{len(rows)} runs", folded=True)
 
 
-def _faults(views: Mapping[str, RunView]) -> list[Table | Text]:
+def _faults(views: Mapping[str, RunView]) -> list[Table | str]:
     """Return what was dropped in which run and why."""
     found = [(name, faults(view.history)) for name, view in views.items()]
     rows = [[name, *row] for name, table in found if isinstance(table, Table) for row in table.rows]
     if not rows:
-        return [Text("Nothing: every reply was used in every round.")]
+        return ["Nothing: every reply was used in every round."]
     counts = Counter((str(what), str(reason)) for _, what, _, reason, *_ in rows)
     short = [[what, reason, count] for (what, reason), count in counts.most_common()]
     header = ["run", "what", "domain", "reason", "times", "rounds"]

@@ -7,7 +7,8 @@ from itertools import groupby
 from fda_flower.metrics import METRICS
 from fda_flower.records import Record, curve
 from fda_flower.reporting.html import charts
-from fda_flower.reporting.html.page import Chart, Table, Text
+from fda_flower.reporting.html.page import Chart
+from fda_flower.reporting.tables import Table
 
 TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
 
@@ -41,7 +42,7 @@ def describe_rounds(history: Sequence[Record]) -> list[Table]:
     return [Table(header, rows, "Rounds in which each domain took part, and what it replied")] if rows else []
 
 
-def faults(history: Sequence[Record]) -> Table | Text:
+def faults(history: Sequence[Record]) -> Table | str:
     """Return what was dropped, missing, held or replaced, with the reason and the rounds."""
     found = [
         (kind, domain, reason, record["round"])
@@ -49,7 +50,7 @@ def faults(history: Sequence[Record]) -> Table | Text:
         for kind, domain, reason in _faults(record)
     ]
     if not found:
-        return Text("Nothing: every reply was used in every round.")
+        return "Nothing: every reply was used in every round."
     found.sort(key=lambda fault: (fault[:3], fault[3]))
     rows = [
         [*fault, len(rounds), name_rounds(rounds)]

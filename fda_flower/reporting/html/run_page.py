@@ -9,10 +9,11 @@ from fda_flower.metrics import METRICS, Metric
 from fda_flower.records import Record, headline, source_weight
 from fda_flower.reporting.curves import styles_of
 from fda_flower.reporting.html import charts
-from fda_flower.reporting.html.page import Chart, Code, Page, Section, Table
+from fda_flower.reporting.html.page import Chart, Code, Page, Section
 from fda_flower.reporting.html.rounds import describe_rounds, faults, presence, rounds_table
 from fda_flower.reporting.html.settings import settings_table
 from fda_flower.reporting.summary import ACCURACY, scores
+from fda_flower.reporting.tables import Table
 
 NO_FIGURES = {"round", "bytes-received", "test-examples", "test-examples-average", "selected"}
 """Numbers of a record that are no measurement of the target."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fda_flower.reporting.html.page import Table
+from fda_flower.reporting.tables import Table
 from fda_flower.run_settings import SETTINGS
 
 
