@@ -99,7 +99,8 @@ def test_every_command_has_a_help_with_an_example(command):
     ],
 )
 def test_a_command_that_runs_something_takes_all_settings_in_their_groups(command, without, more):
-    text = CliRunner().invoke(app, [*command.split(), "--help"], env=WIDE).output
+    whole = "--help-all" if command == "run" else "--help"
+    text = CliRunner().invoke(app, [*command.split(), whole], env=WIDE).output
     panels = dict(re.findall(r"╭─ (\w+) ─+╮\n((?:│.*\n)+)", text))
     found = {title: set(re.findall(r"^│ \*?\s*(--[a-z-]+)", panel, re.M)) for title, panel in panels.items()}
     for group in ("Data", "Method", "Training", "Limits", "Machine"):
@@ -108,6 +109,14 @@ def test_a_command_that_runs_something_takes_all_settings_in_their_groups(comman
     for line in text.splitlines():
         if option := re.search(r"(--[a-z-]+)\s+(.*)", line):
             assert len(option[2].strip(" │|")) > 10, f"{option[1]} has no description"
+
+
+def test_the_help_of_run_is_short(fda):
+    code, out, _ = fda("run", "--help")
+    found = set(re.findall(r"^│ \*?\s*(--[a-z-]+)", out, re.M))
+    assert code == 0
+    assert {"--dataset", "--method", "--rounds", "--output", "--help-all"} <= found
+    assert len(found) <= 16
 
 
 def test_the_help_tells_the_defaults_of_a_command():

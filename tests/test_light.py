@@ -73,7 +73,8 @@ def test_a_folder_that_is_not_free_is_refused_before_anything_heavy_is_loaded(
 
 LIGHT: dict[str, tuple[int, str]] = {
     "--help": (0, "fda compare --dataset digits"),
-    "run --help": (0, "--learning-rate-factor"),
+    "run --help": (0, "--help-all"),
+    "run --help-all": (0, "--learning-rate-factor"),
     "deploy --help": (0, "rehearse"),
     "list": (0, "terra-incognita"),
     "--version": (0, "fda-flower 0."),

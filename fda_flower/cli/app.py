@@ -13,6 +13,7 @@ import fda_flower.cli.tables
 import fda_flower.cli.tune
 import fda_flower.cli.verify
 from fda_flower.cli.console import Json, say, show_markup
+from fda_flower.cli.options import ShortHelp
 from fda_flower.errors import unknown
 
 app = typer.Typer(
@@ -24,7 +25,8 @@ app = typer.Typer(
     "\n\nExample: `fda compare --dataset digits --shift rotate --seeds 3`",
 )
 app.command(
-    epilog="Example: `fda run --dataset digits --shift rotate --method fedgp-auto --rounds 30 --seed 0`"
+    cls=ShortHelp,
+    epilog="Example: `fda run --dataset digits --shift rotate --method fedgp-auto --rounds 30 --seed 0`",
 )(fda_flower.cli.runs.run)
 app.command(epilog="Example: `fda compare --methods fedavg,target-only,fedgp-auto --seeds 3 --rounds 30`")(
     fda_flower.cli.runs.compare

@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
+import click
 import typer
 from click.core import ParameterSource
+from typer.core import TyperCommand, TyperOption
 
 from fda_flower.cli.completion import COMPLETED, among
 from fda_flower.errors import ConfigError
@@ -28,6 +30,22 @@ BELONGING = {
 }
 """What a ``config.json`` says of a thing, which does not hold for another thing on the command line."""
 
+SHORT = (
+    *(
+        "dataset",
+        "data_dir",
+        "shift",
+        "target",
+        "target_samples",
+        "method",
+        "method_options",
+        "rounds",
+        "seed",
+    ),
+    *("model", "output", "resume", "engine", "workers"),
+)
+"""The options in the help of `ShortHelp`."""
+
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -43,6 +61,35 @@ Track = Annotated[
         autocompletion=among(TRACKERS),
     ),
 ]
+
+
+class ShortHelp(TyperCommand):
+    """A command whose ``--help`` shows the options of `SHORT`, and ``--help-all`` the others too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            TyperOption(
+                param_decls=["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=self._show_all,
+                help="Show all options.",
+            )
+        )
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help without the options that it leaves out."""
+        for each in self.params:
+            if isinstance(each, click.Option):
+                each.hidden = each.name not in (*SHORT, "help_all")
+        super().format_help(ctx, formatter)
+
+    def _show_all(self, ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+        if asked:
+            super().format_help(ctx, ctx.make_formatter())
+            ctx.exit()
 
 
 def with_settings(
