@@ -9,6 +9,7 @@ import torch
 
 from fda_flower import ConfigError, load, run
 from fda_flower.datasets import heart
+from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.prediction.export import Probabilities
 from fda_flower.prediction.inputs import from_csv
 from fda_flower.run_model import own_test_set
@@ -68,7 +69,6 @@ def test_a_column_that_cannot_be_used_is_named(
 
 
 def test_whole_numbers_are_categories_as_text(patients_run: Path) -> None:
-    from fda_flower.datasets.preparation import TablePreparation
     from fda_flower.prediction.columns import read_column
 
     preparation = TablePreparation(("kind",), (0.0,), (1.0,), categories=(("kind", ("1", "2")),))
@@ -84,8 +84,11 @@ def test_a_regression_is_in_the_unit_of_its_label(patients_run: Path) -> None:
     np.testing.assert_allclose(labels, [1000.5 + 10 * i for i in range(40)], rtol=1e-5)
     predicted = model.predictions(model.outputs(new.samples))
     assert np.abs(predicted - labels).mean() < 100, "the network itself predicts numbers about 0"
+    fitted = model.preparation
+    assert isinstance(fitted, TablePreparation)
+    raw = new.samples.x.double() * torch.tensor(fitted.deviation) + torch.tensor(fitted.mean)
     with torch.no_grad():
-        exported = Probabilities(model)(new.samples.x)
+        exported = Probabilities(model)(raw)
     np.testing.assert_allclose(exported[:, 0], predicted, rtol=1e-5)
     last = json.loads((patients_run / "rounds.jsonl").read_text().splitlines()[-1])
     assert last["mae"] > 5, "in the unit of the label, whose deviation is 115"
