@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fda_flower.datasets.amounts import most, read_amount
 from fda_flower.datasets.partitions import PARTITIONS
@@ -24,6 +24,9 @@ from fda_flower.registry import known_name
 from fda_flower.run_settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings
 from fda_flower.settings import Options, as_flower
 from fda_flower.site.config import PrivacySettings
+
+if TYPE_CHECKING:
+    from fda_flower.strategies import DomainAdaptationStrategy
 
 BATCHES = {"even": ("even", "even"), "fixed": ("drop-last", "keep-last")}
 """How sources and the target cut their samples into batches, by the words of the setting."""
@@ -88,7 +91,8 @@ class RunConfig(RunSettings):
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
-        self.__dict__.pop("data", None)
+        for name in ("data", "strategy"):
+            self.__dict__.pop(name, None)
 
     def _read_lists(self) -> None:
         for name in OPTION_FIELDS:
@@ -137,7 +141,7 @@ class RunConfig(RunSettings):
         if self.beta is not None:
             self._set("beta", read_beta(method, what, self.beta, self.data.source_names))
         check_class_weights(self.class_weights, method, what, self.dataset, self.regression)
-        strategy = method.build(**self.strategy_options())
+        strategy = self.strategy
         strategy.model_average.check(self.rounds)
         folds = 0 if self.held_out is None else self.held_out.folds
         check_selection(what, strategy, self.validation, folds, self.select_by, self.patience)
@@ -149,8 +153,7 @@ class RunConfig(RunSettings):
     def check_samples(self, role: str, who: str, samples: int) -> None:
         """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
         training = self.target_training if role == "target" else self.source_training
-        strategy = self.entry.build(**self.strategy_options())
-        strategy.check_samples(role, who, samples, training.batch_size)
+        self.strategy.check_samples(role, who, samples, training.batch_size)
 
     def strategy_options(self) -> dict[str, Any]:
         """Keyword arguments of the method's strategy."""
@@ -164,6 +167,11 @@ class RunConfig(RunSettings):
         own = {each.name: getattr(self, each.name) for each in SETTINGS if each.strategy}
         return options | {name: value for name, value in own.items() if value is not None}
 
+    @cached_property
+    def strategy(self) -> "DomainAdaptationStrategy":
+        """The method's strategy, to be asked; a run builds one of its own."""
+        return self.entry.build(**self.strategy_options())
+
     @property
     def entry(self) -> Method:
         """The method, from its table."""
@@ -172,7 +180,7 @@ class RunConfig(RunSettings):
     @property
     def needs(self) -> tuple[str, ...]:
         """What the method needs with its options, names of `fda_flower.needs.NEEDS`."""
-        return (*self.entry.needs, *self.entry.build(**self.strategy_options()).needs)
+        return (*self.entry.needs, *self.strategy.needs)
 
     @property
     def regression(self) -> bool:
@@ -184,10 +192,10 @@ class RunConfig(RunSettings):
         """The figure that the run is judged by, a name of `fda_flower.metrics.METRICS`."""
         return headline_metric(self.metric, regression=self.regression)
 
-    @cached_property
+    @property
     def all_rounds(self) -> int:
         """The rounds of a run, the warm-up rounds among them."""
-        return self.rounds + self.entry.build(**self.strategy_options()).warmup_rounds
+        return self.rounds + self.strategy.warmup_rounds
 
     @cached_property
     def data(self) -> DataSpec:
@@ -243,7 +251,7 @@ class RunConfig(RunSettings):
 
         `ran` are the rounds of a run that has stopped early, the warm-up rounds among them.
         """
-        strategy = self.entry.build(**self.strategy_options())
+        strategy = self.strategy
         epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
         rounds = self.rounds if ran is None else ran - strategy.warmup_rounds
         return strategy.training_epochs(rounds, strategy.warmup_rounds, epochs, labels)
@@ -265,7 +273,7 @@ class RunConfig(RunSettings):
         values = self.settings()
         for name in AMOUNTS:
             values[name] = most(values[name]) or values[name]
-        values["source_mean"] = self.source_mean or self.entry.strategy_class.usual_source_mean
+        values["source_mean"] = self.source_mean or self.entry.strategy_class.source_mean
         found = {each.name: values[each.name] for each in SETTINGS if each.defines_run}
         return found | ({} if self.validation is None else {"metric": self.headline})
 

@@ -7,7 +7,7 @@ from fda_flower.errors import ConfigError, unknown
 from fda_flower.methods import Method
 from fda_flower.options import read_options
 from fda_flower.strategies.adaptive import betas_of, check_beta
-from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.strategies.common_options import COMMON
 
 Beta = float | Sequence[float]
 
@@ -22,7 +22,7 @@ def read_method(
     ConfigError
         If the method does not have an option or the variant, or an option's value cannot work.
     """
-    hidden = {*CommonOptions.__annotations__, "beta", "auto"}
+    hidden = {*COMMON, "beta", "auto"}
     if variant is not None and variant not in method.variants:
         raise unknown("variant", variant, method.variants)
     return tuple(sorted(read_options(what, method.strategy_class, dict(options), hidden).items()))

@@ -1,16 +1,82 @@
-"""Named options given as text: checked against a signature before anything runs."""
+"""Named options: fields of a class that says what they may be, or text checked against a signature."""
 
 import inspect
+import math
 import re
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, dataclass_transform
 
-from fda_flower.errors import ConfigError, near
+from fda_flower.errors import ConfigError, check_choice, near
 
 Options = Mapping[str, Any]
+
+
+class Bounds(NamedTuple):
+    """What an option's number must be, in words and as a test; it stands in the ``Annotated`` of a field."""
+
+    words: str
+    hold: Callable[[float], bool]
+
+
+Count = Annotated[int, Bounds("at least 1", lambda number: number >= 1)]
+Natural = Annotated[int, Bounds("at least 0", lambda number: number >= 0)]
+Positive = Annotated[float, Bounds("a number above 0", lambda number: 0 < number < math.inf)]
+NotNegative = Annotated[float, Bounds("a number of at least 0", lambda number: 0 <= number < math.inf)]
+Share = Annotated[float, Bounds("a number in [0, 1]", lambda number: 0 <= number <= 1)]
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+class WithOptions:
+    """A class whose annotated attributes are its options.
+
+    ``top: Count = 5`` is a keyword argument `top`: a whole number of at least 1, by default 5. A `Literal`
+    lists words. An option that a subclass fixes is a ``field(default=..., init=False)``. What else there is
+    to check or to prepare stands in ``__post_init__``, after that of the base.
+
+    Raises
+    ------
+    ConfigError
+        If an option's value is not of its type, or out of its bounds.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclass(kw_only=True, eq=False, repr=False)(cls)
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self), include_extras=True)
+        for name in option_names(type(self)):
+            setattr(self, name, _checked(name, getattr(self, name), hints[name]))
+
+
+def option_names(owner: type[WithOptions]) -> tuple[str, ...]:
+    """Return the names of a class's options, those among them that it has fixed."""
+    return tuple(each.name for each in fields(owner))  # type: ignore[arg-type]
+
+
+def _checked(name: str, value: Any, hint: Any) -> Any:
+    """Return an option's value as its type has it; raise a `ConfigError` if it cannot be one."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        own = [each for each in typing.get_args(hint) if each is not types.NoneType]
+        # Where several types are possible, the class reads the value itself.
+        return value if value is None or len(own) > 1 else _checked(name, value, own[0])
+    bounds: list[Bounds] = []
+    if typing.get_origin(hint) is Annotated:
+        hint, *bounds = typing.get_args(hint)
+    if typing.get_origin(hint) is Literal:
+        check_choice(name, value, typing.get_args(hint))
+    try:
+        value = value if hint is str else _convert(value, hint)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} is {value!r}: {error}") from error
+    for each in bounds:
+        if not each.hold(value):
+            raise ConfigError(f"{name} is {value}, it must be {each.words}")
+    return value
 
 
 def read_options(what: str, build: Callable[..., Any], options: Options, hidden: set[str]) -> Options:

@@ -143,7 +143,7 @@ def test_its_option_defines_the_run_and_is_checked(package):
     refused = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
     assert "is of another run (method_options: {'step': 0.5} there, {} asked for" in refused[0]
     assert refused[1:] == [
-        "Error: step is 0.0, it must be above 0",
+        "Error: step is 0.0, it must be a number above 0",
         "Error: unknown option 'pace' of method 'median': choose one of step",
     ]
 

@@ -96,7 +96,7 @@ FOUND = [
     ({"variant": "mine"}, ["variant", "'mine'", "paper, reference-code"]),
     ({"batches": "drop-last"}, ["batches", "'drop-last'", "even or fixed"]),
     ({"variant": "mine", "method": "fedavg"}, ["variant", "'mine'", "paper, reference-code"]),
-    ({"warmup_rounds": -1}, ["warmup_rounds", "-1", "must not be negative"]),
+    ({"warmup_rounds": -1}, ["warmup_rounds", "-1", "at least 0"]),
     ({"learning_rate_factor": 0}, ["learning_rate_factor", "0", "above 0"]),
     ({"learning_rate_factor": NAN}, ["learning_rate_factor", "nan", "above 0"]),
     # the averaged model

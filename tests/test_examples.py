@@ -372,7 +372,7 @@ def test_a_mod_that_changes_the_targets_arrays_makes_beta_the_fixed_one():
         reply.content["arrays"] = ArrayRecord({k: Array(2 * a.numpy() + 1) for k, a in arrays.items()})
         return reply
 
-    strategy = FedGP(0.25, target="3", auto=True)
+    strategy = FedGP(beta=0.25, target="3", auto=True)
     start(strategy, named_project(train_mods=[doubling]), linear(), rounds=1)
     assert {entry["beta"] for entry in strategy.history[0]["sources"].values()} == {0.25}
     assert all("do not fit the target's update" in reason for reason in fallbacks(strategy))

@@ -105,7 +105,7 @@ def test_auto_weighting_with_the_recorder(strategy):
 
 
 def test_auto_weighting_without_the_recorder_falls_back_and_says_so():
-    strategy = FedDA(0.5, target="3", auto=True)
+    strategy = FedDA(beta=0.5, target="3", auto=True)
     start(strategy, users_project(records=False), rounds=1)
     assert {e["fallback"] for e in strategy.history[0]["sources"].values()} == {
         "it has no ArrayRecord 'batch-updates'"
@@ -133,7 +133,7 @@ def test_a_project_that_takes_gradients_sends_none_that_nobody_asks_for():
 
 
 def test_without_gradients_the_fixed_beta_serves():
-    strategy = FedDA(0.5, target="3", auto=True, estimate_at="start")
+    strategy = FedDA(beta=0.5, target="3", auto=True, estimate_at="start")
     start(strategy, users_project(records=True), rounds=1)
     assert {e["fallback"] for e in strategy.history[0]["sources"].values()} == {
         "the target: it has no ArrayRecord 'gradients'"

@@ -100,7 +100,7 @@ def _run(
     check: Callable[[], None],
 ) -> tuple[list[Record], str]:
     output = folder.path
-    strategy = config.entry.build(**config.strategy_options())
+    strategy = config.strategy
     folder.open({"name": type(strategy).__name__, **strategy.settings()})
     known, lines = len(folder.read_rounds()), list[str]()
     run_id = _still_running(flower, output) if resume else None

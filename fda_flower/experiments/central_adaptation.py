@@ -2,18 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
 from fda_flower.clients.training import loss_for
-from fda_flower.errors import ConfigError
-from fda_flower.experiments.central_reference import Reference, Step, not_negative, outputs_of
+from fda_flower.experiments.central_reference import Reference, Step, outputs_of
 from fda_flower.models.parts import head_of
 from fda_flower.models.prototypes import replace_head
-from fda_flower.records import Record
-from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.options import NotNegative, Positive
 
 TINY = 1e-5
 """Added to probabilities before their logarithm, as MME's authors do."""
@@ -36,19 +33,16 @@ class SourceTarget(Reference):
 
     uses_target = True
 
-    def __init__(self, *, temperature: float = 0.05, **common: Unpack[CommonOptions]) -> None:
-        super().__init__(**common)
-        if not temperature > 0:
-            raise ConfigError(f"temperature is {temperature}, it must be above 0")
-        self.prototypes: float = temperature
+    temperature: Positive = 0.05
 
-    def settings(self) -> Record:
-        """Return what defines the reference, as JSON."""
-        return {**super().settings(), "temperature": self.prototypes}
+    @property
+    def prototypes(self) -> float:  # type: ignore[override]
+        """The temperature of the head."""
+        return self.temperature
 
     def prepare(self, model: nn.Module, x: Tensor) -> None:
         """Replace the head; its weights are drawn anew."""
-        replace_head(model, x, self.prototypes)
+        replace_head(model, x, self.temperature)
 
     def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
         """Yield the mean loss of all labelled samples of the step, whosever they are."""
@@ -70,21 +64,13 @@ class Entropy(SourceTarget):
         See `Reference`.
     """
 
-    def __init__(
-        self, *, lam: float = 0.1, temperature: float = 0.05, **common: Unpack[CommonOptions]
-    ) -> None:
-        super().__init__(temperature=temperature, **common)
-        self._lam = not_negative("lam", lam)
-
-    def settings(self) -> Record:
-        """Return what defines the reference, as JSON."""
-        return {**super().settings(), "lam": self._lam}
+    lam: NotNegative = 0.1
 
     def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
         """Yield S+T's loss, then the entropy's."""
         yield from super().losses(model, step)
-        if step.unlabelled is not None and self._lam > 0:
-            yield self._lam * self.entropy_loss(model, step.unlabelled)
+        if step.unlabelled is not None and self.lam > 0:
+            yield self.lam * self.entropy_loss(model, step.unlabelled)
 
     def entropy_loss(self, model: nn.Module, x: Tensor) -> Tensor:
         """Return what is minimised on unlabelled samples."""

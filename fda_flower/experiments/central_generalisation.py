@@ -2,25 +2,22 @@
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Unpack
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fda_flower.clients.training import loss_for
-from fda_flower.errors import ConfigError
 from fda_flower.experiments.central_reference import (
     Reference,
     Step,
     mean_loss,
-    not_negative,
     outputs_of,
     source_loss,
 )
 from fda_flower.models.parts import features_of
-from fda_flower.records import Record
-from fda_flower.strategies.common_options import CommonOptions
+from fda_flower.options import Bounds, NotNegative, Positive
 
 GAMMAS = tuple(10.0**power for power in range(-3, 4))
 """γ of the Gaussian kernels of `kernel_gap`."""
@@ -37,15 +34,12 @@ class ERM(Reference):
         See `Reference`.
     """
 
-    def __init__(self, *, validation_share: float = 0.2, **common: Unpack[CommonOptions]) -> None:
-        super().__init__(**common)
-        if not 0 < validation_share < 1:
-            raise ConfigError(f"validation_share is {validation_share}, it must be between 0 and 1")
-        self.share = validation_share
+    validation_share: Annotated[float, Bounds("between 0 and 1", lambda share: 0 < share < 1)] = 0.2
 
-    def settings(self) -> Record:
-        """Return what defines the reference, as JSON."""
-        return {**super().settings(), "validation-share": self.share}
+    @property
+    def share(self) -> float:  # type: ignore[override]
+        """The share of each source that selects the round's model."""
+        return self.validation_share
 
     def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
         """Yield the mean loss."""
@@ -65,15 +59,7 @@ class CORAL(ERM):
         See `ERM`.
     """
 
-    def __init__(
-        self, *, gamma: float = 1.0, validation_share: float = 0.2, **common: Unpack[CommonOptions]
-    ) -> None:
-        super().__init__(validation_share=validation_share, **common)
-        self._gamma = not_negative("gamma", gamma)
-
-    def settings(self) -> Record:
-        """Return what defines the reference, as JSON."""
-        return {**super().settings(), "gamma": self._gamma}
+    gamma: NotNegative = 1.0
 
     def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
         """Yield the mean loss and γ times the mean gap of the features."""
@@ -81,7 +67,7 @@ class CORAL(ERM):
             outputs = outputs_of(model, step.sources)
         parts = torch.split(features[0], [len(y) for _, y in step.sources])
         gaps = [self.gap(a, b) for a, b in combinations(parts, 2)]
-        yield mean_loss(outputs, step.sources) + self._gamma * torch.stack(gaps).mean()
+        yield mean_loss(outputs, step.sources) + self.gamma * torch.stack(gaps).mean()
 
     def gap(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the distance of two sources' features, each of shape ``(n, features)``."""
@@ -110,17 +96,7 @@ class Mixup(ERM):
         See `ERM`.
     """
 
-    def __init__(
-        self, *, alpha: float = 0.2, validation_share: float = 0.2, **common: Unpack[CommonOptions]
-    ) -> None:
-        super().__init__(validation_share=validation_share, **common)
-        if not alpha > 0:
-            raise ConfigError(f"alpha is {alpha}, it must be above 0")
-        self._alpha = alpha
-
-    def settings(self) -> Record:
-        """Return what defines the reference, as JSON."""
-        return {**super().settings(), "alpha": self._alpha}
+    alpha: Positive = 0.2
 
     def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
         """Yield the mean loss of the mixed batches; of two batches the larger is cut."""
@@ -128,7 +104,7 @@ class Mixup(ERM):
         mixed, labels = [], []
         for i, j in zip(order, np.roll(order, -1), strict=True):
             (x, y), (other_x, other_y) = step.sources[i], step.sources[j]
-            n, u = min(len(y), len(other_y)), float(step.rng.beta(self._alpha, self._alpha))
+            n, u = min(len(y), len(other_y)), float(step.rng.beta(self.alpha, self.alpha))
             mixed.append((u * x[:n] + (1 - u) * other_x[:n], y[:n]))
             labels.append((u, y[:n], other_y[:n]))
         parts = zip(outputs_of(model, mixed), labels, strict=True)

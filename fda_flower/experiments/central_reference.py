@@ -6,7 +6,7 @@ It needs them in one place, so that it is no federated method. `fda_flower.exper
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from fda_flower.clients.training import loss_for
 from fda_flower.errors import ConfigError
 from fda_flower.records import Record
 from fda_flower.strategies.averaging import ModelAverage
-from fda_flower.strategies.common_options import CommonOptions, check_numbers
+from fda_flower.strategies.common_options import CommonOptions
 
 Batch = tuple[Tensor, Tensor]
 """Samples and labels."""
@@ -44,7 +44,7 @@ class Step:
     rng: np.random.Generator
 
 
-class Reference(ABC):
+class Reference(CommonOptions, ABC):
     """What one reference minimises; the settings of a run see it as a strategy.
 
     Parameters
@@ -65,34 +65,28 @@ class Reference(ABC):
     """Nothing with any options, beside what its method needs."""
     uses_target: ClassVar[bool] = False
     """Whether it trains on the target's samples."""
-    share: float | None = None
+    share: ClassVar[float | None] = None
     """The share of each source that selects the round's model; None to report the last one."""
-    prototypes: float | None = None
+    prototypes: ClassVar[float | None] = None
     """The temperature of the head of prototypes that replaces the network's; None if none does."""
     evaluates_own: ClassVar[bool] = True
     """There are no sources that could evaluate the model apart from the target."""
     ends_with_an_evaluation: ClassVar[bool] = False
-    usual_source_mean: ClassVar[str] = "mean"
-    evaluate_every: ClassVar[int] = 1
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
 
-    def __init__(self, **common: Unpack[CommonOptions]) -> None:
-        for name, none in (("average", None), ("max_update_norm", None), ("source_mean", None)):
-            if common.get(name, none) != none:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, none in (("average", None), ("max_update_norm", None), ("source_mean", "mean")):
+            if (value := getattr(self, name)) != none:
                 raise ConfigError(
-                    f"{name} is {common.get(name)!r}, but a centralised reference has no models of clients: "
-                    "leave it out"
+                    f"{name} is {value!r}, but a centralised reference has no models of clients: leave it out"
                 )
-        if (every := common.get("evaluate_every", 1)) != 1:
+        if self.evaluate_every != 1:
             raise ConfigError(
-                f"evaluate_every is {every}, but a centralised reference evaluates in each round: leave it "
-                "out"
+                f"evaluate_every is {self.evaluate_every}, but a centralised reference evaluates in each "
+                "round: leave it out"
             )
-        self.warmup_rounds = common.get("warmup_rounds", 0)
-        self.learning_rate_factor = common.get("learning_rate_factor", 1.0)
-        self.outcomes = common.get("outcomes", False)
         self.model_average = ModelAverage(None)
-        check_numbers({}, self.warmup_rounds, self.learning_rate_factor, 1.0)
 
     @property
     def chooses_itself(self) -> bool:
@@ -101,7 +95,11 @@ class Reference(ABC):
 
     def settings(self) -> Record:
         """Return what defines the reference, as JSON."""
-        return {"warmup-rounds": self.warmup_rounds, "learning-rate-factor": self.learning_rate_factor}
+        return {
+            "warmup-rounds": self.warmup_rounds,
+            "learning-rate-factor": self.learning_rate_factor,
+            **self.own_settings(),
+        }
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Accept any number of samples."""
@@ -142,10 +140,3 @@ def mean_loss(outputs: Sequence[Tensor], batches: Sequence[Batch]) -> Tensor:
     """Return the mean over batches of their mean losses."""
     losses = [loss_for(y)(out, y) for out, (_, y) in zip(outputs, batches, strict=True)]
     return torch.stack(losses).mean()
-
-
-def not_negative(name: str, value: float) -> float:
-    """Return a number, or raise a `ConfigError` if it is negative or none."""
-    if not value >= 0:
-        raise ConfigError(f"{name} is {value}, it must not be negative")
-    return value

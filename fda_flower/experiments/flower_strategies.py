@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import Message, MetricRecord, RecordDict
@@ -15,10 +15,8 @@ from fda_flower.strategies.base import (
     Aggregated,
     BadReplyError,
     ClientUpdate,
-    CommonOptions,
     DomainAdaptationStrategy,
     Node,
-    Record,
     Round,
     Sources,
 )
@@ -47,27 +45,23 @@ class FlowerFedAvg(DomainAdaptationStrategy):
 
     rule: ClassVar[type[flower.FedAvg]] = flower.FedAvg
 
-    def __init__(self, **common: Unpack[CommonOptions]) -> None:
-        super().__init__(**common)
-        self._take()
-
-    def _take(self, **own: Any) -> None:
-        """Make Flower's strategy with options of its own."""
-        self._own = own
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        own = self.of_flower()
         try:
             self._rule = self.rule(**own)
         except ValueError as error:
             raise ConfigError(f"Flower's {self.rule.__name__} refuses {own}: {error}") from error
 
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {**super().settings(), "rule": self.rule.__name__, **self._own}
+    def of_flower(self) -> dict[str, Any]:
+        """Return the options that Flower's strategy is made with."""
+        return self.own_options()
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `RefusedError` if Flower's strategy aggregates nothing for so many clients."""
         count = len(list(nodes))
         if self._combine(0, [({"probe": np.zeros(1, np.float32)}, 1)] * count) is None:
-            options = ", ".join(f"{name}={value}" for name, value in self._own.items())
+            options = ", ".join(f"{name}={value}" for name, value in self.of_flower().items())
             raise RefusedError(
                 f"Flower's {self.rule.__name__} aggregates nothing for {count} clients with {options}: "
                 "have more sources, or choose other options"
@@ -131,9 +125,11 @@ class FlowerFedTrimmedAvg(FlowerFedAvg):
 
     rule = flower.FedTrimmedAvg
 
-    def __init__(self, cut: float = 0.2, **common: Unpack[CommonOptions]) -> None:
-        super().__init__(**common)
-        self._take(beta=cut)
+    cut: float = 0.2
+
+    def of_flower(self) -> dict[str, Any]:
+        """Return the options that Flower's strategy is made with."""
+        return {"beta": self.cut}
 
 
 class FlowerKrum(FlowerFedAvg):
@@ -149,9 +145,7 @@ class FlowerKrum(FlowerFedAvg):
 
     rule = flower.Krum
 
-    def __init__(self, num_malicious_nodes: int = 0, **common: Unpack[CommonOptions]) -> None:
-        super().__init__(**common)
-        self._take(num_malicious_nodes=num_malicious_nodes)
+    num_malicious_nodes: int = 0
 
 
 class FlowerMultiKrum(FlowerFedAvg):
@@ -169,11 +163,8 @@ class FlowerMultiKrum(FlowerFedAvg):
 
     rule = flower.MultiKrum
 
-    def __init__(
-        self, num_malicious_nodes: int = 0, num_nodes_to_select: int = 1, **common: Unpack[CommonOptions]
-    ) -> None:
-        super().__init__(**common)
-        self._take(num_malicious_nodes=num_malicious_nodes, num_nodes_to_select=num_nodes_to_select)
+    num_malicious_nodes: int = 0
+    num_nodes_to_select: int = 1
 
 
 class FlowerBulyan(FlowerFedAvg):
@@ -189,6 +180,4 @@ class FlowerBulyan(FlowerFedAvg):
 
     rule = flower.Bulyan
 
-    def __init__(self, num_malicious_nodes: int = 0, **common: Unpack[CommonOptions]) -> None:
-        super().__init__(**common)
-        self._take(num_malicious_nodes=num_malicious_nodes)
+    num_malicious_nodes: int = 0

@@ -1,8 +1,9 @@
 """The base of FedDA and FedGP: β of each source, fixed or estimated every round."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from logging import WARNING
-from typing import Any, ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 
 from fda_flower import protocol
 from fda_flower.aggregation import (
-    ENCODINGS,
     AdaptiveResult,
     AdaptiveRule,
     BatchUpdates,
@@ -20,17 +20,18 @@ from fda_flower.aggregation import (
     Evidence,
     GradientEncoding,
     Layers,
+    SourceWeights,
     mean_update,
 )
 from fda_flower.aggregation.adaptive import FROM_STEPS
-from fda_flower.errors import ConfigError, check_choice
+from fda_flower.errors import ConfigError
+from fda_flower.options import Count
 from fda_flower.protocol import to_record
 from fda_flower.strategies.at_start import EstimateAt, GradientsAtStart
 from fda_flower.strategies.base import (
     Aggregated,
     BadReplyError,
     ClientUpdate,
-    CommonOptions,
     DomainAdaptationStrategy,
     Node,
     Record,
@@ -50,8 +51,6 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
 
     Parameters
     ----------
-    rule : AdaptiveRule
-        The rule, with its formula for β.
     beta : float, sequence or mapping
         β in [0, 1], the weight of a source against the target (0 is Target Only). With `auto` it is the
         fallback for rounds in which it cannot be estimated.
@@ -66,6 +65,8 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         How clients encode these gradients, with ``estimate_at="start"``.
     sketch_size : int
         Number of buckets of a sketch, with the encoding ``"sketch"``.
+    source_weights : {"examples", "uniform"}
+        α, the weights among the sources.
     aggregate_on : {"server", "target"}
         Who aggregates the updates. With ``"target"`` the server forwards the sources' models to the target,
         which trains, aggregates, and returns the new model: the server sees neither β nor the target's update
@@ -80,73 +81,49 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         If β is outside [0, 1] or another setting cannot work.
     """
 
-    encodings: ClassVar[tuple[Encoding, ...]] = ENCODINGS
-    """The encodings of batch updates that are enough for the method."""
+    beta: Beta = 0.5
+    auto: bool = False
+    batch_update_encoding: Encoding = "norms"
+    sketch_size: Count = 1024
+    source_weights: SourceWeights = "examples"
+    estimate_at: EstimateAt = "training"
+    gradient_encoding: GradientEncoding = "sketch"
+    aggregate_on: AggregateOn = "server"
+
     weighs_by: ClassVar[Literal["beta", "weight"]] = "beta"
     """The field of a source's record that holds β, or its joint weight."""
 
-    def __init__(
-        self,
-        rule: AdaptiveRule,
-        *,
-        beta: Beta,
-        auto: bool,
-        batch_update_encoding: Encoding,
-        sketch_size: int,
-        estimate_at: EstimateAt,
-        gradient_encoding: GradientEncoding,
-        aggregate_on: AggregateOn,
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        self.asks_again = aggregate_on == "target"
-        if self.asks_again:
-            self.trains = frozenset({"source"})
-        super().__init__(**common)
-        if batch_update_encoding not in self.encodings:
-            raise ConfigError(
-                f"batch_update_encoding is '{batch_update_encoding}', which is not enough for "
-                f"{type(self).__name__}: choose one of {', '.join(self.encodings)}"
-            )
-        if sketch_size < 1:
-            raise ConfigError(f"sketch_size is {sketch_size}, it must be at least 1")
-        check_choice("source_weights", rule.weights, ("examples", "uniform"))
-        check_choice("aggregate_on", aggregate_on, ("server", "target"))
-        check_choice("estimate_at", estimate_at, ("training", "start"))
-        at_start = GradientsAtStart(gradient_encoding, sketch_size)
-        self.beta = check_beta(beta)
-        self.auto = auto
-        self._rule = rule
-        self._encoding, self._sketch_size = batch_update_encoding, sketch_size
-        self._at_start = at_start if auto and estimate_at == "start" else None
-        if self._at_start is not None and rule.beta_rule in FROM_STEPS:
-            raise ConfigError(
-                "beta_formula is 'reference-code', which needs the steps of the training: "
-                "choose definition, or estimate_at=training"
-            )
+    @abstractmethod
+    def rule(self) -> AdaptiveRule:
+        """Return the rule, with its formula for β."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.beta = check_beta(self.beta)
+        self._rule = self.rule()
+        self._at_start: GradientsAtStart | None = None
+        if self.auto and self.estimate_at == "start":
+            self._at_start = GradientsAtStart(self.gradient_encoding, self.sketch_size)
+            if self._rule.beta_rule in FROM_STEPS:
+                raise ConfigError(
+                    "beta_formula is 'reference-code', which needs the steps of the training: "
+                    "choose definition, or estimate_at=training"
+                )
         self._betas: dict[str, float] = {}
         roles = {"target"} if self._at_start is None else {"source", "target"}
+        level = self.batch_update_encoding if self._at_start is None else self.gradient_encoding
         stays = {"target"} if self.asks_again else set()
-        level = batch_update_encoding if self._at_start is None else gradient_encoding
-        self.roster.asks = dict.fromkeys(sorted(roles - stays), level) if auto else {}
+        self.roster.asks = dict.fromkeys(sorted(roles - stays), level) if self.auto else {}
 
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        asked: Record = {}
-        if self.auto:
-            asked = {"beta-rule": self._rule.beta_rule, "batch-update-encoding": self._encoding}
-        if self.auto and self._encoding == "sketch":
-            asked["sketch-size"] = self._sketch_size
-        if self._at_start is not None:
-            asked = {"beta-rule": self._rule.beta_rule, **self._at_start.settings()}
-        return {
-            **super().settings(),
-            "rule": str(self._rule.rule),
-            "beta": self.beta if isinstance(self.beta, float | dict) else list(self.beta),
-            "auto": self.auto,
-            "source-weights": self._rule.weights,
-            **asked,
-            **({"aggregate-on": "target"} if self.asks_again else {}),
-        }
+    @property
+    def asks_again(self) -> bool:  # type: ignore[override]
+        """Whether the target trains after the sources, and aggregates."""
+        return self.aggregate_on == "target"
+
+    @property
+    def trains(self) -> frozenset[str]:  # type: ignore[override]
+        """The roles that are asked to train first."""
+        return frozenset({"source"} if self.asks_again else {"source", "target"})
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` unless there is a β for each of the first sources."""
@@ -185,9 +162,9 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             return self._at_start.ask(request, round, sent=not (self.asks_again and node.is_target))
         if not (self.auto and node.is_target):
             return request
-        asked: dict[str, Any] = {protocol.BATCH_UPDATES: self._encoding}
-        if self._encoding == "sketch":
-            asked |= {protocol.SKETCH_SIZE: self._sketch_size, protocol.SKETCH_SEED: round.number}
+        asked: dict[str, Any] = {protocol.BATCH_UPDATES: self.batch_update_encoding}
+        if self.batch_update_encoding == "sketch":
+            asked |= {protocol.SKETCH_SIZE: self.sketch_size, protocol.SKETCH_SEED: round.number}
         return request.adding(
             config=asked, expects={} if self.asks_again else {protocol.BATCH_UPDATES: "any"}
         )
@@ -227,10 +204,10 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         try:
             return BatchUpdates.from_arrays(
                 target.extra[protocol.BATCH_UPDATES],
-                self._encoding,
+                self.batch_update_encoding,
                 target.steps,
                 sum(layer.size for layer in target.parameters.values()),
-                CountSketch(self._sketch_size, round.number),
+                CountSketch(self.sketch_size, round.number),
             )
         except ValueError as error:
             return str(error)

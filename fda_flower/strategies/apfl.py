@@ -1,11 +1,10 @@
 """APFL: FedAvg, and beside it a model of the target's own, trained in a mixture with the global one."""
 
-import math
 from collections.abc import Mapping
-from typing import Literal, Unpack
+from typing import Literal
 
-from fda_flower.aggregation import SourceWeights
-from fda_flower.errors import ConfigError, check_choice
+from fda_flower.errors import ConfigError
+from fda_flower.options import NotNegative, Share
 from fda_flower.protocol import (
     ADAPTIVE,
     ALPHA,
@@ -15,7 +14,7 @@ from fda_flower.protocol import (
     MIXING,
     EvaluateRequest,
 )
-from fda_flower.strategies.base import CommonOptions, Node, Record, Round, TrainRequest
+from fda_flower.strategies.base import Node, Record, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.own_model import OwnModel
 
@@ -64,33 +63,20 @@ class APFL(OwnModel, FedAvg):
 
     keeps_own = True
 
-    def __init__(
-        self,
-        mixing: float = 0.5,
-        *,
-        mix: Literal["outputs", "parameters"] = "outputs",
-        adaptive: bool = False,
-        alpha_decay: float = 0.0,
-        weights: SourceWeights = "examples",
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        super().__init__(weights=weights, **common)
-        if not 0 <= mixing <= 1:
-            raise ConfigError(f"mixing is {mixing}, it must be a number in [0, 1]")
-        check_choice("mix", mix, ("outputs", "parameters"))
-        if not 0 <= alpha_decay < math.inf:
-            raise ConfigError(f"alpha_decay is {alpha_decay}, it must be a number of at least 0")
-        if alpha_decay and not adaptive:
+    mixing: Share = 0.5
+    mix: Literal["outputs", "parameters"] = "outputs"
+    adaptive: bool = False
+    alpha_decay: NotNegative = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.alpha_decay and not self.adaptive:
             raise ConfigError(
-                f"alpha_decay is {alpha_decay}, but the mixing weight is fixed: leave it out, or set "
+                f"alpha_decay is {self.alpha_decay}, but the mixing weight is fixed: leave it out, or set "
                 "adaptive=true"
             )
-        self._mixture: Record = {MIXING: float(mixing), MIX: mix}
-        self._adapting: Record = {ADAPTIVE: adaptive, ALPHA_DECAY: float(alpha_decay)}
-
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {**super().settings(), **self._mixture, **self._adapting}
+        self._mixture: Record = {MIXING: self.mixing, MIX: self.mix}
+        self._adapting: Record = {ADAPTIVE: self.adaptive, ALPHA_DECAY: self.alpha_decay}
 
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Ask the target to train its own model too."""

@@ -6,7 +6,6 @@ from typing import Literal
 from flwr.app import ArrayRecord
 
 from fda_flower.aggregation import (
-    GRADIENT_ENCODINGS,
     CountSketch,
     GradientEncoding,
     GradientForm,
@@ -14,7 +13,6 @@ from fda_flower.aggregation import (
     StartGradients,
     read_gradients,
 )
-from fda_flower.errors import check_choice
 from fda_flower.protocol import GRADIENTS, SKETCH_SEED, SKETCH_SIZE, TrainRequest, to_record
 from fda_flower.records import Record
 from fda_flower.strategies.round import Round
@@ -32,21 +30,10 @@ class GradientsAtStart:
         How clients encode their mean gradients.
     sketch_size : int
         Number of buckets of a sketch. Its seed is the round's number, the same for all clients.
-
-    Raises
-    ------
-    ConfigError
-        If `encoding` is another word.
     """
 
     def __init__(self, encoding: GradientEncoding, sketch_size: int) -> None:
-        check_choice("gradient_encoding", encoding, GRADIENT_ENCODINGS)
         self._encoding, self._sketch_size = encoding, sketch_size
-
-    def settings(self) -> Record:
-        """Return what defines the estimates."""
-        size = {"sketch-size": self._sketch_size} if self._encoding == "sketch" else {}
-        return {"estimate-at": "start", "gradient-encoding": self._encoding, **size}
 
     def ask(self, request: TrainRequest, round: Round, sent: bool = True) -> TrainRequest:
         """Return a request that also asks for gradients; `sent` says whether they come with the reply."""

@@ -1,7 +1,7 @@
 """The base of every strategy: the rounds of a run, in Flower's four steps, and what a method defines."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from logging import INFO, WARNING
 from typing import Any
@@ -27,10 +27,10 @@ from fda_flower.protocol import (
     to_record,
 )
 from fda_flower.records import Record
-from fda_flower.run_folder import RunFolder, check_same_model
+from fda_flower.run_folder import check_same_model
 from fda_flower.strategies.averaging import ModelAverage
-from fda_flower.strategies.buffers import Buffers, check_buffers, with_buffers
-from fda_flower.strategies.common_options import CommonOptions, check_numbers, check_rounds
+from fda_flower.strategies.buffers import check_buffers, with_buffers
+from fda_flower.strategies.common_options import CommonOptions, check_rounds
 from fda_flower.strategies.evaluation import read_sizes
 from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
 from fda_flower.strategies.nodes import Node, Roster
@@ -49,7 +49,7 @@ from fda_flower.strategies.validation import (
 )
 
 # fmt: off
-__all__ = ["Aggregated", "BadReplyError", "ClientUpdate", "CommonOptions", "DomainAdaptationStrategy", "Node",
+__all__ = ["Aggregated", "BadReplyError", "ClientUpdate", "DomainAdaptationStrategy", "Node",
            "Record", "Round", "Sources", "TrainRequest"]
 # fmt: on
 """What the file of a method needs."""
@@ -59,57 +59,11 @@ LEFT_OUT = 10
 """A source that does not reply is left out for this multiple of a round's timeout."""
 
 
-class DomainAdaptationStrategy(MethodHooks, Strategy):
+class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
     """One round: have the clients train, check their replies, aggregate them, evaluate on the target.
 
-    A subclass defines `aggregate`, and overrides others of the `MethodHooks` where its method needs it.
-
-    Parameters
-    ----------
-    target : str, optional
-        The target's domain. Default: the node whose role is ``"target"``.
-    min_sources : int
-        With fewer usable replies of sources the round is held: the model stays as it is.
-    wait_for : int, optional
-        Nodes to wait for before the first round. Default: the target and `min_sources`.
-    wait_seconds : float
-        How long to wait for them.
-    query_timeout : float
-        Seconds that a node has to tell who it is. A node that does not answer is asked again later.
-    max_held_rounds : int
-        After so many held rounds in a row the run ends with an error and a checkpoint.
-    max_update_norm : float, optional
-        A limit for the norm of each client's update: a longer one is scaled down. Default: none.
-    warmup_rounds : int
-        Rounds in which only the sources train and are averaged, before the method begins (Jiang et al.,
-        ICLR 2024, Section C.2). They are the first of the rounds asked for.
-    learning_rate_factor : float
-        Clients multiply their learning rate by it after the warm-up rounds (Section C.4).
-    average : str, optional
-        ``ema:C`` or ``tail:N``: the target also evaluates an average of the models after the warm-up
-        rounds, see `ModelAverage`. Default: none.
-    buffers : {"mean", "target", "adabn"}
-        What BatchNorm's running statistics are in the global model: the clients' mean, or after the warm-up
-        the target's own; with ``"adabn"`` the mean, and the target estimates them anew before it evaluates.
-    source_mean : str, optional
-        What averages the sources where a method takes their plain mean, and in warm-up rounds: ``"mean"``,
-        ``"median"``, or ``"trimmed:SHARE"`` for the mean without that share at each end, by coordinate
-        (`aggregation.Median`, `aggregation.TrimmedMean`). Weights of the sources have no say in the last two.
-        Default: the method's, see `usual_source_mean`.
-    buffer_names : Collection[str], optional
-        Names of the arrays that are not parameters; may be set later. Default: `aggregation.find_buffers`.
-    arrayrecord_key, configrecord_key : str
-        Names of the records with the model and the settings, as of Flower's ``FedAvg``.
-    output : RunFolder, optional
-        Where to write the rounds' records and a checkpoint, and to resume from.
-    outcomes : bool
-        Record which test samples the target gets right.
-    evaluate_every : int
-        The target evaluates in every so many rounds, and in the last 5.
-    on_round : callable, optional
-        Called with each round's record, for progress displays.
-    select_by, metric, patience, validation
-        How samples held out choose a round, and end the run; see `Selection`.
+    A subclass defines `aggregate`, and overrides others of the `MethodHooks` where its method needs it. Its
+    annotated attributes are the method's options, beside those that every strategy takes (`CommonOptions`).
 
     Attributes
     ----------
@@ -119,62 +73,27 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         The current round.
     num_rounds : int
         The rounds of the run.
+    mean_of_sources : SourceMean
+        The plain mean of the sources' updates, or what takes its place by the option `source_mean`.
     schedules : Mapping[str, Schedule]
         By role, what the clients were told to train with, if the server knows it: a source that claims a
         higher learning rate or more steps is dropped, since auto-weighting would trust it more.
     """
 
-    def __init__(
-        self,
-        *,
-        target: str | None = None,
-        min_sources: int = 1,
-        wait_for: int | None = None,
-        wait_seconds: float = 60.0,
-        query_timeout: float = 30.0,
-        max_held_rounds: int = 3,
-        max_update_norm: float | None = None,
-        warmup_rounds: int = 0,
-        learning_rate_factor: float = 1.0,
-        average: str | None = None,
-        buffers: Buffers = "mean",
-        source_mean: str | None = None,
-        buffer_names: Collection[str] | None = None,
-        arrayrecord_key: str = "arrays",
-        configrecord_key: str = "config",
-        output: RunFolder | None = None,
-        outcomes: bool = False,
-        evaluate_every: int = 1,
-        on_round: Callable[[Record], None] | None = None,
-        select_by: str = "target",
-        metric: str | None = None,
-        patience: int | None = None,
-        validation: Mapping[int, float] | None = None,
-    ) -> None:
-        counts = {"min_sources": min_sources, "max_held_rounds": max_held_rounds, "wait_for": wait_for}
-        counts["evaluate_every"] = evaluate_every
-        check_numbers(counts, warmup_rounds, learning_rate_factor, query_timeout)
-        check_buffers(self, buffers)
-        source_mean = self.usual_source_mean if source_mean is None else source_mean
-        self.source_mean = read_source_mean(source_mean)
-        check_source_mean(self, source_mean, warmup_rounds)
-        self.min_sources = min_sources
-        self.warmup_rounds = warmup_rounds
-        self.learning_rate_factor = learning_rate_factor
-        self.model_average = ModelAverage(average)
-        self.selection = Selection(select_by, patience, metric, validation or {})
-        self.buffers = buffers
-        self.evaluate_every = evaluate_every
-        self._source_mean = source_mean
-        self.buffer_names = buffer_names
-        self.progress = Progress(output, max_held_rounds, on_round)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_buffers(self, self.buffers)
+        self.mean_of_sources = read_source_mean(self.source_mean)
+        check_source_mean(self, self.source_mean, self.warmup_rounds)
+        self.model_average = ModelAverage(self.average)
+        self.selection = Selection(self.select_by, self.patience, self.metric, self.validation or {})
+        self.progress = Progress(self.output, self.max_held_rounds, self.on_round)
         self.history = self.progress.history
-        self.roster = Roster(target, query_timeout)
+        self.roster = Roster(self.target, self.query_timeout)
         self.state: dict[str, ArrayRecord] = {}
-        self._limit = NormLimit(max_update_norm)
-        self._always = {OUTCOMES: True} if outcomes else {}
-        self._waiting = (wait_for or min_sources + 1, wait_seconds)
-        self._keys = Keys(arrayrecord_key, configrecord_key)
+        self._limit = NormLimit(self.max_update_norm)
+        self._always = {OUTCOMES: True} if self.outcomes else {}
+        self._keys = Keys(self.arrayrecord_key, self.configrecord_key)
         self.schedules: Mapping[str, Schedule] = {}
         self.num_rounds = 0
         self._timeout = 3600.0
@@ -186,9 +105,10 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
             "warmup-rounds": self.warmup_rounds,
             "learning-rate-factor": self.learning_rate_factor,
             **({} if self.buffers == "mean" else {"buffers": self.buffers}),
-            **({} if self._source_mean == "mean" else {"source-mean": self._source_mean}),
+            **({} if self.source_mean == "mean" else {"source-mean": self.source_mean}),
             **({} if self._limit.max_norm is None else {"limit": str(self._limit)}),
             **self.model_average.settings(),
+            **self.own_settings(),
         }
 
     # The run
@@ -201,7 +121,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         ConfigError, RunError
             If the method cannot work with these nodes; if roles are missing or claimed twice.
         """
-        self.roster.gather(grid, *self._waiting)
+        self.roster.gather(grid, self.wait_for or self.min_sources + 1, self.wait_seconds)
         self.roster.require(self.min_sources)
         self.validate_nodes(self.roster.nodes)
 
@@ -430,7 +350,7 @@ class DomainAdaptationStrategy(MethodHooks, Strategy):
         with np.errstate(all="ignore"):
             if round.warmup:
                 clients = list(sources.values())
-                return Aggregated(self.source_mean(round.model, clients, source_weights(clients)))
+                return Aggregated(self.mean_of_sources(round.model, clients, source_weights(clients)))
             aggregated = self.aggregate(round, target, sources)
         return with_buffers(self.buffers, aggregated, target)
 

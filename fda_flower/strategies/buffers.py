@@ -1,19 +1,18 @@
 """What becomes of a model's buffers, such as BatchNorm's running statistics: the option `buffers`."""
 
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import get_args
 
-from fda_flower.errors import ConfigError, check_choice
+from fda_flower.errors import ConfigError
+from fda_flower.strategies.common_options import Buffers
 from fda_flower.strategies.hooks import Aggregated, MethodHooks
 from fda_flower.strategies.validation import ClientUpdate
 
-Buffers = Literal["mean", "target", "adabn"]
 WORDS: tuple[str, ...] = get_args(Buffers)
 
 
 def check_buffers(strategy: MethodHooks, buffers: str) -> None:
     """Raise a `ConfigError` unless a strategy can do what a word of the option says."""
-    check_choice("buffers", buffers, WORDS)
     silent = {"target": "the server gets no model that the target has trained"}
     refused = {**({} if "target" in strategy.trains else silent), **strategy.refused_buffers}
     if buffers in refused:

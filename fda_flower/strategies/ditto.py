@@ -1,13 +1,11 @@
 """Ditto: FedAvg, and beside it a personal model of the target that is drawn towards the global one."""
 
-import math
 from collections.abc import Mapping
-from typing import Literal, Unpack
+from typing import Literal
 
-from fda_flower.aggregation import SourceWeights
-from fda_flower.errors import ConfigError, check_choice
+from fda_flower.options import NotNegative
 from fda_flower.protocol import FRESH_START, PERSONAL, PROXIMAL
-from fda_flower.strategies.base import CommonOptions, Node, Record, Round, TrainRequest
+from fda_flower.strategies.base import Node, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.strategies.own_model import OwnModel
 
@@ -47,25 +45,12 @@ class Ditto(OwnModel, FedAvg):
 
     evaluates_trained = True
 
-    def __init__(
-        self,
-        lam: float = 1.0,
-        *,
-        global_branch: Literal["fedavg", "none"] = "fedavg",
-        weights: SourceWeights = "examples",
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        super().__init__(weights=weights, **common)
-        if not 0 <= lam < math.inf:
-            raise ConfigError(f"lam is {lam}, it must be a number of at least 0")
-        check_choice("global_branch", global_branch, ("fedavg", "none"))
-        self._lam = float(lam)
-        self._has_global_branch = global_branch == "fedavg"
+    lam: NotNegative = 1.0
+    global_branch: Literal["fedavg", "none"] = "fedavg"
 
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        branch = "fedavg" if self._has_global_branch else "none"
-        return {**super().settings(), "lam": self._lam, "global-branch": branch}
+    @property
+    def _has_global_branch(self) -> bool:
+        return self.global_branch == "fedavg"
 
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Ask the target for its personal model; without a global branch, all clients for the penalty."""
@@ -73,9 +58,9 @@ class Ditto(OwnModel, FedAvg):
         if request is None or (self._has_global_branch and not node.is_target):
             return request
         if not self._has_global_branch:
-            return request.adding(config={PROXIMAL: self._lam})
+            return request.adding(config={PROXIMAL: self.lam})
         return request.adding(
-            config={PERSONAL: self._lam},
+            config={PERSONAL: self.lam},
             requires={"distance": "Ditto's target has to be served by fda_flower.clients.DittoTarget"},
             measures={"distance": "distance", FRESH_START: FRESH_START},
         )

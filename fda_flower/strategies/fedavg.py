@@ -1,15 +1,10 @@
 """FedAvg, with the target as one client among the others."""
 
-from typing import Unpack
-
 from fda_flower.aggregation import SourceWeights, mean_update, source_weights
-from fda_flower.errors import check_choice
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
-    CommonOptions,
     DomainAdaptationStrategy,
-    Record,
     Round,
     Sources,
 )
@@ -29,26 +24,15 @@ class FedAvg(DomainAdaptationStrategy):
         See `DomainAdaptationStrategy`.
     """
 
-    def __init__(self, *, weights: SourceWeights = "examples", **common: Unpack[CommonOptions]) -> None:
-        super().__init__(**common)
-        check_choice("weights", weights, ("examples", "uniform"))
-        self._weights = weights
+    weights: SourceWeights = "examples"
 
     @property
     def needs_only_the_mean(self) -> bool:  # type: ignore[override]
         """Whether the mean of the replies by examples is enough."""
-        return type(self).aggregate is FedAvg.aggregate and self._takes_the_mean
-
-    @property
-    def _takes_the_mean(self) -> bool:
-        is_mean = self._weights == "examples" and self._source_mean == "mean"
-        return is_mean and self._limit.max_norm is None
-
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {**super().settings(), "weights": self._weights}
+        plain = type(self).aggregate is FedAvg.aggregate and self.weights == "examples"
+        return plain and self.source_mean == "mean" and self.max_update_norm is None
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Return the weighted mean."""
         clients = [client for client in (target, *sources.values()) if client is not None]
-        return Aggregated(mean_update(round.model, clients, source_weights(clients, self._weights)))
+        return Aggregated(mean_update(round.model, clients, source_weights(clients, self.weights)))

@@ -1,11 +1,10 @@
 """FedAvg FT: FedAvg, whose headline is the model that the target fine-tunes in every round."""
 
-from typing import Literal, Unpack
+from typing import Literal
 
 from fda_flower.aggregation import SourceWeights
-from fda_flower.errors import check_choice
 from fda_flower.protocol import TUNE
-from fda_flower.strategies.base import CommonOptions, Node, Record, Round, TrainRequest
+from fda_flower.strategies.base import Node, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
 
 
@@ -32,24 +31,12 @@ class FedAvgFT(FedAvg):
 
     evaluates_trained = True
 
-    def __init__(
-        self,
-        *,
-        weights: SourceWeights = "uniform",
-        tune: Literal["all", "head"] = "all",
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        super().__init__(weights=weights, **common)
-        check_choice("tune", tune, ("all", "head"))
-        self._tune = tune
-
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {**super().settings(), "tune": self._tune}
+    weights: SourceWeights = "uniform"
+    tune: Literal["all", "head"] = "all"
 
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Tell the target what to train."""
         request = super().train_request(node, round)
-        if request is None or not node.is_target or self._tune == "all":
+        if request is None or not node.is_target or self.tune == "all":
             return request
-        return request.adding(config={TUNE: self._tune})
+        return request.adding(config={TUNE: self.tune})

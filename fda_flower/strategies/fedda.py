@@ -1,14 +1,12 @@
 """FedDA: the target's update combined with each source's."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Unpack
+from dataclasses import field
+from typing import Any, ClassVar, Literal
 
 from fda_flower import aggregation
-from fda_flower.aggregation import AdaptiveRule, Encoding, GradientEncoding, SourceWeights
-from fda_flower.errors import check_choice
-from fda_flower.strategies.adaptive import AdaptiveStrategy, AggregateOn, Beta
-from fda_flower.strategies.at_start import EstimateAt
-from fda_flower.strategies.base import CommonOptions
+from fda_flower.aggregation import AdaptiveRule, Encoding
+from fda_flower.strategies.adaptive import AdaptiveStrategy
 
 FORMULAS = {"definition": "beta_fedda", "reference-code": "beta_fedda_reference"}
 """The functions that compute β, by the words of `beta_formula`."""
@@ -36,7 +34,6 @@ class FedDA(AdaptiveStrategy):
     >>> strategy = FedDA(auto=True)
     """
 
-    encodings: ClassVar[tuple[Encoding, ...]] = ("norms",)
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "reference-code": {
             "updates": "raw",
@@ -46,29 +43,10 @@ class FedDA(AdaptiveStrategy):
         "paper": {"updates": "aligned", "source_weights": "uniform"},
     }
 
-    def __init__(
-        self,
-        beta: Beta = 0.5,
-        *,
-        auto: bool = False,
-        updates: Literal["raw", "aligned"] = "raw",
-        beta_formula: Literal["definition", "reference-code"] = "definition",
-        source_weights: SourceWeights = "examples",
-        estimate_at: EstimateAt = "training",
-        gradient_encoding: GradientEncoding = "sketch",
-        sketch_size: int = 1024,
-        aggregate_on: AggregateOn = "server",
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        check_choice("beta_formula", beta_formula, FORMULAS)
-        super().__init__(
-            AdaptiveRule(aggregation.FedDA(updates), FORMULAS[beta_formula], source_weights),
-            beta=beta,
-            auto=auto,
-            batch_update_encoding="norms",
-            sketch_size=sketch_size,
-            estimate_at=estimate_at,
-            gradient_encoding=gradient_encoding,
-            aggregate_on=aggregate_on,
-            **common,
-        )
+    batch_update_encoding: Encoding = field(default="norms", init=False)
+    updates: Literal["raw", "aligned"] = "raw"
+    beta_formula: Literal["definition", "reference-code"] = "definition"
+
+    def rule(self) -> AdaptiveRule:
+        """Return FedDA's rule."""
+        return AdaptiveRule(aggregation.FedDA(self.updates), FORMULAS[self.beta_formula], self.source_weights)

@@ -1,14 +1,12 @@
 """FedDA_Joint: the target's update combined with the sources', which are weighed together."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Unpack
+from dataclasses import field
+from typing import Any, ClassVar, Literal
 
 from fda_flower import aggregation
-from fda_flower.aggregation import Encoding, GradientEncoding, JointRule, SourceWeights
-from fda_flower.records import Record
-from fda_flower.strategies.adaptive import AdaptiveStrategy, AggregateOn, Beta
-from fda_flower.strategies.at_start import EstimateAt
-from fda_flower.strategies.base import CommonOptions
+from fda_flower.aggregation import Encoding, JointRule
+from fda_flower.strategies.adaptive import AdaptiveStrategy
 
 
 class FedDAJoint(AdaptiveStrategy):
@@ -35,37 +33,16 @@ class FedDAJoint(AdaptiveStrategy):
     >>> strategy = FedDAJoint()
     """
 
-    encodings: ClassVar[tuple[Encoding, ...]] = ("norms",)
     weighs_by: ClassVar[Literal["beta", "weight"]] = "weight"
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "reference-code": {"updates": "raw", "source_weights": "examples"},
         "paper": {"updates": "aligned", "source_weights": "uniform"},
     }
 
-    def __init__(
-        self,
-        beta: Beta = 0.5,
-        *,
-        updates: Literal["raw", "aligned"] = "raw",
-        source_weights: SourceWeights = "examples",
-        estimate_at: EstimateAt = "training",
-        gradient_encoding: GradientEncoding = "sketch",
-        sketch_size: int = 1024,
-        aggregate_on: AggregateOn = "server",
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        super().__init__(
-            JointRule(aggregation.FedDA(updates), "beta_fedda", source_weights),
-            beta=beta,
-            auto=True,
-            batch_update_encoding="norms",
-            sketch_size=sketch_size,
-            estimate_at=estimate_at,
-            gradient_encoding=gradient_encoding,
-            aggregate_on=aggregate_on,
-            **common,
-        )
+    auto: bool = field(default=True, init=False)
+    batch_update_encoding: Encoding = field(default="norms", init=False)
+    updates: Literal["raw", "aligned"] = "raw"
 
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {**super().settings(), "joint": True}
+    def rule(self) -> JointRule:
+        """Return the rule that weighs the sources together."""
+        return JointRule(aggregation.FedDA(self.updates), "beta_fedda", self.source_weights)

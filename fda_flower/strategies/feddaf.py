@@ -1,18 +1,17 @@
 """FedDAF: the sources' model and the target's own, blended on the target by their functional distance."""
 
 import math
-from typing import ClassVar, Unpack
+from typing import Annotated, ClassVar
 
 from fda_flower import protocol
 from fda_flower.aggregation import SourceWeights, source_weights
-from fda_flower.errors import ConfigError, check_choice
+from fda_flower.errors import ConfigError
+from fda_flower.options import Bounds
 from fda_flower.protocol import EvaluateRequest, to_layers
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
-    CommonOptions,
     Node,
-    Record,
     Round,
     Sources,
     TrainRequest,
@@ -53,27 +52,19 @@ class FedDAF(OwnModel):
     >>> strategy = FedDAF(mu=5.0)
     """
 
-    averages_sources: ClassVar[bool] = True
+    averages_sources = True
     starts_from: ClassVar[str] = "the sources'"
 
-    def __init__(
-        self, mu: float = 5.0, *, source_weights: SourceWeights = "uniform", **common: Unpack[CommonOptions]
-    ) -> None:
-        super().__init__(**common)
-        if not math.isfinite(mu):
-            raise ConfigError(f"mu is {mu}, it must be a finite number; the paper's is 5")
-        if (limit := common.get("max_update_norm")) is not None:
-            raise ConfigError(
-                f"max_update_norm is {limit}, but FedDAF's target blends and keeps its own model, which the "
-                "server cannot limit: leave it out, or choose another method"
-            )
-        check_choice("source_weights", source_weights, ("examples", "uniform"))
-        self._mu = mu
-        self._source_weights = source_weights
+    mu: Annotated[float, Bounds("a finite number; the paper's is 5", math.isfinite)] = 5.0
+    source_weights: SourceWeights = "uniform"
 
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {**super().settings(), "mu": self._mu, "source-weights": self._source_weights}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_update_norm is not None:
+            raise ConfigError(
+                f"max_update_norm is {self.max_update_norm}, but FedDAF's target blends and keeps its own "
+                "model, which the server cannot limit: leave it out, or choose another method"
+            )
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Send the source model to all nodes; the target has to blend, and to tell how."""
@@ -81,7 +72,7 @@ class FedDAF(OwnModel):
         if not node.is_target:
             return request
         return request.adding(
-            config={protocol.MU: self._mu},
+            config={protocol.MU: self.mu},
             expects={protocol.ADAPTED: "model"},
             requires={
                 protocol.ADAPTED: "FedDAF's target has to be served by fda_flower.clients.FedDAFTarget"
@@ -96,10 +87,10 @@ class FedDAF(OwnModel):
         for key in ("sim", "theta", "alpha"):
             entry.setdefault(key, None)
         updates = list(sources.values())
-        weights = source_weights(updates, self._source_weights)
+        weights = source_weights(updates, self.source_weights)
         before = to_layers(self.state[SOURCES]) if SOURCES in self.state else round.model
         return Aggregated(
-            target.extra[protocol.ADAPTED], {SOURCES: self.source_mean(before, updates, weights)}
+            target.extra[protocol.ADAPTED], {SOURCES: self.mean_of_sources(before, updates, weights)}
         )
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:

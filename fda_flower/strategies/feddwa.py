@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -15,15 +15,13 @@ from fda_flower.aggregation import (
     mean_update,
     personal_model,
 )
-from fda_flower.errors import ConfigError, check_choice
+from fda_flower.options import Count
 from fda_flower.protocol import GUIDANCE, to_layers
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
-    CommonOptions,
     DomainAdaptationStrategy,
     Node,
-    Record,
     Round,
     Sources,
     TrainRequest,
@@ -59,24 +57,13 @@ class FedDWA(DomainAdaptationStrategy):
         "target": "the run's model is the target's own, with its own running statistics"
     }
 
-    def __init__(
-        self,
-        *,
-        top: int = 5,
-        evaluate: Literal["aggregated", "trained"] = "aggregated",
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        super().__init__(**common)
-        if top < 1:
-            raise ConfigError(f"top is {top}, it must be at least 1")
-        check_choice("evaluate", evaluate, ("aggregated", "trained"))
-        self._top = top
-        self.evaluates_trained = evaluate == "trained"
+    top: Count = 5
+    evaluate: Literal["aggregated", "trained"] = "aggregated"
 
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        headline = "trained" if self.evaluates_trained else "aggregated"
-        return {**super().settings(), "top": self._top, "evaluate": headline}
+    @property
+    def evaluates_trained(self) -> bool:  # type: ignore[override]
+        """Whether the headline is ``w_T``."""
+        return self.evaluate == "trained"
 
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Send each node its own model, and ask for its guidance."""
@@ -105,7 +92,7 @@ class FedDWA(DomainAdaptationStrategy):
         trained = [mean_update(b, [u], np.ones(1)) for b, u in zip(before, updates, strict=True)]
         local = [{name: after[name] for name in target.parameters} for after in trained]
         guidances = [_guidance(b, u) for b, u in zip(before, updates, strict=True)]
-        weights = distance_weights(*guidance_distances(guidances, local), self._top)
+        weights = distance_weights(*guidance_distances(guidances, local), self.top)
         personal = [{**own, **personal_model(local, p)} for own, p in zip(trained, weights, strict=True)]
         record: Any = round.record
         record["target"]["weight"] = float(weights[-1, -1])

@@ -1,14 +1,12 @@
 """FedGP: the target's update is projected on each source's update; sources that disagree are dropped."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Literal
 
 from fda_flower import aggregation
-from fda_flower.aggregation import AdaptiveRule, Encoding, GradientEncoding, SourceWeights
-from fda_flower.errors import check_choice
-from fda_flower.strategies.adaptive import AdaptiveStrategy, AggregateOn, Beta
-from fda_flower.strategies.at_start import EstimateAt
-from fda_flower.strategies.base import Aggregated, ClientUpdate, CommonOptions, Round, Sources
+from fda_flower.aggregation import AdaptiveRule
+from fda_flower.strategies.adaptive import AdaptiveStrategy
+from fda_flower.strategies.base import Aggregated, ClientUpdate, Round, Sources
 from fda_flower.strategies.stuck import warn_if_stuck
 
 FORMULAS = {
@@ -45,7 +43,6 @@ class FedGP(AdaptiveStrategy):
     >>> strategy = FedGP(beta=0.5)
     """
 
-    encodings: ClassVar[tuple[Encoding, ...]] = ("sketch", "full")
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "reference-code": {
             "granularity": "layer",
@@ -55,41 +52,20 @@ class FedGP(AdaptiveStrategy):
         "paper": {"granularity": "model", "magnitude": "projection", "source_weights": "uniform"},
     }
 
-    def __init__(
-        self,
-        beta: Beta = 0.5,
-        *,
-        auto: bool = False,
-        granularity: Literal["layer", "model"] = "layer",
-        filter: bool = True,
-        magnitude: Literal["projection", "cosine", "reference-code"] = "projection",
-        beta_formula: Literal["definition", "filter-aware", "reference-code"] = "definition",
-        batch_update_encoding: Encoding = "sketch",
-        sketch_size: int = 1024,
-        source_weights: SourceWeights = "examples",
-        estimate_at: EstimateAt = "training",
-        gradient_encoding: GradientEncoding = "sketch",
-        aggregate_on: AggregateOn = "server",
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        check_choice("beta_formula", beta_formula, FORMULAS)
-        rule = aggregation.FedGP(granularity, filter, magnitude)
-        super().__init__(
-            AdaptiveRule(rule, FORMULAS[beta_formula], source_weights),
-            beta=beta,
-            auto=auto,
-            batch_update_encoding=batch_update_encoding,
-            sketch_size=sketch_size,
-            estimate_at=estimate_at,
-            gradient_encoding=gradient_encoding,
-            aggregate_on=aggregate_on,
-            **common,
-        )
-        self._projects = magnitude == "projection"
+    batch_update_encoding: Literal["sketch", "full"] = "sketch"
+    granularity: Literal["layer", "model"] = "layer"
+    filter: bool = True
+    magnitude: Literal["projection", "cosine", "reference-code"] = "projection"
+    beta_formula: Literal["definition", "filter-aware", "reference-code"] = "definition"
+
+    def rule(self) -> AdaptiveRule:
+        """Return FedGP's rule."""
+        rule = aggregation.FedGP(self.granularity, self.filter, self.magnitude)
+        return AdaptiveRule(rule, FORMULAS[self.beta_formula], self.source_weights)
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Weigh the sources, apply the rule, and warn once where projections cannot move the model."""
         aggregated = super().aggregate(round, target, sources)
-        if self._projects:
+        if self.magnitude == "projection":
             warn_if_stuck([*self.history, round.record])
         return aggregated

@@ -1,12 +1,8 @@
 """FedProx: FedAvg, with each client drawn to the global model while it trains."""
 
-import math
-from typing import Unpack
-
-from fda_flower.aggregation import SourceWeights
-from fda_flower.errors import ConfigError
+from fda_flower.options import NotNegative
 from fda_flower.protocol import PROXIMAL
-from fda_flower.strategies.base import CommonOptions, Node, Record, Round, TrainRequest
+from fda_flower.strategies.base import Node, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
 
 
@@ -37,19 +33,9 @@ class FedProx(FedAvg):
     >>> strategy = FedProx(mu=0.1)
     """
 
-    def __init__(
-        self, mu: float = 0.01, *, weights: SourceWeights = "examples", **common: Unpack[CommonOptions]
-    ) -> None:
-        super().__init__(weights=weights, **common)
-        if not 0 <= mu < math.inf:
-            raise ConfigError(f"mu is {mu}, it must be a number of at least 0: with 0 it is FedAvg")
-        self._mu = float(mu)
-
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {**super().settings(), "mu": self._mu}
+    mu: NotNegative = 0.01
 
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Tell every client the penalty."""
         request = super().train_request(node, round)
-        return None if request is None else request.adding(config={PROXIMAL: self._mu})
+        return None if request is None else request.adding(config={PROXIMAL: self.mu})

@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Unpack
 
-from fda_flower.aggregation import SourceWeights
-from fda_flower.errors import ConfigError
+from fda_flower.options import Count, Natural
 from fda_flower.protocol import (
     EPOCHS,
     FINAL_HEAD_EPOCHS,
@@ -14,7 +12,7 @@ from fda_flower.protocol import (
     TUNE,
     EvaluateRequest,
 )
-from fda_flower.strategies.base import CommonOptions, Node, Record, Round, TrainRequest
+from fda_flower.strategies.base import Node, Record, Round, TrainRequest
 from fda_flower.strategies.local_part import LocalPart
 
 
@@ -52,46 +50,27 @@ class FedRep(LocalPart):
 
     part = "head"
 
-    def __init__(
-        self,
-        *,
-        head_epochs: int = 10,
-        body_epochs: int = 1,
-        final_head_epochs: int = 10,
-        weights: SourceWeights = "examples",
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        super().__init__(weights=weights, **common)
-        for name, value in (("head_epochs", head_epochs), ("body_epochs", body_epochs)):
-            if value < 1:
-                raise ConfigError(f"{name} is {value}, it must be at least 1")
-        if final_head_epochs < 0:
-            raise ConfigError(f"final_head_epochs is {final_head_epochs}, it must not be negative")
-        self._head_epochs, self._body_epochs = head_epochs, body_epochs
-        self._final_head_epochs = final_head_epochs
-        self.ends_with_an_evaluation = final_head_epochs > 0
+    head_epochs: Count = 10
+    body_epochs: Count = 1
+    final_head_epochs: Natural = 10
 
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {
-            **super().settings(),
-            "head-epochs": self._head_epochs,
-            "body-epochs": self._body_epochs,
-            "final-head-epochs": self._final_head_epochs,
-        }
+    @property
+    def ends_with_an_evaluation(self) -> bool:  # type: ignore[override]
+        """Whether the target trains its head for longer in the last round."""
+        return self.final_head_epochs > 0
 
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Tell every client how long to train its head and the body."""
         request = super().train_request(node, round)
-        phases: Record = {HEAD_EPOCHS: self._head_epochs, TUNE: "body", EPOCHS: self._body_epochs}
+        phases: Record = {HEAD_EPOCHS: self.head_epochs, TUNE: "body", EPOCHS: self.body_epochs}
         return request and request.adding(config=phases)
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Have the target evaluate the model, in the last round also with a head trained for longer."""
         request = super().evaluate_request(round)
-        if request is None or not self._final_head_epochs or round.number != self.num_rounds:
+        if request is None or not self.final_head_epochs or round.number != self.num_rounds:
             return request
-        asked: Record = {FINAL_HEAD_EPOCHS: self._final_head_epochs}
+        asked: Record = {FINAL_HEAD_EPOCHS: self.final_head_epochs}
         if self.learning_rate_factor != 1:
             asked[LEARNING_RATE_FACTOR] = self.learning_rate_factor
         return replace(request, config={**request.config, **asked})
@@ -100,5 +79,5 @@ class FedRep(LocalPart):
         self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
     ) -> dict[str, int]:
         """Return the epochs by role: of head and body in each round, and those of the final head."""
-        each = rounds * (self._head_epochs + self._body_epochs)
-        return {"source": each + warmup * epochs["source"], "target": each + self._final_head_epochs}
+        each = rounds * (self.head_epochs + self.body_epochs)
+        return {"source": each + warmup * epochs["source"], "target": each + self.final_head_epochs}

@@ -1,19 +1,16 @@
 """GroupDRO: the sources' mean, in which sources with a large loss come to weigh more."""
 
-import math
-from typing import ClassVar, Unpack
+from dataclasses import field
 
 import numpy as np
 
-from fda_flower.aggregation import groupdro_weights, mean_update
-from fda_flower.errors import ConfigError
+from fda_flower.aggregation import SourceWeights, groupdro_weights, mean_update
+from fda_flower.options import NotNegative
 from fda_flower.protocol import NUM_STEPS, TRAIN_LOSS
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
-    CommonOptions,
     Node,
-    Record,
     Round,
     Sources,
     TrainRequest,
@@ -56,17 +53,10 @@ class GroupDRO(SourceOnly):
     >>> strategy = GroupDRO(step_size=0.001)
     """
 
-    averages_sources: ClassVar[bool] = False
+    averages_sources = False
 
-    def __init__(self, step_size: float = 0.01, **common: Unpack[CommonOptions]) -> None:
-        super().__init__(source_weights="uniform", **common)
-        if not 0 <= step_size < math.inf:
-            raise ConfigError(f"step_size is {step_size}, it must be a number of at least 0")
-        self._step_size = float(step_size)
-
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {**super().settings(), "step-size": self._step_size}
+    step_size: NotNegative = 0.01
+    source_weights: SourceWeights = field(default="uniform", init=False)
 
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Require the mean loss and the number of local steps."""
@@ -85,7 +75,7 @@ class GroupDRO(SourceOnly):
         kept = {name: float(array.numpy()) for name, array in self.state.get(Q, {}).items()}
         before = [kept.get(domain, 1.0) for domain in sources]
         updates, entries = list(sources.values()), [round.record["sources"][domain] for domain in sources]
-        step_size = self._step_size * float(np.mean([update.steps for update in updates]))
+        step_size = self.step_size * float(np.mean([update.steps for update in updates]))
         losses = [float(str(entry["train-loss"])) for entry in entries]
         weights = groupdro_weights(before, losses, step_size)
         for domain, entry, weight in zip(sources, entries, weights.tolist(), strict=True):

@@ -11,6 +11,7 @@ from fda_flower import protocol
 from fda_flower.aggregation import Layers
 from fda_flower.protocol import EvaluateRequest, TrainRequest, to_layers, to_record
 from fda_flower.records import LAST, Record
+from fda_flower.strategies.common_options import Buffers
 from fda_flower.strategies.evaluation import DETAILS, EVALUATED
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
@@ -52,6 +53,8 @@ class MethodHooks(ABC):
     state: dict[str, ArrayRecord]
     history: list[Record]
     selection: Selection
+    buffers: Buffers
+    evaluate_every: int
     needs: tuple[str, ...] = ()
     """What it needs with these options, beside what its method does; names of `fda_flower.needs.NEEDS`."""
     trains: frozenset[str] = frozenset({"source", "target"})
@@ -62,8 +65,6 @@ class MethodHooks(ABC):
     ``accuracy-global`` and ``loss-global`` of a round's record are then the global model's."""
     keeps_own: bool = False
     """Whether the target predicts with a model, or a part of one, that it keeps for itself."""
-    buffers: str = "mean"
-    """What becomes of the buffers, an option of every strategy."""
     refused_buffers: ClassVar[Mapping[str, str]] = {}
     """Why the method refuses words of that option. Without a target that trains, ``"target"`` is refused
     anyway."""
@@ -71,16 +72,12 @@ class MethodHooks(ABC):
     """Whether the mean of the replies by examples is enough, which is all that secure aggregation shows."""
     averages_sources: ClassVar[bool] = False
     """Whether it takes a plain mean of the sources, by `source_mean`, in rounds after the warm-up too."""
-    usual_source_mean: ClassVar[str] = "mean"
-    """Its default of `source_mean`."""
     asks_again: bool = False
     """Whether `aggregate` asks nodes again within a round."""
     chooses_itself: bool = False
     """Whether it chooses the model that it reports, by samples of its own."""
     num_rounds: int = 0
     """The rounds of the run."""
-    evaluate_every: int = 1
-    """In every so many rounds the target evaluates, an option of every strategy."""
     ends_with_an_evaluation: bool = False
     """Whether the target evaluates in the last round in another way than in the others."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}

@@ -1,13 +1,11 @@
 """IRM: the sources' mean, each source trained with a penalty for features that predict differently."""
 
-from typing import Unpack
-
 from fda_flower import protocol
 from fda_flower.aggregation import SourceWeights
+from fda_flower.options import NotNegative
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
-    CommonOptions,
     Node,
     Round,
     Sources,
@@ -52,15 +50,8 @@ class IRM(PenalisedSources):
     >>> strategy = IRM(lam=10.0, anneal_steps=100)
     """
 
-    def __init__(
-        self,
-        lam: float = 100.0,
-        *,
-        anneal_steps: int = 500,
-        source_weights: SourceWeights = "uniform",
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        super().__init__(lam, anneal_steps, source_weights, **common)
+    lam: NotNegative = 100.0
+    source_weights: SourceWeights = "uniform"
 
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Ask for the penalty, unless λ is 0."""

@@ -1,16 +1,16 @@
 """KD3A: the target distils the sources' models on its unlabelled samples; only bodies are averaged."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Unpack
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord
 
 from fda_flower.aggregation import Layers, domain_weights, gate_of, mean_update, smoothed_weights
 from fda_flower.arrays import copied
-from fda_flower.errors import ConfigError, check_choice
+from fda_flower.errors import ConfigError
+from fda_flower.options import Bounds, Natural, NotNegative
 from fda_flower.protocol import (
     CONTRIBUTION,
     GATE,
@@ -26,10 +26,8 @@ from fda_flower.strategies.base import (
     Aggregated,
     BadReplyError,
     ClientUpdate,
-    CommonOptions,
     DomainAdaptationStrategy,
     Node,
-    Record,
     Round,
     Sources,
     TrainRequest,
@@ -84,47 +82,18 @@ class KD3A(DomainAdaptationStrategy):
     >>> strategy = KD3A(gate_start=0.9)
     """
 
-    trains: frozenset[str] = frozenset({"source"})
-    asks_again: bool = True
+    trains = frozenset({"source"})
+    asks_again = True
     refused_buffers: ClassVar[Mapping[str, str]] = {
         "target": "the new statistics are the weighted mean of all clients'"
     }
 
-    def __init__(
-        self,
-        *,
-        gate_start: float = 0.8,
-        gate_end: float = 0.95,
-        gate_rounds: int = 0,
-        mixup: bool = True,
-        teacher_bn: Literal["batch", "eval"] = "batch",
-        momentum: float = 0.9,
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        super().__init__(**common)
-        for name, gate in (("gate_start", gate_start), ("gate_end", gate_end)):
-            if not 0 <= gate < math.inf:
-                raise ConfigError(f"{name} is {gate}, it must be a number of at least 0")
-        if gate_rounds < 0:
-            raise ConfigError(f"gate_rounds is {gate_rounds}, it must not be negative")
-        if not 0 <= momentum < 1:
-            raise ConfigError(f"momentum is {momentum}, it must be at least 0 and below 1")
-        check_choice("teacher_bn", teacher_bn, ("batch", "eval"))
-        self._gates, self._gate_rounds = (float(gate_start), float(gate_end)), gate_rounds
-        self._distillation = {MIXUP: mixup, TEACHER_BN: teacher_bn}
-        self._momentum = float(momentum)
-
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        start, end = self._gates
-        return {
-            **super().settings(),
-            "gate-start": start,
-            "gate-end": end,
-            "gate-rounds": self._gate_rounds,
-            **self._distillation,
-            "momentum": self._momentum,
-        }
+    gate_start: NotNegative = 0.8
+    gate_end: NotNegative = 0.95
+    gate_rounds: Natural = 0
+    mixup: bool = True
+    teacher_bn: Literal["batch", "eval"] = "batch"
+    momentum: Annotated[float, Bounds("at least 0 and below 1", lambda number: 0 <= number < 1)] = 0.9
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if the target does not tell which arrays are its head."""
@@ -179,11 +148,11 @@ class KD3A(DomainAdaptationStrategy):
         )
 
     def _distillation_request(self, node: Node, models: Mapping[str, Layers], round: Round) -> TrainRequest:
-        rounds = self._gate_rounds or self.num_rounds - self.warmup_rounds
-        gate = gate_of(round.number - self.warmup_rounds - 1, rounds, *self._gates)
+        rounds = self.gate_rounds or self.num_rounds - self.warmup_rounds
+        gate = gate_of(round.number - self.warmup_rounds - 1, rounds, self.gate_start, self.gate_end)
         measured = [MASK_SHARE, *(f"{CONTRIBUTION}{domain}" for domain in models)]
         return TrainRequest(round.arrays, round.config).adding(
-            config={GATE: gate, **self._distillation},
+            config={GATE: gate, MIXUP: self.mixup, TEACHER_BN: self.teacher_bn},
             records={f"{SOURCE_MODEL}{domain}": to_record(model) for domain, model in models.items()},
             requires=dict.fromkeys(measured, REMEDY),
             measures={name: name for name in measured},
@@ -205,7 +174,7 @@ class KD3A(DomainAdaptationStrategy):
         known = to_layers(self.state.get(WEIGHTS, ArrayRecord()))
         before = {domain: float(weight) for domain, weight in known.items()}
         weights, kept = smoothed_weights(
-            before, dict(zip((target, *domains), new.tolist(), strict=True)), self._momentum
+            before, dict(zip((target, *domains), new.tolist(), strict=True)), self.momentum
         )
         entry["weight"] = weights[target]
         for domain in domains:

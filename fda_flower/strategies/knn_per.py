@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterable
 from logging import WARNING
-from typing import Literal, Unpack
+from typing import Literal
 
 from flwr.app import Message, MetricRecord
 from flwr.common import log
 
-from fda_flower.aggregation import SourceWeights
-from fda_flower.errors import ConfigError, check_choice
+from fda_flower.errors import ConfigError
+from fda_flower.options import Count, Positive
 from fda_flower.protocol import (
     ACCURACY_ORACLE,
     KERNEL_SCALE,
@@ -19,7 +19,7 @@ from fda_flower.protocol import (
     NEIGHBOURS,
     EvaluateRequest,
 )
-from fda_flower.strategies.base import CommonOptions, Node, Record, Round
+from fda_flower.strategies.base import Node, Record, Round
 from fda_flower.strategies.fedavg import FedAvg
 
 CROSS_VALIDATED = ("cv", "oracle-test")
@@ -68,44 +68,31 @@ class KNNPer(FedAvg):
 
     keeps_own = True
 
-    def __init__(
-        self,
-        k: int = 10,
-        *,
-        mixing: str | float = "cv",
-        scale: float = 1.0,
-        mix: Literal["probabilities", "logits"] = "probabilities",
-        weights: SourceWeights = "examples",
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        super().__init__(weights=weights, **common)
-        if k < 1:
-            raise ConfigError(f"k is {k}, it must be at least 1")
-        if not 0 < scale < math.inf:
-            raise ConfigError(f"scale is {scale}, it must be a number above 0")
-        check_choice("mix", mix, ("probabilities", "logits"))
-        self._k = k
-        self._asked: Record = {
-            NEIGHBOURS: k,
-            LAMBDA: _read_mixing(mixing),
-            KERNEL_SCALE: float(scale),
-            MIX: mix,
-        }
+    k: Count = 10
+    mixing: str | float = "cv"
+    scale: Positive = 1.0
+    mix: Literal["probabilities", "logits"] = "probabilities"
 
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {**super().settings(), **self._asked}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.mixing = _read_mixing(self.mixing)
+        self._asked: Record = {
+            NEIGHBOURS: self.k,
+            LAMBDA: self.mixing,
+            KERNEL_SCALE: self.scale,
+            MIX: self.mix,
+        }
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if the target has fewer than k samples, or a single one to leave out."""
         if role != "target":
             return
-        if samples < self._k:
+        if samples < self.k:
             raise ConfigError(
-                f"{who} has {samples} labelled samples, but kNN-Per looks at k = {self._k} of them: give "
+                f"{who} has {samples} labelled samples, but kNN-Per looks at k = {self.k} of them: give "
                 "more samples, a smaller k (method option k), or another method"
             )
-        if samples < 2 and self._asked[LAMBDA] in CROSS_VALIDATED:
+        if samples < 2 and self.mixing in CROSS_VALIDATED:
             raise ConfigError(
                 f"{who} has {samples} labelled sample, but cross-validation needs 2: give more samples, a "
                 "number in [0, 1] (method option mixing), or another method"

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from logging import WARNING
-from typing import Literal, Unpack
+from typing import Literal
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fda_flower.aggregation import SourceWeights
 from fda_flower.arrays import count_bytes
-from fda_flower.errors import ConfigError, check_choice
+from fda_flower.errors import ConfigError
 from fda_flower.mixture_plan import MixturePlan
+from fda_flower.options import Natural
 from fda_flower.protocol import (
     FIRST,
     FIRST_ROUND,
@@ -26,7 +26,6 @@ from fda_flower.records import COSTS
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
-    CommonOptions,
     Node,
     Record,
     Round,
@@ -82,39 +81,31 @@ class Mixture(SourceOnly):
     >>> strategy = Mixture(views="full")
     """
 
-    usual_source_mean = "median"
     keeps_own = True
-    ends_with_an_evaluation: bool = True
+    ends_with_an_evaluation = True
 
-    def __init__(
-        self,
-        *,
-        folds: int = 4,
-        epochs: str | Sequence[int] = "",
-        members: str | Sequence[str] = "sources,target,tuned,prior",
-        views: Literal["all", "full"] = "all",
-        every: int = 0,
-        report: Literal["full", "none"] = "full",
-        source_weights: SourceWeights = "examples",
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        super().__init__(source_weights=source_weights, **common)
-        if not isinstance(every, int) or every < 0:
-            raise ConfigError(f"every is {every}, it must be a whole number that is not negative")
-        check_choice("report", report, ("full", "none"))
-        if report == "none" and self.model_average.text is not None:
+    source_mean: str = "median"
+    folds: int = 4
+    epochs: str | Sequence[int] = ""
+    members: str | Sequence[str] = "sources,target,tuned,prior"
+    views: Literal["all", "full"] = "all"
+    every: Natural = 0
+    report: Literal["full", "none"] = "full"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.report == "none" and self.average is not None:
             raise ConfigError(
-                f"report is 'none', but with the average '{self.model_average.text}' the target reports the "
-                "averaged model's accuracy: leave one of them out"
+                f"report is 'none', but with the average '{self.average}' the target reports the averaged "
+                "model's accuracy: leave one of them out"
             )
-        self._plan = MixturePlan(folds, _epochs(epochs), _names(members), views)
-        self.needs = ("head",) if "head" in self._plan.members else ()
-        self._every = every
-        self._report = report
+        self._plan = MixturePlan(self.folds, _epochs(self.epochs), _names(self.members), self.views)
+        self.epochs, self.members = self._plan.epochs, self._plan.members
+        self.needs = ("head",) if "head" in self.members else ()
 
     def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {**super().settings(), "plan": self._plan.to_text(), "report": self._report}
+        """Return what defines the strategy; how often the target evaluates may change on a resume."""
+        return {name: value for name, value in super().settings().items() if name != "every"}
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if the target has too few labels."""
@@ -153,7 +144,7 @@ class Mixture(SourceOnly):
     ) -> Iterable[Message]:
         """Return the evaluate message; with `report` of ``"none"`` none in warm-up rounds."""
         messages = super().configure_evaluate(server_round, arrays, config, grid)
-        if self.round.warmup and self._report == "none":
+        if self.round.warmup and self.report == "none":
             self.round.sent = {}
             return []
         return messages
@@ -165,7 +156,7 @@ class Mixture(SourceOnly):
         asked: Record = {
             MIXTURE: self._plan.to_text(),
             FIRST_ROUND: self.warmup_rounds + 1,
-            REPORT: self._report,
+            REPORT: self.report,
         }
         if self.learning_rate_factor != 1:
             asked[LEARNING_RATE_FACTOR] = self.learning_rate_factor
@@ -179,7 +170,7 @@ class Mixture(SourceOnly):
         record = self.round.record
         if metrics is not None and not self.round.warmup:
             found = _by_member(record.pop("metrics", {}))
-            if self._report == "full" and not found["members"] and "privacy" not in record:
+            if self.report == "full" and not found["members"] and "privacy" not in record:
                 log(
                     WARNING,
                     "Round %d: the target reports no weights, so it may have evaluated the sources' model: "
@@ -194,7 +185,7 @@ class Mixture(SourceOnly):
         return number > self.warmup_rounds or super().evaluates_in(number)
 
     def _is_due(self, number: int) -> bool:
-        return self._every > 0 and (number - self.warmup_rounds) % self._every == 0
+        return self.every > 0 and (number - self.warmup_rounds) % self.every == 0
 
     def _cost(self, arrays: ArrayRecord, until: int) -> Record:
         """Return what the mixture costs the target in a run of so many rounds."""
@@ -203,7 +194,7 @@ class Mixture(SourceOnly):
         return {"models": self._plan.models, "evaluations": evaluations, "bytes": sent}
 
     def _evaluations(self, rounds: int) -> int:
-        return -(-rounds // self._every) if self._every else 1
+        return -(-rounds // self.every) if self.every else 1
 
     def training_epochs(
         self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int

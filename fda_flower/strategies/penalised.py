@@ -1,22 +1,18 @@
 """What IRM and V-REx share: the sources alone, a penalty of strength λ, and fewer of it at first."""
 
-import math
 from collections.abc import Collection
 from logging import WARNING
-from typing import Unpack
 
 import numpy as np
 from flwr.common import log
 
-from fda_flower.aggregation import Layers, SourceWeights
-from fda_flower.errors import ConfigError
+from fda_flower.aggregation import Layers
+from fda_flower.options import Natural, NotNegative
 from fda_flower.protocol import NUM_STEPS
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
-    CommonOptions,
     Node,
-    Record,
     Round,
     TrainRequest,
 )
@@ -49,34 +45,18 @@ class PenalisedSources(SourceOnly):
         If a number is negative, or λ not finite.
     """
 
-    def __init__(
-        self,
-        lam: float,
-        anneal_steps: int,
-        source_weights: SourceWeights = "uniform",
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        super().__init__(source_weights=source_weights, **common)
-        if not 0 <= lam < math.inf:
-            raise ConfigError(f"lam is {lam}, it must be a number of at least 0")
-        if anneal_steps < 0:
-            raise ConfigError(f"anneal_steps is {anneal_steps}, it must not be negative")
-        self._lam = float(lam)
-        self._anneal_steps = anneal_steps
-
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {**super().settings(), "lam": self._lam, "anneal-steps": self._anneal_steps}
+    lam: NotNegative
+    anneal_steps: Natural = 500
 
     @property
     def strength(self) -> float:
         """``λ`` of the current round."""
-        return self._lam if self._steps_done() >= self._anneal_steps else min(self._lam, 1.0)
+        return self.lam if self._steps_done() >= self.anneal_steps else min(self.lam, 1.0)
 
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Require the number of local steps, which ends the annealing."""
         request = super().train_request(node, round)
-        if request is None or self._anneal_steps == 0:
+        if request is None or self.anneal_steps == 0:
             return request
         remedy = "the annealing counts steps: report num-steps and learning-rate, or set anneal_steps to 0"
         return request.adding(requires={NUM_STEPS: remedy})
@@ -84,16 +64,16 @@ class PenalisedSources(SourceOnly):
     def annealed(self, round: Round, model: Layers, sources: Collection[ClientUpdate]) -> Aggregated:
         """Return a round's result with the local steps counted; record λ."""
         strength = round.record["lam"] = self.strength
-        if strength < self._lam and round.number == self.num_rounds:
+        if strength < self.lam and round.number == self.num_rounds:
             log(
                 WARNING,
                 "In the whole run λ was %g, not %g: the sources have done fewer than %d local steps. Train "
                 "longer, or lower anneal_steps",
                 strength,
-                self._lam,
-                self._anneal_steps,
+                self.lam,
+                self.anneal_steps,
             )
-        if self._anneal_steps == 0:
+        if self.anneal_steps == 0:
             return Aggregated(model)
         done = self._steps_done() + float(np.mean([source.steps for source in sources]))
         return Aggregated(model, {ANNEALING: {DONE: np.array(done)}})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from flwr.common import log
 
-from fda_flower.errors import ConfigError, check_choice
+from fda_flower.errors import ConfigError
 from fda_flower.metrics import METRICS
 from fda_flower.protocol import VALIDATION, EvaluateRequest, split_held_out
 from fda_flower.records import Record
@@ -41,11 +41,6 @@ class Selection:
     patience: int | None = None
     metric: str | None = None
     known: Mapping[int, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_choice("select_by", self.by, ("target", "sources"))
-        if self.patience is not None and self.patience < 1:
-            raise ConfigError(f"patience is {self.patience}, it must be at least 1")
 
     def requests(self, round: Round) -> dict[Node, EvaluateRequest]:
         """Return what sources are asked to evaluate, if they choose."""

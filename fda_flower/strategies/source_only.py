@@ -1,13 +1,10 @@
 """Source Only: the sources' FedAvg, evaluated on the target."""
 
-from typing import ClassVar, Unpack
-
 from fda_flower.aggregation import SourceWeights, source_weights
-from fda_flower.strategies.base import Aggregated, ClientUpdate, CommonOptions, Round, Sources
-from fda_flower.strategies.fedavg import FedAvg
+from fda_flower.strategies.base import Aggregated, ClientUpdate, DomainAdaptationStrategy, Round, Sources
 
 
-class SourceOnly(FedAvg):
+class SourceOnly(DomainAdaptationStrategy):
     """``θ ← θ + Σ_i α_i Δ_i``. The target does not train.
 
     Parameters
@@ -18,20 +15,19 @@ class SourceOnly(FedAvg):
         See `DomainAdaptationStrategy`.
     """
 
-    trains: frozenset[str] = frozenset({"source"})
-    averages_sources: ClassVar[bool] = True
+    trains = frozenset({"source"})
+    averages_sources = True
 
-    def __init__(
-        self, *, source_weights: SourceWeights = "examples", **common: Unpack[CommonOptions]
-    ) -> None:
-        super().__init__(weights=source_weights, **common)
+    source_weights: SourceWeights = "examples"
 
     @property
     def needs_only_the_mean(self) -> bool:  # type: ignore[override]
         """Whether the mean of the replies by examples is enough."""
-        return type(self).aggregate is SourceOnly.aggregate and self._takes_the_mean
+        plain = type(self).aggregate is SourceOnly.aggregate and self.source_weights == "examples"
+        return plain and self.source_mean == "mean" and self.max_update_norm is None
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Return the sources' mean, or what takes its place."""
         updates = list(sources.values())
-        return Aggregated(self.source_mean(round.model, updates, source_weights(updates, self._weights)))
+        weights = source_weights(updates, self.source_weights)
+        return Aggregated(self.mean_of_sources(round.model, updates, weights))

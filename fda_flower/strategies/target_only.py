@@ -9,7 +9,7 @@ from fda_flower.strategies.base import Aggregated, ClientUpdate, DomainAdaptatio
 class TargetOnly(DomainAdaptationStrategy):
     """``θ ← θ + Δ_T``. The sources do not train. The options are those of `DomainAdaptationStrategy`."""
 
-    trains: frozenset[str] = frozenset({"target"})
+    trains = frozenset({"target"})
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Return the target's model."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fda_flower import protocol
 from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.arrays import to_read
-from fda_flower.errors import ConfigError, printable
+from fda_flower.errors import printable
 from fda_flower.flower_internals import filled
 from fda_flower.metrics import METRICS
 from fda_flower.protocol import TrainRequest
@@ -64,18 +64,9 @@ class NormLimit:
     ----------
     max_norm : float, optional
         Default: none.
-
-    Raises
-    ------
-    ConfigError
-        If `max_norm` is not above 0.
     """
 
     max_norm: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_norm is not None and not self.max_norm > 0:
-            raise ConfigError(f"max_update_norm is {self.max_norm}, it must be above 0")
 
     def factor(self, update: Update) -> float:
         """Return the factor that scales an update down to the limit, 1 within it."""

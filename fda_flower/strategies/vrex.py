@@ -1,15 +1,14 @@
 """V-REx: the sources' updates, weighted so that the sources' losses become alike."""
 
-from typing import ClassVar, Unpack
+from dataclasses import field
 
-from fda_flower.aggregation import mean_update, vrex_weights
+from fda_flower.aggregation import SourceWeights, mean_update, vrex_weights
+from fda_flower.options import NotNegative
 from fda_flower.protocol import LOSS_AT_START
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
-    CommonOptions,
     Node,
-    Record,
     Round,
     Sources,
     TrainRequest,
@@ -54,22 +53,11 @@ class VREx(PenalisedSources):
     >>> strategy = VREx(lam=1.0, anneal_steps=0)
     """
 
-    averages_sources: ClassVar[bool] = False
+    averages_sources = False
 
-    def __init__(
-        self,
-        lam: float = 10.0,
-        *,
-        anneal_steps: int = 500,
-        clip: bool = False,
-        **common: Unpack[CommonOptions],
-    ) -> None:
-        super().__init__(lam, anneal_steps, **common)
-        self._clip = clip
-
-    def settings(self) -> Record:
-        """Return what defines the strategy."""
-        return {**super().settings(), "clip": self._clip}
+    lam: NotNegative = 10.0
+    clip: bool = False
+    source_weights: SourceWeights = field(default="uniform", init=False)
 
     def train_request(self, node: Node, round: Round) -> TrainRequest | None:
         """Ask for the loss at the global model."""
@@ -85,7 +73,7 @@ class VREx(PenalisedSources):
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Add the weighted updates to the model."""
         entries = [round.record["sources"][domain] for domain in sources]
-        weights = vrex_weights([entry["loss-at-start"] for entry in entries], self.strength, self._clip)
+        weights = vrex_weights([entry["loss-at-start"] for entry in entries], self.strength, self.clip)
         for entry, weight in zip(entries, weights.tolist(), strict=True):
             entry["weight"] = weight
         updates = list(sources.values())

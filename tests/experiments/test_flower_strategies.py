@@ -104,7 +104,7 @@ def test_every_one_is_a_method_with_records_of_ours(small, rule):
     assert len(record["sources"]) == 3
     assert record["target"]["domain"] == "target"
     assert 0 <= record["accuracy"] <= 1
-    assert config.entry.build().settings()["rule"] == rule
+    assert config.entry.build().rule.__name__ == rule
 
 
 def test_options_are_flowers_and_checked():

@@ -430,7 +430,7 @@ class Counting(NumPyClient):
 
 
 def counted(**options):
-    strategy = FedGP(0.5, target="t", buffer_names=options.pop("buffer_names", None))
+    strategy = FedGP(beta=0.5, target="t", buffer_names=options.pop("buffer_names", None))
     arrays = [np.ones(2, np.float32), np.ones(2, np.float32), np.array(3)]
     clients = [Counting("t", np.float32(1)), Counting("a", np.float32(-1))]
     model, _ = run_legacy(

@@ -27,7 +27,7 @@ def run(strategy, *nodes):
 
 def test_fedda_by_hand():
     # Target moves by (0.5, 0.4), the source by (0.5, 0.25): half of each.
-    result, record, _ = run(FedDA(0.5), target(), source("a"))
+    result, record, _ = run(FedDA(beta=0.5), target(), source("a"))
     np.testing.assert_allclose(weights(result), [1.5, 2.325], rtol=1e-6)
     entry = record["sources"]["a"]
     assert entry["beta"] == 0.5
@@ -38,27 +38,27 @@ def test_fedda_by_hand():
 
 def test_fedgp_by_hand():
     # <T, s> / |s|^2 = (0.25 + 0.1) / 0.3125 = 1.12; its projection is (0.56, 0.28).
-    result, record, _ = run(FedGP(0.5), target(), source("a"))
+    result, record, _ = run(FedGP(beta=0.5), target(), source("a"))
     np.testing.assert_allclose(weights(result), [1 + 0.25 + 0.28, 2 + 0.2 + 0.14], rtol=1e-6)
     assert record["sources"]["a"]["kept"] == 1.0
     assert record["sources"]["a"]["cosine"] == pytest.approx(0.35 / np.sqrt(0.41 * 0.3125))
 
 
 def test_fedgp_drops_a_source_that_disagrees():
-    result, record, _ = run(FedGP(1.0), target(), source("a", (-1.0, -1.0)))
+    result, record, _ = run(FedGP(beta=1.0), target(), source("a", (-1.0, -1.0)))
     np.testing.assert_array_equal(weights(result), [1.0, 2.0])
     assert record["sources"]["a"]["kept"] == 0.0
 
 
 def test_a_source_without_agreement_is_not_kept_in_the_record():
-    _, record, _ = run(FedGP(0.5), target(), source("a", (0.0, 0.0)), source("b", (0.4, -0.5)))
+    _, record, _ = run(FedGP(beta=0.5), target(), source("a", (0.0, 0.0)), source("b", (0.4, -0.5)))
     assert [record["sources"][name]["kept"] for name in "ab"] == [0.0, 0.0]
 
 
 def test_beta_for_each_source_by_order_and_by_name():
     nodes = target(), source("b", (1.0, 0.0)), source("a", (0.0, 1.0))
-    by_order, record, _ = run(FedDA([0.0, 1.0]), *nodes)
-    by_name, _, _ = run(FedDA({"a": 0.0, "b": 1.0}), *nodes)
+    by_order, record, _ = run(FedDA(beta=[0.0, 1.0]), *nodes)
+    by_name, _, _ = run(FedDA(beta={"a": 0.0, "b": 1.0}), *nodes)
     np.testing.assert_array_equal(weights(by_order), weights(by_name))
     assert record["sources"]["a"]["beta"] == 0.0
     assert record["sources"]["b"]["beta"] == 1.0
@@ -68,7 +68,7 @@ def test_beta_for_each_source_by_order_and_by_name():
 @pytest.mark.parametrize("beta", [-0.1, 1.5, float("nan"), [0.5, 2.0], {"a": -1.0}])
 def test_beta_outside_its_range(beta):
     with pytest.raises(ConfigError, match=r"it must be in \[0, 1\]"):
-        FedGP(beta)
+        FedGP(beta=beta)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_beta_outside_its_range(beta):
 def test_beta_of_the_wrong_length_fails_before_training(beta, says):
     app = HandMade([target(), source("a")])
     with pytest.raises(ConfigError, match=says):
-        FedDA(beta).start(app.grid(), initial(), 1)
+        FedDA(beta=beta).start(app.grid(), initial(), 1)
     assert app.configs == []
 
 
@@ -137,7 +137,7 @@ def test_auto_fedgp_asks_for_a_sketch_with_the_rounds_seed():
     ],
 )
 def test_where_there_is_no_estimate_the_fixed_beta_serves_and_the_round_says_so(broken, says):
-    result, record, _ = run(FedDA(0.25, auto=True), target(**broken), source("a"))
+    result, record, _ = run(FedDA(beta=0.25, auto=True), target(**broken), source("a"))
     entry = record["sources"]["a"]
     assert entry["beta"] == 0.25
     assert says.replace("\\", "") in entry["fallback"]
@@ -174,7 +174,7 @@ def test_a_reply_without_batch_size_is_dropped_where_the_authors_count_steps():
 def test_fedgp_of_the_authors_code_by_hand():
     # 10 samples in batches of 4 at rate 0.1 against ⌊10/4⌋ at rate 0.5, and <T, s>/(|T| |s|) of the source.
     size = {"batch-size": 4}
-    result, _, _ = run(FedGP(0.5, magnitude="reference-code"), target(**size), source("a", **size))
+    result, _, _ = run(FedGP(beta=0.5, magnitude="reference-code"), target(**size), source("a", **size))
     factor = 0.5 * 0.35 / np.sqrt(0.41 * 0.3125) * (2.5 * 0.1) / (2 * 0.5)
     np.testing.assert_allclose(weights(result), [1.25 + factor * 0.5, 2.2 + factor * 0.25], rtol=1e-6)
 
@@ -211,7 +211,7 @@ def test_the_authors_formula_needs_the_steps_of_the_training(make):
 
 
 def test_a_source_without_steps_and_rate_keeps_the_fixed_beta_and_the_others_are_estimated():
-    _, record, _ = run(FedDA(0.25, auto=True), target(), source("a", rate=0.0), source("b"))
+    _, record, _ = run(FedDA(beta=0.25, auto=True), target(), source("a", rate=0.0), source("b"))
     assert record["sources"]["a"]["beta"] == 0.25
     assert record["sources"]["a"]["fallback"] == "no num-steps or learning-rate"
     assert record["sources"]["b"]["fallback"] is None
@@ -219,7 +219,7 @@ def test_a_source_without_steps_and_rate_keeps_the_fixed_beta_and_the_others_are
 
 def test_a_dropped_reply_does_not_move_the_betas_of_the_others():
     nodes = target(), source("a", (np.nan, 0.0)), source("b", (0.0, 1.0))
-    result, record, _ = run(FedDA([0.3, 1.0]), *nodes)
+    result, record, _ = run(FedDA(beta=[0.3, 1.0]), *nodes)
     assert record["sources"]["b"]["beta"] == 1.0
     np.testing.assert_allclose(weights(result), [1.0, 3.0])
 
@@ -227,7 +227,7 @@ def test_a_dropped_reply_does_not_move_the_betas_of_the_others():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: FedGP(batch_update_encoding="norms"), "choose one of sketch, full"),
+        (lambda: FedGP(batch_update_encoding="norms"), "choose sketch or full"),
         (lambda: FedGP(sketch_size=0), "sketch_size is 0"),
         (lambda: FedDA(source_weights="size"), "choose examples or uniform"),  # type: ignore[arg-type]
         (lambda: FedDA(min_sources=0), "min_sources is 0"),
@@ -242,8 +242,8 @@ def test_wrong_settings(make, says):
 
 def test_uniform_source_weights():
     nodes = target(), source("a", (1.0, 0.0), examples=99), source("b", (0.0, 1.0), examples=1)
-    by_examples, _, _ = run(FedDA(1.0), *nodes)
-    uniform, _, _ = run(FedDA(1.0, source_weights="uniform"), *nodes)
+    by_examples, _, _ = run(FedDA(beta=1.0), *nodes)
+    uniform, _, _ = run(FedDA(beta=1.0, source_weights="uniform"), *nodes)
     np.testing.assert_allclose(weights(by_examples), [1.99, 2.01], rtol=1e-6)
     np.testing.assert_allclose(weights(uniform), [1.5, 2.5], rtol=1e-6)
 

@@ -44,7 +44,9 @@ def test_the_model_is_fedavgs(mean):
 
 def test_the_target_alone_is_told_how_to_mix():
     federation = HandMade([SOURCE, target(anew=())])
-    APFL(0.75, mix="parameters", adaptive=True, alpha_decay=0.02).start(federation.grid(), initial(), 1)
+    APFL(mixing=0.75, mix="parameters", adaptive=True, alpha_decay=0.02).start(
+        federation.grid(), initial(), 1
+    )
     own = {"mixing": 0.75, "mix": "parameters", "adaptive": True, "alpha-decay": 0.02}
     assert dict(federation.configs) == {"a": {"server-round": 1}, "t": {"server-round": 1, **own}}
 

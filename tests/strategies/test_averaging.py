@@ -204,7 +204,7 @@ def test_every_method_has_an_average_beside_the_same_run(method):
     for name, array in plain.model.items():
         np.testing.assert_array_equal(averaged.model[name], array)
     first, second, third = averaged.history
-    own = METHODS[method].strategy_class.evaluates_trained or method in ("apfl", "knn-per")
+    own = METHODS[method].build().evaluates_trained or method in ("apfl", "knn-per")
     global_model = second["accuracy-global" if own else "accuracy"]
     if "mixture" in second:
         global_model = second["mixture"]["members"]["sources"]["test"]

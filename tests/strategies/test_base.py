@@ -7,8 +7,7 @@ from handmade import HandMade, initial, moves, weights
 
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.strategies import FedAvg, FedAvgFT, FedRep, Mixture, RunFolder, SourceOnly
-from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.strategies import FedAvg, FedAvgFT, FedRep, Mixture, RunFolder, SourceOnly, TargetOnly
 
 A, B, T = (
     ("source", "a", moves([0.5, 0.25], domain="a", examples=30)),
@@ -270,7 +269,7 @@ def test_it_waits_for_the_target_and_enough_sources_or_for_as_many_as_it_is_told
 
 def test_settings_say_what_defines_every_method():
     options = {"min_sources": 2, "warmup_rounds": 3, "learning_rate_factor": 0.5, "max_update_norm": 4.0}
-    settings = DomainAdaptationStrategy.settings(SourceOnly(**options))  # type: ignore[arg-type]
+    settings = TargetOnly(**options).settings()  # type: ignore[arg-type]
     assert {**settings, "limit": None} == {
         "min-sources": 2,
         "warmup-rounds": 3,
@@ -278,7 +277,7 @@ def test_settings_say_what_defines_every_method():
         "limit": None,
     }
     assert "4.0" in settings["limit"]
-    assert "limit" not in SourceOnly().settings()
+    assert "limit" not in TargetOnly().settings()
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0, np.nan])

@@ -64,8 +64,8 @@ def test_one_source_is_fedda_auto(updates):
 )
 def test_without_an_estimate_it_is_fedda_with_the_fixed_beta_and_says_so(broken, caplog):
     federation = nodes(target=broken, a={"examples": 30})
-    found, record = run(FedDAJoint({"a": 0.4, "b": 0.8}), federation)
-    expected, plain = run(FedDA({"a": 0.4, "b": 0.8}), federation)
+    found, record = run(FedDAJoint(beta={"a": 0.4, "b": 0.8}), federation)
+    expected, plain = run(FedDA(beta={"a": 0.4, "b": 0.8}), federation)
     assert found.tobytes() == expected.tobytes()
     assert [record["sources"][name]["weight"] for name in "ab"] == pytest.approx([0.75 * 0.4, 0.25 * 0.8])
     assert all(entry["fallback"] for entry in record["sources"].values())
@@ -73,7 +73,7 @@ def test_without_an_estimate_it_is_fedda_with_the_fixed_beta_and_says_so(broken,
 
 
 def test_a_source_without_steps_keeps_its_share_and_the_others_have_the_rest():
-    _, record = run(FedDAJoint(0.4), nodes(b={"steps": 0}))
+    _, record = run(FedDAJoint(beta=0.4), nodes(b={"steps": 0}))
     _, alone = run(FedDAJoint(), nodes("a"))
     assert record["sources"]["b"]["weight"] == pytest.approx(0.5 * 0.4)
     assert record["sources"]["b"]["fallback"] == "no num-steps or learning-rate"
@@ -85,7 +85,7 @@ def test_a_source_like_the_target_may_weigh_more_than_alpha():
     mean = STEPS.sum(axis=0) / 0.3  # Kη of the source is 1
     perfect = ("source", "b", moves(mean, domain="b", steps=2, rate=0.5))
     _, record = run(FedDAJoint(), [nodes("a")[0], perfect, nodes("a")[1]])
-    _, auto = run(FedDA(0.9, auto=True), [nodes("a")[0], perfect, nodes("a")[1]])
+    _, auto = run(FedDA(beta=0.9, auto=True), [nodes("a")[0], perfect, nodes("a")[1]])
     assert record["sources"]["b"]["fallback"] is None
     assert record["sources"]["b"]["weight"] > 0.6 > 0.5 * auto["sources"]["b"]["beta"]
 
@@ -95,7 +95,3 @@ def test_on_the_target_it_has_the_same_bits():
     on_target, record = run(FedDAJoint(aggregate_on="target"), nodes(), [aggregate_on_target])
     assert on_target.tobytes() == on_server.tobytes()
     assert "weight" not in record["sources"]["a"]
-
-
-def test_its_settings():
-    assert FedDAJoint().settings() == {**FedDA(auto=True).settings(), "joint": True}

@@ -202,4 +202,4 @@ def test_a_run_resumed_in_its_initial_rounds_has_lost_nothing(tmp_path):
 @pytest.mark.parametrize("mu", [np.nan, np.inf])
 def test_a_mu_that_is_not_finite_is_refused(mu):
     with pytest.raises(ConfigError, match="mu is"):
-        FedDAF(mu)
+        FedDAF(mu=mu)

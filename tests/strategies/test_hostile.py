@@ -29,7 +29,7 @@ def test_a_learning_rate_out_of_range_makes_no_model_that_is_not_finite(strategy
         else {"updates": "aligned"}
     )
     nodes = target(), ("source", "a", moves([0.5, 0.25], domain="a", rate=number))
-    result, record = one_round(strategy(0.5, auto=True, **options), *nodes)
+    result, record = one_round(strategy(beta=0.5, auto=True, **options), *nodes)
     assert np.isfinite(weights(result)).all()
     assert record["held"] is None or "learning rate are out of range" in record["held"]
 
@@ -55,7 +55,9 @@ def test_steps_that_do_not_fit_the_update_leave_the_fixed_beta(extra, says):
     extra = {name: np.asarray(array, np.float32) for name, array in extra.items()}
     extra["norms"] = extra["norms"].astype(np.float64)
     source = ("source", "a", moves([0.5, 0.25], domain="a"))
-    _, record = one_round(FedGP(0.3, auto=True, batch_update_encoding="full"), target(extra=extra), source)
+    _, record = one_round(
+        FedGP(beta=0.3, auto=True, batch_update_encoding="full"), target(extra=extra), source
+    )
     assert record["sources"]["a"]["beta"] == 0.3
     assert says in record["sources"]["a"]["fallback"]
 

@@ -36,7 +36,7 @@ def test_an_update_as_long_as_the_limit_is_within_it():
 
 
 def test_the_steps_of_a_clipped_target_are_not_used():
-    _, record = run(FedDA(0.25, auto=True, max_update_norm=0.1), nodes())
+    _, record = run(FedDA(beta=0.25, auto=True, max_update_norm=0.1), nodes())
     assert record["target"]["clipped"] < 1
     assert "was clipped" in record["sources"]["b"]["fallback"]
     assert record["sources"]["b"]["beta"] == 0.25

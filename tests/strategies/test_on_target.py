@@ -41,9 +41,9 @@ def run(strategy, federation, rounds=2, mods=(aggregate_on_target,)):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda place: FedDA(0.3, aggregate_on=place),
-        lambda place: FedDA({"a": 0.2, "b": 0.9}, updates="aligned", aggregate_on=place),
-        lambda place: FedGP(0.7, granularity="model", source_weights="uniform", aggregate_on=place),
+        lambda place: FedDA(beta=0.3, aggregate_on=place),
+        lambda place: FedDA(beta={"a": 0.2, "b": 0.9}, updates="aligned", aggregate_on=place),
+        lambda place: FedGP(beta=0.7, granularity="model", source_weights="uniform", aggregate_on=place),
         lambda place: FedDA(auto=True, aggregate_on=place),
         lambda place: FedGP(
             auto=True,
@@ -59,8 +59,8 @@ def run(strategy, federation, rounds=2, mods=(aggregate_on_target,)):
             batch_update_encoding="full",
             aggregate_on=place,
         ),
-        lambda place: FedDA(0.3, warmup_rounds=1, aggregate_on=place),
-        lambda place: FedDA(0.3, max_update_norm=0.65, aggregate_on=place),
+        lambda place: FedDA(beta=0.3, warmup_rounds=1, aggregate_on=place),
+        lambda place: FedDA(beta=0.3, max_update_norm=0.65, aggregate_on=place),
     ],
 )
 def test_the_same_bits_as_on_the_server(make):
@@ -124,15 +124,15 @@ def test_without_the_target_the_model_holds():
 
 
 def test_a_combined_model_that_is_too_far_is_clipped():
-    result, (record,) = run(FedDA(0.0, max_update_norm=0.1, aggregate_on="target"), nodes(), rounds=1)
+    result, (record,) = run(FedDA(beta=0.0, max_update_norm=0.1, aggregate_on="target"), nodes(), rounds=1)
     moved = weights(result) - np.array([1.0, 2.0])
     assert np.linalg.norm(moved) == pytest.approx(0.1, rel=1e-5)
     assert record["target"]["clipped"] < 1
 
 
 def test_batch_updates_that_are_missing_leave_the_fixed_beta():
-    fixed, _ = run(FedDA(0.25), nodes(), rounds=1)
-    auto, _ = run(FedDA(0.25, auto=True, aggregate_on="target"), nodes(extra=None), rounds=1)
+    fixed, _ = run(FedDA(beta=0.25), nodes(), rounds=1)
+    auto, _ = run(FedDA(beta=0.25, auto=True, aggregate_on="target"), nodes(extra=None), rounds=1)
     assert weights(auto).tobytes() == weights(fixed).tobytes()
 
 

@@ -57,7 +57,7 @@ def test_a_method_takes_it_if_it_averages_sources_or_warms_up(method):
         ):
             entry.build(source_mean="median")
     assert "source-mean" not in entry.build(source_mean="mean").settings()
-    assert entry.build(source_mean="median", warmup_rounds=1).source_mean == Median()
+    assert entry.build(source_mean="median", warmup_rounds=1).mean_of_sources == Median()
 
 
 def test_a_centralised_reference_refuses_it():
@@ -70,8 +70,8 @@ def test_a_centralised_reference_refuses_it():
 
 def test_the_default_of_mixture_is_the_median_and_of_the_others_the_mean():
     for method, expected in (("mixture", Median()), ("source-only", Mean()), ("feddaf", Mean())):
-        assert find_method(method).build().source_mean == expected
-        assert find_method(method).build(source_mean="mean").source_mean == Mean()
+        assert find_method(method).build().mean_of_sources == expected
+        assert find_method(method).build(source_mean="mean").mean_of_sources == Mean()
     one, two = (RunConfig(method="mixture", source_mean=text) for text in (None, "median"))
     assert one.fingerprint() == two.fingerprint()
     assert one.fingerprint() != RunConfig(method="mixture", source_mean="mean").fingerprint()
@@ -116,5 +116,5 @@ def test_weights_have_no_say_in_a_median():
 
 
 def test_it_is_an_option_of_strategies_in_a_project_of_their_own():
-    assert Mixture(source_mean="median").source_mean == Median()
-    assert FedAvg(source_mean="trimmed:0.1", warmup_rounds=2).source_mean == TrimmedMean(0.1)
+    assert Mixture(source_mean="median").mean_of_sources == Median()
+    assert FedAvg(source_mean="trimmed:0.1", warmup_rounds=2).mean_of_sources == TrimmedMean(0.1)
