@@ -1,17 +1,40 @@
-"""An extension for Griffe: types and defaults of parameters that a docstring describes together."""
+"""An extension for Griffe: options that are fields, and parameters that a docstring describes together."""
 
 from collections import Counter
 from typing import Any
 
-from griffe import Docstring, DocstringSectionParameters, Extension, Module
+from griffe import (
+    Class,
+    Docstring,
+    DocstringSectionParameters,
+    Extension,
+    Function,
+    Module,
+    Parameter,
+    ParameterKind,
+    Parameters,
+)
+
+BASE, COMMON = "fda_flower.options.WithOptions", "CommonOptions"
+"""The class whose subclasses' annotated attributes are options, and the name of the one that all share."""
 
 
 class Signatures(Extension):
     """Takes every default from the signature, and the types of parameters such as ``target, sources``."""
 
     def on_package(self, *, pkg: Module, **kwargs: object) -> None:
-        """Correct all docstrings of a package."""
+        """Give classes with options their signatures, and correct all docstrings of a package."""
+        self._sign(pkg)
         self._correct(pkg)
+
+    def _sign(self, parent: Any) -> None:
+        for each in list(parent.members.values()):
+            if each.is_alias:
+                continue
+            if each.is_class and any(base.path == BASE for base in each.mro()):
+                sign(each)
+            elif each.is_module:
+                self._sign(each)
 
     def _correct(self, parent: Any) -> None:
         for each in parent.members.values():
@@ -20,6 +43,29 @@ class Signatures(Extension):
             if each.docstring and (each.is_function or each.is_class):
                 correct(each.docstring, each)
             self._correct(each)
+
+
+def sign(owner: Class) -> None:
+    """Give a class the `__init__` that its fields make, with ``**common`` for those of every strategy."""
+    fields: dict[str, Parameter] = {}
+    shared = owner.name != COMMON
+    for base in reversed([owner, *owner.mro()]):
+        if not any(each.path == BASE for each in base.mro()) or (shared and base.name == COMMON):
+            continue
+        for name, each in base.members.items():
+            # An attribute with a ``ClassVar`` has the first label alone.
+            if (
+                each.is_attribute
+                and each.annotation
+                and {"class-attribute", "instance-attribute"} <= each.labels
+            ):
+                fields[name] = Parameter(
+                    name, annotation=each.annotation, kind=ParameterKind.keyword_only, default=each.value
+                )
+    fields = {name: each for name, each in fields.items() if "init=False" not in str(each.default)}
+    every = Parameter("common", annotation=COMMON, kind=ParameterKind.var_keyword)
+    parameters = Parameters(*fields.values(), *([every] if shared else []))
+    owner.set_member("__init__", Function("__init__", parameters=parameters))
 
 
 def correct(docstring: Docstring, owner: Any) -> None:

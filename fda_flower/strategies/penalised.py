@@ -45,7 +45,7 @@ class PenalisedSources(SourceOnly):
         If a number is negative, or λ not finite.
     """
 
-    lam: NotNegative
+    lam: NotNegative = 1.0
     anneal_steps: Natural = 500
 
     @property
