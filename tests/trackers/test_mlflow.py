@@ -1,6 +1,5 @@
 """Real runs in a real SQLite store, read back with MLflow's client."""
 
-import os
 from contextlib import suppress
 
 import pytest
@@ -53,10 +52,3 @@ def test_a_server_that_is_not_there_ends_no_run(tracked, record, monkeypatch, ca
     with Tracking(["mlflow"], tracked) as shown:
         shown.record(record(1))
         assert shown._trackers == {}
-
-
-def test_the_variables_of_the_process_stay_as_they_are(tracked, record, monkeypatch):
-    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY")
-    with Tracking(["mlflow"], tracked) as shown:
-        shown.record(record(1))
-        assert not [name for name in os.environ if name.startswith("MLFLOW_")]

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import warnings
 from contextlib import suppress
 
@@ -99,3 +100,16 @@ def test_without_trackers_nothing_is_written(tracked, record):
     with Tracking(["tensorboard"], tracked):
         pass
     assert list(tracked.folder.iterdir()) == [], "a run without a round is not tracked"
+
+
+def test_variables_are_set_only_while_a_tracker_is_called(fake, tracked, record, monkeypatch):
+    monkeypatch.setenv("FDA_MINE", "mine")
+    seen = []
+    monkeypatch.setattr(
+        fake, "record", lambda *_: seen.append((os.environ["FDA_MINE"], os.environ["FDA_NEW"]))
+    )
+    variables = {"FDA_MINE": "ours", "FDA_NEW": "ours"}
+    object.__setattr__(registry.TRACKERS["fake"], "variables", variables)
+    with Tracking(["fake"], tracked) as shown:
+        shown.record(record(1))
+        assert (seen, os.environ.get("FDA_NEW")) == ([("mine", "ours")], None)
