@@ -19,15 +19,15 @@ import psutil
 from common import quick_asked, show, show_machine, verdict
 from startup import cpu_seconds
 
-from fda_flower.config import RunConfig
 from fda_flower.deployment import rehearse
+from fda_flower.runs.config import RunConfig
 
 FLOWER = "import flwr.supernode.cli.flwr_clientapp"
 IMPORTS = {
     "import flwr": "import flwr",
     "Flower's own process": FLOWER,
     "with a resident worker": f"{FLOWER}, fda_flower.client_app",
-    "without": f"{FLOWER}, fda_flower.client_app, fda_flower.run_model, sklearn.datasets",
+    "without": f"{FLOWER}, fda_flower.client_app, fda_flower.runs.model_folder, sklearn.datasets",
 }
 LIMIT = 0.33
 MESSAGE_LIMIT = 2.0

@@ -22,12 +22,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fda_flower.clients import DomainClient
-from fda_flower.config import RunConfig
 from fda_flower.datasets import DATASETS, Dataset, Domain, Samples, load_federation
 from fda_flower.datasets.domains import Split
 from fda_flower.experiments.run import run_config
 from fda_flower.models import build_model
-from fda_flower.records import Record
+from fda_flower.records.record import Record
+from fda_flower.runs.config import RunConfig
 
 LIMIT, WARM_UP = 1.15, 3
 

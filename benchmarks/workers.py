@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from common import MIB, quick_asked, show, show_machine, verdict
 
 if TYPE_CHECKING:
-    from fda_flower.config import RunConfig
+    from fda_flower.runs.config import RunConfig
 
 SOURCES, IMAGES, WARM_UP, DEPLOYED = 9, 1_000, 2, 4
 ROUND_LIMIT, START_LIMIT = 0.6, 4.0
@@ -75,7 +75,7 @@ class Turns:
 def take_turns(options: dict[str, Any], rounds: int) -> None:
     """Run, and print a line before the first round and one after each."""
     from fda_flower.experiments.run import run_config
-    from fda_flower.records import Record
+    from fda_flower.records.record import Record
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
 
@@ -92,7 +92,7 @@ def take_turns(options: dict[str, Any], rounds: int) -> None:
 def deployed(rounds: int) -> tuple[float, list[float], float]:
     """Run in a deployment; return its start, the seconds of each round, and the memory in its last one."""
     from fda_flower.deployment import rehearse
-    from fda_flower.records import Record
+    from fda_flower.records.record import Record
 
     begun, starts, held = time.time(), list[float](), list[float]()
 
@@ -108,7 +108,7 @@ def deployed(rounds: int) -> tuple[float, list[float], float]:
 
 def config_of(rounds: int) -> "RunConfig":
     """Return the run."""
-    from fda_flower.config import RunConfig
+    from fda_flower.runs.config import RunConfig
 
     return RunConfig(
         method="fedavg",

@@ -15,7 +15,7 @@ from griffe import (
     Parameters,
 )
 
-BASE, COMMON = "fda_flower.options.WithOptions", "CommonOptions"
+BASE, COMMON = "fda_flower.names.WithOptions", "CommonOptions"
 """The class whose subclasses' annotated attributes are options, and the name of the one that all share."""
 
 

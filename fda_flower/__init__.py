@@ -4,19 +4,19 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from fda_flower.errors import ConfigError, FdaError, RunError
-from fda_flower.lazy import lazy_exports
+from fda_flower.names import lazy_exports
 
 if TYPE_CHECKING:
-    from fda_flower.config import RunConfig
-    from fda_flower.experiments.compare import Comparison, compare
+    from fda_flower.experiments.experiment import Comparison, compare
     from fda_flower.experiments.run import RunResult, run
     from fda_flower.prediction.model import load
+    from fda_flower.runs.config import RunConfig
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "RunConfig": "config",
-            **dict.fromkeys(("Comparison", "compare"), "experiments.compare"),
+            "RunConfig": "runs.config",
+            **dict.fromkeys(("Comparison", "compare"), "experiments.experiment"),
             **dict.fromkeys(("RunResult", "run"), "experiments.run"),
             "load": "prediction.model",
         },

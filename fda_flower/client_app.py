@@ -18,15 +18,14 @@ from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
+from fda_flower.clients.local_training import LocalTraining
 from fda_flower.clients.serve import serve
-from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError
-from fda_flower.flower_internals import is_simulated_by_flower, pull_sooner
-from fda_flower.local_training import LocalTraining
-from fda_flower.methods import method_names
-from fda_flower.privacy import DifferentialPrivacy, PrivateSite
-from fda_flower.site import Asked, SiteConfig, SiteGate
+from fda_flower.runs.config import RunConfig
+from fda_flower.runs.methods import method_names
+from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, SiteConfig, SiteGate
 from fda_flower.site.resident import ResidentApp
+from fda_flower.wire.internals import is_simulated_by_flower, pull_sooner
 
 if TYPE_CHECKING:
     import torch
@@ -57,8 +56,8 @@ def make_client_app(
         a simulation by ``flwr run``; in a deployment the node configuration's ``state-dir``. Without one,
         they keep it in the context's state, until the run ends.
     data : Path, optional
-        The file with the data of a simulation; see `fda_flower.datasets.shared`. Default: each process loads
-        them.
+        The file with the data of a simulation; see `fda_flower.datasets.federation`. Default: each process
+        loads them.
     changed : callable, optional
         Takes each client and returns the one to serve in its place, such as an attacker in an experiment.
     simulated : bool
@@ -193,7 +192,7 @@ def make_client(
     data : Path, optional
         The file with the data of all clients, if they share one.
     """
-    from fda_flower.run_model import publisher
+    from fda_flower.runs.model_folder import publisher
 
     sites = _sites(config, data)
     if name not in sites:
@@ -228,8 +227,8 @@ class _Site:
     def of(cls, config: RunConfig, name: str, shared: Path | None) -> "_Site":
         """Load the data of a domain."""
         from fda_flower.datasets import load_domain
-        from fda_flower.datasets.shared import shared_domain
-        from fda_flower.devices import find_device
+        from fda_flower.datasets.federation import shared_domain
+        from fda_flower.models.devices import find_device
 
         data = load_domain(config.data, name) if shared is None else shared_domain(shared, name)
         device = find_device(config.device)
@@ -259,7 +258,7 @@ def _model(
     config: RunConfig, shape: tuple[int, ...], classes: int, device: "torch.device", thread: int
 ) -> "nn.Module":
     from fda_flower.models.precision import in_precision
-    from fda_flower.run_model import make_model
+    from fda_flower.runs.model_folder import make_model
 
     return in_precision(make_model(config, shape, classes), config.precision).to(device)
 
@@ -271,7 +270,13 @@ def prepare() -> None:
 
 def prepare_worker() -> None:
     """Import, in the launcher of a site's worker, what the runs of most data sets and methods need."""
-    for module in ("clients.training", "datasets.federation", "devices", "models", "run_model"):
+    for module in (
+        "clients.training",
+        "datasets.federation",
+        "models",
+        "models.devices",
+        "runs.model_folder",
+    ):
         import_module(f"fda_flower.{module}")
     for module in ("datasets", "model_selection", "utils.class_weight"):
         import_module(f"sklearn.{module}")

@@ -1,12 +1,15 @@
-"""Files that are written whole or not at all, by one run at a time; and values that any JSON reader takes."""
+"""Files that are written whole or not at all; seeds and versions, which runs record."""
 
 import fcntl
 import hashlib
 import json
 import math
 import os
+import platform
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -162,3 +165,28 @@ def json_safe(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [json_safe(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def derive_seed(*parts: object) -> int:
+    """Return a seed in ``[0, 2**63)`` for a purpose, such as ``derive_seed(seed, round, domain)``.
+
+    Examples
+    --------
+    >>> derive_seed(0, 1, "a") == derive_seed(0, 1, "a") != derive_seed(0, 2, "a")
+    True
+    """
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
+
+
+PACKAGES = ("fda-flower", "flwr", "torch", "numpy")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that decide a run's numbers."""
+    return dict(_found())
+
+
+@cache
+def _found() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}

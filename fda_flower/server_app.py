@@ -12,21 +12,21 @@ from flwr.serverapp.strategy import Result
 from torch import nn
 
 from fda_flower.clients.exchange import Exchange, frozen_digest
-from fda_flower.config import RunConfig
 from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.engines import PromptGrid
 from fda_flower.errors import ConfigError, RunError, keep_to_one_line
-from fda_flower.flower_internals import is_deployed
-from fda_flower.methods import check_federated
-from fda_flower.needs import Facts, check_needs
-from fda_flower.protocol import FROZEN, to_record
-from fda_flower.records import Record
+from fda_flower.files import versions
+from fda_flower.records.record import Record
 from fda_flower.reporting.summary import write_summary
-from fda_flower.run_model import DATA, make_model, write_global_model
+from fda_flower.runs.config import RunConfig
+from fda_flower.runs.methods import check_federated
+from fda_flower.runs.model_folder import DATA, make_model, write_global_model
+from fda_flower.runs.needs import Facts, check_needs
 from fda_flower.strategies import RunFolder
-from fda_flower.strategies.nodes import Node
-from fda_flower.versions import versions
+from fda_flower.strategies.roster import Node
+from fda_flower.wire.internals import is_deployed
+from fda_flower.wire.protocol import FROZEN, to_record
 
 FORM = ("shape", "classes", "class-names", "features", FROZEN)
 """What nodes report of the form of their data, and of what is frozen in the network."""

@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 from matplotlib.figure import Figure
 
-from fda_flower.flower_internals import task_identity
+from fda_flower.wire.internals import task_identity
 
 logging.getLogger("flwr").setLevel(logging.ERROR)
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -10,9 +10,9 @@ from PIL import Image
 from fda_flower import RunConfig
 from fda_flower.client_app import make_client_app
 from fda_flower.engines import LocalGrid
-from fda_flower.flower_internals import task_identity
-from fda_flower.records import Record
+from fda_flower.records.record import Record
 from fda_flower.server_app import run_server
+from fda_flower.wire.internals import task_identity
 
 Site = Mapping[str, str | int | float]
 

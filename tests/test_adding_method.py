@@ -12,7 +12,7 @@ import pytest
 from installed import install
 
 import fda_flower
-from fda_flower.run_folder import RunFolder
+from fda_flower.records.folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def printed(language, start):
 
 FILE = printed("python", '"""The coordinate-wise median')
 LINE = printed("python", '        "median"')
-METHOD = printed("python", "from fda_flower.methods import Method\n\nMEDIAN")
+METHOD = printed("python", "from fda_flower.runs.methods import Method\n\nMEDIAN")
 PYPROJECT = printed("toml", "[build-system]")
 HALFWAY = printed("python", '"""FedAvg, whose target')
 HALFWAY_CLIENT = printed("python", '"""The target of')

@@ -9,9 +9,9 @@ from flwr.app import Context, Message, RecordDict
 from fda_flower import RunConfig, client_app
 from fda_flower.client_app import at_node, make_client, own_folder, simulation_folder
 from fda_flower.errors import ConfigError
-from fda_flower.flower_internals import numbered
-from fda_flower.methods import METHODS
+from fda_flower.runs.methods import METHODS
 from fda_flower.site import SiteConfig
+from fda_flower.wire.internals import numbered
 
 CONFIG = RunConfig(dataset="heart", model="logistic", target="va", data_dir="/of/the/run")
 

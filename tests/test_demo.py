@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fda_flower.cli.runs import COMPARED
-from fda_flower.methods import METHODS
+from fda_flower.runs.methods import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent
 

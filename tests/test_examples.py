@@ -17,8 +17,8 @@ from torch import nn
 from fda_flower.clients import aggregate_on_target, answer_role_query, record_updates, serve
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
-from fda_flower.flower_internals import task_identity
 from fda_flower.strategies import DomainAdaptationStrategy, FedDA, FedGP, RunFolder
+from fda_flower.wire.internals import task_identity
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = {

@@ -12,8 +12,8 @@ from fda_flower import load
 from fda_flower.errors import FdaError
 from fda_flower.files import DESCRIPTION, MODEL
 from fda_flower.prediction import About, Single, write_model
+from fda_flower.records.verification import verify
 from fda_flower.strategies import FedAvg, RunFolder
-from fda_flower.verification import verify
 
 pytestmark = pytest.mark.usefixtures("in_a_run")
 
@@ -44,7 +44,7 @@ def without_times(history):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run of three rounds, and one of five."""
-    from fda_flower.flower_internals import task_identity
+    from fda_flower.wire.internals import task_identity
 
     place = tmp_path_factory.mktemp("runs")
     with task_identity():

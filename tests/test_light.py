@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from run_folders import make_run
 
-from fda_flower.extras import EXTRAS
+from fda_flower.names import EXTRAS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -127,15 +127,15 @@ def test_a_command_that_runs_nothing_loads_nothing_heavy(
 
 IMPORTS: dict[str, set[str]] = {
     "fda_flower": HEAVY | {"typer", "rich"},
-    "fda_flower.methods": HEAVY,
-    "fda_flower.config": HEAVY,
+    "fda_flower.runs.methods": HEAVY,
+    "fda_flower.runs.config": HEAVY,
     "fda_flower.aggregation": HEAVY - {"numpy"},
     "fda_flower.strategies": HEAVY - {"flwr", "numpy"},
     "fda_flower.clients.serve": HEAVY - {"flwr", "numpy"},
-    "fda_flower.site.gate": HEAVY - {"flwr", "numpy"},
+    "fda_flower.site.rules": HEAVY - {"flwr", "numpy"},
     "fda_flower.client_app": HEAVY - {"flwr", "numpy"},
     "fda_flower.site.worker": HEAVY - {"flwr", "numpy"},
-    "fda_flower.privacy.mod": HEAVY - {"flwr", "numpy"},
+    "fda_flower.site.privacy": HEAVY - {"flwr", "numpy"},
 }
 """What a module does without, lighter ones first."""
 
@@ -163,7 +163,7 @@ def test_a_client_of_ray_trains_and_evaluates_without_what_only_reads_data(tmp_p
 import json, sys
 from pathlib import Path
 from fda_flower import RunConfig
-from fda_flower.datasets.shared import write_shared
+from fda_flower.datasets.federation import write_shared
 config = RunConfig(model="cnn", device="cpu")
 write_shared(config.data, Path("data.pt"))
 for name in [name for name in sys.modules if name.partition(".")[0] in ("sklearn", "scipy", "torchvision")]:

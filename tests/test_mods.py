@@ -20,8 +20,8 @@ from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
 from fda_flower.clients import answer_role_query, make_recorder, serve
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
-from fda_flower.flower_internals import task_identity
 from fda_flower.strategies import FedGP
+from fda_flower.wire.internals import task_identity
 
 NODES, TARGET = 4, "3"
 STEPS = 3

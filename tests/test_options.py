@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from fda_flower.errors import ConfigError, FdaError
-from fda_flower.options import read_options, split_names, split_options
+from fda_flower.names import read_options, split_names, split_options
 
 
 def build(

@@ -8,8 +8,8 @@ import pytest
 from fda_flower import run
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.errors import ConfigError
-from fda_flower.methods import METHODS
-from fda_flower.strategies.evaluation import read_outcomes
+from fda_flower.runs.methods import METHODS
+from fda_flower.strategies.replies import read_outcomes
 
 SMALL: dict[str, Any] = {"model": "mlp", "device": "cpu", "target_samples": 16, "source_samples": 40}
 

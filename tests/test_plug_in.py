@@ -11,8 +11,8 @@ from flwr.clientapp import ClientApp
 
 from fda_flower.clients import answer_role_query, batch_gradients, make_recorder
 from fda_flower.engines import LocalGrid
-from fda_flower.flower_internals import task_identity
 from fda_flower.strategies import FedBN, FedDA, FedDAJoint, FedGP, FedRep, RunFolder
+from fda_flower.wire.internals import task_identity
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -218,7 +218,7 @@ def test_server_side_evaluation_works_as_flowers_does(tmp_path):
 def test_the_readmes_table_is_the_one_of_its_rows():
     """The README's methods are those that the demo compares, in its order."""
     from fda_flower.cli.runs import COMPARED
-    from fda_flower.methods import METHODS
+    from fda_flower.runs.methods import METHODS
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     table = text.split("<!-- demo table")[1]

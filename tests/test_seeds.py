@@ -4,7 +4,7 @@ from itertools import product
 
 import torch
 
-from fda_flower.seeds import derive_seed
+from fda_flower.files import derive_seed
 
 
 def test_a_seed_is_the_same_on_every_machine_and_in_every_version() -> None:

@@ -12,8 +12,8 @@ from sites import Site, run_sites, write_images, write_table
 
 from fda_flower import RunConfig, run
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.flower_internals import task_identity
 from fda_flower.server_app import check_data, run_server
+from fda_flower.wire.internals import task_identity
 
 DOMAINS = ("north", "south", "west")
 TARGET = "west"

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from fda_flower import ConfigError, RunConfig
-from fda_flower.run_settings import OPTION_FIELDS, SETTINGS
-from fda_flower.settings import (
+from fda_flower.runs.settings import (
+    OPTION_FIELDS,
+    SETTINGS,
     Options,
     as_flower,
     command_options,

@@ -1,8 +1,7 @@
 """Aggregation rules and estimators on NumPy arrays, without Flower and torch."""
 
 from fda_flower.aggregation.adaptive import AdaptiveResult, AdaptiveRule, Evidence, JointRule
-from fda_flower.aggregation.averaging import Average, MovingAverage, TailAverage
-from fda_flower.aggregation.batches import ENCODINGS, BatchUpdates, Encoding
+from fda_flower.aggregation.batches import ENCODINGS, BatchUpdates, CountSketch, Encoding
 from fda_flower.aggregation.estimation import (
     BetaRule,
     Estimates,
@@ -11,12 +10,14 @@ from fda_flower.aggregation.estimation import (
     beta_fedgp,
     beta_fedgp_reference,
     beta_fedgp_thresholded,
+    delta_error_fedda,
+    delta_error_fedgp,
+    delta_error_source_only,
+    delta_error_target_only,
+    delta_errors,
     estimate,
+    predicted_best_rule,
 )
-from fda_flower.aggregation.feddaf import blend, functional_distance, gradient_similarity
-from fda_flower.aggregation.feddwa import distance_weights, guidance_distances, personal_model
-from fda_flower.aggregation.generalisation import groupdro_weights, vrex_weights
-from fda_flower.aggregation.geometry import Geometry
 from fda_flower.aggregation.gradients import (
     GRADIENT_ENCODINGS,
     GradientEncoding,
@@ -27,8 +28,6 @@ from fda_flower.aggregation.gradients import (
 )
 from fda_flower.aggregation.joint import joint_weights
 from fda_flower.aggregation.kd3a import Votes, domain_weights, gate_of, smoothed_weights
-from fda_flower.aggregation.knn import best_weight, choose_weight, mixed_scores, neighbour_probabilities
-from fda_flower.aggregation.layers import Layers, is_finite
 from fda_flower.aggregation.mixture import (
     PRIOR,
     Mixture,
@@ -37,26 +36,42 @@ from fda_flower.aggregation.mixture import (
     prior_outputs,
     stratified_folds,
 )
+from fda_flower.aggregation.personal import (
+    best_weight,
+    blend,
+    choose_weight,
+    distance_weights,
+    functional_distance,
+    gradient_similarity,
+    groupdro_weights,
+    guidance_distances,
+    mixed_scores,
+    neighbour_probabilities,
+    personal_model,
+    vrex_weights,
+)
 from fda_flower.aggregation.robust import Mean, Median, SourceMean, TrimmedMean
 from fda_flower.aggregation.rules import (
+    Average,
     Coefficients,
     FedDA,
     FedGP,
+    MovingAverage,
+    TailAverage,
     alignment,
     alignment_by_size,
     combine,
     mean_update,
 )
-from fda_flower.aggregation.sketch import CountSketch
-from fda_flower.aggregation.theory import (
-    delta_error_fedda,
-    delta_error_fedgp,
-    delta_error_source_only,
-    delta_error_target_only,
-    delta_errors,
-    predicted_best_rule,
+from fda_flower.aggregation.updates import (
+    Geometry,
+    Layers,
+    SourceWeights,
+    Update,
+    find_buffers,
+    is_finite,
+    source_weights,
 )
-from fda_flower.aggregation.update import SourceWeights, Update, find_buffers, source_weights
 
 __all__ = [
     "ENCODINGS",

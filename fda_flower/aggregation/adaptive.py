@@ -20,12 +20,10 @@ from fda_flower.aggregation.estimation import (
     beta_fedgp_thresholded,
     estimate,
 )
-from fda_flower.aggregation.geometry import Geometry
 from fda_flower.aggregation.gradients import StartGradients, within_range
 from fda_flower.aggregation.joint import joint_weights, update_differences
-from fda_flower.aggregation.layers import Layers, Vector
 from fda_flower.aggregation.rules import FedDA, FedGP, combine
-from fda_flower.aggregation.update import SourceWeights, Update, source_weights
+from fda_flower.aggregation.updates import Geometry, Layers, SourceWeights, Update, Vector, source_weights
 
 RULES: dict[str, type[FedDA] | type[FedGP]] = {rule.__name__: rule for rule in (FedDA, FedGP)}
 """The rules that weigh each source against the target."""

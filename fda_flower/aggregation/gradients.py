@@ -30,9 +30,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fda_flower.aggregation.batches import CountSketch
 from fda_flower.aggregation.estimation import Estimates
-from fda_flower.aggregation.layers import Layers, Vector
-from fda_flower.aggregation.sketch import CountSketch
+from fda_flower.aggregation.updates import Layers, Vector
 
 GradientEncoding = Literal["sketch", "full"]
 """How a client sends its gradients: as a sketch, or in full."""

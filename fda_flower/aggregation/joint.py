@@ -26,9 +26,7 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation.geometry import Geometry
-from fda_flower.aggregation.layers import Vector
-from fda_flower.aggregation.update import Update
+from fda_flower.aggregation.updates import Geometry, Update, Vector
 
 Matrix = NDArray[np.float64]
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation.layers import BLOCK, Layers, Vector, blocks
 from fda_flower.aggregation.rules import mean_update
-from fda_flower.aggregation.update import Update
+from fda_flower.aggregation.updates import BLOCK, Layers, Update, Vector, blocks
 
 Stack = NDArray[np.float64]
 """A block of numbers of all sources, shape ``(sources, numbers)``."""

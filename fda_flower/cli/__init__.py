@@ -4,7 +4,7 @@ import sys
 
 from fda_flower.cli.stopping import stoppable
 from fda_flower.errors import ConfigError, FdaError
-from fda_flower.extras import missing_extra
+from fda_flower.names import missing_extra
 
 
 def main() -> None:

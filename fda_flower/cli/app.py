@@ -9,9 +9,7 @@ import fda_flower.cli.data
 import fda_flower.cli.deploy
 import fda_flower.cli.models
 import fda_flower.cli.runs
-import fda_flower.cli.tables
 import fda_flower.cli.tune
-import fda_flower.cli.verify
 from fda_flower.cli.console import Json, say, show_markup
 from fda_flower.cli.options import ShortHelp
 from fda_flower.errors import unknown
@@ -32,7 +30,7 @@ app.command(epilog="Example: `fda compare --methods fedavg,target-only,fedgp-aut
     fda_flower.cli.runs.compare
 )
 app.command(epilog="Example: `fda experiment experiments/fashion_mnist_noise.toml --only 0.4 --seeds 1`")(
-    fda_flower.cli.tables.experiment
+    fda_flower.cli.runs.experiment
 )
 app.command(epilog="Example: `fda predict runs/mine --csv patients.csv --output predictions.csv`")(
     fda_flower.cli.models.predict
@@ -41,10 +39,10 @@ app.command(epilog="Example: `fda evaluate runs/mine --csv patients.csv`")(fda_f
 app.command(epilog="Example: `fda export runs/mine --format onnx --output model.onnx`")(
     fda_flower.cli.models.export
 )
-app.command(epilog="Example: `fda verify runs/mine`")(fda_flower.cli.verify.verify)
+app.command(epilog="Example: `fda verify runs/mine`")(fda_flower.cli.models.verify)
 app.add_typer(fda_flower.cli.data.app, name="data")
 app.command(epilog="Example: `fda report --html runs/compare --output compare.html`")(
-    fda_flower.cli.tables.report
+    fda_flower.cli.runs.report
 )
 app.command(epilog="Example: `fda tune --search learning-rate=log:1e-4..1e-2 --trials 20 --rounds 10`")(
     fda_flower.cli.tune.tune
@@ -77,13 +75,12 @@ def list_names(
     as_json: Json = False,
 ) -> None:
     """Show the methods, data sets, shifts and models, with a line each."""
-    from fda_flower.datasets.partitions import PARTITIONS
     from fda_flower.datasets.registry import DATASETS
-    from fda_flower.datasets.shifts import SHIFTS, summary
+    from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, summary
     from fda_flower.engines import ENGINES
-    from fda_flower.methods import CENTRAL, FLOWER, METHODS, OF_FLOWER, PREFIX
     from fda_flower.models import MODELS
-    from fda_flower.trackers import TRACKERS
+    from fda_flower.reporting.trackers import TRACKERS
+    from fda_flower.runs.methods import CENTRAL, FLOWER, METHODS, OF_FLOWER, PREFIX
 
     kinds = {
         "Methods": {name: f"{method.label}: {method.summary}" for name, method in METHODS.items()},

@@ -8,10 +8,9 @@ import typer
 
 from fda_flower.cli.console import console, say
 from fda_flower.cli.options import with_settings
-from fda_flower.config import RunConfig
-from fda_flower.datasets.labels import few_tests
-from fda_flower.run_settings import SETTINGS
-from fda_flower.settings import command_options
+from fda_flower.datasets.own_data import few_tests
+from fda_flower.runs.config import RunConfig
+from fda_flower.runs.settings import SETTINGS, command_options
 
 if TYPE_CHECKING:
     from rich.table import Table

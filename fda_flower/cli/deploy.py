@@ -11,10 +11,10 @@ from rich.markup import escape
 from fda_flower.cli.console import conclude, console, say, with_output
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.cli.stopping import stop, this_command, when_stopped
-from fda_flower.config import RunConfig
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.metrics import METRICS
-from fda_flower.records import Record, figure_of, round_line, source_weight
+from fda_flower.records.record import Record, figure_of, round_line, source_weight
+from fda_flower.runs.config import RunConfig
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,8 +9,8 @@ from fda_flower.cli.console import say
 from fda_flower.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fda_flower.prediction.inputs import NewSamples
     from fda_flower.prediction.model import LoadedModel
+    from fda_flower.prediction.new_samples import NewSamples
 
 Run = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run's folder or, at a deployed target, its node's.")
@@ -55,7 +55,7 @@ def predict(
     trust: Trust = False,
 ) -> None:
     """Predict new samples with a run's model, and write a CSV file."""
-    from fda_flower.prediction.tables import write_predictions
+    from fda_flower.prediction.new_samples import write_predictions
 
     if csv is not None and output.exists() and csv.exists() and output.samefile(csv):
         raise ConfigError(
@@ -110,8 +110,8 @@ def export(
     trust: Trust = False,
 ) -> None:
     """Write a run's model for other programs."""
-    from fda_flower.prediction.export import SUFFIXES
-    from fda_flower.prediction.export import export as write
+    from fda_flower.prediction.model import SUFFIXES
+    from fda_flower.prediction.model import export as write
 
     model = _load(run, "cpu", trust)
     path = output or Path(f"model{SUFFIXES.get(format, '')}")
@@ -123,10 +123,10 @@ def export(
 
 
 def _load(run: Path, device: str, trust: bool) -> "LoadedModel":
-    from fda_flower.devices import check_device
+    from fda_flower.models.devices import check_device
     from fda_flower.prediction.model import load
-    from fda_flower.run_folder import CHOSEN_MODEL
-    from fda_flower.run_model import has_ended
+    from fda_flower.records.folder import CHOSEN_MODEL
+    from fda_flower.runs.model_folder import has_ended
 
     check_device(device)
     model = load(run, device, trust=trust)
@@ -154,7 +154,7 @@ def _samples(
     keep: str,
     labelled: bool = False,
 ) -> "NewSamples":
-    from fda_flower.prediction.inputs import from_csv, from_images
+    from fda_flower.prediction.new_samples import from_csv, from_images
 
     given = [name for name, value in (("csv", csv), ("images", images), ("data-dir", data_dir)) if value]
     if len(given) > 1:
@@ -169,6 +169,34 @@ def _samples(
         if new.left_out:
             say(f"Left out, since they are no images: {', '.join(new.left_out)}")
         return new
-    from fda_flower.run_model import own_test_set
+    from fda_flower.runs.model_folder import own_test_set
 
     return own_test_set(model, run, data_dir)
+
+
+def verify(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    expect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HASH",
+            help="The last hash, as you have noted it elsewhere when the run ended.",
+            show_default="none",
+        ),
+    ] = None,
+) -> None:
+    """Verify that a run's records, models and configuration are as the run has left them.
+
+    Whoever can write to the folder can make its chain anew: note the last hash in another place, and give it
+    as --expect.
+    """
+    from fda_flower.records.verification import verify as verify_run
+
+    found = verify_run(run, expect)
+    for note in found.notes:
+        say(f"Note: {note}")
+    for problem in found.problems:
+        say(f"Not ok: {problem}")
+    if found.problems:
+        raise typer.Exit(1)
+    say(f"ok: {found.rounds} rounds, last hash {found.last}")

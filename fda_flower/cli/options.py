@@ -1,8 +1,8 @@
-"""The options of commands that run something: made from the declarations of a run's settings."""
+"""Names that the shell completes, from the registries; nothing heavy is loaded for them."""
 
 import inspect
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -11,12 +11,44 @@ import typer
 from click.core import ParameterSource
 from typer.core import TyperCommand, TyperOption
 
-from fda_flower.cli.completion import COMPLETED, among
+from fda_flower.datasets.registry import DATASETS
+from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
 from fda_flower.errors import ConfigError
-from fda_flower.options import split_options
-from fda_flower.run_settings import SETTINGS
-from fda_flower.settings import Setting, as_flower
-from fda_flower.trackers.registry import TRACKERS
+from fda_flower.models import MODELS
+from fda_flower.models.devices import DEVICES
+from fda_flower.names import split_options
+from fda_flower.reporting.trackers.registry import TRACKERS
+from fda_flower.runs.methods import method_names
+from fda_flower.runs.settings import SETTINGS, Setting, as_flower
+
+Complete = Callable[[str], list[str]]
+
+
+def among(names: Iterable[str]) -> Complete:
+    """Complete one of some names."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def complete_methods(incomplete: str) -> list[str]:
+    """Complete the last of methods that are separated by commas."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in ("all", *method_names()) if name.startswith(last)]
+
+
+COMPLETED: dict[str, Complete] = {
+    "dataset": among(DATASETS),
+    "shift": among(SHIFTS),
+    "partition": among(PARTITIONS),
+    "method": among(method_names()),
+    "model": among(MODELS),
+    "device": among(DEVICES),
+}
+"""By setting."""
+
 
 ALL = tuple(each.name for each in SETTINGS)
 

@@ -1,4 +1,4 @@
-"""The commands for a run and a comparison of runs."""
+"""Commands that train: a run, a comparison, an experiment; and the report of one."""
 
 import json
 import logging
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.cells import CellBar
-from fda_flower.cli.completion import among, complete_methods
 from fda_flower.cli.console import (
+    CellBar,
     check_jobs,
     conclude,
     end_with,
@@ -27,21 +26,19 @@ from fda_flower.cli.console import (
     show_table,
     with_output,
 )
-from fda_flower.cli.options import ConfigFile, Track, with_settings
+from fda_flower.cli.options import ConfigFile, Track, among, complete_methods, with_settings
 from fda_flower.cli.stopping import this_command, when_stopped
-from fda_flower.config import NAMED, RunConfig
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError
 from fda_flower.files import only_writer
-from fda_flower.methods import method_names
 from fda_flower.metrics import METRICS, Metric
-from fda_flower.options import read_options
-from fda_flower.records import COSTS, Record, headline, round_line
-from fda_flower.registry import known_name
-from fda_flower.run_settings import SETTINGS
-from fda_flower.selection import has_stopped
-from fda_flower.trackers.registry import read_names
+from fda_flower.names import known_name, read_options, split_options
+from fda_flower.records.record import COSTS, Record, has_stopped, headline, round_line
+from fda_flower.reporting.trackers.registry import read_names
+from fda_flower.runs.config import NAMED, RunConfig
+from fda_flower.runs.methods import method_names
+from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
 
 if TYPE_CHECKING:
     from fda_flower.experiments import RunResult
@@ -106,9 +103,9 @@ def run(
         )
     )
     from fda_flower.experiments import run_config
-    from fda_flower.experiments.overview import cost_of_round
-    from fda_flower.experiments.views import draw
-    from fda_flower.extras import require
+    from fda_flower.experiments.pages import draw
+    from fda_flower.experiments.run import cost_of_round
+    from fda_flower.names import require
 
     require("matplotlib")  # for the picture at the end
     logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)
@@ -197,8 +194,8 @@ def compare(
         )
     )
     from fda_flower.experiments import compare as run_comparison
-    from fda_flower.experiments.views import draw
-    from fda_flower.extras import require
+    from fda_flower.experiments.pages import draw
+    from fda_flower.names import require
     from fda_flower.reporting import caption, comparison_table
 
     require("matplotlib")  # for the picture at the end
@@ -262,7 +259,7 @@ def _folder(settings: Mapping[str, Any], output: Path | None, resume: bool, repe
 
 def _check(folder: Path, config: RunConfig, resume: bool) -> None:
     """Refuse a folder that is not free for a run before its data are loaded."""
-    from fda_flower.run_folder import RunFolder
+    from fda_flower.records.folder import RunFolder
 
     RunFolder(folder.absolute(), config.fingerprint(), resume=resume).check()
 
@@ -328,8 +325,139 @@ def _shown(scores: Mapping[str, Any], metric: Metric) -> str:
 
 def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:
     """An even share of a GPU for each client, unless another is asked for, or no GPU or a certain one."""
-    from fda_flower.devices import find_device, is_numbered
+    from fda_flower.models.devices import find_device, is_numbered
 
     if share is not None or engine != "ray" or is_numbered(config.device):
         return share or 0.0
     return 1 / len(config.data.domain_names) if find_device(config.device).type == "cuda" else 0.0
+
+
+@with_output
+@with_settings(("data_dir", "device"))
+def experiment(
+    settings: dict[str, Any],
+    file: Annotated[Path, typer.Argument(help="The experiment, a TOML file.")],
+    only: Annotated[
+        list[str], typer.Option(help="Label of a row, column or group to run; repeat it for more.")
+    ] = [],  # noqa: B006
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="Number of seeds, or a list or range: 3, 4,7, 10-12.", show_default="the file's"),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of each run.", show_default="the file's")] = None,
+    change: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE", help="Another setting for all runs, such as model=lenet."),
+    ] = [],  # noqa: B006
+    jobs: Annotated[int, typer.Option(help="Runs at a time.", show_default="the number of cores")] = 0,
+    track: Track = [],  # noqa: B006
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the results.", show_default="runs/FILE")
+    ] = None,
+) -> None:
+    """Run an experiment, and write its report: a paper's table measured again, beside the paper's numbers.
+
+    What is done is kept: call it again to go on after an interruption, or with more seeds.
+    """
+    bar = CellBar()
+    when_stopped(lambda: f"Stopped. Go on with: {this_command()}")
+    from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
+
+    definition = read_experiment(file)
+    check_jobs(jobs)
+    chosen = None if seeds is None else read_seeds(seeds)
+    folder = output or Path("runs") / definition.name
+    file_of_report = folder / "report.md"
+    when_stopped(
+        lambda: (
+            f"Stopped with {bar.done}{bar.where(file_of_report)}. Go on with: {this_command(output=output)}"
+        )
+    )
+    try:
+        with bar:
+            failures = run_experiment(
+                definition,
+                folder,
+                only=only,
+                seeds=chosen,
+                rounds=rounds,
+                settings=_changes(change),
+                machine=settings,
+                jobs=jobs or os.cpu_count() or 1,
+                track=read_names(track),
+                on_progress=bar,
+            )
+    except KeyboardInterrupt:
+        write_report([load_results(folder)], file_of_report)
+        raise
+    _report([folder], file_of_report, failures)
+    end_with(failures)
+
+
+@with_output
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of results: of `fda experiment`, `fda compare` and `fda run`."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="The Markdown or HTML file to write.",
+            show_default="report.md, with --html report.html, in the first folder",
+        ),
+    ] = None,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write one page for a browser, which needs no network.")
+    ] = False,
+) -> None:
+    """Write the tables (Markdown, CSV) and pictures (PNG) of experiments, and the picture of runs.
+
+    With --html: one page of runs, comparisons or experiments, with tables that sort and charts to point at.
+    """
+    from fda_flower.experiments.pages import draw, kind_of, write_html
+
+    if html:
+        page = output or folders[0] / "report.html"
+        write_html(folders, page)
+        say(f"Written: {page}")
+        return
+    of_runs = [folder for folder in folders if kind_of(folder) != "experiment"]
+    if output is not None and of_runs:
+        raise ConfigError(
+            f"output is '{output}', but the picture of '{of_runs[0]}' is written there: leave it out, or add "
+            "--html"
+        )
+    for folder in of_runs:
+        say(f"Written: {draw(folder)}")
+    if tables := [folder for folder in folders if folder not in of_runs]:
+        _report(tables, output or tables[0] / "report.md")
+
+
+def _report(folders: list[Path], output: Path, failures: Mapping[str, str] | None = None) -> None:
+    from fda_flower.experiments import load_results, write_report
+    from fda_flower.reporting.experiment_tables import numbers
+
+    results = [load_results(folder) for folder in folders]
+    paths = write_report(results, output)
+    result = {
+        "files": list(map(str, paths)),
+        "rows": [{"experiment": one.name, **row} for one in results for row in numbers(one).records()],
+        **({} if failures is None else {"failures": failures}),
+    }
+    conclude(f"Written: {escape(', '.join(map(str, paths)))}", result=result)
+
+
+def _changes(pairs: list[str]) -> dict[str, Any]:
+    from fda_flower.experiments.definition import RUN_KEYS
+
+    changes: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        name = key.replace("-", "_")
+        if not equals or name.replace("_", "-") not in RUN_KEYS:
+            raise ConfigError(
+                f"--set is '{pair}': give KEY=VALUE with one of the keys {', '.join(sorted(RUN_KEYS))}"
+            )
+        changes[name] = split_options(value) if name in OPTION_FIELDS else value
+    return changes

@@ -11,12 +11,11 @@ from rich.markup import escape
 from fda_flower.cli.console import console, progress_bar, read_seeds, say
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.cli.runs import Resume
-from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.runs.config import RunConfig
 
 if TYPE_CHECKING:
-    from fda_flower.experiments.tuning import Make, Tuning
-    from fda_flower.experiments.tuning_space import Space
+    from fda_flower.experiments.tuning import Make, Space, Tuning
 
 SHARE = "0.2"
 """What is held out unless something else is asked for."""
@@ -59,7 +58,7 @@ def tune(
 
     A trial trains with one choice of the settings, and is judged on the labels held out.
     """
-    from fda_flower.experiments.tuning_space import read_spaces
+    from fda_flower.experiments.tuning import read_spaces
 
     spaces = read_spaces(search)
     changes = {"validation": SHARE, **settings}
@@ -77,7 +76,7 @@ def _cells(
     from fda_flower.experiments import read_experiment
     from fda_flower.experiments.definition import file_name
     from fda_flower.experiments.experiment import chosen_places
-    from fda_flower.experiments.tuning_space import merged
+    from fda_flower.experiments.tuning import merged
 
     if file is None:
         if only:
@@ -98,9 +97,8 @@ def _cells(
 
 
 def _search(name: str, make: "Make", folder: Path, spaces: "list[Space]", **how: Any) -> None:
+    from fda_flower.experiments.tuning import as_toml, settings_of_trial, write_tuning
     from fda_flower.experiments.tuning import tune as run_tuning
-    from fda_flower.experiments.tuning_report import as_toml, write_tuning
-    from fda_flower.experiments.tuning_space import settings_of_trial
     from fda_flower.metrics import METRICS
 
     with progress_bar() as progress:

@@ -2,54 +2,52 @@
 
 from typing import TYPE_CHECKING
 
-from fda_flower.bundles import bundled
-from fda_flower.clients.aggregation import aggregate_on_target
-from fda_flower.clients.local_mixture import Learner, train_mixture
-from fda_flower.clients.serve import answer_role_query, return_errors, serve
-from fda_flower.lazy import lazy_exports
-from fda_flower.mixture_plan import MixturePlan
+from fda_flower.names import lazy_exports
 
 if TYPE_CHECKING:
-    from fda_flower.clients.apfl import APFLTarget
-    from fda_flower.clients.client import DomainClient
-    from fda_flower.clients.ditto import DittoTarget
+    from fda_flower.aggregation.mixture import MixturePlan
+    from fda_flower.clients.client import DomainClient, SourceClient, TargetClient
     from fda_flower.clients.feddaf import FedDAFTarget
+    from fda_flower.clients.generalisation import IRMSource
     from fda_flower.clients.gradients import batch_gradients
-    from fda_flower.clients.irm import IRMSource
     from fda_flower.clients.kd3a import KD3ATarget
-    from fda_flower.clients.knn_per import KNNPerTarget
+    from fda_flower.clients.local_mixture import Learner, train_mixture
     from fda_flower.clients.local_part import LocalPartSource, LocalPartTarget
     from fda_flower.clients.mixture import MixtureTarget
-    from fda_flower.clients.optimizer_hooks import record_updates
-    from fda_flower.clients.recorder import Recorder, make_recorder
-    from fda_flower.clients.source import SourceClient
-    from fda_flower.clients.target import TargetClient
+    from fda_flower.clients.personal import APFLTarget, DittoTarget, KNNPerTarget
+    from fda_flower.clients.recorder import Recorder, make_recorder, record_updates
+    from fda_flower.clients.serve import aggregate_on_target, answer_role_query, return_errors, serve
     from fda_flower.clients.torch_mixture import MixedModel, mix_on_target
     from fda_flower.clients.training import LocalTraining, evaluate, train
+    from fda_flower.wire.bundles import bundled
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "APFLTarget": "apfl",
-            "DittoTarget": "ditto",
+            **dict.fromkeys(("Learner", "MixturePlan", "train_mixture"), "local_mixture"),
+            **dict.fromkeys(
+                ("aggregate_on_target", "answer_role_query", "bundled", "return_errors", "serve"), "serve"
+            ),
+            "APFLTarget": "personal",
+            "DittoTarget": "personal",
             "DomainClient": "client",
             "FedDAFTarget": "feddaf",
-            "IRMSource": "irm",
+            "IRMSource": "generalisation",
             "KD3ATarget": "kd3a",
-            "KNNPerTarget": "knn_per",
+            "KNNPerTarget": "personal",
             "LocalPartSource": "local_part",
             "LocalPartTarget": "local_part",
             "LocalTraining": "training",
             "MixedModel": "torch_mixture",
             "MixtureTarget": "mixture",
             "Recorder": "recorder",
-            "SourceClient": "source",
-            "TargetClient": "target",
+            "SourceClient": "client",
+            "TargetClient": "client",
             "batch_gradients": "gradients",
             "evaluate": "training",
             "make_recorder": "recorder",
             "mix_on_target": "torch_mixture",
-            "record_updates": "optimizer_hooks",
+            "record_updates": "recorder",
             "train": "training",
         },
     )

@@ -4,24 +4,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from logging import WARNING
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from flwr.app import RecordDict
+from flwr.common import log
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fda_flower import protocol
 from fda_flower.aggregation import Layers
-from fda_flower.arrays import freeze
-from fda_flower.clients.adabn import own_statistics
 from fda_flower.clients.exchange import Exchange, frozen_digest
-from fda_flower.clients.gradients import batch_gradients
-from fda_flower.clients.numpy_client import NumPyFace
+from fda_flower.clients.gradients import batch_gradients, own_statistics
 from fda_flower.clients.own_state import OwnState
-from fda_flower.clients.recorder import Recorder
+from fda_flower.clients.recorder import Recorder, make_recorder
 from fda_flower.clients.training import (
     LocalTraining,
     Objective,
@@ -32,18 +30,24 @@ from fda_flower.clients.training import (
     training_loss,
 )
 from fda_flower.datasets import Domain, Samples
+from fda_flower.datasets.own_data import few_tests, label_problems
+from fda_flower.files import derive_seed
 from fda_flower.metrics import METRICS, confusion
 from fda_flower.models.parts import Part
 from fda_flower.prediction.passes import Passes, load_layers, predict
 from fda_flower.prediction.predictors import Predictor, Single
-from fda_flower.protocol import (
+from fda_flower.wire import protocol
+from fda_flower.wire.arrays import freeze
+from fda_flower.wire.numpy_client import NumPyFace
+from fda_flower.wire.protocol import (
+    CLASS_NAMES,
+    REGRESSION,
     EvaluateReply,
     EvaluateRequest,
     TrainReply,
     TrainRequest,
     to_layers,
 )
-from fda_flower.seeds import derive_seed
 
 Settings = Mapping[str, Any]
 
@@ -359,3 +363,46 @@ class DomainClient(NumPyFace):
 
     def _named(self, arrays: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
         return self.exchange.named(self.model, arrays)
+
+
+class SourceClient(DomainClient):
+    """A client of a source domain; see `DomainClient`.
+
+    Examples
+    --------
+    >>> from fda_flower.clients import LocalTraining
+    >>> from fda_flower.datasets import DataSpec, load_federation
+    >>> from fda_flower.models import build_model
+    >>> data = load_federation(DataSpec("digits", "rotate"))
+    >>> model = build_model("mlp", data.shape, data.classes, seed=0)
+    >>> client = SourceClient(data.domains["source-1"], model, LocalTraining(0.01, 32))
+    >>> _, examples, metrics = client.fit(client.get_parameters({}), {"server-round": 1})
+    >>> examples, metrics["num-steps"]
+    (337, 11)
+    """
+
+    role: ClassVar[str] = "source"
+
+
+class TargetClient(DomainClient):
+    """The client of the target domain; see `DomainClient`.
+
+    It records its local steps in the encoding that the server asks for, for auto-weighting.
+    """
+
+    role: ClassVar[str] = "target"
+
+    def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Return what every client tells; warn, here and not at the server, of too few samples."""
+        properties = super().get_properties(config)
+        problems = few_tests(len(self.domain.test))
+        if not properties[REGRESSION]:
+            names = properties.get(CLASS_NAMES) or range(int(properties.get("classes", 0)))
+            problems += label_problems(self.domain.train.y.tolist(), [str(name) for name in names])
+        for problem in problems:
+            log(WARNING, "The target '%s': %s", self.domain.name, problem)
+        return properties
+
+    def recorder(self, config: Mapping[str, Any]) -> Recorder | None:
+        """Return the recorder that the train message asks for."""
+        return make_recorder(self.parameters_in_order(), config)

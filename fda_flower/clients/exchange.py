@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import checksum
-from fda_flower.models.parts import batch_norm_names, frozen_names, head_names
-from fda_flower.models.tensors import tensors
+from fda_flower.models.parts import batch_norm_names, frozen_names, head_names, tensors
 
 PARTS: dict[str, Callable[[nn.Module], tuple[str, ...]]] = {
     "head": head_names,

@@ -9,15 +9,14 @@ from flwr.app import ArrayRecord
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from fda_flower import protocol
 from fda_flower.aggregation import Layers, Votes
-from fda_flower.clients.client import Settings
-from fda_flower.clients.target import TargetClient
+from fda_flower.clients.client import Settings, TargetClient
 from fda_flower.clients.training import Objective, train
 from fda_flower.datasets import Samples
+from fda_flower.files import derive_seed
 from fda_flower.models.parts import batch_norms, head_names
-from fda_flower.protocol import TrainReply, TrainRequest, to_layers
-from fda_flower.seeds import derive_seed
+from fda_flower.wire import protocol
+from fda_flower.wire.protocol import TrainReply, TrainRequest, to_layers
 
 
 class KD3ATarget(TargetClient):

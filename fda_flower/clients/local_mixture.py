@@ -10,9 +10,9 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import PRIOR, Mixture, fit_mixture, prior_outputs, stratified_folds
+from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.mixture_plan import MixturePlan
-from fda_flower.seeds import derive_seed
+from fda_flower.files import derive_seed
 
 Model = TypeVar("Model")
 Function = TypeVar("Function")

@@ -6,14 +6,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fda_flower import protocol
 from fda_flower.aggregation import Layers
-from fda_flower.clients.client import DomainClient
+from fda_flower.clients.client import DomainClient, SourceClient, TargetClient
 from fda_flower.clients.exchange import Exchange
-from fda_flower.clients.source import SourceClient
-from fda_flower.clients.target import TargetClient
 from fda_flower.prediction.predictors import Predictor
-from fda_flower.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
+from fda_flower.wire import protocol
+from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
 Settings = Mapping[str, Any]
 

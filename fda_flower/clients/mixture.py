@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fda_flower import protocol
 from fda_flower.aggregation import Layers, blend, functional_distance, gradient_similarity
+from fda_flower.aggregation.mixture import MixturePlan
+from fda_flower.clients.client import TargetClient
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
-from fda_flower.clients.target import TargetClient
 from fda_flower.clients.training import figures, mean_gradient, train
 from fda_flower.datasets import Samples
-from fda_flower.mixture_plan import MixturePlan
 from fda_flower.prediction.predictors import Mixed, Predictor
-from fda_flower.protocol import EvaluateReply, EvaluateRequest, to_layers
+from fda_flower.wire import protocol
+from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, to_layers
 
 Settings = Mapping[str, Any]
 

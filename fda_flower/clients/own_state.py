@@ -18,7 +18,7 @@ from safetensors.numpy import save
 from fda_flower.aggregation import Layers
 from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, checksum, make_private, write_atomically
-from fda_flower.protocol import to_layers, to_record
+from fda_flower.wire.protocol import to_layers, to_record
 
 Kept = tuple[dict[str, NDArray[Any]], dict[str, Any]]
 """Arrays, and notes that JSON can hold."""

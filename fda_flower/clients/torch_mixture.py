@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset
 
+from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
 from fda_flower.errors import ConfigError
-from fda_flower.mixture_plan import MixturePlan
+from fda_flower.files import derive_seed
 from fda_flower.models.parts import to_train
-from fda_flower.seeds import derive_seed
 
 Loader = DataLoader[Any]
 

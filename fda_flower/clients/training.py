@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, mse_loss
 
 from fda_flower.clients.gradients import each_gradient
+from fda_flower.clients.local_training import OPTIMIZERS as OPTIMIZERS
+from fda_flower.clients.local_training import LocalTraining as LocalTraining
 from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
-from fda_flower.local_training import OPTIMIZERS as OPTIMIZERS
-from fda_flower.local_training import LocalTraining as LocalTraining
 from fda_flower.metrics import measure
 from fda_flower.models.parts import Part, to_train
 from fda_flower.prediction.passes import predict

@@ -2,16 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from fda_flower.lazy import lazy_exports
+from fda_flower.names import lazy_exports
 
 if TYPE_CHECKING:
     from fda_flower.datasets.amounts import Amount, read_amount
     from fda_flower.datasets.domains import Domain, Split, Splits
     from fda_flower.datasets.federation import FederatedDataset, load_domain, load_federation
-    from fda_flower.datasets.partitions import PARTITIONS, Partition
     from fda_flower.datasets.registry import DATASETS, Dataset
     from fda_flower.datasets.samples import Samples
-    from fda_flower.datasets.shifts import SHIFTS, Shift, summary
+    from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Partition, Shift, summary
     from fda_flower.datasets.spec import DataSpec
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -20,7 +19,7 @@ else:
             **dict.fromkeys(("Amount", "read_amount"), "amounts"),
             **dict.fromkeys(("Domain", "Split", "Splits"), "domains"),
             **dict.fromkeys(("FederatedDataset", "load_domain", "load_federation"), "federation"),
-            **dict.fromkeys(("PARTITIONS", "Partition"), "partitions"),
+            **dict.fromkeys(("PARTITIONS", "Partition"), "shifts"),
             **dict.fromkeys(("DATASETS", "Dataset"), "registry"),
             "Samples": "samples",
             **dict.fromkeys(("SHIFTS", "Shift", "summary"), "shifts"),

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.datasets import image_folders
+from fda_flower.datasets import images
 from fda_flower.datasets.domains import Domain
 from fda_flower.datasets.own_data import visible
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.table_reading import Problem, Problems, places, tables_in
 from fda_flower.errors import ConfigError
-from fda_flower.options import split_names
+from fda_flower.names import split_names
 
 if TYPE_CHECKING:
     from fda_flower.datasets.table import Rows
@@ -67,7 +67,7 @@ def find_dataset(folder: Path) -> str:
     if not folder.is_dir():
         raise ConfigError(f"there is no folder '{folder}': give the one that holds the domains")
     found = []
-    if any(image_folders.files_of(path) for path in visible(folder) if path.is_dir()):
+    if any(images.files_of(path) for path in visible(folder) if path.is_dir()):
         found.append("images")
     if any(tables_in(place) for place in places(folder).values()):
         found.append("table")
@@ -110,7 +110,7 @@ def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
     from fda_flower.datasets.image_files import unreadable
 
     names = split_names("option 'domains'", str(options["domains"]))
-    files = {name: image_folders.files_of(folder / name) for name in names}
+    files = {name: images.files_of(folder / name) for name in names}
     problems = Problems()
     for found in files.values():
         for message in unreadable(path for paths in found.values() for path in paths):
@@ -121,7 +121,7 @@ def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
         )
         for name, found in files.items()
     }
-    sizes = image_folders.sizes_of(files.values())
+    sizes = images.sizes_of(files.values())
     shown = ", ".join(f"{height}x{width}: {count}" for (height, width), count in sizes.most_common(5))
     more = f", and {len(sizes) - 5} other sizes" if len(sizes) > 5 else ""
     return Check(domains, f"images of {shown}{more}; brought to {options.get('image_size')}", problems)

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.features import balanced
 from fda_flower.datasets.preparation import Column, TablePreparation
-from fda_flower.datasets.samples import Samples
+from fda_flower.datasets.samples import Samples, balanced
 from fda_flower.errors import ConfigError
 
 FILES = {"cleveland": "cleveland", "hungary": "hungarian", "switzerland": "switzerland", "va": "va"}

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fda_flower.datasets.own_data import network_for_images, network_for_inputs
 from fda_flower.errors import ConfigError
-from fda_flower.options import split_names
-from fda_flower.registry import Registry, resolve
+from fda_flower.names import Registry, resolve, split_names
 
 if TYPE_CHECKING:
     from fda_flower.datasets.domains import Split
@@ -104,18 +103,26 @@ def _ours(summary: str, load: str, *domains: str, **more: Any) -> Dataset:
 
 def _folders(summary: str, folder: str, domains: str, source: str = DOMAINBED) -> Dataset:
     names = tuple(domains.split(", "))
-    return _ours(summary, "folders:load", *names, arguments=(folder, names, source))
+    return _ours(summary, "images:load", *names, arguments=(folder, names, source))
 
 
 DATASETS: Registry[Dataset] = Registry(
     "datasets",
     Dataset,
     {
-        "digits": _ours("scikit-learn's 1,797 handwritten digits, 8x8; no download", "digits:load"),
-        "fashion-mnist": _ours("70,000 grey images of clothing, 28x28", "mnist:load_fashion_mnist"),
-        "mnist": _ours("70,000 handwritten digits, 28x28", "mnist:load_mnist"),
-        "colored-mnist": _ours("MNIST in two colours, two classes", "mnist:load_mnist", shift="color"),
-        "cifar-10": _ours("60,000 colour images of 10 classes, 32x32", "cifar10:load", shift="noise"),
+        "digits": _ours(
+            "scikit-learn's 1,797 handwritten digits, 8x8; no download", "torchvision_sets:load_digits_set"
+        ),
+        "fashion-mnist": _ours(
+            "70,000 grey images of clothing, 28x28", "torchvision_sets:load_fashion_mnist"
+        ),
+        "mnist": _ours("70,000 handwritten digits, 28x28", "torchvision_sets:load_mnist"),
+        "colored-mnist": _ours(
+            "MNIST in two colours, two classes", "torchvision_sets:load_mnist", shift="color"
+        ),
+        "cifar-10": _ours(
+            "60,000 colour images of 10 classes, 32x32", "torchvision_sets:load_cifar10", shift="noise"
+        ),
         "pacs": _folders("photos and art, 7 classes", "PACS", "art_painting, cartoon, photo, sketch"),
         "vlcs": _folders("four photo collections, 5 classes", "VLCS", "Caltech101, LabelMe, SUN09, VOC2007"),
         "office-home": _folders(
@@ -142,9 +149,9 @@ DATASETS: Registry[Dataset] = Registry(
         ),
         "images": _ours(
             "your own images, in folders DOMAIN/CLASS/",
-            "folders:load_own",
+            "images:load_own",
             domains=None,
-            complete="fda_flower.datasets.image_folders:complete",
+            complete="fda_flower.datasets.images:complete",
             model=network_for_images,
         ),
         "table": _ours(

@@ -6,12 +6,11 @@ from functools import cached_property
 from typing import Any
 
 from fda_flower.datasets.amounts import Amount, read_amount
-from fda_flower.datasets.partitions import PARTITIONS
 from fda_flower.datasets.registry import DATASETS
-from fda_flower.datasets.shifts import SHIFTS, Shift
+from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Shift
 from fda_flower.datasets.validation import HeldOut, read_validation
 from fda_flower.errors import ConfigError, check_choice, unknown
-from fda_flower.options import read_options
+from fda_flower.names import read_options
 
 Pairs = tuple[tuple[str, str | int | float | bool], ...]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fda_flower.datasets.own_data import PARTS, found_names, is_here, visible
 from fda_flower.errors import ConfigError
-from fda_flower.options import split_names
+from fda_flower.names import split_names
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 """The suffixes of tables. The first of them that a folder has counts, so that a readme.txt is no domain."""

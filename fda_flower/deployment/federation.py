@@ -154,7 +154,7 @@ class Federation:
         self._check(name)
         end([self._services[name]] if name in self._services else [])
         (port,) = free_ports(1)
-        command = [Path(sys.executable).name, "-m", "fda_flower.deployment.supernode"]
+        command = [Path(sys.executable).name, "-m", "fda_flower.site.supernode"]
         command += ["--superlink", self.address, "--host", HOST, "--port", str(port)]
         command += ["--node-config", str(self._config_path(name))]
         if self._certificates is None:

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fda_flower.config import RunConfig
 from fda_flower.deployment.federation import Federation, NodeConfig
 from fda_flower.deployment.submission import run_deployed
 from fda_flower.errors import ConfigError
 from fda_flower.files import LOCK
-from fda_flower.methods import check_federated
-from fda_flower.records import Record
+from fda_flower.records.record import Record
 from fda_flower.reporting import write_summary
+from fda_flower.runs.config import RunConfig
+from fda_flower.runs.methods import check_federated
 
 
 def rehearse(

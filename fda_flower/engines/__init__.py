@@ -6,18 +6,18 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from fda_flower.engines.resources import Resources
-from fda_flower.lazy import lazy_exports
+from fda_flower.names import lazy_exports
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid
 
     from fda_flower.engines.local import LocalGrid, run_local
-    from fda_flower.engines.prompt import PromptGrid
     from fda_flower.engines.ray import run_ray
+    from fda_flower.engines.superlink import PromptGrid
 else:
     __getattr__, __dir__ = lazy_exports(
-        __name__, {"LocalGrid": "local", "PromptGrid": "prompt", "run_local": "local", "run_ray": "ray"}
+        __name__, {"LocalGrid": "local", "PromptGrid": "superlink", "run_local": "local", "run_ray": "ray"}
     )
 
 

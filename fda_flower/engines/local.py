@@ -9,10 +9,10 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fda_flower.arrays import copied
 from fda_flower.engines.resources import Resources
 from fda_flower.errors import FdaError
-from fda_flower.flower_internals import Run, empty_run, error_reply, filled, numbered, task_identity
+from fda_flower.wire.arrays import copied
+from fda_flower.wire.internals import Run, empty_run, error_reply, filled, numbered, task_identity
 
 
 class LocalGrid(Grid):

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.clients import DomainClient
-from fda_flower.clients.numpy_client import NumPyFace
-from fda_flower.config import RunConfig
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError, unknown
-from fda_flower.protocol import (
+from fda_flower.files import derive_seed
+from fda_flower.runs.config import RunConfig
+from fda_flower.wire.numpy_client import NumPyFace
+from fda_flower.wire.protocol import (
     GUIDANCE,
     LABELLED,
     LEARNING_RATE,
@@ -26,7 +27,6 @@ from fda_flower.protocol import (
     TrainReply,
     TrainRequest,
 )
-from fda_flower.seeds import derive_seed
 
 Layer = NDArray[np.float64]
 Deltas = dict[str, Layer]

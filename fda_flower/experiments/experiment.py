@@ -1,18 +1,232 @@
-"""Run the cells of an experiment that are not done yet."""
+"""The folder of an experiment's results: which experiment it belongs to, and what it holds."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import quote
 
+from fda_flower.engines import ENGINES, Resources
 from fda_flower.errors import ConfigError, unknown
-from fda_flower.experiments.cell import Cell, Progress, run_cells
-from fda_flower.experiments.cell_files import is_done
-from fda_flower.experiments.definition import Experiment
-from fda_flower.experiments.folder import RESULTS, RUNS, check_free, claim
-from fda_flower.files import only_writer
-from fda_flower.reporting.results import Place
-from fda_flower.trackers import check_trackers
+from fda_flower.experiments.cells import REFUSED, Cell, Progress, is_done, read_cell, run_cells
+from fda_flower.experiments.definition import Experiment, read_experiment
+from fda_flower.files import check_writable, only_writer, write_atomically
+from fda_flower.models.own import only_read
+from fda_flower.names import known_name
+from fda_flower.records.folder import RunFolder
+from fda_flower.records.record import has_stopped
+from fda_flower.reporting import (
+    CellResult,
+    Row,
+    caption,
+    comparison_numbers,
+    comparison_table,
+    make_rows,
+    markdown,
+)
+from fda_flower.reporting.results import Place, Results
+from fda_flower.reporting.summary import AVERAGE
+from fda_flower.reporting.trackers import check_trackers
+from fda_flower.runs.config import RunConfig
+from fda_flower.runs.methods import OF_FLOWER, check_federated, find_method, method_names
+from fda_flower.server_app import check_data
+
+DEFINITION, MARK = "experiment.toml", "experiment.json"
+RESULTS, RUNS = "cells", "runs"
+
+
+def check_free(folder: Path, mark: Mapping[str, Any]) -> None:
+    """Raise a `ConfigError` if the folder belongs to another experiment or the same with other settings."""
+    found = _read_mark(folder)
+    if found is not None and {**found, "calls": []} != {**mark, "calls": []}:
+        raise ConfigError(
+            f"'{folder}' holds the experiment '{found['experiment']}' with the settings {found['settings']}, "
+            f"not '{mark['experiment']}' with {mark['settings']}: choose another --output"
+        )
+
+
+def _read_mark(folder: Path) -> dict[str, Any] | None:
+    """Return the experiment and settings that a folder belongs to, if any, and how it was called."""
+    path = folder / MARK
+    try:
+        if not path.exists():
+            return None
+        mark: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            "experiment": mark["experiment"],
+            "settings": dict(mark["settings"]),
+            "calls": list(mark.get("calls", ())),
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"'{path}' cannot be read ({error!r}): choose another --output") from error
+
+
+def claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None:
+    """Mark the folder as this experiment's, and note how it is called, each way once."""
+    calls = [] if (found := _read_mark(folder)) is None else found["calls"]
+    calls += [call for call in mark["calls"] if call not in calls]
+    try:
+        for name in (RESULTS, RUNS):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / DEFINITION, experiment.text.encode())
+        write_atomically(folder / MARK, (json.dumps({**mark, "calls": calls}, indent=2) + "\n").encode())
+    except OSError as error:
+        raise ConfigError(f"cannot use the output folder '{folder}': {error}") from error
+
+
+@only_read()
+def load_results(folder: str | Path) -> Results:
+    """Return the results that an experiment's folder holds so far.
+
+    Raises
+    ------
+    ConfigError
+        If the folder is not an experiment's, or a result is damaged.
+    """
+    folder = Path(folder)
+    mark = _read_mark(folder)
+    if mark is None:
+        raise ConfigError(
+            f"'{folder}' holds no results of an experiment: give the --output of `fda experiment`"
+        )
+    experiment = read_experiment(folder / DEFINITION)
+    configs = {place: experiment.config(place, 0, mark["settings"]) for place in experiment.places}
+    asked = {place: experiment.config(place, 0, {}).rounds for place in configs}
+    endings = {row.label: {"model": "", "average": AVERAGE}[row.headline] for row in experiment.rows}
+    cells, rounds, short, stopped = [], [], [], []
+    refused: dict[Place, str] = {}
+    for path in sorted((folder / RESULTS).glob("*.json")):
+        found = read_cell(path)
+        place: Place = (found["group"], found["row"], found["column"])
+        if place in configs and REFUSED in found.get("summary", {}):
+            refused[place] = found["summary"][REFUSED]
+        elif place in configs:
+            epochs = found.get("summary", {}).get("epochs", {})
+            history, parameters = found["history"], found["parameters"]
+            judged_by = configs[place].headline, endings[place[1]]
+            cells.append(CellResult(place, found["seed"], history, parameters, epochs, *judged_by))
+            rounds.append(found["rounds"])
+            if found["rounds"] < asked[place]:
+                short.append((found["rounds"], asked[place]))
+            if len(history) < found["rounds"] and has_stopped(history, configs[place].patience):
+                stopped.append(len(history))
+    labels = [group.label for group in experiment.groups]
+    begun = {place[0] for place in (*(cell.place for cell in cells), *refused)}
+    groups = [label for label in labels if label in begun] or labels
+    return Results(
+        name=mark["experiment"],
+        title=experiment.title,
+        source=experiment.source,
+        note=experiment.note,
+        axis=experiment.axis,
+        rows=[row.label for row in experiment.rows],
+        columns=[column.label for column in experiment.columns],
+        cells=cells,
+        rounds=max(rounds, default=0),
+        groups=groups,
+        group_axis=experiment.group_axis,
+        values={c.label: c.value for c in experiment.columns if c.value is not None},
+        group_values={g.label: g.value for g in experiment.groups if g.value is not None},
+        paper=experiment.paper,
+        figures=experiment.figures,
+        average=experiment.average,
+        cuts=[
+            *_cuts(experiment, cells, short, len(refused)),
+            *(f"no runs of '{label}'" for label in labels if label not in groups),
+            *_early(stopped),
+            *(f"{key.replace('_', '-')} is {value}" for key, value in mark["settings"].items()),
+        ],
+        report=experiment.report,
+        rivals=experiment.rivals,
+        ensembles={place[1] for place, config in configs.items() if config.entry.ensemble},
+        centralised={place[1] for place, config in configs.items() if config.entry.centralised},
+        data=list(dict.fromkeys(config.dataset for config in configs.values())),
+        refused=refused,
+        metrics={(group, column): config.headline for (group, _, column), config in configs.items()},
+    )
+
+
+def _early(stopped: Collection[int]) -> list[str]:
+    """Describe how many runs their patience has ended; `stopped` has the rounds of each."""
+    if not stopped:
+        return []
+    return [f"ended by their patience: runs {len(stopped)}, rounds {min(stopped)} to {max(stopped)}"]
+
+
+def _cuts(
+    experiment: Experiment, cells: Sequence[CellResult], short: Collection[tuple[int, int]], refused: int
+) -> list[str]:
+    """Describe what is missing; `short` has the rounds run and asked for, of each cell with too few.
+
+    So many places as are `refused` are not missing.
+    """
+    cuts = []
+    if short:
+        run, asked = (sorted(set(numbers)) for numbers in zip(*short, strict=True))
+        shown = " to ".join(map(str, sorted({run[0], run[-1]})))
+        cuts.append(f"{shown} {'round' if shown == '1' else 'rounds'} instead of {asked[-1]}")
+    places, seeds = len({cell.place for cell in cells}), len(experiment.seeds)
+    if places + refused < len(experiment.places):
+        cuts.append(f"{places + refused} of {len(experiment.places)} cells")
+    if len(cells) < places * seeds:
+        cuts.append(f"{len(cells)} of {places * seeds} runs over {seeds} seeds")
+    return cuts
+
+
+def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
+    """Write the tables and figures of experiments.
+
+    Parameters
+    ----------
+    results : sequence of Results
+        From `load_results`, in the order of the report; more than one may be of the same experiment.
+    output : str or Path
+        The Markdown file. A folder with its name, without the extension, receives each experiment's
+        tables as CSV files, and its figures as PNG.
+
+    Returns
+    -------
+    list[Path]
+        The files written.
+
+    Raises
+    ------
+    ConfigError
+        If the files cannot be written.
+    """
+    from fda_flower.reporting import REPORTS, save_figures
+
+    output = Path(output)
+    beside = output.with_suffix("")
+    paths, sections = [], []
+    try:
+        beside.mkdir(parents=True, exist_ok=True)
+        for one in _named_apart(results):
+            report = REPORTS[one.report]
+            for ending, table in report.tables.items():
+                paths.append(beside / f"{one.name}{ending}.csv")
+                write_atomically(paths[-1], table(one).csv().encode())
+            figures = save_figures(one, beside) if one.cells else []
+            pictures = [f"![{one.title}]({quote(f'{beside.name}/{path.name}')})" for path in figures]
+            sections.append("\n\n".join([report.markdown(one).strip(), *pictures]))
+            paths += figures
+        write_atomically(output, ("\n\n".join(sections) + "\n").encode())
+    except OSError as error:
+        raise ConfigError(f"the report '{output}' cannot be written: {error}") from error
+    return [output, *paths]
+
+
+def _named_apart(results: Sequence[Results]) -> list[Results]:
+    """Number the results of an experiment that has been there before, so that each has files of its own."""
+    seen: Counter[str] = Counter()
+    named = []
+    for one in results:
+        seen[one.name] += 1
+        number = seen[one.name]
+        named.append(one if number == 1 else replace(one, name=f"{one.name}-{number}"))
+    return named
 
 
 def run_experiment(
@@ -106,3 +320,160 @@ def chosen_places(experiment: Experiment, only: Collection[str]) -> list[Place]:
         for place in experiment.places
         if all(not names or label in names for names, label in zip(wanted, place, strict=True))
     ]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of a comparison.
+
+    Attributes
+    ----------
+    rows : list[Row]
+        The table, with a row for each method.
+    failures : dict[str, str]
+        The reason for each failure, by the name of the cell.
+    path : Path
+        Its folder: a folder for each cell, ``table.md`` and ``table.csv``.
+    left_out : dict[str, str]
+        Of ``"all"`` methods those that cannot work with these settings, each with the reason.
+    """
+
+    rows: list[Row]
+    failures: dict[str, str]
+    path: Path
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def compare(
+    methods: Sequence[str] | Literal["all"],
+    seeds: Sequence[int],
+    output: str | Path,
+    *,
+    engine: str = "local",
+    workers: int | None = None,
+    jobs: int = 1,
+    resume: bool = False,
+    track: Sequence[str] = (),
+    on_progress: Callable[[Progress], None] | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Run each method with each seed, each cell in its own process.
+
+    A cell that fails does not stop the others; the result holds the failures. An interrupt (Ctrl-C) leaves
+    the table of the cells that are done.
+
+    Parameters
+    ----------
+    methods : sequence of str or "all"
+        The methods; or all that can work with these settings.
+    seeds : sequence of int
+        The seeds; each method with each seed is a cell.
+    output : str or Path
+        The folder to write to.
+    engine : {"local", "ray"}
+        Where each cell runs; with Ray, which uses the whole machine, take one job.
+    workers : int, optional
+        Processes that run the clients of each cell; see `Resources`.
+    jobs : int
+        Cells to run at a time.
+    resume : bool
+        Keep the cells that are done and continue the others.
+    track : sequence of str
+        Trackers of each cell, as in `fda_flower.run`; local stores are in `output`.
+    on_progress : callable, optional
+        Called a few times a second.
+    **settings
+        The fields of `RunConfig` that the cells share. ``beta`` and each of the ``method_options`` go only
+        to the methods that take them.
+
+    Raises
+    ------
+    ConfigError
+        If a setting is invalid, or a method cannot work with the data or the network, before anything is
+        trained.
+    """
+    own = [name for name in method_names() if not name.startswith(OF_FLOWER)]
+    chosen = own if methods == "all" else [known_name(name, method_names()) for name in methods]
+    for name, values in (("method", chosen), ("seed", seeds)):
+        if not values:
+            raise ConfigError(f"a comparison needs at least one {name}")
+        if twice := [value for value in values if list(values).count(value) > 1]:
+            raise ConfigError(
+                f"{name} {twice[0]!r} is given {list(values).count(twice[0])} times: give it once"
+            )
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    if jobs < 1:
+        raise ConfigError(f"jobs is {jobs}, it must be at least 1")
+    Resources(workers=workers)
+    check_trackers(track)
+    folder = Path(output).absolute()
+    check_writable(folder)
+    if not resume and folder.exists() and any(folder.iterdir()):
+        raise ConfigError(
+            f"the output folder '{folder}' already holds a comparison: go on with --resume (resume=True), "
+            "or choose another --output"
+        )
+    left_out = {}
+    for method in chosen:
+        try:
+            if ENGINES[engine].parallel:
+                check_federated(method)
+            check_data(_config(method, seeds[0], chosen, settings))
+        except ConfigError as error:
+            if methods != "all":
+                raise
+            left_out[method] = str(error)
+    if len(left_out) == len(chosen):
+        raise ConfigError(f"no method can work with these settings: {next(iter(left_out.values()))}")
+    cells = [
+        Cell(
+            ("", method, ""),
+            _config(method, seed, chosen, settings),
+            folder,
+            engine=engine,
+            workers=workers,
+            resume=resume,
+            track=track,
+            track_in=folder,
+        )
+        for seed in seeds
+        for method in chosen
+        if method not in left_out
+    ]
+    with only_writer(folder):
+        try:
+            failures = run_cells(cells, jobs, on_progress)
+        except KeyboardInterrupt:
+            _write(folder, [cell for cell in cells if cell.has_ended()])
+            raise
+        rows = _write(folder, [cell for cell in cells if cell.name not in failures])
+    return Comparison(rows, failures, folder, left_out)
+
+
+def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[str, Any]) -> RunConfig:
+    """Return one cell's configuration: the shared settings without those that only other methods take."""
+
+    def kept(option: str) -> bool:
+        takers = [name for name in methods if find_method(name).takes(option)]
+        return method in takers or not takers
+
+    options = dict(settings.get("method_options", ()))
+    own = {name: value for name, value in options.items() if kept(name)}
+    shared = {name: value for name, value in settings.items() if name != "beta" or kept("beta")}
+    return RunConfig(**{**shared, "method": method, "seed": seed, "method_options": own})
+
+
+def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
+    """Write the table from the records of the cells that are done, if there are any."""
+    if not cells:
+        return []
+    runs: dict[str, list[CellResult]] = {}
+    for cell in cells:
+        history = RunFolder(cell.run_folder).read_rounds()
+        result = CellResult(cell.place, cell.config.seed, history, metric=cell.config.headline)
+        runs.setdefault(cell.config.entry.title, []).append(result)
+    rows = make_rows(runs)
+    write_atomically(folder / "table.md", markdown([comparison_table(rows), caption(rows)]).encode())
+    write_atomically(folder / "table.csv", comparison_numbers(rows).csv().encode())
+    return rows

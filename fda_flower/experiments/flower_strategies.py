@@ -10,7 +10,6 @@ from flwr.serverapp import strategy as flower
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError, RefusedError
-from fda_flower.protocol import ARRAYS, METRICS, NUM_EXAMPLES, TRAIN, to_layers, to_record
 from fda_flower.strategies.base import (
     Aggregated,
     BadReplyError,
@@ -20,6 +19,7 @@ from fda_flower.strategies.base import (
     Round,
     Sources,
 )
+from fda_flower.wire.protocol import ARRAYS, METRICS, NUM_EXAMPLES, TRAIN, to_layers, to_record
 
 
 class FlowerFedAvg(DomainAdaptationStrategy):

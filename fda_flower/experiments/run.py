@@ -1,23 +1,284 @@
-"""One run, in one call."""
+"""What a run takes, told before it trains, and what a round costs, told after the first."""
 
-from collections.abc import Callable, Sequence
+import resource
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
-from fda_flower.config import RunConfig
+from fda_flower.client_app import make_client, make_client_app
+from fda_flower.datasets import Domain, FederatedDataset
+from fda_flower.datasets.federation import write_shared
+from fda_flower.datasets.validation import HeldOut
+from fda_flower.engines import ENGINES, Engine, Resources
 from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.experiments.attacks import Attack
-from fda_flower.experiments.cross_validation import cross_validate
-from fda_flower.experiments.runners import RUNNERS, RunRequest
-from fda_flower.records import Record, curve
+from fda_flower.experiments.references import run_central
+from fda_flower.files import versions
+from fda_flower.models.devices import find_device, is_numbered
+from fda_flower.records.folder import RunFolder
+from fda_flower.records.record import VALIDATION, Record, curve
 from fda_flower.reporting import summarise_run, write_summary
-from fda_flower.run_folder import RunFolder
-from fda_flower.trackers import TrackedRun, Tracking, check_trackers
-from fda_flower.versions import versions
+from fda_flower.reporting.trackers import TrackedRun, Tracking, check_trackers
+from fda_flower.runs.config import RunConfig
+from fda_flower.runs.methods import check_federated
+from fda_flower.server_app import check_data, make_folder, run_server
+
+if TYPE_CHECKING:
+    from torch import nn
+
+MOST_SHOWN = 12
+"""Classes that are listed; of more, only their number is told."""
+
+
+def overview(config: RunConfig, data: FederatedDataset, model: "nn.Module") -> list[str]:
+    """Return lines that say what a run takes: domains, target, labels, classes and network."""
+    return [
+        _sources(config, data),
+        _target(config, data),
+        _labels(config, data),
+        _network(config, data, model),
+    ]
+
+
+def cost_of_round(record: Record, rounds: int) -> str:
+    """Return a line that says what a round has cost, and what all may take."""
+    seconds = sum(record.get("seconds", {}).values())
+    unit = 1 if sys.platform == "darwin" else 1024
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+    whole = _span(rounds * seconds)
+    return f"A round: {seconds:.1f} s, so {rounds} take about {whole}; memory: {memory:,.0f} MB"
+
+
+def _span(seconds: float) -> str:
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _sources(config: RunConfig, data: FederatedDataset) -> str:
+    sources = (f"{name} {len(data.domains[name].train):,}" for name in config.data.source_names)
+    return f"Sources: training samples of {config.dataset}: {', '.join(sources)}"
+
+
+def _target(config: RunConfig, data: FederatedDataset) -> str:
+    domain = data.domains[data.target]
+    labelled, rest = len(domain.train), 0 if domain.unlabelled is None else len(domain.unlabelled)
+    return (
+        f"Target: {data.target}, {labelled} labels of {labelled + rest} training samples (--target-samples), "
+        f"{len(domain.test)} test samples (another target: --target NAME)"
+    )
+
+
+def _labels(config: RunConfig, data: FederatedDataset) -> str:
+    options = dict(config.data.dataset_options)
+    column = f" in column '{options.get('label', 'label')}'" if config.dataset == "table" else ""
+    if config.data.is_regression:
+        return f"Labels{column}: numbers, {data.classes} of each sample"
+    names = data.class_names or tuple(map(str, range(data.classes)))
+    if len(names) > MOST_SHOWN:
+        return f"Classes{column}: {len(names)}"
+    target = _counts(data.domains[data.target])
+    sources = Counter[int]()
+    for name, domain in data.domains.items():
+        if name != data.target:
+            sources += _counts(domain)
+    shown = (f"{name} {sources[i]:,} + {target[i]}" for i, name in enumerate(names))
+    return f"Classes{column}, labels of the sources + of the target: {', '.join(shown)}"
+
+
+def _counts(domain: Domain) -> Counter[int]:
+    return Counter(domain.train.y.tolist())
+
+
+def _network(config: RunConfig, data: FederatedDataset, model: "nn.Module") -> str:
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    inputs = (
+        f"{data.shape[0]} features"
+        if len(data.shape) == 1
+        else f"images of {'x'.join(map(str, data.shape[1:]))} in {data.shape[0]} channels"
+    )
+    return f"Network: {config.model}, {parameters:,} parameters, for {inputs} (another: --model NAME)"
+
+
+RunOutput = tuple[list[Record], dict[str, Any]]
+"""The record of each round, and the last model's arrays."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A request for a run; the fields are parameters of `run`, and cross-validation's figures by round."""
+
+    config: RunConfig
+    output: Path | None = None
+    resume: bool = False
+    gpus_per_client: float = 0.0
+    workers: int | None = None
+    connection: str | None = None
+    on_round: Callable[[Record], None] | None = None
+    on_ready: Callable[[list[str]], None] | None = None
+    validation: Mapping[int, float] | None = None
+    attack: Attack | None = None
+
+
+Runner = Callable[[RunRequest], RunOutput]
+
+
+def _on_this_machine(name: str, engine: Engine) -> Runner:
+    def run_here(request: RunRequest) -> RunOutput:
+        config = request.config
+        if request.connection is not None:
+            raise ConfigError(
+                f"connection is '{request.connection}', but only the engine deploy has one: leave it out, or "
+                "choose --engine deploy"
+            )
+        if request.gpus_per_client and not engine.parallel:
+            raise ConfigError(
+                f"gpus-per-client is {request.gpus_per_client}, but engine {name} shares out no GPU: leave "
+                "it out, or choose --engine ray"
+            )
+        if engine.parallel:
+            check_federated(config.method)
+        if request.gpus_per_client and is_numbered(config.device):
+            raise ConfigError(
+                f"gpus-per-client is {request.gpus_per_client}, by which Ray chooses the GPU, but device is "
+                f"'{config.device}': leave one out"
+            )
+        resources = Resources(config.threads, request.gpus_per_client, request.workers)
+        lines = overview(config, *check_data(config))
+        folder = None
+        if request.output is not None:
+            device = find_device(config.device).type
+            folder = make_folder(str(request.output), config, request.resume, device)
+            folder.config |= {} if request.attack is None else request.attack.settings()
+        if config.entry.centralised:
+            _tell(request, lines)
+            return run_central(config, folder, request.on_round, request.validation)
+        results: list[tuple[Result, list[Record]]] = []
+
+        def server(grid: Grid) -> None:
+            _tell(request, lines)
+            results.append(run_server(grid, config, folder, request.on_round, request.validation))
+
+        with shared_data(config) if engine.parallel else nullcontext() as data:
+            changed = None
+            if request.attack is not None:
+                changed = partial(request.attack.client, other=partial(make_client, config, data=data))
+            client_app = make_client_app(
+                config, folder=request.output, data=data, changed=changed, simulated=True
+            )
+            engine(server, client_app, len(config.data.domain_names), resources)
+        ((result, history),) = results
+        return history, {name: array.numpy() for name, array in result.arrays.items()}
+
+    return run_here
+
+
+@contextmanager
+def shared_data(config: RunConfig) -> Iterator[Path]:
+    """Yield a file with the data of all clients, which this user alone can read; it is gone afterwards."""
+    with TemporaryDirectory(prefix="fda-data-") as folder:
+        path = Path(folder) / "data.pt"
+        write_shared(config.data, path)
+        yield path
+
+
+def _tell(request: RunRequest, lines: list[str]) -> None:
+    if request.on_ready is not None:
+        request.on_ready(lines)
+
+
+def _on_a_superlink(request: RunRequest) -> RunOutput:
+    if request.connection is None:
+        raise ConfigError(
+            "engine deploy needs a connection: give --connection NAME, as in Flower's config.toml"
+        )
+    if request.output is None:
+        raise ConfigError("engine deploy needs an output folder: give --output FOLDER")
+    if request.attack is not None:
+        raise ConfigError(
+            f"attack is '{request.attack.name}', but with engine deploy no site attacks: leave it out"
+        )
+    _refuse_resources(request, "with engine deploy each site uses its own machine: leave it out")
+    from fda_flower.deployment import run_deployed
+
+    history, folder = run_deployed(
+        request.config, request.connection, request.output, resume=request.resume, on_round=request.on_round
+    )
+    _tell(request, [f"The model is on the server of '{request.connection}', in {folder}"])
+    return history, {}
+
+
+def _refuse_resources(request: RunRequest, remedy: str) -> None:
+    for name, given in (("workers", request.workers), ("gpus-per-client", request.gpus_per_client or None)):
+        if given is not None:
+            raise ConfigError(f"{name} is {given}, but {remedy}")
+
+
+RUNNERS: dict[str, Runner] = {
+    **{name: _on_this_machine(name, engine) for name, engine in ENGINES.items()},
+    "deploy": _on_a_superlink,
+}
+"""The runners by the name of the engine."""
+
+
+FOLDER = "validation"
+"""Holds the folds' runs, in the folder of the run with all labels."""
+
+
+def fold_configs(config: RunConfig) -> list[RunConfig]:
+    """Return the run of each fold of a run with ``cv:K``; each trains on the labels of the others."""
+    held_out = config.held_out
+    assert held_out is not None
+    folds = [HeldOut(folds=held_out.folds, fold=i + 1) for i in range(held_out.folds)]
+    return [replace(config, validation=str(fold), patience=None) for fold in folds]
+
+
+def cross_validate(request: RunRequest, runner: Callable[[RunRequest], RunOutput]) -> dict[int, float]:
+    """Run each fold, and return the mean of their figures by round, which choose a round of the whole run.
+
+    The folds' records and checkpoints are in ``validation/fold-1`` and so on. `request.on_round` gets
+    their records with ``fold`` beside.
+    """
+    histories = []
+    for number, config in enumerate(fold_configs(request.config), 1):
+        folder = None if request.output is None else request.output / FOLDER / f"fold-{number}"
+        on_round = request.on_round and _with_fold(request.on_round, number)
+        history, _ = runner(replace(request, config=config, output=folder, on_round=on_round))
+        histories.append(history)
+    return mean_by_round(histories)
+
+
+def mean_by_round(histories: Sequence[Sequence[Mapping[str, object]]]) -> dict[int, float]:
+    """Return the mean figure of each round that all folds have judged.
+
+    Examples
+    --------
+    >>> mean_by_round([[{"validation": 0.5}, {"validation": 0.75}], [{}, {"validation": 0.25}]])
+    {2: 0.5}
+    """
+    rounds = zip(*histories, strict=True)
+    figures = [[record.get(VALIDATION) for record in records] for records in rounds]
+    return {
+        number: float(np.mean(np.array(values, np.float64)))
+        for number, values in enumerate(figures, 1)
+        if None not in values
+    }
+
+
+def _with_fold(on_round: Callable[[Record], None], number: int) -> Callable[[Record], None]:
+    return lambda record: on_round({**record, "fold": number})
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,200 @@
-"""A search of settings by labels held out from training: trials of Optuna, whose study is a SQLite file."""
+"""The settings that a search varies: ``learning-rate=log:1e-4..1e-2``, ``batch-size=4,8,16``."""
 
 import json
+import math
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from fda_flower.config import RunConfig
-from fda_flower.errors import ConfigError, FdaError, RunError, check_choice
-from fda_flower.experiments.cross_validation import fold_configs, mean_by_round
-from fda_flower.experiments.run import run_config
-from fda_flower.experiments.tuning_space import Space, grid, settings_of_trial
-from fda_flower.files import only_writer
+from fda_flower.errors import ConfigError, FdaError, RunError, check_choice, unknown
+from fda_flower.experiments.run import fold_configs, mean_by_round, run_config
+from fda_flower.files import derive_seed, json_safe, only_writer, write_atomically
 from fda_flower.metrics import METRICS
-from fda_flower.records import Record
+from fda_flower.names import split_names
+from fda_flower.records.record import VALIDATION, Record
+from fda_flower.reporting import save_figure
 from fda_flower.reporting.summary import LAST
-from fda_flower.seeds import derive_seed
-from fda_flower.selection import VALIDATION
+from fda_flower.reporting.tables import Cell, Table
+from fda_flower.runs.config import RunConfig
+from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
 from fda_flower.server_app import check_data
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
+    from optuna.distributions import BaseDistribution
+
+GROUPS = ("Method", "Training", "Limits")
+OPTIONS = {name.replace("_", "-").removesuffix("s"): name for name in OPTION_FIELDS}
+"""The settings that hold options, by the beginning of a name such as ``method-option.mu``."""
+TUNABLE = {
+    each.key: each
+    for each in SETTINGS
+    if each.group in GROUPS and each.defines_run and not each.has_options and each.name != "beta"
+}
+"""The settings that may be searched, besides options: data and seeds say what is asked, not how well."""
+FORMS = "lowest..highest, log:lowest..highest, or a list such as 4,8,16"
+
+
+@dataclass(frozen=True)
+class Space:
+    """The values of one setting.
+
+    Attributes
+    ----------
+    name : str
+        As it is given: ``learning-rate``, or ``method-option.mu`` for an option.
+    low, high : int or float, optional
+        The ends of a range, of whole numbers if both are; None for a list.
+    log : bool
+        Whether a range is searched by ratios.
+    choices : tuple of str
+        The values of a list.
+    """
+
+    name: str
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    choices: tuple[str, ...] = ()
+
+    @property
+    def distribution(self) -> "BaseDistribution":
+        """The same in Optuna's form."""
+        from optuna.distributions import (
+            CategoricalDistribution,
+            FloatDistribution,
+            IntDistribution,
+        )
+
+        if self.low is None or self.high is None:
+            return CategoricalDistribution(self.choices)
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return IntDistribution(self.low, self.high, log=self.log)
+        return FloatDistribution(self.low, self.high, log=self.log)
+
+    @property
+    def samples(self) -> tuple[Any, ...]:
+        """Values by which the space is checked: the ends of a range, or all of a list."""
+        return self.choices or (self.low, self.high)
+
+
+def read_space(text: str) -> Space:
+    """Read a ``--search``.
+
+    Raises
+    ------
+    ConfigError
+        If it names no setting that can be searched, or its values cannot work.
+
+    Examples
+    --------
+    >>> read_space("learning-rate=log:1e-4..1e-2").log, read_space("batch-size=4,8").choices
+    (True, ('4', '8'))
+    """
+    name, equals, values = (part.strip() for part in text.partition("="))
+    if not (name and equals and values):
+        raise ConfigError(f"search is '{text}': give NAME=VALUES, with the values as {FORMS}")
+    group, dot, option = name.partition(".")
+    if not (group in OPTIONS and dot and option) and name not in TUNABLE:
+        raise unknown("setting to search", name, [*TUNABLE, *(f"{option}.NAME" for option in OPTIONS)])
+    log, numbers = values.startswith("log:"), values.removeprefix("log:")
+    if ".." not in numbers:
+        if log:
+            raise ConfigError(f"search of {name} is '{values}': give log:lowest..highest")
+        return Space(name, choices=split_names(f"search of {name}", values))
+    low, high = _ends(name, values, numbers)
+    if not low < high:
+        raise ConfigError(f"search of {name} is '{values}': its lowest value must be below its highest")
+    if log and low <= 0:
+        raise ConfigError(f"search of {name} is '{values}': with log: its values must be above 0")
+    return Space(name, low, high, log)
+
+
+def _ends(name: str, values: str, numbers: str) -> tuple[float, float]:
+    """Return the ends of a range: whole numbers if the setting is one, or if both are written so."""
+    hint = TUNABLE[name].hint if name in TUNABLE else None
+    parts = numbers.split("..")
+    try:
+        low, high = map(float, parts)
+    except ValueError:
+        raise ConfigError(f"search of {name} is '{values}': give two numbers, lowest..highest") from None
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ConfigError(f"search of {name} is '{values}': give two finite numbers")
+    if hint is int or int in get_args(hint) or hint is None:
+        whole = all(re.fullmatch(r"[+-]?\d+", part.strip()) for part in parts)
+        if whole:
+            return int(low), int(high)
+        if hint is not None:
+            raise ConfigError(f"search of {name} is '{values}': give whole numbers")
+    elif hint is not float and float not in get_args(hint):
+        raise ConfigError(f"search of {name} is '{values}': its values are words, give a list of them")
+    return low, high
+
+
+def read_spaces(texts: Sequence[str]) -> list[Space]:
+    """Read all ``--search`` of a command; a `ConfigError` if there are none, or one setting twice."""
+    spaces = [read_space(text) for text in texts]
+    if not spaces:
+        raise ConfigError(
+            f"nothing to search: give --search NAME=VALUES, with the values as {FORMS}, such as "
+            "--search learning-rate=log:1e-4..1e-2"
+        )
+    names = [space.name for space in spaces]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"search of {twice[0]} is given {names.count(twice[0])} times: give it once")
+    return spaces
+
+
+def grid(spaces: Sequence[Space], most: int) -> list[dict[str, str]]:
+    """Return all combinations of lists if there are at most so many; none if a space is a range.
+
+    Examples
+    --------
+    >>> grid([read_space("batch-size=4,8"), read_space("epochs=1,2")], 4)[1]
+    {'batch-size': '4', 'epochs': '2'}
+    """
+    lists = [space.choices for space in spaces]
+    if not all(lists) or math.prod(map(len, lists)) > most:
+        return []
+    return [dict(zip((space.name for space in spaces), values, strict=True)) for values in product(*lists)]
+
+
+def settings_of_trial(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by the names of a search as settings of a run.
+
+    Examples
+    --------
+    >>> settings_of_trial({"batch-size": "4", "method-option.mu": 0.5})
+    {'batch_size': '4', 'method_options': {'mu': 0.5}}
+    """
+    settings: dict[str, Any] = {}
+    for name, value in values.items():
+        group, dot, option = name.partition(".")
+        if dot:
+            settings.setdefault(OPTIONS[group], {})[option] = value
+        else:
+            settings[name.replace("-", "_")] = value
+    return settings
+
+
+def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with changes; options by name are changed one by one."""
+    result = dict(settings)
+    for name, value in changes.items():
+        result[name] = {**dict(result.get(name, ())), **value} if name in OPTION_FIELDS else value
+    return result
+
 
 STUDY, NAME = "study.db", "tune"
 REASON, CUT, ROUND, MARK = "reason", "cut-off", "round", "command"
@@ -336,3 +506,178 @@ def _result(study: "Study", spaces: Sequence[Space], metric: str) -> Tuning:
         for number, trial in enumerate(_ended(study), 1)
     ]
     return Tuning(spaces, results, metric)
+
+
+BEST = "best.json"
+HELD_OUT = {"validation": None, "select_by": "target", "patience": None}
+"""What the settings in `BEST` say of selection: the run that uses them trains on all labels."""
+
+
+def write_tuning(tuning: Tuning, folder: Path, config: RunConfig | None = None) -> list[Path]:
+    """Write ``trials.md``, ``trials.csv``, ``trials.png``, and of the best trial's run ``best.json``.
+
+    Returns
+    -------
+    list[Path]
+        The files.
+    """
+    files = {"trials.md": trials_markdown(tuning), "trials.csv": trials_csv(tuning)}
+    if config is not None:
+        files[BEST] = best_json(tuning, config)
+    for name, text in files.items():
+        write_atomically(folder / name, text.encode())
+    save_figure(folder / "trials.png", plot_trials(tuning))
+    return [folder / name for name in (*files, "trials.png")]
+
+
+def best_json(tuning: Tuning, config: RunConfig) -> str:
+    """Return the best trial's settings as ``fda run --config`` takes them, and how they were found."""
+    assert tuning.best is not None
+    best = tuning.best
+    found = {
+        "settings": config.settings() | HELD_OUT,
+        "found": {"trial": best.number, "values": dict(best.values), "round": best.round},
+        "validation": {"by": config.validation, "metric": tuning.metric, "figure": best.figure},
+    }
+    return json.dumps(json_safe(found), indent=2) + "\n"
+
+
+def trials_markdown(tuning: Tuning) -> str:
+    """Return a table with a line for each trial; the best is bold."""
+    metric, names = METRICS[tuning.metric], [space.name for space in tuning.spaces]
+    rows = []
+    for trial in tuning.trials:
+        cells = [
+            str(trial.number),
+            *(shown(trial.values.get(name)) for name in names),
+            "-" if trial.figure is None else f"{metric.scaled(trial.figure):.{metric.decimals}f}",
+            shown(trial.round),
+            trial.state + (f": {trial.reason}" if trial.reason else ""),
+        ]
+        rows.append([Cell(cell, best=trial is tuning.best) for cell in cells])
+    return str(Table(["Trial", *names, f"validation {metric.label}", "round", "state"], rows))
+
+
+def trials_csv(tuning: Tuning) -> str:
+    """Return the same with unrounded numbers; the figure is a share where the table has percent."""
+    names = [space.name for space in tuning.spaces]
+    rows = [
+        [t.number, *(t.values.get(name) for name in names), t.figure, t.round, t.state, t.reason]
+        for t in tuning.trials
+    ]
+    return Table(["trial", *names, f"validation_{tuning.metric}", "round", "state", "reason"], rows).csv()
+
+
+def as_toml(tuning: Tuning) -> str:
+    """Return the best trial's values as lines of an experiment's file."""
+    assert tuning.best is not None
+    lines = []
+    for name, value in settings_of_trial(tuning.best.values).items():
+        key = name.replace("_", "-")
+        if name in OPTION_FIELDS:
+            inner = ", ".join(f"{option} = {_toml(one)}" for option, one in value.items())
+            lines.append(f"{key} = {{ {inner} }}")
+        else:
+            lines.append(f"{key} = {_toml(value)}")
+    return "\n".join(lines)
+
+
+def plot_trials(tuning: Tuning) -> Figure:
+    """Plot the figure of each trial: by its number, with the best so far, and by each setting's value."""
+    panels = 1 + len(tuning.spaces)
+    columns = min(panels, 3)
+    rows = -(-panels // columns)
+    figure = Figure(figsize=(4.2 * columns, 3.6 * rows + 0.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
+    metric = METRICS[tuning.metric]
+    figures = {t.number: metric.scaled(t.figure) for t in tuning.trials if t.figure is not None}
+    _draw(axes[0], tuning, {t.number: t.number for t in tuning.trials})
+    if figures:
+        so_far = [metric.best(v for n, v in figures.items() if n <= number) for number in figures]
+        axes[0].step(list(figures), so_far, where="post", color="0.4", linestyle="--", label="best so far")
+    axes[0].set_xlabel("Trial")
+    axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axis, space in zip(axes[1:], tuning.spaces, strict=False):
+        _draw(axis, tuning, {t.number: t.values.get(space.name) for t in tuning.trials}, space)
+        axis.set_xlabel(space.name)
+    for axis in axes[::columns]:
+        axis.set_ylabel(f"Validation {metric.label}")
+    for axis in axes[panels:]:
+        axis.set_visible(False)
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=9)
+    return figure
+
+
+def _draw(axis: Axes, tuning: Tuning, positions: dict[int, Any], space: Space | None = None) -> None:
+    """Draw a marker for each trial; pruned and failed ones, which have no figure, at the lower edge."""
+    metric = METRICS[tuning.metric]
+    if space is not None and space.choices:
+        axis.set_xticks(range(len(space.choices)), space.choices)
+        axis.set_xlim(-0.5, len(space.choices) - 0.5)
+        positions = {n: space.choices.index(v) for n, v in positions.items() if v is not None}
+    elif space is not None and space.low is not None and space.high is not None:
+        axis.set_xscale("log" if space.log else "linear")
+        edge = 0.04 * (math.log(space.high / space.low) if space.log else space.high - space.low)
+        grown = math.exp(edge)
+        ends = (space.low / grown, space.high * grown) if space.log else (space.low - edge, space.high + edge)
+        axis.set_xlim(*ends)
+    else:
+        axis.set_xlim(0.5, len(tuning.trials) + 0.5)
+    lower_edge = axis.get_xaxis_transform()
+    for state, marker, color in (("complete", "o", "C0"), ("pruned", "x", "0.5"), ("failed", "v", "C3")):
+        chosen = [t for t in tuning.trials if t.state == state and positions.get(t.number) is not None]
+        if not chosen:
+            continue
+        x = [positions[t.number] for t in chosen]
+        if state == "complete":
+            y = [metric.scaled(t.figure) for t in chosen if t.figure is not None]
+            axis.scatter(x, y, marker=marker, color=color, label=state, zorder=2)
+        else:
+            axis.scatter(
+                x,
+                [0.02] * len(x),
+                marker=marker,
+                color=color,
+                label=state,
+                transform=lower_edge,
+                clip_on=False,
+            )
+    best = tuning.best
+    if best is not None and best.figure is not None:
+        axis.scatter(
+            positions[best.number],
+            metric.scaled(best.figure),
+            marker="*",
+            s=220,
+            facecolor="gold",
+            edgecolor="black",
+            label="best",
+            zorder=3,
+        )
+
+
+def shown(value: Any) -> str:
+    """Return a value as a table has it: numbers with four digits.
+
+    Examples
+    --------
+    >>> shown(0.00123456), shown("sgd"), shown(None), shown(16)
+    ('0.001235', 'sgd', '-', '16')
+    """
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _toml(value: Any) -> str:
+    """Return a value in TOML; the words of a list are numbers or truth values where they look so."""
+    if isinstance(value, str):
+        try:
+            return json.dumps(json.loads(value))
+        except ValueError:
+            return json.dumps(value)
+    return json.dumps(value)

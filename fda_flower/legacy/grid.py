@@ -23,8 +23,8 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.serverapp import Grid
 
 from fda_flower.errors import ConfigError
-from fda_flower.flower_internals import Run, empty_run, error_reply, numbered
-from fda_flower.protocol import INFO, ROLE_QUERY
+from fda_flower.wire.internals import Run, empty_run, error_reply, numbered
+from fda_flower.wire.protocol import INFO, ROLE_QUERY
 
 
 class ClientError(Exception):

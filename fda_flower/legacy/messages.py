@@ -16,7 +16,7 @@ from flwr.common import (
 )
 
 from fda_flower.errors import ConfigError
-from fda_flower.protocol import ARRAYS, METRICS, NUM_EXAMPLES, EvaluateRequest, read_request
+from fda_flower.wire.protocol import ARRAYS, METRICS, NUM_EXAMPLES, EvaluateRequest, read_request
 
 NUMPY = "numpy.ndarray"
 """Flower's name for bytes in NumPy's file format."""

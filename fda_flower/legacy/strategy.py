@@ -15,7 +15,6 @@ from flwr.server.strategy import Strategy
 from flwr.serverapp.strategy import Result
 
 from fda_flower.errors import ConfigError
-from fda_flower.flower_internals import error_reply, numbered, task_identity
 from fda_flower.legacy.grid import ClientError, ManagerGrid
 from fda_flower.legacy.messages import (
     arrays_of,
@@ -26,8 +25,9 @@ from fda_flower.legacy.messages import (
     instruction,
     parameters_of,
 )
-from fda_flower.run_folder import check_same_model
+from fda_flower.records.folder import check_same_model
 from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.wire.internals import error_reply, numbered, task_identity
 
 MakeConfig = Callable[[int], dict[str, Scalar]]
 EvaluateFn = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str, Scalar]] | None]

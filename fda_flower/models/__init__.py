@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import unknown
 from fda_flower.models.own import builder_of, check_network, is_reference
-from fda_flower.registry import Registry, resolve
+from fda_flower.names import Registry, resolve
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,17 +49,15 @@ MODELS: Registry[Model] = Registry(
     "models",
     Model,
     {
-        "cnn": _ours("two convolutions of 3x3 and two linear layers", "convolutional:cnn"),
-        "lenet": _ours(
-            "two convolutions of 5x5 and three linear layers, for 16x16 or more", "convolutional:lenet"
-        ),
-        "conv4": _ours("four convolutions of 3x3 with GroupNorm, and a linear layer", "convolutional:conv4"),
-        "resnet9": _ours("residual network of 9 layers, for 16x16 or more", "resnet9:resnet9"),
+        "cnn": _ours("two convolutions of 3x3 and two linear layers", "small:cnn"),
+        "lenet": _ours("two convolutions of 5x5 and three linear layers, for 16x16 or more", "small:lenet"),
+        "conv4": _ours("four convolutions of 3x3 with GroupNorm, and a linear layer", "small:conv4"),
+        "resnet9": _ours("residual network of 9 layers, for 16x16 or more", "small:resnet9"),
         "resnet18": _ours(TORCHVISIONS, "resnets:resnet18"),
         "resnet50": _ours(TORCHVISIONS, "resnets:resnet50"),
-        "mlp": _ours("one hidden layer of 64", "dense:mlp"),
-        "logistic": _ours("one linear layer", "dense:logistic"),
-        "sigmoid": _ours("one hidden layer of 100 with sigmoid", "dense:sigmoid"),
+        "mlp": _ours("one hidden layer of 64", "small:mlp"),
+        "logistic": _ours("one linear layer", "small:logistic"),
+        "sigmoid": _ours("one hidden layer of 100 with sigmoid", "small:sigmoid"),
     },
 )
 """The networks by name. A new one is a function and one line here; another package adds its own with an entry
@@ -111,7 +109,7 @@ def build_architecture(
     name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any] | None = None
 ) -> "nn.Module":
     """Return a network whose weights are to be replaced: none are downloaded or read from a file."""
-    from fda_flower.models.weights import replaced
+    from fda_flower.models.resnets import replaced
 
     with replaced():
         return build_model(name, shape, classes, 0, options)

@@ -1,18 +1,53 @@
-"""The parts of a network that are told apart: head and body, BatchNorm layers, and what is frozen.
-
-A module is frozen if it has parameters, none of which is trained (``requires_grad``), or is inside such a
-module. It is in evaluation mode whatever happens, and its arrays, buffers too, are never sent.
-"""
+"""The tensors of a network's state dictionary, found without making the dictionary anew each time."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear, normalize
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fda_flower.errors import ConfigError
+
+
+class _Place(NamedTuple):
+    """Where a network holds a tensor: an attribute of a module in it, or of itself if that is None."""
+
+    name: str
+    module: nn.Module | None
+    attribute: str
+
+    def find(self, network: nn.Module) -> Any:
+        return getattr(network if self.module is None else self.module, self.attribute, None)
+
+
+_KNOWN: WeakKeyDictionary[nn.Module, list[_Place]] = WeakKeyDictionary()
+
+
+def tensors(network: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of a network's state dictionary, in its order; they share the network's memory.
+
+    Where the tensors are is worked out once for each network, which takes most of the time: the network must
+    keep the modules that it has at the first call.
+    """
+    places = _KNOWN.get(network)
+    if places is None:
+        state = network.state_dict(keep_vars=True)
+        places = _places(network, state)
+        if any(place.find(network) is not state[place.name] for place in places):
+            return network.state_dict()  # some module has a state of its own kind
+        _KNOWN[network] = places
+    return {place.name: place.find(network).detach() for place in places}
+
+
+def _places(network: nn.Module, state: dict[str, Any]) -> list[_Place]:
+    # The network itself is left out, since it would keep itself alive.
+    modules = {path: module for path, module in network.named_modules(remove_duplicate=False) if path}
+    split = {name: name.rpartition(".") for name in state}
+    return [_Place(name, modules.get(path), attribute) for name, (path, _, attribute) in split.items()]
 
 
 def head_of(model: nn.Module) -> nn.Module:
@@ -155,3 +190,43 @@ def _names(model: nn.Module, parts: Sequence[nn.Module]) -> tuple[str, ...]:
         for name in module.state_dict()
     }
     return tuple(name for name in model.state_dict() if name in inside)
+
+
+class PrototypeHead(nn.Linear):
+    """``W · f/‖f‖ / T``, without bias: the classes' prototypes.
+
+    Parameters
+    ----------
+    features, classes : int
+        Numbers of inputs and outputs.
+    temperature : float
+        T.
+    """
+
+    def __init__(self, features: int, classes: int, temperature: float) -> None:
+        super().__init__(features, classes, bias=False)
+        self._temperature = temperature
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the outputs for features of shape ``(n, ...)``, flattened."""
+        return linear(normalize(input.flatten(1)), self.weight) / self._temperature
+
+
+def replace_head(model: nn.Module, x: Tensor, temperature: float) -> None:
+    """Replace a network's head by a `PrototypeHead`, whose weights are drawn.
+
+    Parameters
+    ----------
+    model : Module
+        Changed in place; it is left in evaluation mode.
+    x : Tensor
+        A batch of inputs.
+    temperature : float
+        T of the head.
+    """
+    model.eval()
+    with torch.no_grad(), features_of(model) as features:
+        classes = model(x).shape[1]
+    old = head_of(model)
+    (name,) = [name for name, module in model.named_modules() if module is old]
+    model.set_submodule(name, PrototypeHead(features[0].shape[1], classes, temperature).to(features[0]))

@@ -1,6 +1,6 @@
-"""A run's model in use: `load` it, and predict as with a scikit-learn estimator."""
+"""The columns of new rows in Python, as a table's preparation takes them: names, numbers and categories."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -9,21 +9,127 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
-from fda_flower.datasets.preparation import ImagePreparation, Preparation, TablePreparation
-from fda_flower.devices import find_device
-from fda_flower.errors import ConfigError, RunError
+from fda_flower.datasets.preparation import Column, ImagePreparation, Preparation, TablePreparation
+from fda_flower.datasets.table_reading import (
+    COMMA,
+    NO_VALUE,
+    UNKNOWN,
+    Columns,
+    Meaning,
+    Problem,
+    Problems,
+    RawTable,
+    clean,
+    is_missing,
+)
+from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.files import MODEL
 from fda_flower.models import build_architecture
+from fda_flower.models.devices import find_device
 from fda_flower.models.own import is_reference
-from fda_flower.models.prototypes import replace_head
-from fda_flower.prediction.columns import check_columns, read_column
+from fda_flower.models.parts import replace_head
 from fda_flower.prediction.files import About, read_model
 from fda_flower.prediction.passes import Drawing, Passes, load_layers, seeded
 from fda_flower.prediction.predictors import Predictor
+
+
+def check_columns(
+    who: str,
+    names: Sequence[str],
+    preparation: TablePreparation,
+    allowed: Sequence[str] = (),
+    remedy: str = "leave them out",
+) -> None:
+    """Raise a `ConfigError` unless names are those of a table's columns, and no others but the allowed."""
+    wanted = preparation.columns
+    if missing := [name for name in wanted if name not in names]:
+        raise ConfigError(f"{who} no column {', '.join(missing)}: the model needs {', '.join(wanted)}")
+    if others := sorted({*map(str, names)} - {*wanted, *allowed}):
+        raise ConfigError(
+            f"{who} the columns {', '.join(others)}, which the model does not know: {remedy} (it "
+            f"needs {', '.join(wanted)})"
+        )
+
+
+def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
+    """Return a column of samples: numbers, NaN where one is missing, or categories as text.
+
+    Raises
+    ------
+    ConfigError
+        If it holds neither, a category is unknown, or a value is missing that the preparation does not fill
+        in.
+    """
+    known = preparation.known.get(name)
+    values = given.numpy() if isinstance(given, Tensor) else given
+    if known is None:
+        return _numbers(name, values, bool(preparation.fill))
+    words = [_word(value) for value in values]
+    if unknown := sorted({*words} - {*known, ""}):
+        raise ConfigError(
+            f"column '{name}' of the samples holds {', '.join(unknown)}, which is none of the categories "
+            f"that the model knows, {', '.join(known)}: fix it"
+        )
+    if "" in words and not preparation.fill:
+        raise _lacking(name)
+    return words
+
+
+def _numbers(name: str, values: Any, may_lack: bool) -> Tensor:
+    try:
+        numbers = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"column '{name}' of the samples holds no numbers ({error}): fix it") from error
+    if np.isinf(numbers).any() or (np.isnan(numbers).any() and not may_lack):
+        raise _lacking(name)
+    return torch.from_numpy(numbers)
+
+
+def _lacking(name: str) -> ConfigError:
+    return ConfigError(
+        f"column '{name}' of the samples lacks values: fill them in, or train with missing=mean"
+    )
+
+
+def _word(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    # A column of whole numbers with gaps holds floats.
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    return "" if is_missing(text, words=True) else text
+
+
+def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: bool = False) -> Columns:
+    """Return the columns of new rows as a preparation takes them, for a model that was trained with it.
+
+    Raises
+    ------
+    ConfigError
+        If a cell cannot be used; the message names file, line and column.
+    """
+    problems = Problems()
+    meaning = Meaning(missing=bool(preparation.fill), categorical=True, decimal_comma=decimal_comma)
+    known = preparation.known
+    columns = clean(table, preparation.columns, known, meaning, problems)
+    for problem in problems.found.values():
+        problem.remedy = _remedy_for_new(problem, known.get(problem.column, ()), meaning.missing)
+    problems.raise_first()
+    return columns
+
+
+def _remedy_for_new(problem: Problem, known: Sequence[str], may_lack: bool) -> str:
+    """Return what to do about a cell of new rows, for which a run's options come too late."""
+    return {
+        NO_VALUE[0]: "the model has learnt no value for it: fill it in, or train with missing=mean",
+        UNKNOWN: f"the model knows {', '.join(known)}: fix it" + (", or leave it empty" if may_lack else ""),
+        COMMA: "write a point, as in the tables that the model was trained on",
+    }.get(problem.what, problem.remedy)
+
 
 Array = NDArray[Any]
 
@@ -288,3 +394,114 @@ def _tensor(raw: Any) -> Tensor:
     if not array.ndim or not len(array):
         raise ConfigError("there are no samples: give at least one")
     return array
+
+
+class Probabilities(nn.Module):
+    """A model's module from a table's own features to probabilities, or a regression's numbers in their unit.
+
+    Parameters
+    ----------
+    model : LoadedModel
+        The model.
+    """
+
+    def __init__(self, model: LoadedModel) -> None:
+        super().__init__()
+        self.model, self.regression = model.module, model.about.regression
+        self.mean, self.deviation = model.label_scale
+        self.prepared = not isinstance(model.preparation, TablePreparation)
+        if isinstance(model.preparation, TablePreparation):
+            fitted = model.preparation
+            scale = torch.tensor(
+                [fitted.fill or fitted.mean, fitted.mean, fitted.deviation], dtype=torch.float64
+            )
+            self.register_buffer("scale", scale)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Return probabilities or numbers, float32, shape ``(n, C)``."""
+        outputs: Tensor = self.model(samples if self.prepared else self._standardised(samples))
+        if self.regression:
+            return (outputs.double() * self.deviation + self.mean).float()
+        return outputs.double().softmax(dim=1).float()
+
+    def _standardised(self, features: Tensor) -> Tensor:
+        assert isinstance(self.scale, Tensor)
+        fill, mean, deviation = self.scale.unbind()
+        filled = torch.where(features.isnan(), fill, features.double())
+        return ((filled - mean) / deviation).float()
+
+
+def export(model: LoadedModel, path: Path, kind: str) -> None:
+    """Write a model for other programs.
+
+    ``onnx`` is one graph, also of several networks: from inputs, float32, of shape ``(n, *shape)``, to
+    probabilities or, for a regression, numbers. A table's features are as the table has them, NaN where one
+    is missing, and 1 or 0 for a category: the graph fills them in and standardises them. Images are in
+    [0, 1].
+
+    Parameters
+    ----------
+    model : LoadedModel
+        The model.
+    path : Path
+        The file.
+    kind : {"onnx", "state-dict"}
+        The format; ``state-dict`` holds the arrays of `LoadedModel.module`: as safetensors if the file's name
+        ends so, else as ``torch.save`` writes them.
+
+    Raises
+    ------
+    ConfigError
+        If the format is unknown, or the file cannot be written.
+    """
+    if kind not in FORMATS:
+        raise unknown("format", kind, FORMATS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        FORMATS[kind](model, part)
+        part.replace(path)
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be written ({error}): choose another --output") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _onnx(model: LoadedModel, path: Path) -> None:
+    import onnx  # noqa: F401 - torch's own error does not say that it is missing
+    import onnxscript  # noqa: F401
+
+    torch.onnx.export(
+        Probabilities(model).eval(),
+        (_example(model),),
+        str(path),
+        input_names=["samples"],
+        output_names=["values" if model.about.regression else "probabilities"],
+        dynamic_shapes=({0: "n"},),
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
+
+
+def _state_dict(model: LoadedModel, path: Path) -> None:
+    state = {name: tensor.contiguous() for name, tensor in model.module.state_dict().items()}
+    if path.name.removesuffix(".part").endswith(".safetensors"):
+        path.write_bytes(save({name: tensor.clone() for name, tensor in state.items()}))
+    else:
+        torch.save(state, path)
+
+
+def _example(model: LoadedModel) -> Tensor:
+    # A graph that is traced with a single sample may hold for a single sample only.
+    return torch.zeros(2, *model.about.shape)
+
+
+SUFFIXES = {"onnx": ".onnx", "state-dict": ".pt"}
+"""The usual suffix of a file, by format."""
+
+FORMATS: dict[str, Callable[[LoadedModel, Path], None]] = {
+    "onnx": _onnx,
+    "state-dict": _state_dict,
+}
+"""The formats by name."""

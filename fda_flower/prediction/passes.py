@@ -11,8 +11,7 @@ from torch import Generator, Tensor, nn
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
-from fda_flower.models.parts import features_of, frozen_names
-from fda_flower.models.tensors import tensors
+from fda_flower.models.parts import features_of, frozen_names, tensors
 
 BATCH = 256
 """Samples in a batch of a pass that trains nothing."""

@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from fda_flower.lazy import lazy_exports
+from fda_flower.names import lazy_exports
 
 if TYPE_CHECKING:
-    from fda_flower.reporting.curves import save_figure
     from fda_flower.reporting.experiment_plots import FIGURES, check_figures, save_figures
+    from fda_flower.reporting.figures import save_figure
     from fda_flower.reporting.plots import plot_runs
     from fda_flower.reporting.reports import REPORTS
-    from fda_flower.reporting.results import CellResult, Results
+    from fda_flower.reporting.results import CellResult, Results, about
     from fda_flower.reporting.summary import summarise, summarise_run, write_summary
     from fda_flower.reporting.tables import (
         Row,
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         markdown,
         mean_std,
     )
-    from fda_flower.reporting.words import about
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -32,7 +31,7 @@ else:
             "Results": "results",
             "Row": "tables",
             "Table": "tables",
-            "about": "words",
+            "about": "results",
             "caption": "tables",
             "check_figures": "experiment_plots",
             "comparison_numbers": "tables",
@@ -41,7 +40,7 @@ else:
             "markdown": "tables",
             "mean_std": "tables",
             "plot_runs": "plots",
-            "save_figure": "curves",
+            "save_figure": "figures",
             "save_figures": "experiment_plots",
             "summarise": "summary",
             "summarise_run": "summary",

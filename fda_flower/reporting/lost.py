@@ -10,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from fda_flower.reporting.experiment_tables import REFUSED
-from fda_flower.reporting.panels import PAGE, PRINT, SIZE, add_about, blank, wrapped
+from fda_flower.reporting.figures import PAGE, PRINT, SIZE, add_about, blank, wrapped
 from fda_flower.reporting.results import Results
 from fda_flower.reporting.tables import Heading, Part, Table, mean_and_std, mean_std
 

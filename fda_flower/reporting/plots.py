@@ -10,10 +10,19 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
 
 from fda_flower.metrics import METRICS
-from fda_flower.records import Record, curve, source_weight
-from fda_flower.reporting.curves import draw_curves, draw_dots, draw_sources, styles_of
-from fda_flower.reporting.panels import PAGE, PRINT, SIZE, TEXT_LINE, add_about
-from fda_flower.reporting.styles import style
+from fda_flower.records.record import Record, curve, source_weight
+from fda_flower.reporting.figures import (
+    PAGE,
+    PRINT,
+    SIZE,
+    TEXT_LINE,
+    add_about,
+    draw_curves,
+    draw_dots,
+    draw_sources,
+    style,
+    styles_of,
+)
 from fda_flower.reporting.summary import ACCURACY, LAST, scores
 from fda_flower.reporting.tables import mean_std
 

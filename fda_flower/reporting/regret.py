@@ -4,16 +4,22 @@ A board is an experiment whose cells, a group and a column each, differ much in 
 """
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
+import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from fda_flower.metrics import METRICS, Metric
-from fda_flower.reporting.outcomes import paired_error
-from fda_flower.reporting.results import CellResult, Place, Results
+from fda_flower.reporting.figures import PAGE, PRINT, SIZE, add_about, add_legend, blank, wrapped
+from fda_flower.reporting.results import CENTRALISED, ENSEMBLE, CellResult, Place, Results, paired_error
+from fda_flower.reporting.tables import Cell, Heading, Part, Table, marked, mean_and_std, top
 
 BoardCell = tuple[str, str]
 """A cell of the board: group (empty if there are none) and column."""
@@ -208,3 +214,201 @@ def _combined(errors: Sequence[float | None]) -> float | None:
     """Return the standard error of the mean of independent numbers; None unless each has one."""
     known = [error for error in errors if error is not None]
     return math.hypot(*known) / len(known) if known and len(known) == len(errors) else None
+
+
+CELLS = (
+    *("group", "row", "column", "measure", "rival", "regret", "score", "std", "n", "se", "se_paired"),
+    *(f"{role}_epochs" for role in ROLES),
+)
+ROWS = (
+    *("row", "ensemble", "centralised", "measure", "cells", "of", "mean", "se", "se_paired"),
+    *("worst", "worst_group", "worst_column", "within_1_point"),
+    *(f"{role}_epochs_{end}" for role in ROLES for end in ("min", "max")),
+)
+
+
+def report(results: Results) -> list[Part]:
+    """Return, for accuracy and for R², a table of each method over all cells, and one of each cell."""
+    board = Board(results)
+    parts: list[Part] = [Heading("Regret"), _explain(board)]
+    for task, rows in board.rows.items():
+        cells, best = board.tasks[task], board.best_single(task)
+        parts += [Heading(task, 3), _summary(board, rows, cells)]
+        if best is not None:
+            parts.append(
+                f"Best single-model row: **{best.row}**, mean regret {best.mean:+z.1f} in {len(best.cells)} "
+                f"of {len(cells)} cells."
+            )
+        parts += [
+            "By cell, with the standard error over seeds; the best regret of each is bold.",
+            _by_cell(board, rows, cells),
+        ]
+    return parts
+
+
+def by_cell(results: Results) -> Table:
+    """Return one line for each place, with unrounded numbers; unknown ones are empty."""
+    board = Board(results)
+    lines = []
+    for task, rows in board.rows.items():
+        for row in rows:
+            found = {at.cell: at for at in row.cells}
+            for cell in board.tasks[task]:
+                epochs = board.epochs(row.row, [cell])
+                own = [epochs[role][1] if role in epochs else None for role in ROLES]
+                lines.append([cell[0], row.row, cell[1], task, *_numbers(found.get(cell)), *own])
+    return Table(CELLS, lines)
+
+
+def by_row(results: Results) -> Table:
+    """Return one line for each row and measure, with unrounded numbers; unknown ones are empty."""
+    board, lines = Board(results), []
+    for task, rows in board.rows.items():
+        for row in rows:
+            worst = (None, None, None) if row.worst is None else (row.worst.regret, *row.worst.cell)
+            ends = [end for role in ROLES for end in row.epochs.get(role, (None, None))]
+            means = row.mean, row.standard_error, row.paired_error
+            counts = len(row.cells), len(board.tasks[task])
+            marks = row.row in results.ensembles, row.row in results.centralised
+            lines.append([row.row, *marks, task, *counts, *means, *worst, row.near, *ends])
+    return Table(ROWS, lines)
+
+
+def cell_label(cell: BoardCell) -> str:
+    """Return a cell's label: its column, and its group if there is one."""
+    return ", ".join(filter(None, (cell[1], cell[0])))
+
+
+def _explain(board: Board) -> str:
+    seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in board.results.cells}))
+    sentences = [
+        "How far a method's mean over seeds is above (+) or below (-) that of the best *other* rival in the "
+        f"same cell, in points. Rivals: {', '.join(board.rivals)}. Seeds: {seeds or 'none'}.",
+        "A cell without runs of the method or of another rival is left out of the method's mean.",
+        "Standard errors are over seeds and, paired, over test samples.",
+        "Epochs are those of a whole run, in all cells.",
+    ]
+    if not all(metric.percent for metric in board.results.shown):
+        sentences.append("A point is a hundredth of the figure, such as 0.01 of R².")
+    return " ".join(filter(None, (*sentences, board.results.marks)))
+
+
+def _summary(board: Board, rows: Sequence[RowRegret], cells: Sequence[BoardCell]) -> Table:
+    best = top([row.mean] for row in rows if row.mean is not None)
+    lines = [
+        [
+            board.results.label(row.row),
+            "-" if row.mean is None else marked(f"{row.mean:+z.1f}", [row.mean], best),
+            *map(_error, (row.standard_error, row.paired_error)),
+            "-" if row.worst is None else f"{row.worst.regret:+z.1f} ({cell_label(row.worst.cell)})",
+            f"{row.near} of {len(row.cells)}",
+            f"{len(row.cells)} of {len(cells)}",
+            *(_span(row.epochs.get(role)) for role in ROLES),
+        ]
+        for row in rows
+    ]
+    header = ("Method", "mean", "se (seeds)", "se (samples)", "worst", f"within {NEAR:g} point", "cells")
+    return Table([*header, "epochs of a source", "epochs of the target"], lines)
+
+
+def _by_cell(board: Board, rows: Sequence[RowRegret], cells: Sequence[BoardCell]) -> Table:
+    found = {(row.row, cell.cell): cell for row in rows for cell in row.cells}
+    tops = {cell: top([at.regret] for (_, where), at in found.items() if where == cell) for cell in cells}
+    lines = [
+        [board.results.label(row.row), *(_text(found.get((row.row, c)), tops[c]) for c in cells)]
+        for row in rows
+    ]
+    return Table(["Method", *map(cell_label, cells)], lines)
+
+
+def _text(found: CellRegret | None, best: float) -> Cell | str:
+    """Return ``+1.2 (0.4)``: a regret, and its standard error over seeds if it has one."""
+    if found is None:
+        return "-"
+    error = "" if found.standard_error is None else f" ({found.standard_error:.1f})"
+    return marked(f"{found.regret:+z.1f}{error}", [found.regret], best)
+
+
+def _numbers(found: CellRegret | None) -> list[object]:
+    """Return ``rival`` to ``se_paired`` of a line of `CELLS`."""
+    if found is None:
+        return [None, None, None, None, 0, None, None]
+    scores = [*found.scores.values()]
+    errors = found.standard_error, found.paired_error
+    return [found.rival, found.regret, *mean_and_std(scores), len(scores), *errors]
+
+
+def _error(error: float | None) -> str:
+    return "-" if error is None else f"{error:.1f}"
+
+
+def _span(ends: tuple[int, int] | None) -> str:
+    return "-" if ends is None else " to ".join(map(str, sorted(set(ends))))
+
+
+LINEAR = 2 * NEAR
+"""Regrets up to this size are drawn linearly, larger ones logarithmically, in points."""
+TICKS = (-50, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20, 50)
+FEW_TICKS, WIDE = (-200, -50, -10, -2, 0, 2, 10, 50, 200), 100
+"""The ticks of regrets of `WIDE` points or more, which would not have room for all."""
+LINE = 0.21
+"""Height of a method, in inches."""
+LETTERS = 26
+"""Most letters of a cell's label."""
+CELL, MEAN, WORST = "#8fb8de", "#1b3a5c", "#c0392b"
+
+
+@matplotlib.rc_context(PRINT)
+def plot_regret(results: Results) -> Figure:
+    """Plot each method's regret by cell on a line, the best mean first; accuracy and R² have a panel each."""
+    board = Board(results)
+    tasks = {task: [row for row in rows if row.cells] for task, rows in board.rows.items()}
+    tasks = {task: sorted(rows, key=_mean, reverse=True) for task, rows in tasks.items() if rows}
+    if not tasks:
+        return blank("No cell has two rivals yet.")
+    lines = [len(rows) for rows in tasks.values()]
+    figure = Figure(figsize=(PAGE, LINE * sum(lines) + 0.5 * len(lines) + 0.3), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = list(figure.subplots(len(lines), 1, squeeze=False, height_ratios=lines).flat)
+    for axis, (task, rows) in zip(axes, tasks.items(), strict=True):
+        _draw(axis, results, rows, len(board.tasks[task]))
+        axis.set_title(task, loc="left")
+    marked = f"; {ENSEMBLE} an ensemble" if results.ensembles else ""
+    marked += f"; {CENTRALISED} centralised" if results.centralised else ""
+    axis_label = f"Regret to the best other method (points, logarithmic beyond {LINEAR:g}{marked})"
+    axes[-1].set_xlabel(wrapped(axis_label, 0.6 * PAGE))
+    add_about(figure, results.about(spread=False))
+    add_legend(figure, axes, ["a cell", "mean", "worst"])
+    return figure
+
+
+def _draw(axis: Axes, results: Results, rows: Sequence[RowRegret], cells: int) -> None:
+    """Draw the rows from top to bottom, and beside each in words its mean and worst."""
+    regrets = [np.array([cell.regret for cell in row.cells]) for row in rows]
+    together, heights = np.concatenate(regrets), range(len(rows))
+    axis.axvspan(-NEAR, NEAR, color="0.92", label=f"within {NEAR:g} point", linewidth=0)
+    axis.axvline(0, color="0.4", linewidth=0.8)
+    axis.grid(axis="x", alpha=0.3, linewidth=0.5)
+    every = np.repeat(heights, [len(values) for values in regrets])
+    axis.plot(together, every, "o", color=CELL, markeredgecolor="white", mew=0.4, label="a cell")
+    axis.plot([values.min() for values in regrets], heights, "X", color=WORST, label="worst")
+    axis.plot([values.mean() for values in regrets], heights, "D", color=MEAN, label="mean")
+    axis.set_yticks(heights, [results.label(row.row) for row in rows])
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    axis.set_xscale("symlog", linthresh=LINEAR, linscale=0.7)
+    ticks = TICKS if np.abs(together).max() < WIDE else FEW_TICKS
+    axis.set_xticks(ticks, [f"{tick:+d}" if tick else "0" for tick in ticks], minor=False)
+    axis.set_xticks([], minor=True)
+    axis.set_xlim(min(1.3 * together.min(), -1.5 * NEAR), max(1.3 * together.max(), 1.5 * NEAR))
+    axis.tick_params(labelsize=SIZE)
+    for height, row in zip(heights, rows, strict=True):
+        assert row.worst is not None, "rows without cells are left out"
+        where = textwrap.shorten(cell_label(row.worst.cell), LETTERS, placeholder="…")
+        words = f"{row.mean:+z.1f}, worst {row.worst.regret:+z.1f} ({where})"
+        if len(row.cells) < cells:
+            words += f", {len(row.cells)} of {cells} cells"
+        axis.text(1.015, height, words, transform=axis.get_yaxis_transform(), va="center", fontsize=SIZE)
+
+
+def _mean(row: RowRegret) -> float:
+    return float(np.mean([cell.regret for cell in row.cells]))

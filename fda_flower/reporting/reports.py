@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fda_flower.reporting import experiment_tables, lost, regret_tables
+from fda_flower.reporting import experiment_tables, lost, regret
 from fda_flower.reporting.results import Results
 from fda_flower.reporting.tables import Heading, Part, Table, markdown
 
@@ -34,11 +34,11 @@ class Report:
 
 SCORES = Report([experiment_tables.report], {"": experiment_tables.numbers})
 REGRET = Report(
-    [*SCORES.sections, regret_tables.report],
+    [*SCORES.sections, regret.report],
     {
         **SCORES.tables,
-        "-regret": regret_tables.by_cell,
-        "-regret-methods": regret_tables.by_row,
+        "-regret": regret.by_cell,
+        "-regret-methods": regret.by_row,
     },
 )
 LOST = Report([*SCORES.sections, lost.report], {**SCORES.tables, "-lost": lost.numbers})

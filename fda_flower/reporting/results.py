@@ -1,16 +1,82 @@
-"""The results of an experiment, in the form that tables and figures take."""
+"""Which test samples a run got right, to compare two runs sample by sample."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product, zip_longest
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fda_flower.metrics import METRICS, Metric
-from fda_flower.records import Record
-from fda_flower.reporting.outcomes import Outcomes, mean_outcomes
-from fda_flower.reporting.summary import ACCURACY, scores
-from fda_flower.reporting.words import about
+from fda_flower.records.record import Record
+from fda_flower.reporting.summary import ACCURACY, LAST, scores
+
+Outcomes = NDArray[np.float64]
+"""For each test sample, the share of rounds in which it was classified correctly; shape ``(n,)``."""
+
+
+def mean_outcomes(history: Sequence[Record], suffix: str = "") -> Outcomes | None:
+    """Return the outcomes over those of the last 5 rounds that recorded them; None if none did.
+
+    A round's ``outcomes`` are the packed bits of its test samples in hexadecimal digits, and
+    ``test-examples`` is their number. As for ``last5``, warm-up rounds do not count. `suffix` ends both
+    names: ``"-average"`` for the averaged model.
+    """
+    last = [record for record in history if not record.get("warmup")][-LAST:]
+    names = f"outcomes{suffix}", f"test-examples{suffix}"
+    rounds = [unpack(*(record[name] for name in names)) for record in last if record.get(names[0])]
+    return np.mean(rounds, axis=0) if rounds else None
+
+
+def unpack(digits: str, count: int) -> NDArray[np.uint8]:
+    """Return `count` bits from the hexadecimal digits of `numpy.packbits`.
+
+    Examples
+    --------
+    >>> unpack("a8", 5).tolist()
+    [1, 0, 1, 0, 1]
+    """
+    return np.unpackbits(np.frombuffer(bytes.fromhex(digits), np.uint8), count=count)
+
+
+def paired_error(first: Outcomes | None, second: Outcomes | None) -> float | None:
+    """Return the standard error of the difference of two accuracies over test samples, in points.
+
+    The difference is taken on each sample, so that its difficulty cancels. None unless there are outcomes of
+    the same number of samples, at least two.
+    """
+    if first is None or second is None or len(first) != len(second) or len(first) < 2:
+        return None
+    return float(100 * np.std(first - second, ddof=1) / np.sqrt(len(first)))
+
+
+def about(
+    data: Sequence[str | None], seeds: Sequence[int], spread: bool = True, everywhere: bool = True
+) -> str:
+    """Return a figure's sub-title: the data, the seeds, and what is shown of several.
+
+    `spread` says whether the standard deviation is shown, `everywhere` whether each cell has all seeds.
+
+    Examples
+    --------
+    >>> about(["digits", "rotate"], [0, 1, 2])
+    'digits, rotate; seeds 0 to 2; mean ± std over seeds'
+    >>> about(["heart", None], [3])
+    'heart; seed 3'
+    >>> about(["pacs"], [1, 4], spread=False, everywhere=False)
+    'pacs; seeds 1, 4 (fewer in some cells); mean over seeds'
+    """
+    shown = f"mean{' ± std' * spread} over seeds" if len(seeds) > 1 else ""
+    named = name_seeds(seeds) + " (fewer in some cells)" * (not everywhere)
+    return "; ".join(filter(None, [", ".join(filter(None, data)), named, shown]))
+
+
+def name_seeds(seeds: Sequence[int]) -> str:
+    """Return ``seeds 0 to 2``, ``seeds 1, 4`` or ``seed 0``; nothing for no seeds."""
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"seeds {seeds[0]} to {seeds[-1]}"
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}" if seeds else ""
+
 
 Place = tuple[str, str, str]
 """The place of a cell: group (empty if there are none), row, column."""

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fda_flower.config import RunConfig
 from fda_flower.datasets.amounts import most
 from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
 from fda_flower.metrics import CONFIDENCE, METRICS, by_class, interval
-from fda_flower.records import LAST as LAST
-from fda_flower.records import TEST_EXAMPLES, Record, curve
-from fda_flower.selection import VALIDATION, chosen_round, has_stopped
+from fda_flower.records.record import LAST as LAST
+from fda_flower.records.record import TEST_EXAMPLES, VALIDATION, Record, chosen_round, curve, has_stopped
+from fda_flower.runs.config import RunConfig
 
 ACCURACY, AVERAGE = "accuracy", "-average"
 """The headline where none is named, and how the fields of the averaged model end."""

@@ -1,36 +1,40 @@
-"""What a site decides by its node configuration, and what it notes of each reply that leaves it."""
+"""What a site decides: rules for its runs, noise for what leaves it, and a log of what does."""
 
 from typing import TYPE_CHECKING
 
-from fda_flower.lazy import lazy_exports
+from fda_flower.names import lazy_exports
 from fda_flower.site.config import PrivacySettings, SiteConfig
 
 if TYPE_CHECKING:
-    from fda_flower.site.gate import SiteGate
     from fda_flower.site.log import SENT, SentLog, read_log, totals
-    from fda_flower.site.policy import Asked, Rules
+    from fda_flower.site.noise import Ledger, Mechanism, PrivacyError, epsilon
+    from fda_flower.site.privacy import DifferentialPrivacy, PrivateSite
+    from fda_flower.site.rules import Asked, Rules, SiteGate
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "Asked": "policy",
-            "Rules": "policy",
-            "SENT": "log",
-            "SentLog": "log",
-            "SiteGate": "gate",
-            "read_log": "log",
-            "totals": "log",
+            **dict.fromkeys(("SENT", "SentLog", "read_log", "totals"), "log"),
+            **dict.fromkeys(("Ledger", "Mechanism", "PrivacyError", "epsilon"), "noise"),
+            **dict.fromkeys(("DifferentialPrivacy", "PrivateSite"), "privacy"),
+            **dict.fromkeys(("Asked", "Rules", "SiteGate"), "rules"),
         },
     )
 
 __all__ = [
     "SENT",
     "Asked",
+    "DifferentialPrivacy",
+    "Ledger",
+    "Mechanism",
+    "PrivacyError",
     "PrivacySettings",
+    "PrivateSite",
     "Rules",
     "SentLog",
     "SiteConfig",
     "SiteGate",
+    "epsilon",
     "read_log",
     "totals",
 ]

@@ -178,7 +178,7 @@ class SiteConfig:
         A node that says one of them decides all of them. Raises a `ConfigError` for a word or value that is
         unknown.
         """
-        from fda_flower.options import read_options
+        from fda_flower.names import read_options
 
         words = _words()
         given = {key: value for key, value in self.node.items() if key in words}

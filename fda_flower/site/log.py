@@ -8,10 +8,10 @@ from typing import Any
 
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 
-from fda_flower import protocol
 from fda_flower.errors import ConfigError
 from fda_flower.files import make_private
 from fda_flower.site.config import SiteConfig
+from fda_flower.wire import protocol
 
 SENT = "sent.jsonl"
 """The log's name in a node's ``state-dir``."""

@@ -1,8 +1,10 @@
-"""The base of FedDA and FedGP: β of each source, fixed or estimated every round."""
+"""FedDA, FedGP and FedDA_Joint, with fixed β or auto-weighting."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from logging import WARNING
+from statistics import median
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -10,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fda_flower import protocol
+from fda_flower import aggregation
 from fda_flower.aggregation import (
     AdaptiveResult,
     AdaptiveRule,
@@ -19,15 +21,17 @@ from fda_flower.aggregation import (
     Encoding,
     Evidence,
     GradientEncoding,
+    GradientForm,
+    JointRule,
     Layers,
     SourceWeights,
+    StartGradients,
     mean_update,
+    read_gradients,
 )
 from fda_flower.aggregation.adaptive import FROM_STEPS
 from fda_flower.errors import ConfigError
-from fda_flower.options import Count
-from fda_flower.protocol import to_record
-from fda_flower.strategies.at_start import EstimateAt, GradientsAtStart
+from fda_flower.names import Count
 from fda_flower.strategies.base import (
     Aggregated,
     BadReplyError,
@@ -39,6 +43,82 @@ from fda_flower.strategies.base import (
     Sources,
     TrainRequest,
 )
+from fda_flower.wire import protocol
+from fda_flower.wire.protocol import GRADIENTS, SKETCH_SEED, SKETCH_SIZE, to_record
+
+ROUNDS = 3
+RATIO = 1 / 20
+
+
+def warn_if_stuck(records: Sequence[Mapping[str, Any]]) -> None:
+    """Warn in the round that is the first at the end of `ROUNDS` slow ones in a row.
+
+    FedGP's step is a mean of the target's update and its projections, none of which is longer. A round is
+    slow if the norm of the target's update is below `RATIO` of the median of the sources' norms.
+
+    Parameters
+    ----------
+    records : Sequence
+        The records of all rounds up to the current one, also those before a resume.
+    """
+    slow = [_is_slow(record) for record in records]
+    rows = [all(slow[end - ROUNDS : end]) for end in range(ROUNDS, len(slow) + 1)]
+    if rows and rows[-1] and not any(rows[:-1]):
+        log(
+            WARNING,
+            "The target's update is shorter than a twentieth of the sources' for %d rounds. FedGP's step is "
+            "never longer than the target's: warm-up rounds, more local epochs at the target, or FedDA",
+            ROUNDS,
+        )
+
+
+def _is_slow(record: Mapping[str, Any]) -> bool:
+    own = (record.get("target") or {}).get("norm")
+    norms = [entry.get("norm") for entry in record.get("sources", {}).values()]
+    return None not in (own, *norms) and bool(norms) and own < RATIO * median(norms)
+
+
+EstimateAt = Literal["training", "start"]
+
+
+class GradientsAtStart:
+    """What clients are asked for, and how it is read.
+
+    Parameters
+    ----------
+    encoding : {"sketch", "full"}
+        How clients encode their mean gradients.
+    sketch_size : int
+        Number of buckets of a sketch. Its seed is the round's number, the same for all clients.
+    """
+
+    def __init__(self, encoding: GradientEncoding, sketch_size: int) -> None:
+        self._encoding, self._sketch_size = encoding, sketch_size
+
+    def ask(self, request: TrainRequest, round: Round, sent: bool = True) -> TrainRequest:
+        """Return a request that also asks for gradients; `sent` says whether they come with the reply."""
+        asked: Record = {GRADIENTS: self._encoding}
+        if self._encoding == "sketch":
+            asked |= {SKETCH_SIZE: self._sketch_size, SKETCH_SEED: round.number}
+        return request.adding(config=asked, expects={GRADIENTS: "any"} if sent else {})
+
+    def read(
+        self, round: Round, target: ClientUpdate, sources: Iterable[ClientUpdate]
+    ) -> StartGradients | str:
+        """Return the gradients in the replies, or why the target's cannot be used."""
+        length = sum(layer.size for layer in target.parameters.values())
+        form = GradientForm(self._encoding, CountSketch(self._sketch_size, round.number), length)
+        return read_gradients(_sent(target), [_sent(source) for source in sources], form)
+
+    def forwarded(self, sources: Iterable[ClientUpdate]) -> dict[str, ArrayRecord]:
+        """Return the record ``gradients.I`` of the ``I``-th source that sent some, for the target."""
+        sent = ((i, _sent(source)) for i, source in enumerate(sources))
+        return {f"{GRADIENTS}.{i}": to_record(arrays) for i, arrays in sent if not isinstance(arrays, str)}
+
+
+def _sent(update: ClientUpdate) -> Layers | str:
+    return update.faults.get(GRADIENTS) or update.extra[GRADIENTS]
+
 
 Beta = float | Sequence[float] | Mapping[str, float]
 """β for all sources, or one for each: in the order of their domains' names, or by domain."""
@@ -308,3 +388,150 @@ def betas_of(
             "value, or one for each source"
         )
     return np.array(beta)
+
+
+FEDDA_FORMULAS = {"definition": "beta_fedda", "reference-code": "beta_fedda_reference"}
+"""The functions that compute β, by the words of `beta_formula`."""
+
+
+class FedDA(AdaptiveStrategy):
+    """``θ ← θ + Σ_i α_i [(1−β_i) Δ_T + β_i Δ_i]`` (Jiang et al., ICLR 2024, Definition 4.1).
+
+    Parameters
+    ----------
+    beta, auto, estimate_at, gradient_encoding, sketch_size, aggregate_on, **common
+        See `AdaptiveStrategy`. With `auto` this is FedDA_Auto; the target sends one number a batch.
+    updates : {"raw", "aligned"}
+        Combine the sources' updates as they are (the authors' code), or rescaled to the target's steps
+        and learning rate.
+    beta_formula : {"definition", "reference-code"}
+        With `auto`, β by equation 3, or by what the authors' code computes; see
+        `fda_flower.aggregation.beta_fedda_reference`.
+    source_weights : {"examples", "uniform"}
+        α, the weights among the sources.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import FedDA
+    >>> strategy = FedDA(auto=True)
+    """
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "reference-code": {
+            "updates": "raw",
+            "source_weights": "examples",
+            "beta_formula": "reference-code",
+        },
+        "paper": {"updates": "aligned", "source_weights": "uniform"},
+    }
+
+    batch_update_encoding: Encoding = field(default="norms", init=False)
+    updates: Literal["raw", "aligned"] = "raw"
+    beta_formula: Literal["definition", "reference-code"] = "definition"
+
+    def rule(self) -> AdaptiveRule:
+        """Return FedDA's rule."""
+        return AdaptiveRule(
+            aggregation.FedDA(self.updates), FEDDA_FORMULAS[self.beta_formula], self.source_weights
+        )
+
+
+FEDGP_FORMULAS = {
+    "definition": "beta_fedgp",
+    "filter-aware": "beta_fedgp_thresholded",
+    "reference-code": "beta_fedgp_reference",
+}
+"""The functions that compute β, by the words of `beta_formula`."""
+
+
+class FedGP(AdaptiveStrategy):
+    """``θ ← θ + Σ_i α_i [(1−β_i) Δ_T + β_i P₊(Δ_T | Δ_i)]`` (Jiang et al., ICLR 2024, Definition 4.3).
+
+    Parameters
+    ----------
+    beta, auto, estimate_at, gradient_encoding, aggregate_on, **common
+        See `AdaptiveStrategy`. With `auto` this is FedGP_Auto.
+    granularity, filter, magnitude
+        See `fda_flower.aggregation.FedGP`.
+    beta_formula : {"definition", "filter-aware", "reference-code"}
+        With `auto`, β by equation 3; by Appendix A.4, where β accounts for the filter; or by what the
+        authors' code computes. See `fda_flower.aggregation.beta_fedgp_thresholded` and
+        `beta_fedgp_reference`.
+    batch_update_encoding : {"sketch", "full"}
+        With `auto` the target sends a sketch of each batch update, or the batch updates themselves.
+    sketch_size : int
+        Numbers in a sketch, of a batch update or of a gradient.
+    source_weights : {"examples", "uniform"}
+        α, the weights among the sources.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import FedGP
+    >>> strategy = FedGP(beta=0.5)
+    """
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "reference-code": {
+            "granularity": "layer",
+            "magnitude": "reference-code",
+            "beta_formula": "reference-code",
+        },
+        "paper": {"granularity": "model", "magnitude": "projection", "source_weights": "uniform"},
+    }
+
+    batch_update_encoding: Literal["sketch", "full"] = "sketch"
+    granularity: Literal["layer", "model"] = "layer"
+    filter: bool = True
+    magnitude: Literal["projection", "cosine", "reference-code"] = "projection"
+    beta_formula: Literal["definition", "filter-aware", "reference-code"] = "definition"
+
+    def rule(self) -> AdaptiveRule:
+        """Return FedGP's rule."""
+        rule = aggregation.FedGP(self.granularity, self.filter, self.magnitude)
+        return AdaptiveRule(rule, FEDGP_FORMULAS[self.beta_formula], self.source_weights)
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Weigh the sources, apply the rule, and warn once where projections cannot move the model."""
+        aggregated = super().aggregate(round, target, sources)
+        if self.magnitude == "projection":
+            warn_if_stuck([*self.history, round.record])
+        return aggregated
+
+
+class FedDAJoint(AdaptiveStrategy):
+    """``θ ← θ + (1−Σw) Δ_T + Σ_i w_i Δ_i``, with ``w`` that minimises ``σ²(1−Σw)² + wᵀDw`` in every round.
+
+    It estimates from the same numbers as FedDA_Auto, and with one source is the same. With several, a source
+    from the target's own domain may weigh up to 1, not only α, and sources that err in opposite directions
+    correct each other; see `fda_flower.aggregation.joint`.
+
+    A round's record has the ``weight`` of each source.
+
+    Parameters
+    ----------
+    beta, source_weights
+        Where ``w_i`` cannot be estimated, it is ``α_i β_i``, as FedDA has it.
+    updates
+        As of `FedDA`.
+    estimate_at, gradient_encoding, sketch_size, aggregate_on, **common
+        See `AdaptiveStrategy`.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import FedDAJoint
+    >>> strategy = FedDAJoint()
+    """
+
+    weighs_by: ClassVar[Literal["beta", "weight"]] = "weight"
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "reference-code": {"updates": "raw", "source_weights": "examples"},
+        "paper": {"updates": "aligned", "source_weights": "uniform"},
+    }
+
+    auto: bool = field(default=True, init=False)
+    batch_update_encoding: Encoding = field(default="norms", init=False)
+    updates: Literal["raw", "aligned"] = "raw"
+
+    def rule(self) -> JointRule:
+        """Return the rule that weighs the sources together."""
+        return JointRule(aggregation.FedDA(self.updates), "beta_fedda", self.source_weights)

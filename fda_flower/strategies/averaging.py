@@ -1,13 +1,26 @@
-"""An average of the rounds' models, which the target evaluates beside the last one."""
+"""Averages: of a run's models, of the sources, and of buffers."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import get_args
 
-from fda_flower import protocol
-from fda_flower.aggregation import Average, Layers, MovingAverage, TailAverage
+from fda_flower.aggregation import (
+    Average,
+    Layers,
+    Mean,
+    Median,
+    MovingAverage,
+    SourceMean,
+    TailAverage,
+    TrimmedMean,
+)
 from fda_flower.errors import ConfigError
-from fda_flower.protocol import EvaluateRequest, to_record
-from fda_flower.records import Record
+from fda_flower.records.record import Record
+from fda_flower.strategies.hooks import Aggregated, Buffers, MethodHooks
+from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.strategies.round import Round
+from fda_flower.wire import protocol
+from fda_flower.wire.protocol import EvaluateRequest, to_record
 
 PREFIX = "average/"
 """Begins the names of the average's models in a checkpoint; no method's own models are called so."""
@@ -95,4 +108,75 @@ def read_average(text: str) -> Average:
     raise ConfigError(
         f"average is '{text}': give ema:FACTOR with a factor between 0 and 1, such as ema:0.9, or tail:N "
         "with a whole number of at least 1, such as tail:5"
+    )
+
+
+WORDS: tuple[str, ...] = get_args(Buffers)
+
+
+def check_buffers(strategy: MethodHooks, buffers: str) -> None:
+    """Raise a `ConfigError` unless a strategy can do what a word of the option says."""
+    silent = {"target": "the server gets no model that the target has trained"}
+    refused = {**({} if "target" in strategy.trains else silent), **strategy.refused_buffers}
+    if buffers in refused:
+        remedy = " or ".join(word for word in WORDS if word not in refused)
+        raise ConfigError(
+            f"buffers is '{buffers}', but with {type(strategy).__name__} {refused[buffers]}: choose {remedy}"
+        )
+
+
+def with_buffers(buffers: str, aggregated: Aggregated, target: ClientUpdate | None) -> Aggregated:
+    """Return what a round comes to, with ``"target"`` with the buffers that the target has replied.
+
+    Parameters
+    ----------
+    buffers : {"mean", "target", "adabn"}
+        The option.
+    aggregated : Aggregated
+        The new model as the method makes it.
+    target : ClientUpdate or None
+        The target's update; not None with ``"target"``.
+    """
+    if buffers != "target":
+        return aggregated
+    assert target is not None, "a method whose target does not train refuses the word"
+    model = {name: target.buffers.get(name, array) for name, array in aggregated.model.items()}
+    return replace(aggregated, model=model)
+
+
+PLAIN: dict[str, SourceMean] = {"mean": Mean(), "median": Median()}
+TRIMMED = "trimmed"
+SHARE = 0.2
+"""The share that ``trimmed`` cuts at each end, without a number of its own."""
+
+
+def read_source_mean(text: str) -> SourceMean:
+    """Return the mean that a setting names, or raise a `ConfigError`.
+
+    Examples
+    --------
+    >>> read_source_mean("median"), read_source_mean("trimmed"), read_source_mean("trimmed:0.34")
+    (Median(), TrimmedMean(share=0.2), TrimmedMean(share=0.34))
+    """
+    if text in PLAIN:
+        return PLAIN[text]
+    kind, colon, number = text.partition(":")
+    try:
+        if kind != TRIMMED:
+            raise ValueError(text)
+        return TrimmedMean(float(number) if colon else SHARE)
+    except ValueError:
+        raise ConfigError(
+            f"source_mean is '{text}': give mean, median, or trimmed:SHARE with a share between 0 and 0.5, "
+            f"such as trimmed:{SHARE}"
+        ) from None
+
+
+def check_source_mean(strategy: MethodHooks, text: str, warmup_rounds: int) -> None:
+    """Raise a `ConfigError` if a strategy never takes the sources' plain mean that the option replaces."""
+    if text == "mean" or strategy.averages_sources or warmup_rounds:
+        return
+    raise ConfigError(
+        f"source_mean is '{text}', but {type(strategy).__name__} never takes a plain mean of the sources: "
+        "leave it out, give warmup_rounds, whose mean it then is, or choose source-only or mixture"
     )

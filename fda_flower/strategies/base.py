@@ -15,7 +15,29 @@ from flwr.serverapp.strategy import Result, Strategy
 from fda_flower.aggregation import Layers, Update, source_weights
 from fda_flower.errors import ConfigError
 from fda_flower.files import json_safe
-from fda_flower.protocol import (
+from fda_flower.records.folder import Progress, check_same_model
+from fda_flower.records.record import Record
+from fda_flower.strategies.averaging import (
+    ModelAverage,
+    check_buffers,
+    check_source_mean,
+    read_source_mean,
+    with_buffers,
+)
+from fda_flower.strategies.hooks import Aggregated, CommonOptions, MethodHooks, Sources, check_rounds
+from fda_flower.strategies.replies import (
+    BadReplyError,
+    ClientUpdate,
+    NormLimit,
+    NotFiniteError,
+    Schedule,
+    check_finite,
+    read_sizes,
+)
+from fda_flower.strategies.roster import Node, Roster
+from fda_flower.strategies.round import Channel, Round, Updates, check_budgets, require_replies
+from fda_flower.strategies.selection import Selection
+from fda_flower.wire.protocol import (
     BESIDE,
     LEARNING_RATE_FACTOR,
     OUTCOMES,
@@ -25,27 +47,6 @@ from fda_flower.protocol import (
     TrainRequest,
     to_layers,
     to_record,
-)
-from fda_flower.records import Record
-from fda_flower.run_folder import check_same_model
-from fda_flower.strategies.averaging import ModelAverage
-from fda_flower.strategies.buffers import check_buffers, with_buffers
-from fda_flower.strategies.common_options import CommonOptions, check_rounds
-from fda_flower.strategies.evaluation import read_sizes
-from fda_flower.strategies.hooks import Aggregated, MethodHooks, Sources
-from fda_flower.strategies.nodes import Node, Roster
-from fda_flower.strategies.privacy import check_budgets
-from fda_flower.strategies.progress import Progress
-from fda_flower.strategies.round import Channel, Round, Updates, require_replies
-from fda_flower.strategies.selection import Selection
-from fda_flower.strategies.source_mean import check_source_mean, read_source_mean
-from fda_flower.strategies.validation import (
-    BadReplyError,
-    ClientUpdate,
-    NormLimit,
-    NotFiniteError,
-    Schedule,
-    check_finite,
 )
 
 # fmt: off

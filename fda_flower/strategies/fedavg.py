@@ -1,13 +1,21 @@
-"""FedAvg, with the target as one client among the others."""
+"""FedAvg and its nearest relatives: Source Only, Target Only, FedProx, FedAvg with fine-tuning."""
+
+from typing import Literal
+
+import numpy as np
 
 from fda_flower.aggregation import SourceWeights, mean_update, source_weights
+from fda_flower.names import NotNegative
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
     DomainAdaptationStrategy,
+    Node,
     Round,
     Sources,
+    TrainRequest,
 )
+from fda_flower.wire.protocol import PROXIMAL, TUNE
 
 
 class FedAvg(DomainAdaptationStrategy):
@@ -36,3 +44,112 @@ class FedAvg(DomainAdaptationStrategy):
         """Return the weighted mean."""
         clients = [client for client in (target, *sources.values()) if client is not None]
         return Aggregated(mean_update(round.model, clients, source_weights(clients, self.weights)))
+
+
+class SourceOnly(DomainAdaptationStrategy):
+    """``θ ← θ + Σ_i α_i Δ_i``. The target does not train.
+
+    Parameters
+    ----------
+    source_weights : {"examples", "uniform"}
+        α, the weights among the sources; they have no say in a median or trimmed mean (`source_mean`).
+    **common
+        See `DomainAdaptationStrategy`.
+    """
+
+    trains = frozenset({"source"})
+    averages_sources = True
+
+    source_weights: SourceWeights = "examples"
+
+    @property
+    def needs_only_the_mean(self) -> bool:  # type: ignore[override]
+        """Whether the mean of the replies by examples is enough."""
+        plain = type(self).aggregate is SourceOnly.aggregate and self.source_weights == "examples"
+        return plain and self.source_mean == "mean" and self.max_update_norm is None
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Return the sources' mean, or what takes its place."""
+        updates = list(sources.values())
+        weights = source_weights(updates, self.source_weights)
+        return Aggregated(self.mean_of_sources(round.model, updates, weights))
+
+
+class TargetOnly(DomainAdaptationStrategy):
+    """``θ ← θ + Δ_T``. The sources do not train. The options are those of `DomainAdaptationStrategy`."""
+
+    trains = frozenset({"target"})
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Return the target's model."""
+        assert target is not None, "the base class holds the round without the target"
+        return Aggregated(mean_update(round.model, [target], np.ones(1)))
+
+
+class FedProx(FedAvg):
+    """FedAvg of all clients, each of which minimises ``F_i(v) + μ/2 ‖v − θ‖²`` (Li et al., MLSys 2020).
+
+    ``θ`` is the global model that the client receives (Algorithm 2). The paper lets clients do different
+    amounts of work; here each does as much as it is set to. Warm-up rounds have no penalty.
+
+    Parameters
+    ----------
+    mu : float
+        ``μ``: 0 is FedAvg, a large one keeps clients near ``θ``. The paper's are 0.001 to 1, chosen for each
+        data set. With SGD the product of μ and the learning rate must stay below 2, else training diverges.
+    weights : {"examples", "uniform"}
+        Weights of the mean of all clients, the target included.
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If μ is negative or not finite.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import FedProx
+    >>> strategy = FedProx(mu=0.1)
+    """
+
+    mu: NotNegative = 0.01
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Tell every client the penalty."""
+        request = super().train_request(node, round)
+        return None if request is None else request.adding(config={PROXIMAL: self.mu})
+
+
+class FedAvgFT(FedAvg):
+    """FedAvg of all clients; the headline is the target's model after its local training.
+
+    The target fine-tunes the global model anew in every round (Sen et al., Section 5.2.3). The method
+    ``finetune-offline`` fine-tunes once, after the sources have trained.
+
+    Parameters
+    ----------
+    weights : {"uniform", "examples"}
+        Weights of the mean of all clients, the target included.
+    tune : {"all", "head"}
+        What the target trains: all parameters, or only the last linear layer.
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If `tune` is another word.
+    """
+
+    evaluates_trained = True
+
+    weights: SourceWeights = "uniform"
+    tune: Literal["all", "head"] = "all"
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Tell the target what to train."""
+        request = super().train_request(node, round)
+        if request is None or not node.is_target or self.tune == "all":
+            return request
+        return request.adding(config={TUNE: self.tune})

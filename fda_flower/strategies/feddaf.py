@@ -3,11 +3,9 @@
 import math
 from typing import Annotated, ClassVar
 
-from fda_flower import protocol
 from fda_flower.aggregation import SourceWeights, source_weights
 from fda_flower.errors import ConfigError
-from fda_flower.options import Bounds
-from fda_flower.protocol import EvaluateRequest, to_layers
+from fda_flower.names import Bounds
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
@@ -16,7 +14,9 @@ from fda_flower.strategies.base import (
     Sources,
     TrainRequest,
 )
-from fda_flower.strategies.own_model import OwnModel
+from fda_flower.strategies.personal import OwnModel
+from fda_flower.wire import protocol
+from fda_flower.wire.protocol import EvaluateRequest, to_layers
 
 SOURCES = "sources"
 

@@ -15,8 +15,7 @@ from fda_flower.aggregation import (
     mean_update,
     personal_model,
 )
-from fda_flower.options import Count
-from fda_flower.protocol import GUIDANCE, to_layers
+from fda_flower.names import Count
 from fda_flower.strategies.base import (
     Aggregated,
     ClientUpdate,
@@ -26,6 +25,7 @@ from fda_flower.strategies.base import (
     Sources,
     TrainRequest,
 )
+from fda_flower.wire.protocol import GUIDANCE, to_layers
 
 
 class FedDWA(DomainAdaptationStrategy):

@@ -8,20 +8,8 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from fda_flower.aggregation import Layers, domain_weights, gate_of, mean_update, smoothed_weights
-from fda_flower.arrays import copied
 from fda_flower.errors import ConfigError
-from fda_flower.options import Bounds, Natural, NotNegative
-from fda_flower.protocol import (
-    CONTRIBUTION,
-    GATE,
-    HEAD,
-    MASK_SHARE,
-    MIXUP,
-    SOURCE_MODEL,
-    TEACHER_BN,
-    to_layers,
-    to_record,
-)
+from fda_flower.names import Bounds, Natural, NotNegative
 from fda_flower.strategies.base import (
     Aggregated,
     BadReplyError,
@@ -31,6 +19,18 @@ from fda_flower.strategies.base import (
     Round,
     Sources,
     TrainRequest,
+)
+from fda_flower.wire.arrays import copied
+from fda_flower.wire.protocol import (
+    CONTRIBUTION,
+    GATE,
+    HEAD,
+    MASK_SHARE,
+    MIXUP,
+    SOURCE_MODEL,
+    TEACHER_BN,
+    to_layers,
+    to_record,
 )
 
 WEIGHTS = "weights"

@@ -8,11 +8,21 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fda_flower.arrays import count_bytes
+from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.errors import ConfigError
-from fda_flower.mixture_plan import MixturePlan
-from fda_flower.options import Natural
-from fda_flower.protocol import (
+from fda_flower.names import Natural
+from fda_flower.records.record import COSTS
+from fda_flower.strategies.base import (
+    Aggregated,
+    ClientUpdate,
+    Node,
+    Record,
+    Round,
+    Sources,
+)
+from fda_flower.strategies.fedavg import SourceOnly
+from fda_flower.wire.arrays import count_bytes
+from fda_flower.wire.protocol import (
     FIRST,
     FIRST_ROUND,
     GROUPS,
@@ -22,16 +32,6 @@ from fda_flower.protocol import (
     REPORT,
     EvaluateRequest,
 )
-from fda_flower.records import COSTS
-from fda_flower.strategies.base import (
-    Aggregated,
-    ClientUpdate,
-    Node,
-    Record,
-    Round,
-    Sources,
-)
-from fda_flower.strategies.source_only import SourceOnly
 
 PER_MEMBER = ("weight", "temperature", "held-out", "test", "left-out")
 """Metrics of the target's reply, each followed by a member."""

@@ -1,4 +1,4 @@
-"""One round: who takes part, what they are sent and reply, and the round's record."""
+"""What sites tell of their privacy: into the round's record, or the end of the run."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,25 +10,78 @@ from flwr.app.typing import MetricRecordValues
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fda_flower import protocol
 from fda_flower.aggregation import Layers, find_buffers
-from fda_flower.arrays import count_bytes
+from fda_flower.errors import RunError, printable
 from fda_flower.metrics import METRICS
-from fda_flower.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
-from fda_flower.records import TEST_EXAMPLES, Record
-from fda_flower.strategies.evaluation import DETAILS, EVALUATION, HEADLINE, read_details
-from fda_flower.strategies.nodes import Node, match_replies
-from fda_flower.strategies.privacy import record_privacy
-from fda_flower.strategies.validation import (
+from fda_flower.records.record import TEST_EXAMPLES, Record
+from fda_flower.strategies.replies import (
+    DETAILS,
+    EVALUATION,
+    HEADLINE,
     BadReplyError,
     ClientUpdate,
     NormLimit,
     Schedule,
     content_of,
     read_arrays,
+    read_details,
     read_metrics,
     read_update,
 )
+from fda_flower.strategies.roster import Node, match_replies
+from fda_flower.wire import protocol
+from fda_flower.wire.arrays import count_bytes
+from fda_flower.wire.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
+
+MOST_UNCOVERED = 100
+"""Entries of a reply that a record names as not covered."""
+
+
+def record_privacy(record: Record, node: Node, reply: Message | None) -> None:
+    """Record the ``ε`` that a site tells with its reply, be the reply usable or not; no impossible one."""
+    if reply is None or reply.has_error():
+        return
+    info = protocol.settings_in(reply.content, protocol.INFO)
+    epsilon, delta, uncovered = (
+        info.get(key) for key in (protocol.EPSILON, protocol.DELTA, protocol.UNCOVERED)
+    )
+    if not isinstance(epsilon, float) or not isinstance(delta, float):
+        return
+    if not (0 <= epsilon < float("inf") and 0 <= delta <= 1):
+        return
+    told: Record = {"epsilon": epsilon, "delta": delta}
+    known = record.setdefault("privacy", {}).get(node.domain, {})
+    names = uncovered[:MOST_UNCOVERED] if isinstance(uncovered, list) else ()
+    if named := {*known.get("uncovered", ()), *(printable(str(name)) for name in names)}:
+        told["uncovered"] = sorted(named)
+    record["privacy"][node.domain] = told
+
+
+def check_budgets(record: Record, spent: Sequence[Node], asked: Sequence[Node]) -> None:
+    """Raise a `RunError` if a held round cannot be done later either, since budgets are spent.
+
+    A source alone cannot end a run by saying so: either the target says it, or all sources that were asked.
+
+    Parameters
+    ----------
+    record : Record
+        The record of the held round.
+    spent, asked : sequence of Node
+        Who says that its privacy budget is spent, and who was asked to train.
+    """
+    target = any(node.is_target for node in spent)
+    sources = {node for node in asked if not node.is_target}
+    if not target and not (sources and sources <= set(spent)):
+        return
+    names = {node.domain for node in spent}
+    reasons = (
+        f"'{drop['domain']}': {drop['reason']}" for drop in record["dropped"] if drop["domain"] in names
+    )
+    raise RunError(
+        f"round {record['round']} cannot be done, since sites refuse: {'; '.join(reasons)}. The model of the "
+        "round before is kept: use it, or resume once the sites give a larger max-epsilon"
+    )
+
 
 Updates = tuple[ClientUpdate | None, dict[str, ClientUpdate]]
 """The target's update, if there is a usable one, and the sources' by domain, in the order of domains."""

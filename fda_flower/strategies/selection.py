@@ -10,11 +10,10 @@ from flwr.common import log
 
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import METRICS
-from fda_flower.protocol import VALIDATION, EvaluateRequest, split_held_out
-from fda_flower.records import Record
-from fda_flower.selection import choose, chosen_round, has_stopped
-from fda_flower.strategies.nodes import Node
+from fda_flower.records.record import Record, choose, chosen_round, has_stopped
+from fda_flower.strategies.roster import Node
 from fda_flower.strategies.round import Round
+from fda_flower.wire.protocol import VALIDATION, EvaluateRequest, split_held_out
 
 PREFIX = f"{VALIDATION}-"
 IN_TRAIN_REPLY = {f"eval-{PREFIX}{name}": f"{PREFIX}{name}" for name in METRICS}

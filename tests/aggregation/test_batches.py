@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fda_flower.aggregation import ENCODINGS, BatchUpdates, CountSketch
-from fda_flower.aggregation.layers import BLOCK
+from fda_flower.aggregation.updates import BLOCK
 
 B, M, SKETCH = 2, 3, CountSketch(4, seed=0)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fda_flower.aggregation import distance_weights, guidance_distances, personal_model
-from fda_flower.aggregation.layers import BLOCK
+from fda_flower.aggregation.updates import BLOCK
 
 POSITIVE = arrays(np.float64, (4, 4), elements=st.floats(0.01, 100))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from fda_flower.aggregation.layers import BLOCK, blocks, inner_products, weighted_sum
+from fda_flower.aggregation.updates import BLOCK, blocks, inner_products, weighted_sum
 
 LENGTHS = [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fda_flower.aggregation import Mean, Median, TrimmedMean, Update, mean_update
-from fda_flower.aggregation.layers import BLOCK
+from fda_flower.aggregation.updates import BLOCK
 
 
 def sources_of(*values, buffers=None, examples=1):

@@ -18,8 +18,8 @@ from fda_flower.aggregation import (
     mean_update,
     source_weights,
 )
-from fda_flower.aggregation.layers import BLOCK
 from fda_flower.aggregation.rules import weighted_mean
+from fda_flower.aggregation.updates import BLOCK
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=80)
 

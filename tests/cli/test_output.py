@@ -10,10 +10,9 @@ from in_process import run_all
 from rich.console import Console
 
 from fda_flower.cli import console
-from fda_flower.cli.cells import CellBar
-from fda_flower.cli.console import end_with
+from fda_flower.cli.console import CellBar, end_with
 from fda_flower.errors import RunError
-from fda_flower.experiments.cell import Progress
+from fda_flower.experiments.cells import Progress
 
 SMALL = ["--model", "mlp", "--rounds", "2", "--target-samples", "16", "--device", "cpu"]
 TEXT = """
@@ -36,7 +35,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
     for name, value in {"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fda_flower.experiments.cell.run_all", run_all)
+    monkeypatch.setattr("fda_flower.experiments.cells.run_all", run_all)
     Path("two.toml").write_text(TEXT, encoding="utf-8")
     logger = logging.getLogger("flwr")
     level = logger.level

@@ -17,8 +17,8 @@ from waiting import until
 from fda_flower.cli import stopping
 from fda_flower.cli.stopping import stop, stoppable, this_command, when_stopped
 from fda_flower.errors import RunError
+from fda_flower.records.folder import RunFolder
 from fda_flower.reporting import summarise
-from fda_flower.run_folder import RunFolder
 
 FDA = str(Path(sys.executable).with_name("fda"))
 SMALL = ["--model", "mlp", "--target-samples", "16", "--device", "cpu"]

@@ -18,13 +18,13 @@ from fda_flower.clients import (
     MixturePlan,
     MixtureTarget,
     TargetClient,
-    adabn,
+    gradients,
 )
-from fda_flower.clients.adabn import own_statistics
+from fda_flower.clients.gradients import own_statistics
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.models import build_model
 from fda_flower.models.parts import batch_norms
-from fda_flower.protocol import EvaluateRequest, TrainRequest, to_record
+from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
 
 SPEC = DataSpec("digits", "rotate", target_samples=40)
 ASK = {"server-round": 1, "adabn": True}
@@ -141,7 +141,7 @@ def test_a_batch_of_one_sample_is_left_out() -> None:
 
 
 def test_the_example() -> None:
-    assert doctest.testmod(adabn).failed == 0
+    assert doctest.testmod(gradients).failed == 0
 
 
 # The client
@@ -221,8 +221,8 @@ def test_a_model_that_is_evaluated_after_training_is_replied_as_it_was_trained(g
 def test_dittos_personal_model_is_evaluated_with_them_and_kept_without() -> None:
     clients = [make(kind=DittoTarget) for _ in range(2)]
     found, _ = (
-        request(client, personal=0.5, adabn=adabn)
-        for client, adabn in zip(clients, (True, False), strict=True)
+        request(client, personal=0.5, adabn=gradients)
+        for client, gradients in zip(clients, (True, False), strict=True)
     )
     (one, _), (other, _) = (client.own_state.load("ditto") for client in clients)
     assert all(one[name].tobytes() == array.tobytes() for name, array in other.items())

@@ -8,9 +8,9 @@ import torch
 from flwr.app import RecordDict
 
 from fda_flower.clients import APFLTarget, LocalTraining, TargetClient
-from fda_flower.clients.apfl import RandomNumbers
+from fda_flower.clients.personal import RandomNumbers
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
-from fda_flower.protocol import EvaluateRequest, TrainRequest, to_record
+from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
 
 SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=50, test_samples=60)
 MIXES = pytest.mark.parametrize("mix", ["outputs", "parameters"])

@@ -12,7 +12,7 @@ from fda_flower.clients.own_state import OwnState
 from fda_flower.clients.training import plain_objective, proximal
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.models import build_model
-from fda_flower.protocol import TrainRequest, to_record
+from fda_flower.wire.protocol import TrainRequest, to_record
 
 SPEC = DataSpec("digits", "rotate", target_samples=50)
 

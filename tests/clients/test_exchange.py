@@ -8,13 +8,12 @@ import torch
 from torch import nn
 
 from fda_flower.clients import LocalPartTarget, LocalTraining, SourceClient, TargetClient
-from fda_flower.clients.apfl import APFLTarget
-from fda_flower.clients.ditto import DittoTarget
 from fda_flower.clients.exchange import Exchange
+from fda_flower.clients.personal import APFLTarget, DittoTarget
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model
-from fda_flower.protocol import EvaluateRequest, TrainRequest, to_record
+from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
 
 DATA = load_federation(DataSpec("digits", "rotate", target_samples=40))
 

@@ -17,11 +17,11 @@ from fda_flower.clients import (
     batch_gradients,
     gradients,
 )
-from fda_flower.clients.numpy_client import unpack
 from fda_flower.clients.training import mean_gradient
 from fda_flower.datasets import DataSpec, Samples, load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.models import build_model
+from fda_flower.wire.numpy_client import unpack
 
 SPEC = DataSpec("digits", "rotate", target_samples=50)
 FULL = {"gradients": "full"}

@@ -6,10 +6,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fda_flower.clients import IRMSource, LocalTraining, SourceClient
-from fda_flower.clients.irm import PenalisedLoss, scale_penalty
+from fda_flower.clients.generalisation import PenalisedLoss, scale_penalty
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.models import build_model
-from fda_flower.protocol import TrainRequest, to_record
+from fda_flower.wire.protocol import TrainRequest, to_record
 
 DATA = load_federation(DataSpec("digits", "rotate", target_samples=50))
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from flwr.app import ArrayRecord
 
+from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients import MixtureTarget, TargetClient
 from fda_flower.clients.training import LocalTraining
 from fda_flower.datasets import Domain, Samples
-from fda_flower.mixture_plan import MixturePlan
-from fda_flower.protocol import EvaluateReply, EvaluateRequest, split_held_out
+from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, split_held_out
 
 
 def samples(count, seed):

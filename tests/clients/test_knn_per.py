@@ -10,7 +10,7 @@ import torch
 from fda_flower.clients import KNNPerTarget, LocalTraining, TargetClient
 from fda_flower.datasets import DataSpec, Domain, load_federation
 from fda_flower.models import build_model
-from fda_flower.protocol import EvaluateRequest, TrainRequest, to_record
+from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
 
 SPEC = DataSpec("digits", "rotate", target_samples=40, test_samples=60)
 NOISY = DataSpec("digits", "noise", (("std", 0.3),), target_samples=30, test_samples=40)

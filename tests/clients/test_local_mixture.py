@@ -8,7 +8,7 @@ import pytest
 from fda_flower.aggregation import stratified_folds
 from fda_flower.clients import Learner, MixturePlan, train_mixture
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.seeds import derive_seed
+from fda_flower.files import derive_seed
 
 LABELS = np.array([0, 1, 2] * 5)
 EVERYTHING = tuple(range(15))

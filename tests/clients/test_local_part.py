@@ -12,9 +12,9 @@ from fda_flower.clients import LocalPartSource, LocalPartTarget, LocalTraining, 
 from fda_flower.clients.training import evaluate, repeatable, train
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.errors import ConfigError
+from fda_flower.files import derive_seed
 from fda_flower.models.parts import batch_norm_names, head_names
-from fda_flower.protocol import EvaluateRequest, TrainRequest, to_record
-from fda_flower.seeds import derive_seed
+from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
 
 SPEC = DataSpec("digits", "rotate", target_samples=50)
 DATA = load_federation(SPEC)

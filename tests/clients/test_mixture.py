@@ -12,14 +12,13 @@ from safetensors.numpy import load_file
 
 from fda_flower import run
 from fda_flower.aggregation import blend, functional_distance, gradient_similarity
-from fda_flower.clients import LocalTraining, MixturePlan, MixtureTarget, TargetClient
-from fda_flower.clients import mixture as module
+from fda_flower.clients import LocalTraining, MixturePlan, MixtureTarget, TargetClient, mixture
 from fda_flower.clients.training import mean_gradient, repeatable
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.files import derive_seed
 from fda_flower.models import build_model
-from fda_flower.protocol import EvaluateRequest, to_record
-from fda_flower.seeds import derive_seed
+from fda_flower.wire.protocol import EvaluateRequest, to_record
 
 SPEC = DataSpec("digits", "rotate", target_samples=30, source_samples=60, test_samples=80)
 RBF = DataSpec("rbf", None, target_samples=24, test_samples=50)
@@ -556,14 +555,14 @@ def test_batchnorm_dropout_noise_and_images_of_bytes(model, noise, dtype, tmp_pa
 
 def test_the_own_model_of_all_labels_has_as_many_epochs_a_round_as_the_target_and_fine_tuning_one():
     seen = []
-    train = module.train  # type: ignore[attr-defined]
+    train = mixture.train  # type: ignore[attr-defined]
 
     def spy(model, samples, training, *args, **more):
         seen.append((len(samples), training.epochs))
         return train(model, samples, training, *args, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "train", spy)
+        patch.setattr(mixture, "train", spy)
         ask(make(training=replace(TRAINING, epochs=2)), 3)
     full = [epochs for samples, epochs in seen if samples == 30]
     assert full == [2, 2, 2, 1, 1, 1]

@@ -15,7 +15,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from fda_flower.clients import make_recorder, record_updates
 from fda_flower.errors import ConfigError
-from fda_flower.flower_internals import task_identity
+from fda_flower.wire.internals import task_identity
 
 SKETCH = {"batch-updates": "sketch", "sketch-size": 16, "sketch-seed": 2}
 ASKED: dict[str, dict[str, Any]] = {
@@ -292,5 +292,5 @@ def test_an_error_reply_and_a_function_without_a_step_are_passed_on() -> None:
 
 
 def test_the_example_of_the_docstring_holds() -> None:
-    failed, attempted = doctest.testmod(importlib.import_module("fda_flower.clients.optimizer_hooks"))
+    failed, attempted = doctest.testmod(importlib.import_module("fda_flower.clients.recorder"))
     assert (failed, attempted > 0) == (0, True)

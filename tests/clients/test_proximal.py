@@ -13,7 +13,7 @@ from fda_flower.clients import DittoTarget, LocalTraining, SourceClient, TargetC
 from fda_flower.clients.training import plain_objective, train
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.models import build_model
-from fda_flower.protocol import TrainRequest, to_record
+from fda_flower.wire.protocol import TrainRequest, to_record
 
 SPEC = DataSpec("digits", "rotate", target_samples=50)
 

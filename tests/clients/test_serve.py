@@ -16,13 +16,13 @@ from fda_flower import RunConfig
 from fda_flower.client_app import make_client, make_client_app
 from fda_flower.clients import DomainClient, SourceClient, TargetClient, answer_role_query, serve
 from fda_flower.datasets import load_federation
-from fda_flower.devices import find_device
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
-from fda_flower.flower_internals import task_identity
 from fda_flower.metrics import metric_names
 from fda_flower.models import build_model
+from fda_flower.models.devices import find_device
 from fda_flower.strategies import FedGP
+from fda_flower.wire.internals import task_identity
 
 CONFIG = RunConfig(method="fedgp-auto", model="mlp", target_samples=12, target_batch_size=4, device="cpu")
 DOMAINS = ["source-1", "source-2", "source-3", "target"]

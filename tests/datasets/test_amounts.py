@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from sites import write_table
 
-from fda_flower.config import RunConfig
 from fda_flower.datasets import load_domain
 from fda_flower.datasets.amounts import count, read_amount
 from fda_flower.errors import ConfigError
+from fda_flower.runs.config import RunConfig
 
 
 @pytest.mark.parametrize("everything", [None, "all"])

@@ -13,7 +13,7 @@ import torch
 from torchvision.datasets import CIFAR10
 
 from fda_flower.datasets import DataSpec, load_federation
-from fda_flower.datasets.cifar10 import load
+from fda_flower.datasets.torchvision_sets import load_cifar10 as load
 from fda_flower.errors import ConfigError
 
 DATA_DIR = os.environ.get("FDA_DATA_DIR")
@@ -103,7 +103,7 @@ def test_a_damaged_unpacked_file_is_an_error_that_names_the_folder(archive: Path
 def test_without_a_folder_it_is_downloaded_or_the_error_says_why_not(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fda_flower.datasets.cifar10.CACHE", tmp_path / "cache")
+    monkeypatch.setattr("fda_flower.datasets.torchvision_sets.CACHE", tmp_path / "cache")
     with pytest.raises(ConfigError, match=r"CIFAR10 cannot be read.*--data-dir"):
         load(None, 0)
 

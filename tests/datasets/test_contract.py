@@ -26,8 +26,8 @@ from fda_flower.datasets import (
     Samples,
     Split,
     federation,
-    folders,
     hugging_face,
+    images,
     load_domain,
     load_federation,
     table,
@@ -148,7 +148,7 @@ def own_images(root: Path) -> Callable[[Path | None, int], Any]:
         (root / domain / label).mkdir(parents=True)
         make_images(root / domain / label)
     domains = ",".join(MADE_DOMAINS)
-    return lambda data_dir, seed: folders.load_own(root, seed, domains, IMAGE_SIZE)
+    return lambda data_dir, seed: images.load_own(root, seed, domains, IMAGE_SIZE)
 
 
 def own_tables(root: Path) -> Callable[[Path | None, int], Any]:
@@ -197,7 +197,7 @@ def _parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             if name in FILES and name in SHIFTED:
                 load: Callable[..., Any] = part_of(dataset, **OPTIONS.get(name, {}))
                 patch.setitem(DATASETS, name, replace(dataset, load=load))
-            elif getattr(dataset.loader, "func", None) is folders.load and there(name):
+            elif getattr(dataset.loader, "func", None) is images.load and there(name):
                 patch.setitem(
                     DATASETS, name, replace(dataset, load=part_of_folders(name, root), arguments=())
                 )

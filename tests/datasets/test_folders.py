@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fda_flower.datasets import DATASETS, Dataset, DataSpec, Split, Splits, folders, load_federation
+from fda_flower.datasets import DATASETS, Dataset, DataSpec, Split, Splits, images, load_federation
 from fda_flower.datasets.image_files import ImageFiles
 from fda_flower.errors import ConfigError
 
@@ -21,7 +21,7 @@ COUNT, SIZE = 10, 5
 MODES = ("RGB", "L", "RGBA", "P", "LA", "1", "CMYK", "I;16")
 SUFFIX = {"CMYK": ".JPG", "RGB": ".jpeg"}
 
-load = partial(folders.load, "made", ("one", "two"), "its authors")
+load = partial(images.load, "made", ("one", "two"), "its authors")
 
 
 def make(path: Path, number: int) -> None:
@@ -78,7 +78,7 @@ def test_every_image_is_trained_or_tested_on_once(made: Path) -> None:
 
 def test_the_split_is_the_seeds_and_the_domains_alone(made: Path) -> None:
     splits = load(made, 0, image_size=4)
-    alone = folders.load("made", ("two",), "its authors", made, 0, 4)["two"]
+    alone = images.load("made", ("two",), "its authors", made, 0, 4)["two"]
     assert torch.equal(splits["two"].train.x, alone.train.x)
     assert torch.equal(splits["two"].test.x, load(made, 0, image_size=4)["two"].test.x)
     for name, split in load(made, 1, image_size=4).items():
@@ -105,7 +105,7 @@ def test_a_fifth_of_a_class_is_tested_on_but_not_its_only_image(
 ) -> None:
     for i in range(count):
         make(tmp_path / "made/one/ant" / str(i), i)
-    split = folders.load("made", ("one",), "its authors", tmp_path, 0, 4)["one"]
+    split = images.load("made", ("one",), "its authors", tmp_path, 0, 4)["one"]
     assert (len(split.train), len(split.test)) == (count - tested, tested)
     assert split.test.x.shape == (tested, 3, 4, 4)
 
@@ -129,9 +129,9 @@ def test_a_large_data_set_is_read_batch_by_batch_with_the_same_bits(
         return [tensor for part in moved for batch in part.batches(4, generator, True) for tensor in batch]
 
     everything = 2 * len(CLASSES) * COUNT * 3 * SIZE**2
-    monkeypatch.setattr(folders, "MEMORY_LIMIT", everything)
+    monkeypatch.setattr(images, "MEMORY_LIMIT", everything)
     in_memory = batches("in-memory", lazy=False)
-    monkeypatch.setattr(folders, "MEMORY_LIMIT", everything - 1)
+    monkeypatch.setattr(images, "MEMORY_LIMIT", everything - 1)
     from_files = batches("from-files", lazy=True)
     assert all(map(torch.equal, in_memory, from_files))
     assert len(in_memory) == len(from_files)
@@ -244,7 +244,7 @@ def test_classes_that_are_not_names_are_an_error(made: Path, classes: str) -> No
 
 
 def own(made: Path, domains: str = "one,two", **options: Any) -> Splits:
-    return folders.load_own(made / "made", 0, domains, image_size=4, **options)
+    return images.load_own(made / "made", 0, domains, image_size=4, **options)
 
 
 def test_own_images_are_read_like_those_of_a_known_data_set(made: Path) -> None:
@@ -257,11 +257,11 @@ def test_own_images_need_a_folder_and_the_domain_that_is_accessed(made: Path) ->
     with pytest.raises(
         ConfigError, match=r"'images' needs the folder .*--data-dir .* at a site, as data-dir"
     ):
-        folders.load_own(None, 0, "one,two")
+        images.load_own(None, 0, "one,two")
     with pytest.raises(ConfigError, match=r"'.*made/three' is missing \(found: one, two\): put the"):
         _ = own(made, "one,two,three")["three"]
     with pytest.raises(ConfigError, match=r"elsewhere/one' is missing \(found: nothing\)"):
-        _ = folders.load_own(made / "elsewhere", 0, "one")["one"]
+        _ = images.load_own(made / "elsewhere", 0, "one")["one"]
 
 
 REAL = {

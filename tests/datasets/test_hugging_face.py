@@ -15,9 +15,9 @@ from datasets.features import Image as Picture
 from PIL import Image
 
 from fda_flower import run
-from fda_flower.config import RunConfig
 from fda_flower.datasets import DataSpec, hugging_face, load_federation
 from fda_flower.errors import ConfigError
+from fda_flower.runs.config import RunConfig
 
 
 def images(count: int = 60, seed: int = 0) -> Dataset:

@@ -6,12 +6,12 @@ import pytest
 from PIL import Image
 from sites import write_images
 
-from fda_flower.config import RunConfig
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets.image_files import unreadable
-from fda_flower.datasets.image_folders import common_size, files_of, sizes_of
+from fda_flower.datasets.images import common_size, files_of, sizes_of
 from fda_flower.datasets.own_data import network_for_images, network_for_inputs, read_size
 from fda_flower.errors import ConfigError
+from fda_flower.runs.config import RunConfig
 
 
 def write(place: Path, size: tuple[int, int], count: int = 10) -> None:

@@ -6,12 +6,12 @@ import logging
 import pytest
 
 from fda_flower import run
-from fda_flower.datasets import labels
-from fda_flower.datasets.labels import label_problems
+from fda_flower.datasets import own_data
+from fda_flower.datasets.own_data import label_problems
 
 
 def test_the_examples():
-    assert doctest.testmod(labels).failed == 0
+    assert doctest.testmod(own_data).failed == 0
 
 
 def test_labels_of_all_classes_are_no_problem():

@@ -13,7 +13,7 @@ from torchvision import datasets
 
 from fda_flower import run
 from fda_flower.datasets import DATASETS, Split
-from fda_flower.datasets.mnist import load_fashion_mnist, load_mnist
+from fda_flower.datasets.torchvision_sets import load_fashion_mnist, load_mnist
 from fda_flower.errors import ConfigError
 
 DATA_DIR = os.environ.get("FDA_DATA_DIR")
@@ -84,7 +84,7 @@ def test_a_damaged_unpacked_file_is_an_error_that_names_the_folder(archives, tmp
 
 
 def test_without_a_folder_it_is_downloaded_or_the_error_says_why_not(archives, tmp_path, monkeypatch):
-    monkeypatch.setattr("fda_flower.datasets.mnist.CACHE", tmp_path / "cache")
+    monkeypatch.setattr("fda_flower.datasets.torchvision_sets.CACHE", tmp_path / "cache")
     with pytest.raises(ConfigError, match=r"MNIST cannot be read.*--data-dir"):
         load_mnist(None, 0)
 

@@ -11,7 +11,7 @@ from fda_flower.datasets.preparation import Preparation, TablePreparation
 from fda_flower.datasets.table import load
 from fda_flower.datasets.table_reading import MOST_CATEGORIES, Problems, read_table
 from fda_flower.errors import ConfigError
-from fda_flower.prediction.columns import columns_for
+from fda_flower.prediction.model import columns_for
 
 ROWS = [["40", "f", "1"], ["50", "m", "0"], ["60", "f", "1"], ["70", "m", "0"], ["80", "f", "1"]] * 4
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fda_flower.datasets import DataSpec, load_federation
-from fda_flower.datasets.partitions import PARTITIONS, Dirichlet, Even, Labels, Partition
 from fda_flower.datasets.samples import Samples
+from fda_flower.datasets.shifts import PARTITIONS, Dirichlet, Even, Labels, Partition
 from fda_flower.errors import ConfigError
 
 every_partition = pytest.mark.parametrize("name", list(PARTITIONS))

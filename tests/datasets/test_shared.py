@@ -5,7 +5,7 @@ import torch
 from sites import write_images
 
 from fda_flower.datasets import DataSpec, load_domain, load_federation
-from fda_flower.datasets.shared import shared_domain, write_shared
+from fda_flower.datasets.federation import shared_domain, write_shared
 from fda_flower.errors import RunError
 
 

@@ -8,8 +8,7 @@ import torch
 from torchvision.transforms.v2 import functional
 
 from fda_flower.datasets import DATASETS, SHIFTS, Dataset, DataSpec, Samples, Split, load_federation
-from fda_flower.datasets.partitions import Even
-from fda_flower.datasets.shifts import Color, Label, Noise, Rotate
+from fda_flower.datasets.shifts import Color, Even, Label, Noise, Rotate
 from fda_flower.errors import ConfigError
 
 Register = Callable[[str, Split], None]

@@ -4,7 +4,7 @@ from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
 
 from fda_flower import RunConfig
-from fda_flower.deployment.app import write_app
+from fda_flower.deployment.submission import write_app
 
 CONFIG = RunConfig(
     method="fedgp",

@@ -7,8 +7,8 @@ import sys
 import psutil
 import pytest
 
-from fda_flower.deployment import connection
-from fda_flower.deployment.connection import Connection
+from fda_flower.deployment import submission
+from fda_flower.deployment.submission import Connection
 from fda_flower.errors import RunError
 
 
@@ -72,7 +72,7 @@ def test_what_is_no_answer_is_an_error_that_shows_it(flwr, script):
 
 
 def test_a_log_that_says_nothing_yields_none_until_it_goes_on(flwr, tmp_path, monkeypatch):
-    monkeypatch.setattr(connection, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(submission, "TICK_SECONDS", 0.01)
     lines = flwr(
         f"printf 'half'; while ! test -e {tmp_path}/go; do sleep 0.1; done; printf ' a line\\rin one\\nend'"
     ).log("17")

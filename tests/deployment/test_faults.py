@@ -16,10 +16,10 @@ from waiting import until
 
 from fda_flower import RunConfig, run
 from fda_flower.deployment import Federation, run_deployed, submission
-from fda_flower.deployment.app import write_app
 from fda_flower.deployment.processes import Service, end, free_ports
+from fda_flower.deployment.submission import write_app
 from fda_flower.errors import RunError
-from fda_flower.run_folder import RunFolder
+from fda_flower.records.folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -50,11 +50,11 @@ from flwr.serverapp import ServerApp
 
 from fda_flower import server_app
 from fda_flower.client_app import make_client_app
-from fda_flower.engines import prompt
+from fda_flower.engines import superlink as prompt
 from fda_flower.site.resident import ResidentApp
-from fda_flower.strategies import nodes
+from fda_flower.strategies import roster
 
-nodes.ASK_AGAIN_SECONDS = 0
+roster.ASK_AGAIN_SECONDS = 0
 
 
 class Faulty(ClientApp):

@@ -75,7 +75,7 @@ def test_with_security_there_are_certificates_keys_and_registered_nodes(started,
         )
         program, arguments = command_of(running, "target")
         assert program == os.path.basename(sys.executable)
-        module = "-m fda_flower.deployment.supernode"
+        module = "-m fda_flower.site.supernode"
         assert arguments.startswith(f"{module} --superlink {running.address} --host 127.0.0.1 --port ")
         assert arguments.endswith(
             "--node-config F/nodes/target.toml --root-certificates F/certificates/ca.crt "

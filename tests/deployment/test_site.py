@@ -9,10 +9,9 @@ import pytest
 from fda_flower import RunConfig
 from fda_flower.deployment import Federation, run_deployed
 from fda_flower.errors import RunError
-from fda_flower.privacy import epsilon
-from fda_flower.run_folder import RunFolder
-from fda_flower.site import read_log
-from fda_flower.verification import verify
+from fda_flower.records.folder import RunFolder
+from fda_flower.records.verification import verify
+from fda_flower.site import epsilon, read_log
 
 SETTINGS: dict[str, Any] = {
     **{"model": "mlp", "sources": 1, "rounds": 2, "device": "cpu"},

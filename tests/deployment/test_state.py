@@ -9,7 +9,7 @@ import pytest
 from fda_flower import RunConfig, load, run
 from fda_flower.datasets import load_domain
 from fda_flower.deployment import Federation, run_deployed
-from fda_flower.run_folder import RunFolder
+from fda_flower.records.folder import RunFolder
 
 LOCAL_PART = ["local-part-before.safetensors", "local-part.safetensors"]
 SETTINGS: dict[str, Any] = {

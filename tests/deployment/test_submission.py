@@ -20,10 +20,10 @@ from fda_flower.deployment import Federation, results, run_deployed, submission
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments import run_config
-from fda_flower.flower_internals import task_identity
-from fda_flower.run_folder import RunFolder
+from fda_flower.records.folder import RunFolder
+from fda_flower.records.verification import verify
 from fda_flower.server_app import app
-from fda_flower.verification import verify
+from fda_flower.wire.internals import task_identity
 
 SETTINGS: dict[str, Any] = {"model": "mlp", "sources": 2, "target_samples": 16, "device": "cpu"}
 CONFIG = RunConfig(**SETTINGS, rounds=2)

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 
-from fda_flower.deployment import supernode
+from fda_flower.site import supernode
 from fda_flower.site.resident import launched_worker
 
 
@@ -17,7 +17,7 @@ def test_it_is_a_command():
 
 
 def test_its_arguments_are_those_of_flower():
-    command = [sys.executable, "-m", "fda_flower.deployment.supernode", "--help"]
+    command = [sys.executable, "-m", "fda_flower.site.supernode", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("usage: flower-supernode")
     assert "--auth-supernode-private-key" in done.stdout

@@ -10,8 +10,8 @@ from handmade import HandMade, initial, moves
 from fda_flower.engines import ENGINES, LocalGrid, Resources, run_local
 from fda_flower.engines.local import set_up_process
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.flower_internals import task_identity
 from fda_flower.strategies import FedAvg
+from fda_flower.wire.internals import task_identity
 
 
 def app():

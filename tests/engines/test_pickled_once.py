@@ -8,8 +8,8 @@ from flwr.app.user_config import UserConfig
 
 from fda_flower import RunConfig
 from fda_flower.client_app import make_client_app
-from fda_flower.datasets.shared import write_shared
-from fda_flower.flower_internals import numbered, task_identity
+from fda_flower.datasets.federation import write_shared
+from fda_flower.wire.internals import numbered, task_identity
 
 pytest.importorskip("ray")
 

@@ -12,7 +12,7 @@ from fda_flower import RunConfig, run
 from fda_flower.client_app import make_client_app
 from fda_flower.engines import Resources, run_ray
 from fda_flower.errors import RunError
-from fda_flower.methods import METHODS
+from fda_flower.runs.methods import METHODS
 from fda_flower.server_app import run_server
 
 # A client that is slow to import torch is waited for.

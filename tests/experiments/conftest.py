@@ -44,7 +44,7 @@ def files_of():
 @pytest.fixture
 def in_process(monkeypatch):
     """Cells that run here, one after the other; their module."""
-    module = importlib.import_module("fda_flower.experiments.cell")
+    module = importlib.import_module("fda_flower.experiments.cells")
     monkeypatch.setattr(module, "run_all", run_all)
     return module
 

@@ -24,11 +24,10 @@ from fda_flower.experiments.attacks import (
     poison_of,
     read_attack,
 )
-from fda_flower.experiments.cell_files import is_done
-from fda_flower.experiments.run import run_config
-from fda_flower.experiments.runners import RUNNERS, RunRequest
-from fda_flower.protocol import EvaluateRequest, TrainRequest, to_record
-from fda_flower.run_model import make_model
+from fda_flower.experiments.cells import is_done
+from fda_flower.experiments.run import RUNNERS, RunRequest, run_config
+from fda_flower.runs.model_folder import make_model
+from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
 
 EVERY = [
     *(

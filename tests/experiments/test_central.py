@@ -14,14 +14,13 @@ from fda_flower.clients import LocalTraining
 from fda_flower.clients.training import train
 from fda_flower.datasets import load_federation
 from fda_flower.deployment import rehearse, run_deployed
-from fda_flower.experiments import central, load_results, read_experiment, run_experiment, write_report
-from fda_flower.experiments.central import OPTIMIZER, TRAINED, Trainer, run_central
-from fda_flower.experiments.central_reference import Reference
-from fda_flower.methods import CENTRAL, METHODS, PREFIX, check_federated, find_method
-from fda_flower.needs import NEEDS
-from fda_flower.run_folder import RunFolder
-from fda_flower.run_model import make_model
-from fda_flower.seeds import derive_seed
+from fda_flower.experiments import load_results, read_experiment, references, run_experiment, write_report
+from fda_flower.experiments.references import OPTIMIZER, TRAINED, Reference, Trainer, run_central
+from fda_flower.files import derive_seed
+from fda_flower.records.folder import RunFolder
+from fda_flower.runs.methods import CENTRAL, METHODS, PREFIX, check_federated, find_method
+from fda_flower.runs.model_folder import make_model
+from fda_flower.runs.needs import NEEDS
 from fda_flower.server_app import run_server
 
 
@@ -81,7 +80,7 @@ def changed(monkeypatch):
             }
             return replace(data, domains=domains)
 
-        monkeypatch.setattr(central, "load_federation", load)
+        monkeypatch.setattr(references, "load_federation", load)
 
     return change
 

@@ -11,25 +11,22 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from fda_flower import ConfigError
-from fda_flower.experiments.central_adaptation import (
-    Entropy,
-    MinimaxEntropy,
-    SourceTarget,
-    entropy,
-    reversed_gradient,
-)
-from fda_flower.experiments.central_generalisation import (
+from fda_flower.experiments.references import (
     CORAL,
     ERM,
     GAMMAS,
     MMD,
+    Entropy,
+    MinimaxEntropy,
     Mixup,
+    SourceTarget,
+    Step,
+    entropy,
     kernel_gap,
     moment_gap,
+    reversed_gradient,
 )
-from fda_flower.experiments.central_reference import Step
-from fda_flower.models.parts import features_of, head_of
-from fda_flower.models.prototypes import PrototypeHead
+from fda_flower.models.parts import PrototypeHead, features_of, head_of
 
 SIZES = (5, 4, 6)
 

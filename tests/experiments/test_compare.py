@@ -7,8 +7,8 @@ import pytest
 
 from fda_flower import Comparison, ConfigError, RunError, compare, run
 from fda_flower.files import only_writer
-from fda_flower.methods import CENTRAL, OF_FLOWER, method_names
-from fda_flower.run_folder import RunFolder
+from fda_flower.records.folder import RunFolder
+from fda_flower.runs.methods import CENTRAL, OF_FLOWER, method_names
 
 METHODS = ["fedavg", "fedgp"]
 SEEDS = [0, 1]

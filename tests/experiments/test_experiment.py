@@ -12,11 +12,12 @@ from urllib.parse import unquote
 import pytest
 from in_process import run_all
 
-from fda_flower import ConfigError, RunConfig, files, run, run_folder
+from fda_flower import ConfigError, RunConfig, files, run
 from fda_flower.errors import RunError
 from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
-from fda_flower.methods import METHODS
+from fda_flower.records import folder as run_folder
 from fda_flower.reporting import summarise
+from fda_flower.runs.methods import METHODS
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +73,7 @@ class CrashError(Exception):
 @pytest.fixture(autouse=True)
 def module(monkeypatch):
     """The module of cells, which run here, one after the other."""
-    cell = importlib.import_module("fda_flower.experiments.cell")
+    cell = importlib.import_module("fda_flower.experiments.cells")
     monkeypatch.setattr(cell, "run_all", run_all)
     return cell
 
@@ -517,7 +518,7 @@ def test_a_result_that_cannot_be_written_fails_its_cell_and_can_be_written_later
     experiment, tmp_path, module, monkeypatch, trained
 ):
     run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    files = importlib.import_module("fda_flower.experiments.cell_files")
+    files = importlib.import_module("fda_flower.experiments.cells")
     write = files.write_atomically
 
     def full(path, data):

@@ -7,7 +7,7 @@ import time
 import pytest
 from run_folders import make_run, records
 
-from fda_flower.experiments.html_report import write_html
+from fda_flower.experiments.pages import write_html
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
 

@@ -8,10 +8,9 @@ from run_folders import make_run, records
 
 from fda_flower import ConfigError, RunConfig
 from fda_flower.experiments import read_experiment, run_experiment
-from fda_flower.experiments.cell_files import write_cell
-from fda_flower.experiments.html_report import kind_of, write_html
+from fda_flower.experiments.cells import write_cell
+from fda_flower.experiments.pages import comparison_page, experiment_page, kind_of, single_page, write_html
 from fda_flower.experiments.run import RunResult
-from fda_flower.experiments.views import comparison_page, experiment_page, single_page
 
 EXPERIMENT = """
 title = "Digits"

@@ -11,7 +11,7 @@ from safetensors.numpy import load
 from fda_flower import RunConfig, run
 from fda_flower.errors import ConfigError
 from fda_flower.models.parts import head_names
-from fda_flower.run_model import make_model
+from fda_flower.runs.model_folder import make_model
 
 SMALL: dict[str, Any] = {
     **{"shift": "rotate", "sources": 2, "device": "cpu", "seed": 1, "rounds": 4},

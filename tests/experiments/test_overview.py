@@ -6,7 +6,7 @@ import pytest
 from sites import write_table
 
 from fda_flower import RunConfig
-from fda_flower.experiments.overview import cost_of_round, overview
+from fda_flower.experiments.run import cost_of_round, overview
 from fda_flower.server_app import check_data
 
 
@@ -37,7 +37,7 @@ def test_images() -> None:
 
 
 def test_more_classes_than_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fda_flower.experiments.overview.MOST_SHOWN", 9)
+    monkeypatch.setattr("fda_flower.experiments.run.MOST_SHOWN", 9)
     assert lines()[2] == "Classes: 10"
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fda_flower import ConfigError
-from fda_flower.experiments import packaged, read_experiment
-from fda_flower.experiments.packaged import find_experiment, packaged_experiments
-from fda_flower.run_folder import RunFolder
+from fda_flower.experiments import definition, read_experiment
+from fda_flower.experiments.definition import find_experiment, packaged_experiments
+from fda_flower.records.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.toml"))
@@ -40,7 +40,7 @@ def test_an_installed_package_has_a_folder_of_its_own(tmp_path, monkeypatch):
     tables = tmp_path / "tables"
     tables.mkdir()
     (tables / "mine.toml").write_text("")
-    monkeypatch.setattr(packaged, "FOLDERS", (tables, *packaged.FOLDERS))
+    monkeypatch.setattr(definition, "FOLDERS", (tables, *definition.FOLDERS))
     assert packaged_experiments() == {"mine": tables / "mine.toml"}
     assert find_experiment("mine") == tables / "mine.toml"
 

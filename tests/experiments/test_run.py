@@ -9,11 +9,11 @@ import torch
 from safetensors.numpy import save_file
 
 from fda_flower import ConfigError, RunConfig, RunError, run
-from fda_flower.clients import apfl, client, kd3a, mixture, training
+from fda_flower.clients import client, kd3a, mixture, personal, training
 from fda_flower.experiments import run_config
-from fda_flower.methods import METHODS
 from fda_flower.models import build_model
-from fda_flower.run_folder import RunFolder
+from fda_flower.records.folder import RunFolder
+from fda_flower.runs.methods import METHODS
 
 FILES = [
     *(
@@ -149,7 +149,7 @@ def test_the_epochs_in_the_summary_are_those_that_the_clients_train(small, metho
         trained[role] += how.epochs * len(samples)
         return training.train(model, samples, how, *others, **more)
 
-    step = apfl.OwnModel._step
+    step = personal.OwnModel._step
 
     def count_own(self, model, x, y):
         trained["target"] += len(y)
@@ -158,7 +158,7 @@ def test_the_epochs_in_the_summary_are_those_that_the_clients_train(small, metho
     monkeypatch.setattr(client, "train", count)
     monkeypatch.setattr(mixture, "train", count)
     monkeypatch.setattr(kd3a, "train", count)
-    monkeypatch.setattr(apfl.OwnModel, "_step", count_own)
+    monkeypatch.setattr(personal.OwnModel, "_step", count_own)
     settings = {**small, "method": method, "warmup_rounds": 1, "epochs": 2}
     if METHODS[method].takes("gate_start"):  # else there may be no vote to train on
         settings["method_options"] = {"gate_start": 0, "gate_end": 0}
@@ -352,7 +352,8 @@ def test_a_run_that_crashed_after_a_round_continues_from_it(small, six_rounds, t
 def test_a_run_that_crashed_while_it_wrote_a_checkpoint_does_the_round_again(
     small, six_rounds, tmp_path, monkeypatch
 ):
-    from fda_flower import files, run_folder
+    from fda_flower import files
+    from fda_flower.records import folder as run_folder
 
     write = files.write_atomically
 

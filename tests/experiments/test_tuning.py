@@ -11,16 +11,22 @@ from fda_flower import RunConfig
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments import tuning
 from fda_flower.experiments.run import RunResult, run_config
-from fda_flower.experiments.tuning import TrialResult, Tuning, tune
-from fda_flower.experiments.tuning_report import (
+from fda_flower.experiments.tuning import (
+    TrialResult,
+    Tuning,
     as_toml,
     best_json,
+    grid,
+    merged,
     plot_trials,
+    read_space,
+    read_spaces,
+    settings_of_trial,
     trials_csv,
     trials_markdown,
+    tune,
     write_tuning,
 )
-from fda_flower.experiments.tuning_space import grid, merged, read_space, read_spaces, settings_of_trial
 from fda_flower.files import only_writer
 
 RATES = read_spaces(["learning-rate=log:1e-4..1e-1", "batch-size=8,16"])

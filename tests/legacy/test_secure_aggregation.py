@@ -17,8 +17,8 @@ from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.legacy import LegacyStrategy
 from fda_flower.legacy.messages import as_types_of
-from fda_flower.methods import METHODS
 from fda_flower.models import build_model
+from fda_flower.runs.methods import METHODS
 from fda_flower.strategies import FedAvg, FedDA, Mixture, SourceOnly
 
 pytestmark = pytest.mark.usefixtures("in_a_run")

@@ -29,11 +29,11 @@ from fda_flower.clients import LocalTraining, SourceClient, TargetClient, serve
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.flower_internals import TaskIdentity  # type: ignore[attr-defined]
 from fda_flower.legacy import LegacyStrategy
-from fda_flower.methods import METHODS
 from fda_flower.models import build_model
+from fda_flower.runs.methods import METHODS
 from fda_flower.strategies import KD3A, FedAvg, FedDA, FedGP, RunFolder
+from fda_flower.wire.internals import TaskIdentity  # type: ignore[attr-defined]
 
 pytestmark = pytest.mark.usefixtures("in_a_run")
 

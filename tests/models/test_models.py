@@ -12,7 +12,7 @@ from fda_flower.clients import DomainClient, LocalTraining, SourceClient, Target
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model
-from fda_flower.models.resnet9 import ChannelMaximum, Residual
+from fda_flower.models.small import ChannelMaximum, Residual
 
 SHAPES = [(1, 8, 8), (2, 28, 28), (3, 33, 36), (13,)]
 IMAGE = (1, 33, 33)

@@ -14,7 +14,7 @@ from torchvision import models
 
 from fda_flower.errors import ConfigError
 from fda_flower.models import build_model
-from fda_flower.options import read_options
+from fda_flower.names import read_options
 
 SHAPE = (3, 32, 32)
 

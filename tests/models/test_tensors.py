@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fda_flower.models import MODELS, build_model
-from fda_flower.models import tensors as module
-from fda_flower.models.tensors import tensors
+from fda_flower.models import MODELS, build_model, parts
+from fda_flower.models.parts import tensors
 
 SHAPES = {"mlp": (4,), "logistic": (4,), "sigmoid": (4,), "resnet18": (3, 32, 32), "resnet50": (3, 32, 32)}
 
@@ -51,13 +50,13 @@ def test_a_network_with_a_state_of_its_own_kind():
 
     network = Scaled(2, 2)
     assert torch.equal(tensors(network)["doubled"], 2 * network.weight)
-    assert network not in module._KNOWN
+    assert network not in parts._KNOWN
 
 
 def test_no_network_is_kept_alive():
     network = nn.Linear(2, 2)
     tensors(network)
-    before = len(module._KNOWN)
+    before = len(parts._KNOWN)
     del network
     gc.collect()
-    assert len(module._KNOWN) == before - 1
+    assert len(parts._KNOWN) == before - 1

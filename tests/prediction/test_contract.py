@@ -10,9 +10,9 @@ from torch import nn
 
 from fda_flower import RunConfig, run
 from fda_flower.datasets import load_domain
-from fda_flower.methods import CENTRAL, METHODS, PREFIX
 from fda_flower.models import MODELS, Model
 from fda_flower.prediction.model import LoadedModel, load
+from fda_flower.runs.methods import CENTRAL, METHODS, PREFIX
 
 SETTINGS: dict[str, Any] = {
     **{"shift": "rotate", "sources": 2, "device": "cpu", "seed": 1, "rounds": 2, "model": "normed"},

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from fda_flower import ConfigError, load, run
 from fda_flower.datasets.preparation import TablePreparation
-from fda_flower.prediction.export import Probabilities, export
+from fda_flower.prediction.model import Probabilities, export
 
 SETTINGS: dict[str, Any] = {
     **{"device": "cpu", "rounds": 1, "sources": 2, "model": "mlp", "epochs": 1},

@@ -10,9 +10,9 @@ import torch
 from fda_flower import ConfigError, load, run
 from fda_flower.datasets import heart
 from fda_flower.datasets.preparation import TablePreparation
-from fda_flower.prediction.export import Probabilities
-from fda_flower.prediction.inputs import from_csv
-from fda_flower.run_model import own_test_set
+from fda_flower.prediction.model import Probabilities
+from fda_flower.prediction.new_samples import from_csv
+from fda_flower.runs.model_folder import own_test_set
 
 
 def written(path: Path, text: str) -> Path:
@@ -69,7 +69,7 @@ def test_a_column_that_cannot_be_used_is_named(
 
 
 def test_whole_numbers_are_categories_as_text(patients_run: Path) -> None:
-    from fda_flower.prediction.columns import read_column
+    from fda_flower.prediction.model import read_column
 
     preparation = TablePreparation(("kind",), (0.0,), (1.0,), categories=(("kind", ("1", "2")),))
     assert read_column("kind", [1, 2.0, " 1"], preparation) == ["1", "2", "1"]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fda_flower.aggregation import Mixture
-from fda_flower.prediction.modules import MixedModule
+from fda_flower.prediction.predictors import MixedModule
 
 
 class Constant(nn.Module):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fda_flower.reporting import FIGURES, CellResult
-from fda_flower.reporting.experiment_maps import predict, rule_of
+from fda_flower.reporting.experiment_plots import predict, rule_of
 
 RULES = ("Source Only", "Target Only", "FedDA", "FedGP")
 ROWS = (*RULES, "FedDA_Auto", "FedGP_Auto", "Oracle")

@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
+from fda_flower.reporting.figures import style
 from fda_flower.reporting.html import Chart, Code, Page, RunView, Section, charts, render
+from fda_flower.reporting.html.page import settings_table
 from fda_flower.reporting.html.results_page import results_page
-from fda_flower.reporting.html.rounds import describe_rounds, faults, presence, rounds_table
-from fda_flower.reporting.html.run_page import run_page, sizes_table, weight_series
-from fda_flower.reporting.html.settings import settings_table
-from fda_flower.reporting.styles import style
+from fda_flower.reporting.html.run_page import (
+    describe_rounds,
+    faults,
+    presence,
+    rounds_table,
+    run_page,
+    sizes_table,
+    weight_series,
+)
 from fda_flower.reporting.tables import Cell, Heading, Table
 
 NASTY = "</script><script>alert(1)</script>"

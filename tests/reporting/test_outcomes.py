@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fda_flower.reporting.outcomes import mean_outcomes, paired_error, unpack
+from fda_flower.reporting.results import mean_outcomes, paired_error, unpack
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fda_flower.reporting import save_figures
-from fda_flower.reporting.regret_plots import plot_regret
+from fda_flower.reporting.regret import plot_regret
 
 SCORES = {
     ("", "FedAvg", "0.2"): (50.0,),

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from fda_flower.reporting import REPORTS, CellResult, markdown
-from fda_flower.reporting.regret import Board
-from fda_flower.reporting.regret_tables import by_cell, by_row, report
+from fda_flower.reporting.regret import Board, by_cell, by_row, report
 
 SCORES = {
     ("", "FedAvg", "0.2"): (90.0, 92.0),

@@ -1,4 +1,4 @@
-from fda_flower.reporting.styles import COLORS, style
+from fda_flower.reporting.figures import COLORS, style
 
 
 def test_seventy_seven_curves_differ_in_colour_or_marker():

@@ -5,7 +5,7 @@ import pytest
 
 from fda_flower import RunConfig
 from fda_flower.metrics import interval
-from fda_flower.records import curve, figure_of, headline
+from fda_flower.records.record import curve, figure_of, headline
 from fda_flower.reporting import summarise, write_summary
 from fda_flower.reporting.summary import describe_interval, summarise_run
 

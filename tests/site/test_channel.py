@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from fda_flower.site.channel import Folder, Owner, receive, send
+from fda_flower.site.worker import Folder, Owner, receive, send
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a resident worker needs Linux")
 

@@ -20,8 +20,8 @@ from fda_flower.aggregation import CountSketch
 from fda_flower.client_app import make_client_app
 from fda_flower.clients import serve
 from fda_flower.errors import RunError
-from fda_flower.protocol import to_record
 from fda_flower.site import SiteGate, read_log
+from fda_flower.wire.protocol import to_record
 
 CONFIG = RunConfig(
     method="fedgp-auto", model="mlp", sources=2, rounds=1, device="cpu",

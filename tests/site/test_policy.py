@@ -11,10 +11,10 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from fda_flower.errors import ConfigError
-from fda_flower.flower_internals import task_identity
-from fda_flower.protocol import to_record
 from fda_flower.site import Asked, Rules
-from fda_flower.site.policy import LEVELS
+from fda_flower.site.rules import LEVELS
+from fda_flower.wire.internals import task_identity
+from fda_flower.wire.protocol import to_record
 
 METHODS = ("fedavg", "fedgp", "fedgp-auto")
 MODEL = to_record({"w": np.zeros((10, 10), np.float32), "seen": np.zeros(50, np.int64)})

@@ -12,11 +12,11 @@ from site_messages import REFERENCE, context, message, write_app
 from waiting import until
 
 from fda_flower.errors import RunError
-from fda_flower.flower_internals import task_identity
 from fda_flower.site import resident
-from fda_flower.site.channel import PREFIX, Owner
 from fda_flower.site.launcher import Stage, launching
 from fda_flower.site.resident import WORKERS, ResidentApp, held, launched_worker
+from fda_flower.site.worker import PREFIX, Owner
+from fda_flower.wire.internals import task_identity
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a resident worker needs Linux")
 

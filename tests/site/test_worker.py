@@ -11,11 +11,11 @@ import time
 import pytest
 from site_messages import REFERENCE, context, message, write_app
 
-from fda_flower import flower_internals as flower
-from fda_flower.flower_internals import task_identity
 from fda_flower.site import worker
-from fda_flower.site.channel import Owner, receive, send
 from fda_flower.site.resident import START
+from fda_flower.site.worker import Owner, receive, send
+from fda_flower.wire import internals
+from fda_flower.wire.internals import task_identity
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a resident worker needs Linux")
 
@@ -28,8 +28,8 @@ def identity():
 
 
 def request(do="answer", kind="train", **node):
-    header, parts = flower.message_to_parts(message(do, kind))
-    return {**header, "task": flower.task()}, [flower.context_to_bytes(context(**node)), *parts]
+    header, parts = internals.message_to_parts(message(do, kind))
+    return {**header, "task": internals.task()}, [internals.context_to_bytes(context(**node)), *parts]
 
 
 @pytest.fixture
@@ -60,12 +60,12 @@ def test_the_reply_has_the_same_arrays_and_answers_the_message_and_the_state_has
     asked = request()
     (header, (state, *parts)), went_well = worker.answer(asked, load)
     assert went_well
-    reply = flower.message_from_parts(header, parts)
+    reply = internals.message_from_parts(header, parts)
     assert reply.metadata.reply_to_message_id == asked[0]["message"]
     for name, array in message().content["arrays"].items():
         received = reply.content["arrays"][name].numpy()
         assert (received.dtype, received.tobytes()) == (array.numpy().dtype, array.numpy().tobytes())
-    after = flower.context_from_bytes(state)
+    after = internals.context_from_bytes(state)
     assert dict(after.state["old"]) == {"a": 1.5}
     assert dict(after.state["count"]) == {"calls": 1}
     assert after.run_config == {"lr": 0.1}
@@ -76,13 +76,13 @@ def test_an_exception_becomes_its_name_text_and_trace_with_the_state_until_then(
     assert not went_well
     assert header["error"].pop("trace").startswith("Traceback")
     assert header == {"error": {"module": "builtins", "name": "OSError", "text": "the disk is full"}}
-    assert "count" in flower.context_from_bytes(state).state
+    assert "count" in internals.context_from_bytes(state).state
 
 
 def test_a_node_that_cannot_take_part_has_a_fresh_process_next_time(load):
     (header, (_, *parts)), went_well = worker.answer(request("problem", "query.role"), load)
     assert not went_well
-    assert flower.message_from_parts(header, parts).content["info"]["problem"] == "no data"
+    assert internals.message_from_parts(header, parts).content["info"]["problem"] == "no data"
 
 
 def test_an_app_that_cannot_be_loaded_is_the_messages_error():
@@ -191,6 +191,6 @@ def test_the_program_serves_the_app_that_it_is_told_on_its_standard_input(load, 
             assert receive(client)[0] == {"pid": process.pid}
             send(client, *request())
             header, (_, *parts) = receive(client)
-        assert flower.message_from_parts(header, parts).content["numbers"]["pid"] == process.pid
+        assert internals.message_from_parts(header, parts).content["numbers"]["pid"] == process.pid
         os.unlink(path)
         assert process.wait() == 0

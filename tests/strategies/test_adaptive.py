@@ -5,7 +5,7 @@ import pytest
 from handmade import HandMade, initial, moves, steps_extra, weights
 
 from fda_flower.errors import ConfigError
-from fda_flower.methods import METHODS
+from fda_flower.runs.methods import METHODS
 from fda_flower.strategies import FedDA, FedGP
 
 STEPS = np.array([[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]])

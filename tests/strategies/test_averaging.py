@@ -11,7 +11,7 @@ from fda_flower import run
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.files import json_safe
-from fda_flower.methods import METHODS
+from fda_flower.runs.methods import METHODS
 from fda_flower.strategies import FedAvg, FedAvgFT, FedDAF, FedDWA, RunFolder, TargetOnly, averaging
 
 A = ("source", "a", moves([0.5, 0.25], domain="a"))

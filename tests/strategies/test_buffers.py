@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord
 from handmade import HandMade, initial, moves, reply_of, steps_extra, weights
 
 from fda_flower import ConfigError, RunConfig, run
-from fda_flower.methods import METHODS
+from fda_flower.runs.methods import METHODS
 from fda_flower.strategies import (
     KD3A,
     FedAvg,

@@ -9,7 +9,7 @@ from handmade import HandMade, initial, moves, steps_extra, weights
 
 from fda_flower.errors import ConfigError
 from fda_flower.files import json_safe
-from fda_flower.methods import METHODS
+from fda_flower.runs.methods import METHODS
 from fda_flower.strategies import (
     KD3A,
     FedDA,
@@ -22,7 +22,7 @@ from fda_flower.strategies import (
     TargetOnly,
     VREx,
 )
-from fda_flower.strategies.common_options import COMMON as COMMON_OPTIONS
+from fda_flower.strategies.hooks import COMMON as COMMON_OPTIONS
 
 STEPS = [[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]]
 TOTAL = np.sum(STEPS, axis=0)

@@ -7,10 +7,10 @@ import pytest
 from handmade import HandMade, initial, moves
 
 from fda_flower import run
-from fda_flower.config import RunConfig
 from fda_flower.errors import ConfigError
 from fda_flower.legacy import LegacyStrategy
-from fda_flower.records import headline
+from fda_flower.records.record import headline
+from fda_flower.runs.config import RunConfig
 from fda_flower.strategies import FedAvg, FedDAF, Mixture
 
 TINY: dict[str, Any] = {

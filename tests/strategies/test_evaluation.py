@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from handmade import HandMade, initial, moves
 
 from fda_flower.strategies import FedAvg, FedAvgFT
-from fda_flower.strategies.evaluation import read_confusion, read_outcomes
+from fda_flower.strategies.replies import read_confusion, read_outcomes
 
 NODES = [("source", "a", moves(0.5, domain="a")), ("target", "t", moves(1.0, "target", "t"))]
 COUNTS = np.array([[2, 1], [0, 3]])

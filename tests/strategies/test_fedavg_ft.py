@@ -8,8 +8,8 @@ from handmade import HandMade, initial, moves, weights
 
 from fda_flower.errors import ConfigError
 from fda_flower.strategies import FedAvg, FedAvgFT, TargetOnly
+from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.strategies.round import Round
-from fda_flower.strategies.validation import ClientUpdate
 
 NODES = [
     ("source", "a", moves([0.5, 0.0], domain="a", examples=900)),

@@ -32,12 +32,12 @@ from hostile import (
     one,
 )
 
-from fda_flower.bundles import bundled
 from fda_flower.engines import PromptGrid
 from fda_flower.errors import FdaError
-from fda_flower.methods import METHODS
+from fda_flower.runs.methods import METHODS
 from fda_flower.strategies import RunFolder
-from fda_flower.strategies.evaluation import MOST_CLASSES
+from fda_flower.strategies.replies import MOST_CLASSES
+from fda_flower.wire.bundles import bundled
 
 ROUNDS = 2
 IN_CI, IN_ALL = 2000, 50_000

@@ -9,7 +9,7 @@ import pytest
 from handmade import HandMade, initial, moves, weights
 
 from fda_flower.errors import ConfigError
-from fda_flower.methods import METHODS
+from fda_flower.runs.methods import METHODS
 from fda_flower.strategies import IRM, GroupDRO, RunFolder, SourceOnly, VREx
 
 NAMES = ("irm", "vrex", "groupdro")

@@ -8,9 +8,9 @@ import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from handmade import HandMade, initial, moves, weights
 
+from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.errors import ConfigError
-from fda_flower.mixture_plan import MixturePlan
-from fda_flower.records import COSTS, headline
+from fda_flower.records.record import COSTS, headline
 from fda_flower.strategies import Mixture, RunFolder, SourceOnly
 
 SOURCES = [

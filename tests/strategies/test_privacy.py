@@ -8,8 +8,8 @@ from handmade import HandMade, initial, moves
 
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
-from fda_flower.protocol import BUDGET, BUDGET_CODE
 from fda_flower.strategies import FedAvg
+from fda_flower.wire.protocol import BUDGET, BUDGET_CODE
 
 NODES = [
     ("target", "t", moves(0.1, "target", "t")),

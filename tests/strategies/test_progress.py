@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fda_flower.errors import RunError
+from fda_flower.records.folder import Progress
 from fda_flower.strategies import RunFolder
-from fda_flower.strategies.progress import Progress
 
 MODEL = {"w": np.zeros(2, np.float32)}
 CONFUSION = {"confusion": {"counts": [[1]]}}

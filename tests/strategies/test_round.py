@@ -11,7 +11,7 @@ from handmade import HandMade, initial, moves, reply_of, weights
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.strategies import FedAvg, FedDAF, FedDWA, SourceOnly, round
-from fda_flower.strategies.validation import read_update
+from fda_flower.strategies.replies import read_update
 
 NODES = [
     ("source", "a", moves([0.5, 0.25], domain="a")),
@@ -49,8 +49,8 @@ def test_a_held_round_leaves_every_model_as_it_was(overflows):
         return "source", domain, answer
 
     strategy = FedDWA(top=2)
-    nodes = [watching("a", [0.5, 0.25]), watching("b", [0.1, -0.7]), target]
-    strategy.start(HandMade(nodes).grid(), initial(), 3)
+    roster = [watching("a", [0.5, 0.25]), watching("b", [0.1, -0.7]), target]
+    strategy.start(HandMade(roster).grid(), initial(), 3)
     assert [record["held"] is None for record in strategy.history] == [True, False, True]
     for domain in "ab":
         assert seen[domain][1] == seen[domain][2]
@@ -109,10 +109,10 @@ class Silent(LocalGrid):
 
 
 def test_a_node_that_never_answers_costs_the_query_timeout_and_not_every_round(monkeypatch):
-    from fda_flower.strategies import nodes
+    from fda_flower.strategies import roster
 
     clock = [0.0]
-    monkeypatch.setattr(nodes.time, "monotonic", lambda: clock[0])  # type: ignore[attr-defined]
+    monkeypatch.setattr(roster.time, "monotonic", lambda: clock[0])  # type: ignore[attr-defined]
 
     class Slow(Silent):
         def send_and_receive(self, messages, *, timeout=None):

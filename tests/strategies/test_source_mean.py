@@ -7,9 +7,9 @@ import pytest
 from fda_flower import ConfigError, RunConfig
 from fda_flower.aggregation import Mean, Median, TrimmedMean
 from fda_flower.experiments.run import run_config
-from fda_flower.methods import METHODS, find_method
+from fda_flower.runs.methods import METHODS, find_method
 from fda_flower.strategies import FedAvg, Mixture, SourceOnly
-from fda_flower.strategies.source_mean import read_source_mean
+from fda_flower.strategies.averaging import read_source_mean
 
 AVERAGING = ["source-only", "feddaf", "irm", "mixture"]
 SMALL: dict[str, Any] = {

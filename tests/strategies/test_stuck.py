@@ -6,7 +6,7 @@ import pytest
 from handmade import HandMade, initial, moves
 
 from fda_flower.strategies import FedDA, FedGP, RunFolder
-from fda_flower.strategies.stuck import warn_if_stuck
+from fda_flower.strategies.adaptive import warn_if_stuck
 
 ADVICE = "FedGP's step is never longer than the target's"
 FAST, SLOW = 1.0, 0.019

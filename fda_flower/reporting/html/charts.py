@@ -5,9 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fda_flower.reporting.curves import Series, mean_and_deviation, with_gaps
-from fda_flower.reporting.panels import FEW
-from fda_flower.reporting.styles import DASHES, MARKERS, Style
+from fda_flower.reporting.figures import DASHES, FEW, MARKERS, Series, Style, mean_and_deviation, with_gaps
 
 HEIGHT, LINE = 420, 26
 """Height of a chart, and of a row of one with names, in pixels."""

@@ -6,13 +6,11 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from fda_flower.records import curve
-from fda_flower.reporting.curves import styles_of
+from fda_flower.records.record import curve
+from fda_flower.reporting.figures import styles_of
 from fda_flower.reporting.html import charts
-from fda_flower.reporting.html.page import Chart, Code, Page, Section
-from fda_flower.reporting.html.rounds import faults
-from fda_flower.reporting.html.run_page import RunView, sizes_table, weight_series
-from fda_flower.reporting.html.settings import settings_table, show
+from fda_flower.reporting.html.page import Chart, Code, Page, Section, settings_table, show
+from fda_flower.reporting.html.run_page import RunView, faults, sizes_table, weight_series
 from fda_flower.reporting.plots import member_weights
 from fda_flower.reporting.results import CellResult, Place, Results
 from fda_flower.reporting.tables import Part, Table

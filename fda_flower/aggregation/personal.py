@@ -1,0 +1,366 @@
+"""The maths of personal methods (FedDAF, FedDWA, kNN-Per) and the penalties of domain generalisation.
+
+kNN-Per takes kernel and mixture from the authors' code, but mixes probabilities, where the code mixes logits
+by default. The paper's text writes a kernel of the distance (unverified).
+
+References
+----------
+Sen et al., "FedDAF: Federated Domain Adaptation Using Model Functional Distance".
+Liu et al., "FedDWA: Personalized Federated Learning with Dynamic Weight Adjustment", IJCAI 2023.
+Marfoq et al., "Personalized Federated Learning through Local Memorization", ICML 2022.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fda_flower.aggregation.mixture import log_softmax
+from fda_flower.aggregation.rules import weighted_mean
+from fda_flower.aggregation.updates import BLOCK, Layers, Vector, blocks, inner_products, weighted_sum
+
+
+def gradient_similarity(source: Layers, target: Layers) -> float:
+    """Return ``sim = cos(g^S, g^T)`` of two mean gradients (Algorithm 3, step 2), accumulated in float64.
+
+    Parameters
+    ----------
+    source, target : Layers
+        Gradients of the same names and shapes.
+
+    Returns
+    -------
+    float
+        In [-1, 1]; 0 if a gradient is zero, and so has no direction, or is not finite.
+
+    Examples
+    --------
+    >>> gradient_similarity({"w": np.array([2.0, 0.0])}, {"w": np.array([3.0, 4.0])})
+    0.6
+    """
+    own = product = squared = 0.0
+    for name, layer in target.items():
+        t, p, s = inner_products(layer, [source[name]])
+        own, product, squared = own + t, product + float(p[0]), squared + float(s[0])
+    norms = math.sqrt(own) * math.sqrt(squared)
+    if not (math.isfinite(norms) and math.isfinite(product)) or norms == 0:
+        return 0.0
+    return min(1.0, max(-1.0, product / norms))
+
+
+def functional_distance(similarity: float, mu: float = 5.0) -> tuple[float, float]:
+    """Return the angle ``θ`` of the gradients, and ``α``, its Gompertz normalisation (steps 3 and 4).
+
+    Parameters
+    ----------
+    similarity : float
+        ``sim`` in [-1, 1].
+    mu : float
+        ``μ``: the larger it is, the more sharply α falls from 1 to 0 as θ passes 1; if negative, α rises.
+
+    Returns
+    -------
+    tuple[float, float]
+        ``θ = arccos(sim)`` in [0, π], and ``α = 1 − exp(−exp(−μ(θ−1)))`` in [0, 1].
+
+    Examples
+    --------
+    >>> theta, alpha = functional_distance(math.cos(1.0))
+    >>> round(theta, 12), round(alpha, 4)  # 1 - 1/e, whatever μ
+    (1.0, 0.6321)
+    """
+    theta = math.acos(similarity)
+    with np.errstate(over="ignore"):
+        alpha = float(-np.expm1(-np.exp(-mu * (theta - 1))))
+    return theta, alpha
+
+
+def blend(source: Layers, target: Layers, alpha: float, buffers: Collection[str]) -> dict[str, NDArray[Any]]:
+    """Return ``w = α w^S + (1 − α) w^T`` (equation 2), accumulated in float64.
+
+    Parameters
+    ----------
+    source, target : Layers
+        Models of the same names and shapes.
+    alpha : float
+        The weight of `source`, in [0, 1].
+    buffers : Collection[str]
+        Names of the buffers: floats are blended like parameters, integers are the target's.
+
+    Examples
+    --------
+    >>> blend({"w": np.array([4.0, 0.0, 1.0])}, {"w": np.array([0.0, 8.0, 1.0])}, 0.25, ())
+    {'w': array([1., 6., 1.])}
+    """
+    weights = [1 - alpha, alpha]
+    blended: dict[str, NDArray[Any]] = {}
+    for name, array in target.items():
+        pair = [array, source[name]]
+        if name in buffers:
+            blended[name] = weighted_mean(pair, weights)
+        else:
+            blended[name] = weighted_sum(np.zeros_like(array), list(zip(weights, pair, strict=True)))
+    return blended
+
+
+Matrix = NDArray[np.float64]
+
+NO_DISTANCE = 1e-12
+"""A squared distance of up to this share of the model's squared norm counts as zero."""
+
+
+def guidance_distances(guidances: Sequence[Layers], models: Sequence[Layers]) -> tuple[Matrix, Matrix]:
+    """Return ``d_ij² = ‖g_i − w_j‖²`` over all parameters as one vector, accumulated in float64.
+
+    Parameters
+    ----------
+    guidances, models : sequences of Layers
+        ``g_i`` and ``w_j`` of ``N`` clients, parameters only.
+
+    Returns
+    -------
+    tuple[Matrix, Matrix]
+        ``d²`` of shape ``(N, N)``, and ``‖w_j‖²`` of shape ``(N,)``.
+
+    Examples
+    --------
+    >>> squared, norms = guidance_distances([{"w": np.array([1.0, 1.0])}], [{"w": np.array([0.0, 3.0])}])
+    >>> squared, norms
+    (array([[5.]]), array([9.]))
+    """
+    number = len(models)
+    squared, norms = np.zeros((number, number)), np.zeros(number)
+    for name, first in models[0].items():
+        ours = [guidance[name].reshape(-1) for guidance in guidances]
+        theirs = [model[name].reshape(-1) for model in models]
+        columns = np.empty((number, min(first.size, BLOCK)))
+        for s in blocks(first.size):
+            block = columns[:, : s.stop - s.start]
+            for j, model in enumerate(theirs):
+                block[j] = model[s]
+            norms += np.einsum("jk,jk->j", block, block)
+            for i, guidance in enumerate(ours):
+                difference = block - guidance[s].astype(np.float64)
+                squared[i] += np.einsum("jk,jk->j", difference, difference)
+    return squared, norms
+
+
+def distance_weights(squared: Matrix, norms: Matrix, top: int) -> Matrix:
+    """Return ``p_ij = d_ij⁻² / Σ_k d_ik⁻²``, with only the `top` largest of each row, rescaled to sum to 1.
+
+    Parameters
+    ----------
+    squared, norms : Matrix
+        From `guidance_distances`.
+    top : int
+        ``K``, the weights kept in each row; a client's own weight counts.
+
+    Returns
+    -------
+    Matrix
+        Shape ``(N, N)``. If clients are at distance zero from ``g_i``, they share row ``i`` equally.
+
+    Examples
+    --------
+    >>> distance_weights(np.array([[1.0, 4.0, 16.0]]), np.ones(3), top=3).round(4)
+    array([[0.7619, 0.1905, 0.0476]])
+    >>> distance_weights(np.array([[1.0, 4.0, 16.0]]), np.ones(3), top=2)
+    array([[0.8, 0.2, 0. ]])
+    """
+    weights = np.empty_like(squared)
+    for i, row in enumerate(squared):
+        none = row <= NO_DISTANCE * norms
+        nearness = none.astype(np.float64) if none.any() else row.min() / row
+        nearness[np.argsort(-nearness, kind="stable")[top:]] = 0.0
+        weights[i] = nearness / nearness.sum()
+    return weights
+
+
+def personal_model(models: Sequence[Layers], weights: Matrix) -> dict[str, NDArray[Any]]:
+    """Return ``u_i = Σ_j p_ij w_j``, parameters only, accumulated in float64.
+
+    Parameters
+    ----------
+    models : sequence of Layers
+        ``w_j``: the local models, not the guidance.
+    weights : Matrix
+        ``p_ij`` for one ``i``, shape ``(N,)``.
+    """
+    return {
+        name: weighted_sum(
+            np.zeros_like(first), [(w, m[name]) for w, m in zip(weights.tolist(), models, strict=True)]
+        )
+        for name, first in models[0].items()
+    }
+
+
+Mix = Literal["probabilities", "logits"]
+
+GRID = np.arange(101) / 100
+"""The values of ``λ`` to choose from."""
+
+
+def neighbour_probabilities(
+    distances: Vector, labels: NDArray[Any], classes: int, features: int, scale: float = 1.0
+) -> Vector:
+    """Return ``p(c) = Σ_{j: y_j = c} s_j / Σ_j s_j``, ``s_j = exp(−d_j² / (features · scale))``.
+
+    Parameters
+    ----------
+    distances : Vector
+        Euclidean distances ``d_j`` of ``n`` queries from their ``k`` nearest keys, shape ``(n, k)``.
+    labels : NDArray
+        The classes of these keys, shape ``(n, k)``.
+    classes : int
+        ``C``.
+    features : int
+        Numbers in a key.
+    scale : float
+        Scale of the kernel, above 0.
+
+    Returns
+    -------
+    Vector
+        Probabilities, shape ``(n, C)``; zeros for a query so far from all keys that each ``s_j`` is 0.
+
+    Examples
+    --------
+    >>> neighbour_probabilities(np.array([[0.0, 1.0]]), np.array([[0, 1]]), 2, 2).round(4)
+    array([[0.6225, 0.3775]])
+    """
+    kernels = np.exp(-np.square(np.asarray(distances, np.float64)) / (features * scale))
+    found = np.zeros((len(kernels), classes))
+    np.add.at(found, (np.arange(len(kernels))[:, None], labels), kernels)
+    totals = found.sum(axis=1, keepdims=True)
+    return np.asarray(np.divide(found, totals, out=np.zeros_like(found), where=totals > 0))
+
+
+def mixed_scores(
+    logits: NDArray[Any], neighbours: Vector, weight: float, mix: Mix = "probabilities"
+) -> Vector:
+    """Return the mixture of a model and its neighbours; its largest score is the predicted class.
+
+    Parameters
+    ----------
+    logits : NDArray
+        The model's outputs ``z``, shape ``(n, C)``.
+    neighbours : Vector
+        `neighbour_probabilities`, shape ``(n, C)``; where a row is zero, the model decides alone.
+    weight : float
+        ``λ``, the neighbours' weight, in [0, 1].
+    mix : {"probabilities", "logits"}
+        ``log(λ p + (1 − λ) softmax(z))``, or ``λ p + (1 − λ) z``, as the authors' code runs it: its ``λ``
+        depends on the scale of the logits.
+
+    Examples
+    --------
+    >>> logits, neighbours = np.log([[0.3, 0.7]]), np.array([[0.6, 0.4]])
+    >>> np.exp(mixed_scores(logits, neighbours, 0.5)).round(4)
+    array([[0.45, 0.55]])
+    """
+    weights = weight * (neighbours.sum(axis=1, keepdims=True) > 0)
+    if mix == "logits":
+        scores: Vector = weights * neighbours + (1 - weights) * np.asarray(logits, np.float64)
+        return scores
+    mixed = weights * neighbours + (1 - weights) * np.exp(log_softmax(logits))
+    return np.asarray(np.log(np.maximum(mixed, np.finfo(np.float64).tiny)))
+
+
+def choose_weight(
+    logits: NDArray[Any], neighbours: Vector, labels: NDArray[Any], mix: Mix = "probabilities"
+) -> float:
+    """Return the ``λ`` of `GRID` that predicts most labels; of several the likeliest, then the smallest.
+
+    Parameters
+    ----------
+    logits : NDArray
+        The model's outputs for labelled samples, shape ``(n, C)``.
+    neighbours : Vector
+        Their `neighbour_probabilities` among the *other* samples, shape ``(n, C)``.
+    labels : NDArray
+        Their classes, shape ``(n,)``.
+    mix : {"probabilities", "logits"}
+        See `mixed_scores`. With logits the likelihood is that of the softmax of the scores.
+    """
+    found = [mixed_scores(logits, neighbours, weight, mix) for weight in GRID.tolist()]
+    rows = np.arange(len(labels))
+    ranks = [
+        (int((scores.argmax(axis=1) == labels).sum()), float(log_softmax(scores)[rows, labels].sum()))
+        for scores in found
+    ]
+    return float(GRID[ranks.index(max(ranks))])
+
+
+def best_weight(
+    logits: NDArray[Any], neighbours: Vector, labels: NDArray[Any], mix: Mix = "probabilities"
+) -> tuple[float, float]:
+    """Return the smallest ``λ`` of `GRID` with the highest accuracy on these labels, and this accuracy.
+
+    On the labels of the test set this is an oracle, not a result; parameters as of `choose_weight`.
+    """
+    right = [
+        int((mixed_scores(logits, neighbours, weight, mix).argmax(axis=1) == labels).sum())
+        for weight in GRID.tolist()
+    ]
+    return float(GRID[int(np.argmax(right))]), max(right) / len(labels)
+
+
+Numbers = Sequence[float] | Vector
+
+
+def vrex_weights(losses: Numbers, strength: float, clip: bool = False) -> Vector:
+    """Return ``ω_i = (1 + 2λ(L_i − L̄))/N``, the gradient's weights in V-REx (Krueger et al., ICML 2021).
+
+    They are the derivatives of ``mean_i L_i + λ/N Σ_i (L_i − L̄)²`` by the losses: with ``g_i`` the gradient
+    of ``L_i``, the objective's is ``Σ_i ω_i g_i``. They sum to 1, and a source with a small loss may have a
+    negative one. Equal losses give exactly ``1/N``.
+
+    Parameters
+    ----------
+    losses : sequence or Vector
+        ``L_i``, at least one.
+    strength : float
+        ``λ``.
+    clip : bool
+        Take 0 for negative weights, and divide the others by their sum.
+
+    Examples
+    --------
+    >>> vrex_weights([1, 2, 3], 0.25).round(4)
+    array([0.1667, 0.3333, 0.5   ])
+    >>> vrex_weights([1, 2, 3], 0.75), vrex_weights([1, 2, 3], 0.75, clip=True).round(4)
+    (array([-0.16666667,  0.33333333,  0.83333333]), array([0.    , 0.2857, 0.7143]))
+    """
+    above = np.asarray(losses, np.float64) - np.min(losses)
+    weights: Vector = (1 + 2 * strength * (above - above.mean())) / len(above)
+    if clip and (weights < 0).any():
+        weights = np.maximum(weights, 0)
+        weights /= weights.sum()
+    return weights
+
+
+def groupdro_weights(q: Numbers, losses: Numbers, step_size: float) -> Vector:
+    """Return ``q_i exp(η_q L_i) / Σ_j q_j exp(η_q L_j)`` (GroupDRO, Sagawa et al., ICLR 2020, Algorithm 1).
+
+    Equal ``q`` and equal losses, or ``η_q`` of 0, give exactly ``1/N``.
+
+    Parameters
+    ----------
+    q : sequence or Vector
+        The weights before, at least one; they need not sum to 1.
+    losses : sequence or Vector
+        ``L_i``.
+    step_size : float
+        ``η_q``.
+
+    Examples
+    --------
+    >>> groupdro_weights([1, 1, 1], [1, 2, 3], 0.5).round(4)
+    array([0.1863, 0.3072, 0.5065])
+    """
+    logits = np.log(np.maximum(q, np.finfo(np.float64).tiny)) + step_size * np.asarray(losses, np.float64)
+    weights: Vector = np.exp(logits - logits.max())
+    weights /= weights.sum()
+    return weights

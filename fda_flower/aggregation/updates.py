@@ -1,0 +1,263 @@
+"""Updates of clients, as layers and as vectors: float32 in, float64 accumulation, a block at a time.
+
+No function here makes a float64 copy of a model or stacks the models of several clients: the only temporaries
+are two blocks of `BLOCK` elements.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Layers = Mapping[str, NDArray[Any]]
+"""Arrays by name, in the order of the model's state dictionary."""
+
+Vector = NDArray[np.float64]
+
+BLOCK = 8192
+"""Elements in a block: few enough to fit the first-level cache, and for BLAS not to split an inner product
+over threads, so that a sum has the same bits with any number of threads."""
+
+FLAGS = 16 * BLOCK
+"""Elements that are checked at a time; the flags of so many take as much memory as two blocks."""
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """Return slices that cover `range(size)` in blocks."""
+    return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
+
+
+def is_finite(array: NDArray[Any]) -> bool:
+    """Return whether an array holds neither NaN nor infinity.
+
+    Examples
+    --------
+    >>> is_finite(np.array([[1.0, 2.0]])), is_finite(np.array(np.nan))
+    (True, False)
+    """
+    flat = array.reshape(-1)
+    return all(bool(np.isfinite(flat[start : start + FLAGS]).all()) for start in range(0, flat.size, FLAGS))
+
+
+def inner_products(target: NDArray[Any], sources: Sequence[NDArray[Any]]) -> tuple[float, Vector, Vector]:
+    """Compute the inner products of one layer in one pass over its arrays, accumulated in float64.
+
+    Parameters
+    ----------
+    target, sources
+        Arrays of the same shape.
+
+    Returns
+    -------
+    tuple[float, Vector, Vector]
+        ``‖t‖²``, ``⟨t, s_i⟩`` of shape ``(N,)`` and ``‖s_i‖²`` of shape ``(N,)``.
+
+    Examples
+    --------
+    >>> t, s = np.array([1, 2], np.float32), np.array([3, -1], np.float32)
+    >>> inner_products(t, [s])
+    (5.0, array([1.]), array([10.]))
+    """
+    flat_target, flat_sources = target.reshape(-1), [source.reshape(-1) for source in sources]
+    own, products, squared = 0.0, np.zeros(len(sources)), np.zeros(len(sources))
+    pair = np.empty((2, min(target.size, BLOCK)))
+    for s in blocks(target.size):
+        t, block = pair[:, : s.stop - s.start]
+        t[:] = flat_target[s]
+        own += float(np.dot(t, t))
+        for i, source in enumerate(flat_sources):
+            block[:] = source[s]
+            products[i] += np.dot(t, block)
+            squared[i] += np.dot(block, block)
+    return own, products, squared
+
+
+def weighted_sum(base: NDArray[Any], terms: Sequence[tuple[float, NDArray[Any]]]) -> NDArray[Any]:
+    """Return ``base + Σ_i c_i · x_i`` in the type of `base`, accumulated in float64 in the given order.
+
+    Terms with ``c_i = 0`` are not read.
+    """
+    out = np.empty_like(base, order="C")
+    flat_out, flat_base = out.reshape(-1), base.reshape(-1)
+    flat = [(c, x.reshape(-1)) for c, x in terms if c != 0.0]
+    pair = np.empty((2, min(base.size, BLOCK)))
+    for s in blocks(base.size):
+        total, block = pair[:, : s.stop - s.start]
+        total[:] = flat_base[s]
+        for c, x in flat:
+            block[:] = x[s]
+            block *= c
+            total += block
+        flat_out[s] = total
+    return out
+
+
+_BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def find_buffers(model: Layers) -> frozenset[str]:
+    """Return the names of the arrays that are not directions in parameter space.
+
+    These are BatchNorm's running statistics, recognised by their PyTorch names, and every array that is
+    not of a floating-point type.
+
+    Examples
+    --------
+    >>> model = {"fc.weight": np.ones(2), "bn.running_var": np.ones(2), "steps": np.array(3)}
+    >>> sorted(find_buffers(model))
+    ['bn.running_var', 'steps']
+    """
+    return frozenset(
+        name
+        for name, array in model.items()
+        if name.rsplit(".", 1)[-1] in _BUFFER_NAMES or not np.issubdtype(array.dtype, np.floating)
+    )
+
+
+@dataclass(frozen=True)
+class Update:
+    """One client's local training in one round.
+
+    Attributes
+    ----------
+    parameters : Layers
+        ``Δ = θ_client − θ``, by layer, in the type of the model.
+    buffers : Layers
+        The client's buffers after training (values, not differences).
+    examples : int
+        ``n``, the number of examples trained on.
+    steps : int
+        ``K``, the number of optimizer steps; 0 if not reported.
+    learning_rate : float
+        ``η``; 0 if not reported.
+    batch_size : int
+        Samples in a full batch; 0 if not reported.
+    """
+
+    parameters: Layers
+    buffers: Layers
+    examples: int
+    steps: int = 0
+    learning_rate: float = 0.0
+    batch_size: int = 0
+
+    @property
+    def scale(self) -> float:
+        """``K η``: the update divided by it is the client's gradient estimate, up to its sign."""
+        return self.steps * self.learning_rate
+
+    @property
+    def norm(self) -> float:
+        """``‖Δ‖`` of all parameters."""
+        return math.sqrt(sum(inner_products(layer, [])[0] for layer in self.parameters.values()))
+
+    def scaled(self, factor: float) -> Self:
+        """Return this update with its parameters multiplied by `factor`."""
+        parameters = {
+            name: np.multiply(layer, factor, dtype=layer.dtype) for name, layer in self.parameters.items()
+        }
+        return replace(self, parameters=parameters)
+
+    @classmethod
+    def between(
+        cls,
+        before: Layers,
+        after: Layers,
+        examples: int,
+        steps: int = 0,
+        learning_rate: float = 0.0,
+        buffers: Collection[str] | None = None,
+        overwrite: bool = False,
+        batch_size: int = 0,
+    ) -> Self:
+        """Return the update from the global model `before` to the client's model `after`.
+
+        Parameters
+        ----------
+        before, after : Layers
+            Models with the same names, shapes and types.
+        examples, steps, learning_rate, batch_size
+            See the attributes.
+        buffers : Collection[str], optional
+            Names of the buffers. Default: `find_buffers`.
+        overwrite : bool
+            Write the differences into the arrays of `after`, which saves the memory of a model; those that
+            cannot be written into stay as they are.
+        """
+        names = find_buffers(before) if buffers is None else buffers
+        reused = {name for name, array in after.items() if overwrite and array.flags.writeable}
+        return cls(
+            {
+                name: np.subtract(after[name], before[name], out=after[name] if name in reused else None)
+                for name in before
+                if name not in names
+            },
+            {name: after[name] for name in before if name in names},
+            examples,
+            steps,
+            learning_rate,
+            batch_size,
+        )
+
+
+SourceWeights = Literal["examples", "uniform"]
+"""Weights among clients: by their numbers of examples, or all the same."""
+
+
+def source_weights(sources: Sequence[Update], weights: SourceWeights = "examples") -> Vector:
+    """Return ``α_i``, the weights of the sources, which sum to 1.
+
+    ``"examples"``: ``n_i / Σn`` (the authors' implementation, Flower's default). ``"uniform"``: ``1/N``
+    (Definitions 4.1 and 4.3 of FedGP, ICLR 2024).
+    """
+    if weights == "uniform":
+        return np.full(len(sources), 1 / len(sources))
+    examples = np.array([source.examples for source in sources], dtype=np.float64)
+    shares: Vector = examples / examples.sum()
+    return shares
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Inner products of the target's update with each source's, for `N` sources and `L` layers.
+
+    Attributes
+    ----------
+    target_squared : Vector
+        ``‖Δ_T‖²`` of each layer, shape ``(L,)``.
+    source_squared : Vector
+        ``‖Δ_i‖²`` of each layer, shape ``(N, L)``.
+    products : Vector
+        ``⟨Δ_T, Δ_i⟩`` of each layer, shape ``(N, L)``.
+    """
+
+    target_squared: Vector
+    source_squared: Vector
+    products: Vector
+
+    @classmethod
+    def of(cls, target: Update, sources: Sequence[Update]) -> "Geometry":
+        """Compute the geometry of a round in one pass over its updates."""
+        own, products, squared = zip(
+            *(
+                inner_products(layer, [source.parameters[name] for source in sources])
+                for name, layer in target.parameters.items()
+            ),
+            strict=True,
+        )
+        return cls(np.array(own), np.stack(squared, axis=1), np.stack(products, axis=1))
+
+    @property
+    def cosines(self) -> Vector:
+        """Cosine between the target's and each source's whole update, shape ``(N,)``; 0 where either is 0."""
+        return cosine(self.products.sum(axis=1), self.target_squared.sum(), self.source_squared.sum(axis=1))
+
+
+def cosine(products: Vector, a_squared: Vector | float, b_squared: Vector) -> Vector:
+    """Return ``⟨a,b⟩ / (‖a‖ ‖b‖)`` in [-1, 1], elementwise; 0 where ``a`` or ``b`` is 0."""
+    norms = np.sqrt(a_squared) * np.sqrt(b_squared)
+    cosines: Vector = np.clip(np.divide(products, norms, out=np.zeros_like(products), where=norms > 0), -1, 1)
+    return cosines

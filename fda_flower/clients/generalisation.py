@@ -1,0 +1,93 @@
+"""IRM's source: it trains with a penalty on the gradient by the scale of its logits."""
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fda_flower.clients.client import SourceClient
+from fda_flower.clients.training import Loss, training_loss
+from fda_flower.wire.protocol import IRM, PENALTY, TrainReply, TrainRequest
+
+
+class IRMSource(SourceClient):
+    """A source that trains with the penalty of IRMv1, if the message has ``irm``, which is ``λ``."""
+
+    def local_train(self, request: TrainRequest) -> TrainReply:
+        """Train for one round.
+
+        Returns
+        -------
+        TrainReply
+            That of `DomainClient.train_from`, whose ``train-loss`` is then the mean of ``CE + λ D``, and
+            ``penalty``, the mean of ``D`` over the samples that were trained on.
+        """
+        if IRM not in request.config:
+            return super().local_train(request)
+        loss = training_loss(self.domain.train.y, self.training)
+        objective = PenalisedLoss(float(str(request.config[IRM])), loss)
+        reply = self.train_from(self.received(request), request.config, objective)
+        return replace(reply, metrics={**reply.metrics, PENALTY: objective.penalty})
+
+
+@dataclass
+class PenalisedLoss:
+    """``CE + λ D`` of a batch, an `Objective` that remembers the penalties.
+
+    Attributes
+    ----------
+    strength : float
+        ``λ``.
+    loss : callable
+        ``CE``, given logits and classes.
+    """
+
+    strength: float
+    loss: Loss = cross_entropy
+    _sum: Tensor | float = 0.0
+    _seen: int = 0
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """Return the objective of a batch of samples and classes."""
+        logits = model(x)
+        penalty = scale_penalty(logits, y)
+        self._sum = self._sum + penalty.detach().double() * len(y)
+        self._seen += len(y)
+        loss: Tensor = self.loss(logits, y) + self.strength * penalty
+        return loss
+
+    @property
+    def penalty(self) -> float:
+        """The mean of ``D`` over all samples so far."""
+        return float(self._sum) / self._seen
+
+
+def scale_penalty(logits: Tensor, y: Tensor) -> Tensor:
+    """Return ``D``, IRMv1's penalty on a batch (Arjovsky et al., 2019), as DomainBed estimates it.
+
+    ``D`` is the product of the derivatives of ``CE(s · logits, y)`` by ``s``, at ``s = 1``, of the samples at
+    even and at odd positions: an unbiased estimate of the squared derivative, which may be negative. The
+    derivative of a sample is ``Σ_c p_c z_c − z_y``, with its logits ``z`` and probabilities ``p``.
+
+    Parameters
+    ----------
+    logits : Tensor
+        Shape ``(n, classes)``.
+    y : Tensor
+        Classes, shape ``(n,)``.
+
+    Returns
+    -------
+    Tensor
+        A scalar; 0 for a single sample, which has no second half.
+
+    Examples
+    --------
+    >>> import torch
+    >>> logits = torch.tensor([[1.0, -1.0], [0.0, 2.0]])
+    >>> round(float(scale_penalty(logits, torch.tensor([0, 0]))), 4)  # -0.2384 times 1.7616
+    -0.42
+    """
+    chosen = logits.gather(1, y[:, None])
+    slopes = (logits.softmax(dim=1) * (logits - chosen)).sum(dim=1)
+    return slopes[::2].mean() * slopes[1::2].mean() if len(y) > 1 else logits.new_zeros(())

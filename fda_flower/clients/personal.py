@@ -1,0 +1,329 @@
+"""Targets of personal methods: Ditto, APFL, kNN-Per."""
+
+import copy
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fda_flower.aggregation import best_weight, blend, choose_weight
+from fda_flower.clients.client import TargetClient
+from fda_flower.clients.training import (
+    OPTIMIZERS,
+    LocalTraining,
+    Loss,
+    penalised,
+    plain_objective,
+    training_loss,
+)
+from fda_flower.models.parts import to_train
+from fda_flower.prediction.predictors import Mix, Neighbours, Predictor, Single, Weighted
+from fda_flower.wire import protocol
+from fda_flower.wire.protocol import (
+    EVALUATE_TRAINED,
+    FRESH_START,
+    PERSONAL,
+    PROXIMAL,
+    SERVER_ROUND,
+    EvaluateReply,
+    EvaluateRequest,
+    TrainReply,
+    TrainRequest,
+)
+
+DITTO = "ditto"
+"""The name under which the target keeps its personal model; see `OwnState`."""
+
+
+class DittoTarget(TargetClient):
+    """A target with a personal model ``v`` (Li et al., "Ditto", ICML 2021), if the message has ``personal``.
+
+    It trains ``v`` on the round's batches with the penalty ``λ/2 ‖v − θ‖²``, where ``λ`` is the value of
+    ``personal`` in the message and ``θ`` the model received. It keeps ``v`` by rounds, in its own state, and
+    never sends it: a round that is run again begins from the state before it. Without one, as in the first
+    round, ``v`` begins at ``θ``.
+    """
+
+    def local_train(self, request: TrainRequest) -> TrainReply:
+        """Train both models, and keep the personal one.
+
+        Returns
+        -------
+        TrainReply
+            That of `DomainClient.train_from` for the global model, with the evaluation of ``v`` if one is
+            asked for, ``distance``, ``‖v − θ‖`` before the training, and ``fresh-start``, 1 if there was
+            no ``v``, else 0.
+        """
+        config, model = request.config, self.received(request)
+        if PERSONAL not in config:
+            return super().local_train(request)
+        strength = float(str(config[PERSONAL]))
+        reply = self.train_from(model, {k: v for k, v in config.items() if k != EVALUATE_TRAINED})
+        self.load(model)
+        personally = replace(self.training_in(config), proximal=strength)
+        plain = plain_objective(self.domain.train.y, self.training)
+        objective = penalised(plain, self.model, personally, "λ")
+        server_round = int(str(config[SERVER_ROUND]))
+        metrics, records = {**reply.metrics, **self._take_up(server_round)}, dict(reply.records)
+        self.train_on("train", {**config, PROXIMAL: 0.0}, objective)
+        personal = self.layers()
+        if config.get(EVALUATE_TRAINED):
+            evaluation = self.judged(lambda: self.evaluation(config))
+            metrics |= evaluation.in_train_reply
+            records |= evaluation.records
+        self.own_state.save_after(DITTO, personal, {}, server_round)
+        return replace(reply, metrics=metrics, records=records)
+
+    def _take_up(self, server_round: int) -> dict[str, float]:
+        """Put ``v`` into the model in the place of ``θ``; return what the reply tells of it."""
+        kept = self.own_state.load_before(DITTO, server_round)
+        if kept is None:
+            return {FRESH_START: 1, "distance": 0.0}
+        anchor = [p.detach().clone() for p in self.model.parameters()]
+        self.load(kept[0])
+        pairs = zip(self.model.parameters(), anchor, strict=True)
+        squares = ((p.detach().double() - a.double()).square().sum() for p, a in pairs)
+        return {FRESH_START: 0, "distance": math.sqrt(sum(map(float, squares)))}
+
+
+Settings = Mapping[str, Any]
+
+MIXED = "apfl"
+"""The name under which the target keeps its own model and the weight ``a``; see `OwnState`."""
+
+
+class APFLTarget(TargetClient):
+    """A target with a model ``v`` of its own in a mixture ``a v + (1 − a) w``, if the message has ``mixing``.
+
+    It trains ``w``, the received model, as in FedAvg: its reply, with the same bits. Beside it, on the same
+    batches, it trains ``v`` (`OwnModel`). It keeps ``v`` and ``a`` by rounds, in its own state, and never
+    sends them: a round that is run again begins from the state before it. Without any, ``v`` begins as the
+    received model.
+    """
+
+    def local_train(self, request: TrainRequest) -> TrainReply:
+        """Train both models, and keep the own one.
+
+        Returns
+        -------
+        TrainReply
+            That of `DomainClient.train_from` for the global model, with ``alpha``, the weight ``a`` after
+            the round, and ``fresh-start``, 1 if ``v`` began as the received model, else 0.
+        """
+        config, model = request.config, self.received(request)
+        if protocol.MIXING not in config:
+            return super().local_train(request)
+        server_round = int(str(config[protocol.SERVER_ROUND]))
+        kept = self.own_state.load_before(MIXED, server_round)
+        layers, alpha = (model, config[protocol.MIXING]) if kept is None else (kept[0], kept[1]["alpha"])
+        self.load(layers)
+        training = self.training_in(config)
+        loss = training_loss(self.domain.train.y, training)
+        own = OwnModel(copy.deepcopy(self.model), training, float(str(alpha)), config, loss)
+        reply = self.train_from(model, config, own.objective, own.on_step)
+        self.model.load_state_dict(own.model.state_dict())
+        self.own_state.save_after(MIXED, self.layers(), {"alpha": own.alpha}, server_round)
+        own_metrics = {protocol.ALPHA: own.alpha, protocol.FRESH_START: int(kept is None)}
+        return replace(reply, metrics={**reply.metrics, **own_metrics})
+
+    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
+        """Evaluate the mixture of ``v`` and the received model on the test set.
+
+        Returns
+        -------
+        EvaluateReply
+            ``accuracy`` and ``loss`` of the mixture; ``accuracy-global`` and ``loss-global`` of the received
+            model alone, which is also the mixture of a target that has no ``v``.
+        """
+        config = request.config
+        if protocol.MIXING not in config:
+            return super().answer_evaluation(request)
+        passes, alone = self.passes(config), self.single(self.received(request), config)
+        reply = self.evaluated(self._mixed(alone, request), config, passes)
+        return reply.beside(self.scored(alone.outputs(passes), {}))
+
+    def predictor(self, request: EvaluateRequest) -> Predictor:
+        """Return the mixture, if the message has ``mixing``."""
+        alone = self.single(self.received(request), request.config)
+        return self._mixed(alone, request) if protocol.MIXING in request.config else alone
+
+    def _mixed(self, alone: Single, request: EvaluateRequest) -> Predictor:
+        config = request.config
+        kept = self.own_state.load_before(MIXED, int(str(config[protocol.SERVER_ROUND])) + 1)
+        if kept is None:
+            return alone
+        own, alpha = kept[0], kept[1]["alpha"]
+        if config[protocol.MIX] == "outputs":
+            return Weighted(self.adapted(own, config), alone.layers, alpha)
+        model = self.received(request)
+        buffers = model.keys() - dict(self.model.named_parameters(remove_duplicate=False)).keys()
+        return self.single(blend(own, model, alpha, buffers), config)
+
+
+class OwnModel:
+    """The model ``v`` in training, beside the training of ``w`` by `training.train`.
+
+    After each step of ``w``, with `mix` of ``"outputs"``: ``v ← v − η ∇_v F(a z_v + (1 − a) z_w)``, where
+    ``z_w`` are the outputs of ``w`` after its step, as constants. With ``"parameters"``, before the step:
+    ``v ← v − η a ∇F(a v + (1 − a) w)``. The step is the optimizer's, which starts afresh in each round.
+
+    ``v`` has BatchNorm statistics and random numbers of its own, so that neither model's training depends on
+    the other's by them: ``w`` has the bits of FedAvg's, and with ``a = 1`` ``v`` those of training alone. For
+    ``z_w``, ``w`` is in training mode, with the dropout of ``v``; its statistics stay. With ``"parameters"``
+    the statistics of the mixture in training are the own model's.
+
+    Parameters
+    ----------
+    model : Module
+        ``v``.
+    training : LocalTraining
+        How it trains in this round.
+    alpha : float
+        ``a``.
+    config : Mapping
+        ``mix``; ``adaptive``, whether the first batch moves ``a`` by ``−η (∂F/∂a + alpha-decay · a)``, within
+        [0, 1].
+    loss : callable
+        ``F``, given outputs and labels.
+
+    Attributes
+    ----------
+    alpha : float
+        ``a``, as it is now.
+    """
+
+    def __init__(
+        self, model: nn.Module, training: LocalTraining, alpha: float, config: Settings, loss: Loss
+    ) -> None:
+        self.model = model
+        self.alpha = alpha
+        self._rate = training.learning_rate
+        self._loss = loss
+        self._optimizer = OPTIMIZERS[training.optimizer](to_train(model), lr=self._rate)
+        self._of_outputs = config[protocol.MIX] == "outputs"
+        self._adapts = bool(config[protocol.ADAPTIVE])
+        self._decay = float(config[protocol.ALPHA_DECAY])
+        self._random: RandomNumbers | None = None
+
+    def objective(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """Return the plain loss of ``w``; called before each of its steps."""
+        self._random = self._random or RandomNumbers(x.device)
+        self._batch = model, x, y
+        if not self._of_outputs:
+            self._step(model, x, y)
+        return self._loss(model(x), y)
+
+    def on_step(self) -> None:
+        """Called after each step of ``w``."""
+        if self._of_outputs:
+            self._step(*self._batch)
+
+    def _step(self, model: nn.Module, x: Tensor, y: Tensor) -> None:
+        assert self._random is not None, "the objective comes first"
+        alpha = torch.tensor(self.alpha, device=x.device, requires_grad=self._adapts)
+        with self._random.drawn():
+            outputs = (self._mixed_outputs if self._of_outputs else self._of_mixed)(model, x, alpha)
+            self._optimizer.zero_grad()
+            torch.autograd.backward(self._loss(outputs, y))
+            self._optimizer.step()
+        if alpha.grad is not None:
+            slope = float(alpha.grad) + self._decay * self.alpha
+            self.alpha = min(max(self.alpha - self._rate * slope, 0.0), 1.0)
+            self._adapts = False
+
+    def _mixed_outputs(self, model: nn.Module, x: Tensor, alpha: Tensor) -> Tensor:
+        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        with torch.no_grad(), RandomNumbers(x.device).drawn():
+            shared: Tensor = functional_call(model, buffers, (x,))
+        own: Tensor = self.model(x)
+        return alpha * own + (1 - alpha) * shared
+
+    def _of_mixed(self, model: nn.Module, x: Tensor, alpha: Tensor) -> Tensor:
+        shared = dict(model.named_parameters())
+        mixed = {
+            name: alpha * p + (1 - alpha) * shared[name].detach()
+            for name, p in self.model.named_parameters()
+            if p.requires_grad
+        }
+        outputs: Tensor = functional_call(self.model, mixed, (x,))
+        return outputs
+
+
+class RandomNumbers:
+    """Random numbers apart from torch's global ones, which begin where those are."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._gpus = [device] if device.type == "cuda" else []
+        self._states = self._now()
+
+    @contextmanager
+    def drawn(self) -> Iterator[None]:
+        """Have torch draw these inside; its global ones are afterwards where they were."""
+        with torch.random.fork_rng(self._gpus):
+            cpu, *others = self._states
+            torch.set_rng_state(cpu)
+            for gpu, state in zip(self._gpus, others, strict=True):
+                torch.cuda.set_rng_state(state, gpu)
+            yield
+            self._states = self._now()
+
+    def _now(self) -> list[Tensor]:
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]
+
+
+class KNNPerTarget(TargetClient):
+    """A target that asks its nearest training samples too, where the evaluate message has ``neighbours``.
+
+    Its training is plain. In an evaluation the keys are the features of all its training samples, the inputs
+    of the model's head, and nothing is kept (Marfoq et al., ICML 2022).
+    """
+
+    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
+        """Evaluate the mixture of model and neighbours on the test set.
+
+        Where the message's ``lambda`` is a word, ``λ`` is chosen by leave-one-out on the training labels: the
+        neighbours of a training sample are the nearest of the others. Its model term is the received model,
+        which may have seen the label.
+
+        Returns
+        -------
+        EvaluateReply
+            ``accuracy`` and ``loss`` of the mixture, ``lambda``; ``accuracy-global`` and ``loss-global`` of
+            the model alone; if ``lambda`` is ``oracle-test``, ``accuracy-oracle-lambda`` and
+            ``oracle-lambda``.
+        """
+        config = request.config
+        if protocol.NEIGHBOURS not in config:
+            return super().answer_evaluation(request)
+        predictor, passes = self._neighbours(request), self.passes(config)
+        reply = self.evaluated(predictor, config, passes)
+        metrics: dict[str, float] = {protocol.LAMBDA: predictor.weight}
+        if config[protocol.LAMBDA] == "oracle-test":
+            outputs, near = predictor.seen(passes)
+            labels = self.domain.test.y.cpu().numpy()
+            best = best_weight(outputs.cpu().numpy(), near, labels, predictor.mix)
+            metrics |= dict(zip((protocol.LAMBDA_ORACLE, protocol.ACCURACY_ORACLE), best, strict=True))
+        reply = reply.beside(self.scored(passes.outputs(predictor.layers), config))
+        return replace(reply, metrics={**reply.metrics, **metrics})
+
+    def predictor(self, request: EvaluateRequest) -> Predictor:
+        """Return the model with the neighbours, if the message has ``neighbours``."""
+        asks = protocol.NEIGHBOURS in request.config
+        return self._neighbours(request) if asks else super().predictor(request)
+
+    def _neighbours(self, request: EvaluateRequest) -> Neighbours:
+        config, train = request.config, self.domain.train
+        layers = self.single(self.received(request), config).layers
+        outputs, keys = self.passes(config, "keys", train).outputs_and_features(layers)
+        labels, mix, weight = train.y.cpu().numpy(), cast(Mix, config[protocol.MIX]), config[protocol.LAMBDA]
+        k, scale = int(str(config[protocol.NEIGHBOURS])), float(str(config[protocol.KERNEL_SCALE]))
+        predictor = Neighbours(layers, keys.double().cpu().numpy(), labels, k, scale, 0.0, mix)
+        if isinstance(weight, str):
+            near = predictor.near(outputs.shape[1])
+            weight = choose_weight(outputs.cpu().numpy(), near, labels, mix)
+        return replace(predictor, weight=float(str(weight)))

@@ -1,0 +1,265 @@
+"""Image folders of a consortium, as they are found: domains, classes, and the size of the images."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from fda_flower.datasets.domains import Split, Splits
+from fda_flower.datasets.image_files import CHANNELS
+from fda_flower.datasets.own_data import found_names, is_here, own_folder, read_size, visible, warn_of_one
+from fda_flower.datasets.preparation import ImagePreparation
+from fda_flower.datasets.samples import Samples
+from fda_flower.errors import ConfigError
+from fda_flower.files import derive_seed
+from fda_flower.names import split_names
+
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
+
+LARGEST = 224
+"""Height and width, in pixels, to which larger images are reduced, as networks for photos expect."""
+
+LOOKED_AT = 1000
+"""Images of a domain whose size is looked at."""
+
+Size = tuple[int, int]
+"""Height and width, in pixels."""
+
+Files = dict[str, list[Path]]
+"""The images of one domain, by class."""
+
+
+def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
+    """Return the options that are not given, but follow from a folder: the domains, and the images' size."""
+    found: dict[str, Any] = {}
+    if folder is None or not is_here(folder, options):
+        return found
+    if "domains" not in options:
+        found["domains"] = ",".join(find_domains(folder))
+    if "image_size" not in options:
+        domains = split_names("option 'domains'", str({**options, **found}["domains"]))
+        if sizes := sizes_of(files_of(folder / name) for name in domains):
+            found["image_size"] = "x".join(map(str, common_size(sizes)))
+    return found
+
+
+def find_domains(folder: Path) -> tuple[str, ...]:
+    """Return the folders that hold images in folders, by name; raise a `ConfigError` if there is none."""
+    names = [path.name for path in visible(folder) if path.is_dir() and files_of(path)]
+    return found_names("images", folder, names, "a folder for each domain, and in it one for each class")
+
+
+def files_of(place: Path) -> Files:
+    """Return the images of a domain's folder by class, without classes that have none."""
+    if not place.is_dir():
+        return {}
+    files = {
+        path.name: [file for file in visible(path) if file.suffix.lower() in SUFFIXES]
+        for path in visible(place)
+        if path.is_dir()
+    }
+    return {name: paths for name, paths in files.items() if paths}
+
+
+def sizes_of(domains: Iterable[Files]) -> Counter[Size]:
+    """Count the sizes of the images, of some `LOOKED_AT` of each domain, without damaged files."""
+    from PIL import Image
+
+    sizes: Counter[Size] = Counter()
+    for files in domains:
+        paths = [path for each in files.values() for path in each]
+        for path in paths[:: -(-len(paths) // LOOKED_AT) or 1]:
+            try:
+                with Image.open(path) as image:
+                    sizes[image.height, image.width] += 1
+            except Exception:  # Pillow's decoders raise errors of many kinds; decoding names the file.
+                continue
+    return sizes
+
+
+def common_size(sizes: Counter[Size]) -> Size:
+    """Return the size to which images are brought.
+
+    It is the size of at least half of them, if it is not above `LARGEST`. Otherwise it is a square of their
+    median shorter side, at most `LARGEST`.
+
+    Examples
+    --------
+    >>> common_size(Counter({(32, 32): 9, (48, 32): 1})), common_size(Counter({(300, 400): 5}))
+    ((32, 32), (224, 224))
+    """
+    size, count = sizes.most_common(1)[0]
+    if 2 * count >= sizes.total() and max(size) <= LARGEST:
+        return size
+    side = min(LARGEST, int(median(min(size) for size in sizes.elements())))
+    return side, side
+
+
+TEST_SHARE = 0.2
+
+MEMORY_LIMIT = 4 * 2**30
+"""Bytes that a data set's decoded images may take; larger data sets are read batch by batch."""
+
+logger = logging.getLogger("fda_flower")
+
+Labelled = list[tuple[Path, int]]
+"""Images with their classes."""
+
+
+def load(
+    folder: str,
+    domains: tuple[str, ...],
+    source: str,
+    data_dir: Path | None,
+    seed: int,
+    image_size: int = 224,
+    classes: str = "",
+) -> Splits:
+    """Return the domains, each with four fifths of every class for training and a fifth for testing.
+
+    Parameters
+    ----------
+    folder : str
+        The data set's folder in `data_dir`; it is only read.
+    domains : tuple of str
+        The folders of its domains; each is needed only when its domain is accessed.
+    source : str
+        Where to get the data set, for error messages.
+    data_dir : Path, optional
+        The folder of data sets. None is an error, since these data sets cannot be downloaded.
+    seed : int
+        Determines, for each domain independently, which images are for testing.
+    image_size : int
+        Height and width, in pixels, of the resized RGB images.
+    classes : str
+        The classes, separated by commas, in the order of their numbers. Default: the folders with images in
+        any domain that is present, by name.
+
+    Returns
+    -------
+    Splits
+        The domains; images are uint8, ``(n, 3, image_size, image_size)``, or `ImageFiles` of this shape
+        if all of them would take more than `MEMORY_LIMIT`.
+
+    Raises
+    ------
+    ConfigError
+        If a folder is missing or has no image, an image is damaged, or an option is invalid.
+    """
+    root = _root(folder, source, data_dir)
+    remedy = f"get it from {source}, and put it there"
+    if image_size < 1:
+        raise ConfigError(f"option 'image_size' of {folder} is {image_size}, it must be at least 1")
+    return _splits(folder, root, domains, remedy, seed, lambda: (image_size, image_size), classes)
+
+
+def load_own(
+    data_dir: Path | None, seed: int, domains: str, image_size: str | int = "", classes: str = ""
+) -> Splits:
+    """Return a consortium's own images, whose domains are folders in `data_dir`; see `load`.
+
+    Parameters
+    ----------
+    domains : str
+        The domains, separated by commas.
+    image_size : str
+        Height and width, in pixels, of the resized images: ``64``, or ``48x64``. Default: the `common_size`
+        of the images that are here.
+    """
+    names = split_names("option 'domains'", domains)
+    root = own_folder("images", data_dir)
+    remedy = "put the domain's images there, in a folder for each class"
+
+    @cache
+    def size() -> tuple[int, int]:
+        sizes = sizes_of(files_of(root / name) for name in names)
+        return common_size(sizes) if sizes else (LARGEST, LARGEST)
+
+    given = read_size(str(image_size)) if image_size else None
+    return _splits("images", root, names, remedy, seed, lambda: given or size(), classes)
+
+
+def _splits(
+    name: str,
+    root: Path,
+    domains: tuple[str, ...],
+    remedy: str,
+    seed: int,
+    image_size: Callable[[], tuple[int, int]],
+    classes: str,
+) -> Splits:
+    named = list(split_names("option 'classes'", classes)) if classes else []
+
+    @cache
+    def files_there() -> dict[str, Files]:
+        return {domain: files_of(root / domain) for domain in domains if (root / domain).is_dir()}
+
+    def read(domain: str) -> Split:
+        there = files_there()
+        _check_domain(root / domain, there.get(domain), named, remedy)
+        labels = named or sorted({label for files in there.values() for label in files})
+        if missing := [label for label in labels if label not in there[domain]]:
+            logger.warning("%s: domain %s has no image of %s", name, domain, ", ".join(missing))
+        if not named and len(there) == 1 < len(domains):
+            warn_of_one(name, domain, len(labels))
+        total = sum(len(paths) for files in there.values() for paths in files.values())
+        height, width = image_size()
+        preparation = ImagePreparation(height if height == width else (height, width))
+        in_memory = total * CHANNELS * height * width <= MEMORY_LIMIT
+
+        def samples(pairs: Labelled) -> Samples:
+            images = preparation.apply([path for path, _ in pairs])
+            x = images[torch.arange(len(pairs))] if in_memory else images
+            return Samples(x, torch.tensor([label for _, label in pairs], dtype=torch.int64))
+
+        train, test = _divide(there[domain], labels, derive_seed(seed, domain))
+        return Split(samples(train), samples(test), len(labels), tuple(labels), preparation=preparation)
+
+    return Splits(domains, read)
+
+
+def _root(folder: str, source: str, data_dir: Path | None) -> Path:
+    if data_dir is None:
+        raise ConfigError(
+            f"{folder} cannot be downloaded: get it from {source}, and give the folder that holds "
+            f"'{folder}' with --data-dir (FDA_DATA_DIR)"
+        )
+    root = data_dir.expanduser() / folder
+    if not root.is_dir():
+        raise ConfigError(f"the data folder '{root}' is missing: get it from {source}, and put it there")
+    return root
+
+
+def _check_domain(place: Path, files: Files | None, classes: list[str], remedy: str) -> None:
+    if files is None:
+        siblings = visible(place.parent) if place.parent.is_dir() else []
+        found = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
+        raise ConfigError(f"the domain folder '{place}' is missing (found: {found}): {remedy}")
+    if not files:
+        raise ConfigError(
+            f"the domain folder '{place}' has no image ({', '.join(SUFFIXES)}) in a class folder: {remedy}"
+        )
+    if classes and (others := [name for name in files if name not in classes]):
+        raise ConfigError(
+            f"the domain folder '{place}' has images of {', '.join(others)}, which the option 'classes' "
+            f"does not list ({', '.join(classes)}): list all classes, or remove these images"
+        )
+
+
+def _divide(files: Files, classes: list[str], seed: int) -> tuple[Labelled, Labelled]:
+    """Split files with their classes into training and test; a class's only image is for training."""
+    generator = torch.Generator().manual_seed(seed)
+    train: Labelled = []
+    test: Labelled = []
+    for label, name in enumerate(classes):
+        paths = files.get(name, [])
+        tested = max(1, round(TEST_SHARE * len(paths))) if len(paths) > 1 else 0
+        pairs = [(paths[i], label) for i in torch.randperm(len(paths), generator=generator).tolist()]
+        test += pairs[:tested]
+        train += pairs[tested:]
+    return train, test

@@ -1,0 +1,205 @@
+"""Data sets that torchvision reads, and scikit-learn's digits."""
+
+import tempfile
+import zipfile
+import zlib
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fda_flower.datasets.domains import Split
+from fda_flower.datasets.samples import Samples
+from fda_flower.errors import ConfigError
+
+CACHE = Path("~/.cache/fda-flower")
+"""Where torchvision downloads data sets if no folder is given."""
+
+
+def check_file(path: Path, md5: str) -> None:
+    """Raise a `ConfigError` that names the file if it is missing or damaged."""
+    from torchvision.datasets.utils import check_integrity
+
+    if not path.exists():
+        raise ConfigError(
+            f"the data file '{path}' is missing: put it there, or leave out --data-dir (FDA_DATA_DIR) to "
+            "download the data set"
+        )
+    if not check_integrity(str(path), md5):
+        raise ConfigError(f"the data file '{path}' is damaged (its md5 is not {md5}): get it again")
+
+
+def read_parts(dataset: Any, root: Path, download: bool = False) -> tuple[Any, Any]:
+    """Return the training part and the test part of a data set.
+
+    Raises
+    ------
+    ConfigError
+        If the data set cannot be read or downloaded; the message names the folder.
+    """
+    try:
+        train, test = (dataset(root, train=train, download=download) for train in (True, False))
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"{dataset.__name__} cannot be read from '{root}' ({reason}): get its files again, or give a "
+            "folder that has them with --data-dir (FDA_DATA_DIR)"
+        ) from error
+    return train, test
+
+
+def load_mnist_like(name: str, data_dir: Path | None, seed: int) -> Split:
+    """Return the data set with its own split into training and test samples.
+
+    Parameters
+    ----------
+    name : {"MNIST", "FashionMNIST"}
+        torchvision's name for the data set and its folder.
+    data_dir : Path, optional
+        A folder that holds ``NAME/raw/`` with the four files, unpacked or as ``.gz``; it is only read.
+        Default: ``~/.cache/fda-flower``, to which they are downloaded.
+    seed : int
+        Not used: the split is the data set's own.
+
+    Raises
+    ------
+    ConfigError
+        If files are missing and cannot be downloaded, or are damaged; the message names them.
+    """
+    from torchvision import datasets
+
+    dataset: Any = getattr(datasets, name)
+    if data_dir is None:
+        return _read(dataset, CACHE.expanduser(), download=True)
+    raw = data_dir.expanduser() / name / "raw"
+    if all((raw / file.removesuffix(".gz")).exists() for file, _ in dataset.resources):
+        return _read(dataset, raw.parent.parent)
+    with tempfile.TemporaryDirectory() as scratch:
+        # The user's folder may be read-only or shared: nothing is written to it.
+        unpacked = Path(scratch) / name / "raw"
+        unpacked.mkdir(parents=True)
+        for file, md5 in dataset.resources:
+            check_file(raw / file, md5)
+            datasets.utils.extract_archive(str(raw / file), str(unpacked))
+        return _read(dataset, Path(scratch))
+
+
+load_mnist = partial(load_mnist_like, "MNIST")
+load_fashion_mnist = partial(load_mnist_like, "FashionMNIST")
+
+
+def _read(dataset: Any, root: Path, download: bool = False) -> Split:
+    parts = read_parts(dataset, root, download)
+    train, test = (Samples(part.data[:, None].float() / 255, part.targets.long()) for part in parts)
+    return Split(train, test, 10)
+
+
+CLASSES = 10
+SHAPE = (32, 32, 3)
+
+
+def load_cifar10(
+    data_dir: Path | None, seed: int, subset: Literal["full", "exact", "jpeg"] = "full"
+) -> Split:
+    """Return the data set with its own split into training and test samples.
+
+    Parameters
+    ----------
+    data_dir : Path, optional
+        A folder that holds ``cifar-10-batches-py/`` or ``cifar-10-python.tar.gz``, or for a subset
+        ``cifar10/cifar10_exact_subset.npz`` or ``cifar10/cifar10_jpeg_subset.npz``; it is only read.
+        Default: ``~/.cache/fda-flower``, to which the full data set is downloaded.
+    seed : int
+        Not used: the split is the data set's own.
+    subset : {"full", "exact", "jpeg"}
+        The full data set, or a subset with the original pixels (``"exact"``) or compressed copies
+        (``"jpeg"``). A subset's file has ``x_train`` and ``x_test``, uint8, ``(n, 32, 32, 3)``, and
+        ``y_train`` and ``y_test``.
+
+    Raises
+    ------
+    ConfigError
+        If files are missing and cannot be downloaded, or are damaged; the message names them.
+
+    References
+    ----------
+    Krizhevsky, "Learning multiple layers of features from tiny images", 2009.
+    """
+    if subset != "full":
+        return _read_part(data_dir, f"cifar10_{subset}_subset.npz")
+    from torchvision.datasets import CIFAR10
+    from torchvision.datasets.utils import extract_archive
+
+    if data_dir is None:
+        return _read_whole(CACHE.expanduser(), download=True)
+    root = data_dir.expanduser()
+    if (root / CIFAR10.base_folder).is_dir():
+        return _read_whole(root)
+    archive = root / CIFAR10.filename
+    check_file(archive, CIFAR10.tgz_md5)
+    with tempfile.TemporaryDirectory() as scratch:
+        # The user's folder may be read-only or shared: nothing is written to it.
+        extract_archive(str(archive), scratch)
+        return _read_whole(Path(scratch))
+
+
+def _read_whole(root: Path, download: bool = False) -> Split:
+    from torchvision.datasets import CIFAR10
+
+    parts = read_parts(CIFAR10, root, download)
+    train, test = (_samples(part.data, np.array(part.targets)) for part in parts)
+    return Split(train, test, CLASSES)
+
+
+def _read_part(data_dir: Path | None, name: str) -> Split:
+    if data_dir is None:
+        raise ConfigError(
+            f"'{name}' cannot be downloaded: give the folder that holds 'cifar10/{name}' with --data-dir "
+            "(FDA_DATA_DIR), or leave out the option 'subset'"
+        )
+    path = data_dir.expanduser() / "cifar10" / name
+    if not path.exists():
+        raise ConfigError(
+            f"the data file '{path}' is missing: put it there, or leave out the option 'subset'"
+        )
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            train, test = (_samples(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
+    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ConfigError(f"the data file '{path}' is damaged ({error}): get it again") from error
+    return Split(train, test, CLASSES)
+
+
+def _samples(images: NDArray[np.uint8], labels: NDArray[np.int_]) -> Samples:
+    if images.dtype != np.uint8 or images.shape[1:] != SHAPE:
+        raise ValueError(f"images are {images.dtype} of shape {images.shape}, not uint8 of (n, 32, 32, 3)")
+    if labels.shape != images.shape[:1] or not np.isin(labels, range(CLASSES)).all():
+        raise ValueError("labels are not a class from 0 to 9 for each image")
+    x = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous().float() / 255
+    return Samples(x, torch.from_numpy(labels.astype(np.int64)))
+
+
+TEST_SHARE = 0.25
+
+
+def load_digits_set(data_dir: Path | None, seed: int) -> Split:
+    """Return the digits, three quarters for training and a quarter for testing, balanced by class.
+
+    References
+    ----------
+    Alpaydin, Kaynak, "Optical recognition of handwritten digits", UCI Machine Learning Repository, 1998.
+    """
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    images, labels = load_digits(return_X_y=True)
+    x = torch.tensor(images.reshape(-1, 1, 8, 8) / 16, dtype=torch.float32)
+    y = torch.tensor(labels, dtype=torch.int64)
+    train, test = train_test_split(
+        range(len(y)), test_size=TEST_SHARE, stratify=labels, random_state=seed % 2**32
+    )
+    samples = Samples(x, y)
+    return Split(samples.take(torch.tensor(train)), samples.take(torch.tensor(test)), 10)

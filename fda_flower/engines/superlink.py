@@ -1,0 +1,106 @@
+"""Replies as soon as they are there, where Flower's grid over a SuperLink looks for them every 3 seconds."""
+
+import math
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from fda_flower.wire.bundles import Bundles
+from fda_flower.wire.internals import Run, pull_sooner, survive_bad_replies
+
+LEAST, MOST = 0.01, 3.0
+"""Seconds between two looks, at least and at most; the latter is Flower's own."""
+
+SHARE = 0.1
+"""Share of the time that has passed after which the next look is due."""
+
+
+class PromptGrid(Grid):
+    """A Flower `Grid` around another, which looks for replies after a tenth of the time that they have taken.
+
+    So a round lasts at most a tenth longer than its slowest reply, and a long one asks the SuperLink no more
+    often than Flower does. In all of this process, parts of a reply that are still on their way are asked for
+    again sooner than Flower does. All arrays of a message travel as one, to and from nodes that can take them
+    apart (`fda_flower.wire.bundles`). The server app of this package wraps its grid so; one of your own may,
+    too.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's own.
+
+    Examples
+    --------
+    >>> from fda_flower.engines import LocalGrid, PromptGrid
+    >>> from flwr.clientapp import ClientApp
+    >>> list(PromptGrid(LocalGrid(ClientApp(), 2)).get_node_ids())
+    [2, 3]
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._bundles = Bundles()
+        pull_sooner()
+        survive_bad_replies(grid)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send messages, and return the replies that are there within the timeout, in seconds."""
+        waiting = set(self._grid.push_messages(self._bundles.outgoing(messages)))
+        del messages  # else their models would stay in memory until the replies are there
+        begin, replies = time.monotonic(), list[Message]()
+        end = math.inf if timeout is None else begin + timeout
+        while waiting:
+            looked = time.monotonic()
+            found = [self._bundles.incoming(reply) for reply in self._grid.pull_messages(waiting)]
+            replies += found
+            waiting -= {reply.metadata.reply_to_message_id for reply in found}
+            # A look waits for a reply whose sender is gone; others may have come since it began.
+            if looked >= end:
+                break
+            if waiting:
+                now = time.monotonic()
+                # A look that found nothing has only kept the SuperLink busy.
+                pause = max(LEAST, SHARE * (now - begin), 0 if found else now - looked)
+                time.sleep(max(0.0, min(pause, MOST, end - now)))
+        return replies
+
+    def set_run(self, run: Run) -> None:
+        """Set the run that messages belong to."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """The run that messages belong to."""
+        return self._grid.run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Make a message, as Flower's older API does."""
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of the connected nodes."""
+        return self._grid.get_node_ids()
+
+    def get_nodes(self) -> Iterable[Any]:
+        """Return what Flower knows of the connected nodes."""
+        return self._grid.get_nodes()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages, and return their ids."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies that are there to messages of these ids."""
+        return self._grid.pull_messages(message_ids)

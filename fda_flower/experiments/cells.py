@@ -1,0 +1,359 @@
+"""The cells of a table of runs: each is a run in its own process, whose result may go to a file."""
+
+import json
+import multiprocessing
+import os
+import platform
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fda_flower.errors import ConfigError, FdaError, RefusedError, RunError
+from fda_flower.experiments.attacks import Attack
+from fda_flower.experiments.definition import file_name
+from fda_flower.experiments.run import RunResult, run_config
+from fda_flower.files import versions, write_atomically
+from fda_flower.records.folder import RunFolder
+from fda_flower.records.record import has_ended
+from fda_flower.reporting.results import Place
+from fda_flower.runs.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a table of runs, in its own folder below `runs`.
+
+    Without a folder `results`, no result file is written besides the run; `engine`, `workers`, `resume` and
+    `track` are as in `fda_flower.run`, and `track_in` and `attack` as in `run_config`.
+    """
+
+    place: Place
+    config: RunConfig
+    runs: Path
+    results: Path | None = None
+    engine: str = "local"
+    resume: bool = True
+    track: Sequence[str] = ()
+    track_in: Path | None = None
+    workers: int | None = None
+    attack: Attack | None = None
+
+    @property
+    def name(self) -> str:
+        """The cell's name, in messages and in names of files."""
+        return f"{file_name(self.place)}-seed{self.config.seed}"
+
+    @property
+    def run_folder(self) -> Path:
+        """The folder of the cell's run."""
+        return self.runs / self.name
+
+    @property
+    def result(self) -> Path | None:
+        """The file of the cell's result, written when the run is done."""
+        return None if self.results is None else self.results / f"{self.name}.json"
+
+    def has_ended(self) -> bool:
+        """Return whether the run has no round to go."""
+        return has_ended(
+            RunFolder(self.run_folder).read_rounds(), self.config.all_rounds, self.config.patience
+        )
+
+    def rounds_done(self) -> int:
+        """Return the number of rounds written so far."""
+        path = self.run_folder / "rounds.jsonl"
+        return min(path.read_bytes().count(b"\n"), self.config.all_rounds) if path.exists() else 0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a table's cells; rounds leave out cells that were done before or have failed.
+
+    `finished` names the cells done by this call, in that order; `done` counts those done before too.
+    """
+
+    cells: int
+    done: int
+    running: Sequence[str]
+    finished: Sequence[str]
+    failures: Mapping[str, str]
+    rounds: int
+    rounds_done: int
+
+
+def run_cells(
+    cells: Sequence[Cell], jobs: int, on_progress: Callable[[Progress], None] | None, done: int = 0
+) -> dict[str, str]:
+    """Run cells, each in its own process, `jobs` of them at a time.
+
+    A cell that fails does not stop the others. `done` cells of the table are already done.
+
+    Returns
+    -------
+    dict[str, str]
+        The reason for each failure, by the name of the cell.
+    """
+
+    def on_poll(state: State) -> None:
+        if on_progress is not None:
+            left = [cell for cell in cells if cell.name not in state.failures]
+            rounds = sum(cell.config.all_rounds for cell in left), sum(cell.rounds_done() for cell in left)
+            counts = done + len(cells), done + len(state.done)
+            on_progress(Progress(*counts, state.running, state.done, state.failures, *rounds))
+
+    return run_all(run_cell, {cell.name: cell for cell in cells}, jobs, on_poll)
+
+
+def run_cell(cell: Cell) -> None:
+    """Run a cell and write its result; where there is one, also that the method refuses the federation."""
+    try:
+        result = run_config(
+            cell.config,
+            engine=cell.engine,
+            workers=cell.workers,
+            output=cell.run_folder,
+            resume=cell.resume,
+            track=cell.track,
+            track_in=cell.track_in,
+            attack=cell.attack,
+        )
+    except RefusedError as error:
+        if cell.result is None:
+            raise
+        result = RunResult(cell.config, [], {REFUSED: str(error)}, {}, None)
+    if cell.result is not None:
+        write_cell(cell.result, cell.place, result, cell.attack)
+
+
+NEEDED = {"config", "history", "group", "row", "column", "seed", "rounds", "parameters"}
+"""Keys that a cell's result must have."""
+REFUSED = "refused"
+"""The entry of its summary that says why the method refuses the federation."""
+
+
+def write_cell(path: Path, place: Place, result: RunResult, attack: Attack | None = None) -> None:
+    """Write a cell's configuration, records, timing and versions."""
+    group, row, column = place
+    found = {
+        **{"group": group, "row": row, "column": column, "seed": result.config.seed},
+        "rounds": result.config.rounds,
+        "config": _fingerprint(result.config, attack),
+        "summary": result.summary,
+        "parameters": sum(a.size for a in result.model.values() if np.issubdtype(a.dtype, np.floating)),
+        "versions": versions(),
+        "machine": platform.machine(),
+        "history": result.history,
+    }
+    try:
+        write_atomically(path, (json.dumps(found) + "\n").encode())
+    except OSError as error:
+        raise RunError(
+            f"the result '{path}' cannot be written ({error}): make room, and run again"
+        ) from error
+
+
+def read_cell(path: Path) -> dict[str, Any]:
+    """Read a cell's result; raise a `ConfigError` if it is damaged."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if missing := NEEDED - found.keys():
+            raise ValueError(f"it has no '{min(missing)}'")
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(f"the result '{path}' is damaged ({error}): delete it, and run again") from error
+    return found
+
+
+def is_done(path: Path, config: RunConfig, attack: Attack | None = None) -> bool:
+    """Return whether a cell's run has ended, by its rounds or its patience, or has been refused.
+
+    Raise a `ConfigError` if the result is from another run.
+
+    A setting that is younger than the result had its default.
+    """
+    if not path.exists():
+        return False
+    found, ours = read_cell(path), _fingerprint(config, attack)
+    theirs = {**_fingerprint(RunConfig()), **found["config"]}
+    if theirs != ours:
+        keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
+        differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)
+        raise ConfigError(f"'{path}' is from another configuration ({differences}): choose another --output")
+    if REFUSED in found.get("summary", {}):
+        return True
+    return has_ended(found["history"], config.all_rounds, config.patience)
+
+
+def _fingerprint(config: RunConfig, attack: Attack | None = None) -> dict[str, Any]:
+    of_attack = {} if attack is None else attack.settings()
+    fingerprint: dict[str, Any] = json.loads(json.dumps(config.fingerprint() | of_attack))
+    return fingerprint
+
+
+POLL_SECONDS = 0.3
+GRACE_SECONDS = 15.0
+"""In which a process that is terminated summarises what it has done, and ends what it has started."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PRELOADED = ["fda_flower.experiments.run", "fda_flower.reporting.plots"]
+"""Modules that every process needs, and that take seconds to import."""
+LONGEST = 4000
+"""The most characters of a reason: a process that sends more than a pipe holds would never end."""
+Argument = TypeVar("Argument")
+
+
+@dataclass
+class State:
+    """The progress of the tasks: names of those that are running or done, reasons of failures by name."""
+
+    running: list[str]
+    done: list[str]
+    failures: dict[str, str]
+
+
+def run_all(
+    function: Callable[[Argument], None],
+    tasks: Mapping[str, Argument],
+    jobs: int,
+    on_poll: Callable[[State], None] | None = None,
+) -> dict[str, str]:
+    """Call a function for each task, `jobs` at a time; a task that fails does not stop the others.
+
+    Parameters
+    ----------
+    function : callable
+        A function of a module, so that a new process can import it.
+    tasks : Mapping
+        The function's argument, by the name of the task.
+    jobs : int
+        Processes to run at a time.
+    on_poll : callable, optional
+        Called a few times a second, and at the end.
+
+    Returns
+    -------
+    dict[str, str]
+        The reason for each failure, by the name of the task.
+    """
+    context = _context()
+    waiting = list(tasks.items())
+    running: dict[str, tuple[BaseProcess, Connection]] = {}
+    state = State([], [], {})
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                name, argument = waiting.pop(0)
+                receiver, sender = context.Pipe(duplex=False)
+                process: BaseProcess = context.Process(
+                    target=_call, args=(function, argument, sender), daemon=False
+                )
+                with _uninterrupted():
+                    process.start()
+                sender.close()
+                running[name] = process, receiver
+            wait([process.sentinel for process, _ in running.values()], POLL_SECONDS)
+            for name in [name for name, (process, _) in running.items() if not process.is_alive()]:
+                reason = _reason(*running.pop(name))
+                if reason is None:
+                    state.done.append(name)
+                else:
+                    state.failures[name] = reason
+            state.running = list(running)
+            if on_poll is not None:
+                on_poll(state)
+    finally:
+        _end([process for process, _ in running.values()])
+    return state.failures
+
+
+def _context() -> ForkServerContext | SpawnContext:
+    """Return a fork server that has imported the package, if possible, so that a process imports nothing."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Have signals wait: what starts here inherits that, and shows no traceback while it imports."""
+    # Started within, it would have signals come again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end(processes: Collection[BaseProcess]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(GRACE_SECONDS)
+        process.kill()
+        process.join()
+
+
+def _call(function: Callable[[Any], None], argument: Any, sender: Connection) -> None:
+    """Call a function and send the reason if it fails; a user's mistake is sent without a traceback."""
+    import logging
+
+    # The parent handles an interrupt: it terminates its children.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _interrupt)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        try:
+            function(argument)
+        except Exception as error:
+            reason = str(error) if isinstance(error, FdaError) else repr(error)
+            sender.send(reason[:LONGEST])
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    except KeyboardInterrupt:
+        # The threads of a simulation would wait for ever.
+        os._exit(128 + signal.SIGTERM)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Interrupt the task, once: what it does then is not interrupted."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended, however that happened."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE_SECONDS)
+        os._exit(128 + signal.SIGTERM)
+
+
+def _reason(process: BaseProcess, receiver: Connection) -> str | None:
+    process.join()
+    try:
+        return str(receiver.recv()) if receiver.poll() else _exit_reason(process.exitcode)
+    except EOFError:
+        return _exit_reason(process.exitcode)
+
+
+def _exit_reason(code: int | None) -> str | None:
+    if code == 0:
+        return None
+    killed = " (killed, perhaps because memory ran out: use fewer --jobs)" if code == -9 else ""
+    return f"its process ended with exit code {code}{killed}"

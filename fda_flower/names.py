@@ -1,0 +1,386 @@
+"""Things by name: registries, options as text, optional packages, names imported on first use."""
+
+import inspect
+import math
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pkgutil import resolve_name
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, dataclass_transform
+
+from fda_flower.errors import ConfigError, check_choice, near
+
+Entry = TypeVar("Entry")
+
+
+class Registry(MutableMapping[str, Entry]):
+    """Entries by name; a package adds its own with an entry point of the group ``fda_flower.GROUP``.
+
+    An entry that is assigned by name is known in this process only.
+
+    Parameters
+    ----------
+    group : str
+        Plural name of the entries, such as ``"methods"``.
+    kind : type
+        The class of an entry.
+    builtin : Mapping
+        The entries of this package. They cannot be replaced by an entry point of the same name.
+
+    Examples
+    --------
+    In the ``pyproject.toml`` of another package, where ``METHOD`` is a `fda_flower.runs.methods.Method`::
+
+        [project.entry-points."fda_flower.runs.methods"]
+        median = "my_package.median:METHOD"
+    """
+
+    def __init__(self, group: str, kind: type[Entry], builtin: Mapping[str, Entry]) -> None:
+        self.group = group
+        self._kind = kind
+        self._entries = dict(builtin)
+
+    @cached_property
+    def _added(self) -> dict[str, EntryPoint]:
+        found = {point.name: point for point in entry_points(group=f"fda_flower.{self.group}")}
+        return {name: point for name, point in found.items() if name not in self._entries}
+
+    def __getitem__(self, name: str) -> Entry:
+        """Return an entry, loaded on first use; raise a `ConfigError` if its entry point is invalid."""
+        if name in self._entries:
+            return self._entries[name]
+        point = self._added[name]
+        try:
+            entry = point.load()
+        except Exception as error:
+            raise ConfigError(
+                f"'{name}' of fda_flower.{self.group} cannot be loaded from {point.value}: {error!r}"
+            ) from error
+        if not isinstance(entry, self._kind):
+            raise ConfigError(
+                f"'{name}' of fda_flower.{self.group} is {point.value}, not a {self._kind.__name__}: "
+                f"let the entry point name a {self._kind.__module__}.{self._kind.__name__}"
+            )
+        self._entries[name] = entry
+        return entry
+
+    def __setitem__(self, name: str, entry: Entry) -> None:
+        self._entries[name] = entry
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the built-in names, then over those added by other packages."""
+        yield from dict.fromkeys([*self._entries, *sorted(self._added)])
+
+    def __len__(self) -> int:
+        return len({*self._entries, *self._added})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._added
+
+
+def known_name(name: str, names: Iterable[str]) -> str:
+    """Return the one of some names that is meant, in whatever case, and with ``_`` or a space for ``-``.
+
+    Examples
+    --------
+    >>> known_name("FedDA_Auto", ["fedda", "fedda-auto"]), known_name("fedpg", ["fedgp"])
+    ('fedda-auto', 'fedpg')
+    """
+    valid = tuple(names)
+    if name in valid:
+        return name
+    return next((each for each in valid if _plain(each) == _plain(name)), name)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")
+
+
+def resolve(reference: Any) -> Any:
+    """Return what ``"module:attribute"`` names, imported on first use; return anything but text as it is.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such module or attribute, or the module cannot be imported.
+
+    Examples
+    --------
+    >>> resolve("math:pi") == resolve(3.141592653589793)
+    True
+    """
+    if not isinstance(reference, str):
+        return reference
+    try:
+        return resolve_name(reference)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"'{reference}' cannot be loaded: {error!r}") from error
+
+
+Options = Mapping[str, Any]
+
+
+class Bounds(NamedTuple):
+    """What an option's number must be, in words and as a test; it stands in the ``Annotated`` of a field."""
+
+    words: str
+    hold: Callable[[float], bool]
+
+
+Count = Annotated[int, Bounds("at least 1", lambda number: number >= 1)]
+Natural = Annotated[int, Bounds("at least 0", lambda number: number >= 0)]
+Positive = Annotated[float, Bounds("a number above 0", lambda number: 0 < number < math.inf)]
+NotNegative = Annotated[float, Bounds("a number of at least 0", lambda number: 0 <= number < math.inf)]
+Share = Annotated[float, Bounds("a number in [0, 1]", lambda number: 0 <= number <= 1)]
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+class WithOptions:
+    """A class whose annotated attributes are its options.
+
+    ``top: Count = 5`` is a keyword argument `top`: a whole number of at least 1, by default 5. A `Literal`
+    lists words. An option that a subclass fixes is a ``field(default=..., init=False)``. What else there is
+    to check or to prepare stands in ``__post_init__``, after that of the base.
+
+    Raises
+    ------
+    ConfigError
+        If an option's value is not of its type, or out of its bounds.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclass(kw_only=True, eq=False, repr=False)(cls)
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self), include_extras=True)
+        for name in option_names(type(self)):
+            setattr(self, name, _checked(name, getattr(self, name), hints[name]))
+
+
+def option_names(owner: type[WithOptions]) -> tuple[str, ...]:
+    """Return the names of a class's options, those among them that it has fixed."""
+    return tuple(each.name for each in fields(owner))  # type: ignore[arg-type]
+
+
+def _checked(name: str, value: Any, hint: Any) -> Any:
+    """Return an option's value as its type has it; raise a `ConfigError` if it cannot be one."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        own = [each for each in typing.get_args(hint) if each is not types.NoneType]
+        # Where several types are possible, the class reads the value itself.
+        return value if value is None or len(own) > 1 else _checked(name, value, own[0])
+    bounds: list[Bounds] = []
+    if typing.get_origin(hint) is Annotated:
+        hint, *bounds = typing.get_args(hint)
+    if typing.get_origin(hint) is Literal:
+        check_choice(name, value, typing.get_args(hint))
+    try:
+        value = value if hint is str else _convert(value, hint)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} is {value!r}: {error}") from error
+    for each in bounds:
+        if not each.hold(value):
+            raise ConfigError(f"{name} is {value}, it must be {each.words}")
+    return value
+
+
+def read_options(what: str, build: Callable[..., Any], options: Options, hidden: set[str]) -> Options:
+    """Convert options to the types that `build` declares for its keyword arguments.
+
+    Parameters
+    ----------
+    what : str
+        How to call the thing in an error, such as ``"method 'fedgp'"``.
+    build : callable
+        A function or class; its keyword arguments, with their annotations, are the options.
+    options : Mapping
+        By name, as text (``"90"``, ``"true"``) or already of the right type; a list stands for text with
+        commas between its entries.
+    hidden : set[str]
+        Arguments that are not options.
+
+    Raises
+    ------
+    ConfigError
+        If an option is unknown, or its value is not of its type; it lists the valid ones.
+
+    Examples
+    --------
+    >>> def rotate(angle: float = 90.0, invert: bool = True): ...
+    >>> read_options("shift 'rotate'", rotate, {"angle": "45", "invert": "no"}, set())
+    {'angle': 45.0, 'invert': False}
+    """
+    hints = _declared(build)
+    valid = [name for name in hints if name not in hidden]
+    read: dict[str, Any] = {}
+    for name, value in options.items():
+        key = name.replace("-", "_")
+        if key not in valid:
+            remedy = f"choose one of {', '.join(valid)}" if valid else "it has no options, leave it out"
+            raise ConfigError(f"unknown option '{name}' of {what}{near(key, valid)}: {remedy}")
+        try:
+            read[key] = _convert(value, hints[key])
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"option '{name}' of {what} is {value!r}: {error}") from error
+    return read
+
+
+def split_options(text: str) -> dict[str, str]:
+    """``"angle=90 domains=a,New York"`` as a dictionary; a `ConfigError` if a part has no name or value."""
+    options = {}
+    for part in re.split(r"\s+(?=\S*=)", text.strip()) if text.strip() else ():
+        name, equals, value = part.partition("=")
+        if not (name and equals and value):
+            raise ConfigError(f"option '{part}' is not of the form NAME=VALUE")
+        options[name] = value
+    return options
+
+
+def split_names(what: str, text: str) -> tuple[str, ...]:
+    """``"a, b"`` as names; a `ConfigError` that calls them `what` if one is empty or there twice."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise ConfigError(f"{what} is '{text}': give names separated by commas, each of them once")
+    return names
+
+
+@cache
+def _declared(build: Callable[..., Any]) -> dict[str, Any]:
+    """The types of its keyword arguments, by name; kept, as an experiment has thousands of configurations."""
+    parameters = inspect.signature(build).parameters.values()
+    while hasattr(build, "func"):
+        build = build.func
+    hints = typing.get_type_hints(build.__init__ if isinstance(build, type) else build)  # type: ignore[misc]
+    named = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    return {name: hints.get(name, Any) for name in named}
+
+
+def _convert(value: Any, hint: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        choices = {str(choice): choice for choice in typing.get_args(hint)}
+        if str(value) not in choices:
+            raise ValueError(f"choose one of {', '.join(choices)}")
+        return choices[str(value)]
+    if origin in (types.UnionType, typing.Union):
+        return _convert(value, typing.get_args(hint)[0])
+    if hint is bool:
+        return _read_bool(value)
+    if hint is int and isinstance(value, float) and not value.is_integer():
+        raise ValueError("give a whole number")
+    if hint is str and isinstance(value, list | tuple):
+        return _joined(value)
+    if hint in (int, float):
+        try:
+            return hint(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"give a {'whole ' if hint is int else ''}number") from None
+    if hint is str:
+        return str(value)
+    return value
+
+
+def _joined(values: Collection[Any]) -> str:
+    """Return a list as the text that a command line would have for it."""
+    words = [str(value) for value in values if isinstance(value, str | int | float)]
+    if len(words) < len(values) or any("," in word for word in words):
+        raise ValueError("give a list of numbers, or of words without commas")
+    return ",".join(words)
+
+
+def _read_bool(value: Any) -> bool:
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if str(value).lower() not in words:
+        raise ValueError("say true or false")
+    return words[str(value).lower()]
+
+
+EXTRAS = {
+    "torch": ("PIL", "joblib", "sklearn", "torch", "torchvision"),
+    "cli": ("matplotlib", "rich", "scipy", "typer"),
+    "simulation": ("ray",),
+    "deploy": ("cryptography", "psutil", "tomli_w"),
+    "hf": ("datasets", "flwr_datasets"),
+    "html": ("jinja2", "plotly"),
+    "tensorboard": ("tensorboard",),
+    "export": ("onnx", "onnxscript"),
+    "tune": ("optuna",),
+    "mlflow": ("mlflow",),
+    "wandb": ("wandb",),
+}
+"""By extra of this package, the packages that it installs, by the names that import them."""
+
+
+def require(package: str) -> None:
+    """Raise a `ModuleNotFoundError` if a package is not installed, without loading it.
+
+    It is for what is loaded only at the end, when much would be lost.
+    """
+    if find_spec(package) is None:
+        raise ModuleNotFoundError(f"No module named '{package}'", name=package)
+
+
+def missing_extra(error: BaseException | None) -> str | None:
+    """Return which missing package an error is about and what to type; None for any other error.
+
+    Examples
+    --------
+    >>> missing_extra(ModuleNotFoundError("No module named 'ray'", name="ray"))
+    "ray, which is not installed: pip install 'fda-flower[simulation]'"
+    """
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            package = error.name.partition(".")[0]
+            for extra, packages in EXTRAS.items():
+                if package in packages:
+                    return f"{package}, which is not installed: pip install 'fda-flower[{extra}]'"
+        error = error.__cause__
+    return None
+
+
+def lazy_exports(
+    package: str, modules: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make ``__getattr__`` and ``__dir__`` of a package (PEP 562).
+
+    Parameters
+    ----------
+    package : str
+        The package's ``__name__``.
+    modules : Mapping
+        By public name, the module of the package that defines it. No name may be that of a module of the
+        package, since Python sets an imported module as an attribute of its package.
+
+    Examples
+    --------
+    In the package's ``__init__.py``, where the first branch is for type checkers::
+
+        if TYPE_CHECKING:
+            from my_package.samples import Samples
+        else:
+            __getattr__, __dir__ = lazy_exports(__name__, {"Samples": "samples"})
+
+        __all__ = ["Samples"]
+    """
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        value = getattr(import_module(f"{package}.{modules[name]}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return get, names

@@ -1,0 +1,207 @@
+"""New samples to predict: rows of a table or images, in the form that a model was trained on."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fda_flower.datasets import Samples
+from fda_flower.datasets.images import SUFFIXES
+from fda_flower.datasets.preparation import ImagePreparation, TablePreparation
+from fda_flower.datasets.table_reading import (
+    SPLIT,
+    Problems,
+    RawTable,
+    numbers_to_predict,
+    read_names,
+    read_table,
+)
+from fda_flower.errors import ConfigError
+from fda_flower.files import write_atomically
+from fda_flower.prediction.model import LoadedModel, check_columns, columns_for, probabilities
+from fda_flower.prediction.passes import Drawing, seeded
+
+
+@dataclass(frozen=True)
+class NewSamples:
+    """Samples to predict.
+
+    Attributes
+    ----------
+    samples : Samples
+        Their inputs; without known labels, labels that tell nothing.
+    names : dict of list
+        By column, what tells the samples from others, such as their lines; in order.
+    labelled : bool
+        Whether the labels are known.
+    left_out : tuple of str
+        Files that are no images.
+    drawing : callable
+        Gives the random numbers of samples with noise.
+    """
+
+    samples: Samples
+    names: dict[str, list[str]] = field(default_factory=dict)
+    labelled: bool = False
+    left_out: tuple[str, ...] = ()
+    drawing: Drawing = seeded
+
+
+def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled: bool = False) -> NewSamples:
+    """Return the rows of a CSV file, read as the run's own tables were; columns are found by their names.
+
+    The columns that the run ignores, groups or splits rows by, or finds domains by, may be there.
+
+    Parameters
+    ----------
+    model : LoadedModel
+        For which they are.
+    path : Path
+        The file: a header, and a row for each sample.
+    keep : sequence of str
+        Columns that are no features, to be kept beside the predictions.
+    labelled : bool
+        Whether to read the column of the label, which is ignored otherwise.
+
+    Raises
+    ------
+    ConfigError
+        If the file or a value cannot be read, or columns are missing or unknown. The message names them.
+    """
+    preparation = model.preparation
+    if not isinstance(preparation, TablePreparation):
+        raise ConfigError(f"the model cannot predict the rows of '{path}': {_why_not(model, 'columns')}")
+    options = model.about.dataset_options
+    table = read_table(path, str(options.get("encoding", "")))
+    header, who, label = table.header, f"the file '{path}' has", model.about.label
+    if not len(table):
+        raise ConfigError(f"{who} no rows: give a header and a row for each sample")
+    if len({*header}) < len(header):
+        raise ConfigError(f"{who} a column twice ({', '.join(header)}): leave one of them out")
+    known = (*keep, label, *_beside(options))
+    check_columns(who, header, preparation, known, "leave them out, or name them with --keep")
+    if missing := [name for name in (*keep, *([label] if labelled else [])) if name not in header]:
+        raise ConfigError(f"{who} no column {', '.join(missing)}: it has {', '.join(header)}")
+    comma = options.get("decimal") == "comma"
+    x = preparation.apply(columns_for(table, preparation, comma))
+    if "line" in keep:
+        raise ConfigError("column line is to be kept, but the predictions have it too: rename it in the file")
+    names = {"line": list(map(str, table.lines)), **{name: table.texts[name] for name in keep}}
+    if not labelled:
+        return NewSamples(Samples(x, torch.full((len(x),), -1)), names)
+    return NewSamples(Samples(x, _labels_of(model, table, preparation, comma)), names, labelled=True)
+
+
+def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> NewSamples:
+    """Return the images in a folder and the folders in it; with labels, from a folder for each class.
+
+    Raises
+    ------
+    ConfigError
+        If there is no image, or with labels an image is not in the folder of a class.
+    """
+    if not isinstance(model.preparation, ImagePreparation):
+        raise ConfigError(f"the model cannot predict the images in '{folder}': {_why_not(model, 'images')}")
+    if not folder.is_dir():
+        raise ConfigError(f"there is no folder '{folder}': give one with images")
+    found = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    paths = [path for path in found if path.suffix.lower() in SUFFIXES]
+    others = tuple(str(path.relative_to(folder)) for path in found if path.suffix.lower() not in SUFFIXES)
+    if not paths:
+        raise ConfigError(f"the folder '{folder}' has no image ({', '.join(SUFFIXES)}): give another")
+    names = {"file": [str(path.relative_to(folder)) for path in paths]}
+    samples = model.samples(paths)
+    if labelled:
+        labels = [_class(model, str(path), path.relative_to(folder).parts[0]) for path in paths]
+        samples = Samples(samples.x, torch.tensor(labels))
+    return NewSamples(samples, names, labelled, others)
+
+
+def _why_not(model: LoadedModel, what: str) -> str:
+    if model.about.holder == "server":
+        return (
+            "it is what the server has, without the preparation of samples, which stays at the target: "
+            "predict there, with the folder in the node's state-dir"
+        )
+    return f"its data set has no {what} with names; in Python, fda_flower.load takes arrays"
+
+
+def _beside(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns that the run's data may have beside the features and the label."""
+    named = (str(options[name]) for name in ("group", "domain") if name in options)
+    return (SPLIT, *named, *read_names("ignore", str(options.get("ignore", ""))))
+
+
+def _labels_of(
+    model: LoadedModel, table: RawTable, preparation: TablePreparation, decimal_comma: bool
+) -> torch.Tensor:
+    labels = table.column(model.about.label)
+    if model.about.regression:
+        problems = Problems()
+        numbers = numbers_to_predict(labels, decimal_comma, problems)
+        problems.raise_first()
+        return preparation.outputs(torch.from_numpy(numbers))
+    known = {name: number for number, name in enumerate(model.classes_.astype(str).tolist())}
+    classes = {text: known.get(text, known.get(text.removesuffix(".0"), -1)) for text in set(labels.texts)}
+    for text, line in zip(labels.texts, labels.lines, strict=True):
+        if classes[text] < 0:
+            _class(model, f"'{table.path}', line {line}, column '{labels.column}'", text)
+    return torch.tensor([classes[text] for text in labels.texts])
+
+
+def _class(model: LoadedModel, where: str, name: str) -> int:
+    known = model.classes_.astype(str).tolist()
+    if name not in known:
+        raise ConfigError(f"the label of {where} is none of the model's classes, {', '.join(known)}: fix it")
+    return int(known.index(name))
+
+
+def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
+    """Write a CSV file with a row for each sample: what names it, the prediction, and the probabilities.
+
+    The columns are those of `NewSamples.names`; ``prediction``; and for each class ``p(CLASS)``. A regression
+    of several numbers has ``prediction-1`` and so on.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be written, or a column that is kept has the name of one of these.
+    """
+    outputs = model.outputs(new.samples, new.drawing)
+    predicted = model.predictions(outputs)
+    found: dict[str, Any] = {}
+    if model.about.regression:
+        numbers = predicted.reshape(len(predicted), -1).T
+        ends = [f"-{i}" for i in range(1, len(numbers) + 1)] if len(numbers) > 1 else [""]
+        found |= {
+            f"prediction{end}": [f"{n:.7g}" for n in column]
+            for end, column in zip(ends, numbers, strict=True)
+        }
+    else:
+        found["prediction"] = predicted.tolist()
+        found |= {
+            f"p({name})": [f"{p:.6g}" for p in column]
+            for name, column in zip(model.classes_.tolist(), probabilities(outputs).T, strict=True)
+        }
+    if twice := sorted(found.keys() & new.names.keys()):
+        raise ConfigError(
+            f"column {', '.join(twice)} is to be kept, but the predictions have it too: rename it in the file"
+        )
+    columns = {**new.names, **found}
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.getvalue().encode())
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be written ({error}): choose another --output") from error

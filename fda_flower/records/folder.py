@@ -1,0 +1,576 @@
+"""A run's folder: its records, checkpoints and their chain; how far a run has come."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from logging import INFO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from flwr.common import log
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from fda_flower.aggregation import Layers
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.files import (
+    DESCRIPTION,
+    LOCK,
+    MODEL,
+    check_writable,
+    checksum,
+    file_hash,
+    json_safe,
+    only_writer,
+    write_atomically,
+)
+from fda_flower.records.record import Record, round_line
+from fda_flower.wire.protocol import CONFUSION
+
+CHAIN = "chain"
+"""The field of a line with its link."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """What a line of ``rounds.jsonl`` says of the chain.
+
+    Attributes
+    ----------
+    round : int
+        The round.
+    before : str
+        The hash of the line before; of the first one the hash of the run's configuration.
+    files : Mapping[str, str]
+        SHA-256 of files as they were after the round: ``config.json`` and, if they were written in it, those
+        of the target's model. That of ``checkpoint`` is the checksum in it.
+    hash : str
+        SHA-256 of all else in the line, and by `before` of all lines before it.
+    """
+
+    round: int
+    before: str
+    files: Mapping[str, str]
+    hash: str
+
+
+def linked(record: Mapping[str, Any], before: str, files: Mapping[str, str]) -> dict[str, Any]:
+    """Return a round's record with its link, as it stands in the line; see `Link`."""
+    link = {"before": before, "files": dict(files)}
+    line: dict[str, Any] = json.loads(json.dumps({**record, CHAIN: link}))
+    line[CHAIN]["hash"] = hash_of(line)
+    return line
+
+
+def without_link(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a round as the run has made it, of what its line holds."""
+    return {name: value for name, value in record.items() if name != CHAIN}
+
+
+def read_links(lines: Sequence[str], run: Mapping[str, Any]) -> tuple[list[Link], list[str]]:
+    """Return the links of lines of ``rounds.jsonl`` up to one that cannot be read, and what is wrong.
+
+    Parameters
+    ----------
+    lines : sequence of str
+        The lines.
+    run : Mapping
+        The run's configuration, on which the first link stands.
+    """
+    links, problems = list[Link](), list[str]()
+    before = hash_of(run)
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            as_written = json.dumps(record) == line
+            link = record[CHAIN]
+            told = link.pop("hash")
+            links.append(Link(record["round"], link["before"], dict(link["files"]), str(told)))
+            whole = as_written and hash_of(record) == told
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            problems.append(
+                f"line {number} of rounds.jsonl is not as the run has written it ({error!r}), or the run was "
+                "stopped as it wrote it"
+            )
+            break
+        if not whole:
+            problems.append(f"the record of round {number} has changed")
+        if links[-1].before != before:
+            problems.append(f"the record of round {links[-1].round} does not follow the one before it")
+        before = links[-1].hash
+    return links, problems
+
+
+def hash_of(value: Any) -> str:
+    """Return the SHA-256 of a JSON value, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+CONFIG, ROUNDS, CHECKPOINT = "config.json", "rounds.jsonl", "checkpoint"
+SUBMITTED = "submitted.json"
+"""In the folder of a run on a server: the run's id on the SuperLink, and its folder there."""
+CHOSEN = "checkpoint-selected"
+"""The checkpoint of the round that validation has chosen so far."""
+CHOSEN_MODEL = "selected"
+"""The folder with the model of that round, as the target uses it."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run needs to go on.
+
+    Attributes
+    ----------
+    round : int
+        The last round that was finished; 0 before the first.
+    model : Layers
+        The global model.
+    state : Mapping[str, Layers]
+        Models that the method keeps beside it, by name.
+    held_rounds : int
+        How many rounds in a row were held.
+    """
+
+    round: int
+    model: Layers
+    state: Mapping[str, Layers] = field(default_factory=dict)
+    held_rounds: int = 0
+
+
+class RunFolder:
+    """The folder of one run.
+
+    ======================= =======================================================================
+    ``config.json``         everything that defines the run
+    ``rounds.jsonl``        one line a round, written when the round ends and never again, with a link to the
+                            line before, by which changes of the files show; see `fda_flower.records.folder`
+    ``checkpoint``          the models (safetensors), the round and a checksum of all of it, one file
+    ``checkpoint-selected`` the same of the round that validation has chosen so far, if there is any
+    ``selected/``           the model's files as they were after that round, if its target writes them here
+    ======================= =======================================================================
+
+    Parameters
+    ----------
+    path : str or Path
+        Made if it does not exist.
+    config : Mapping, optional
+        What defines the run. A folder is only ever resumed with the same.
+    notes : Mapping, optional
+        Written into ``config.json`` beside it; may differ on resume (versions, machine, rounds).
+    resume : bool
+        Go on from the checkpoint, if there is one. Without it a folder that holds a run is refused.
+    mirror : bool
+        The folder mirrors the records of a run on a server, where the checkpoint stays.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        config: Mapping[str, Any] | None = None,
+        notes: Mapping[str, Any] | None = None,
+        resume: bool = False,
+        mirror: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self.config: Record = dict(config or {})
+        self._notes = dict(notes or {})
+        self._resume = resume
+        self._mirror = mirror
+        self._last = ""
+        self._config_text = b""
+        self._config_is_new = True
+        self._writing = ExitStack()
+
+    def note(self, name: str, value: Any) -> None:
+        """Add to what `begin` writes into ``config.json`` beside the run's configuration."""
+        self._notes[name] = value
+
+    def check(self) -> None:
+        """Refuse at once what `open` will refuse by the run's configuration alone, or by another writer.
+
+        Raises
+        ------
+        ConfigError
+            If the folder holds another run, or a run that is not to be resumed, or another run writes to it,
+            or it cannot be written.
+        """
+        check_writable(self.path)
+        if (self.path / LOCK).exists():
+            with only_writer(self.path):
+                pass
+        found = self._read_config()
+        if found is not None:
+            self._check_same(
+                found, {**json.loads(json.dumps(self.config)), "strategy": found.get("strategy")}
+            )
+
+    def open(self, strategy: Mapping[str, Any]) -> Checkpoint | None:
+        """Check that the folder is free for this run, or holds it; nothing is written yet.
+
+        Until `close` nobody else can open it.
+
+        Parameters
+        ----------
+        strategy : Mapping
+            The strategy's own settings; they define the run too.
+
+        Returns
+        -------
+        Checkpoint or None
+            The checkpoint to go on from.
+
+        Raises
+        ------
+        ConfigError
+            If the folder holds another run, or a run that is not to be resumed, or somebody else writes to
+            it, or it cannot be written.
+        RunError
+            If its checkpoint is missing or damaged, or its records are.
+        """
+        self.config = json.loads(json.dumps({**self.config, "strategy": dict(strategy)}))
+        with ExitStack() as stack:
+            stack.enter_context(only_writer(self.path))
+            checkpoint = self._checkpoint()
+            self._writing = stack.pop_all()
+        return checkpoint
+
+    def close(self) -> None:
+        """Let others write to the folder."""
+        self._writing.close()
+
+    def _checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint to go on from, after a check of all that the folder holds."""
+        found = self._read_config()
+        if found is not None:
+            self._check_same(found, self.config)
+        there = (self.path / CHECKPOINT).exists()
+        if there and self._mirror:
+            raise ConfigError(
+                f"'{self.path}' holds a run of this machine, not one on a server: choose another --output"
+            )
+        if not there:
+            if not self._mirror and (rounds := len(self.read_rounds())):
+                raise RunError(
+                    f"'{self.path}' holds {rounds} rounds, but not their checkpoint: restore the file "
+                    f"'{CHECKPOINT}' from a copy, or start again in another --output"
+                )
+            return None
+        checkpoint = self.load_checkpoint()
+        self._rounds_up_to(checkpoint.round)
+        self._check_chain(checkpoint.round)
+        return checkpoint
+
+    def begin(self, done: int, model: Layers | None = None) -> None:
+        """Write the configuration, and drop the lines of rounds after the `done` ones: they run again.
+
+        If rounds are done, the configuration is written with the next one, whose line vouches for it.
+
+        Parameters
+        ----------
+        done : int
+            Rounds that are done.
+        model : Layers, optional
+            The first global model, for the checkpoint of a run that begins.
+
+        Raises
+        ------
+        ConfigError
+            If the folder cannot be written.
+        """
+        self._config_is_new = True
+        self._config_text = (json.dumps({"run": self.config, **self._notes}, indent=2) + "\n").encode()
+        self._rounds_up_to(done)
+        lines = self.read_lines()[:done]
+        links, _ = read_links(lines, self.config)
+        self._last = links[-1].hash if links else hash_of(self.config)
+        kept = "".join(f"{line}\n" for line in lines).encode()
+        rounds = self.path / ROUNDS
+        try:
+            if done == 0:
+                self._write_config()
+                if model is not None:
+                    write_atomically(self.path / CHECKPOINT, self._pack(Checkpoint(0, model))[0])
+            if not rounds.exists() or rounds.read_bytes() != kept:
+                write_atomically(rounds, kept)
+        except OSError as error:
+            raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
+
+    def save_round(self, record: Record, checkpoint: Checkpoint, chosen: bool = False) -> None:
+        """Append a round's record, then replace the checkpoint, and that of the chosen round.
+
+        Raises
+        ------
+        RunError
+            If they cannot be written, for example because the disk is full; what was written before stays
+            valid.
+        """
+        data, digest = self._pack(checkpoint)
+        files = {CONFIG: hashlib.sha256(self._config_text).hexdigest(), CHECKPOINT: digest}
+        try:
+            files |= {name: file_hash(path) for name, path in self._model_files(record["round"]).items()}
+            line = linked(json_safe(record), self._last, files)
+            if self._config_is_new:
+                self._write_config()
+            with (self.path / ROUNDS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            self._last = line[CHAIN]["hash"]
+            if chosen:
+                write_atomically(self.path / CHOSEN, data)
+                self._keep_model(record["round"])
+            write_atomically(self.path / CHECKPOINT, data)
+        except OSError as error:
+            raise RunError(
+                f"round {record['round']} cannot be written to '{self.path}' ({error}): make room, and resume"
+            ) from error
+
+    def _write_config(self) -> None:
+        write_atomically(self.path / CONFIG, self._config_text)
+        self._config_is_new = False
+
+    def load_checkpoint(self, name: str = CHECKPOINT) -> Checkpoint:
+        """Return the checkpoint of the last round that was finished, or `CHOSEN`.
+
+        Raises
+        ------
+        ConfigError
+            If the checkpoint is of another configuration.
+        RunError
+            If it is damaged: cut off, changed by a single bit, or not a checkpoint.
+        """
+        path = self.path / name
+        try:
+            with safe_open(path, framework="numpy") as file:
+                text = (file.metadata() or {})["fda-flower"]
+                header = json.loads(text)
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if checksum(header, arrays) != header["sha256"]:
+                raise ValueError("its checksum does not match")
+            models = {
+                key: {name: arrays[_place(key, name)] for name in names}
+                for key, names in header["models"].items()
+            }
+            checkpoint = Checkpoint(int(header["round"]), models.pop(""), models, int(header["held-rounds"]))
+            run = header["run"]
+        except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError) as error:
+            raise RunError(
+                f"the checkpoint '{path}' is damaged ({error}): restore it from a copy, or start again in "
+                "another --output"
+            ) from error
+        if self.config and run != self.config:
+            raise _other_run(path, run, self.config)
+        return checkpoint
+
+    def read_rounds(self) -> list[Record]:
+        """Return the records written so far, without their links and a last line that was cut off.
+
+        What only a last round's record has is left out of the others: the run has gone on after them.
+        """
+        path = self.path / ROUNDS
+        records: list[Record] = []
+        for line in path.read_bytes().splitlines() if path.exists() else []:
+            try:
+                records.append(without_link(json.loads(line)))
+            except (ValueError, AttributeError, RecursionError):
+                break
+        return [*map(of_a_round_before, records[:-1]), *records[-1:]]
+
+    def read_lines(self) -> list[str]:
+        """Return the lines of the records as they are in the file."""
+        path = self.path / ROUNDS
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        return text.removesuffix("\n").split("\n") if text else []
+
+    def _check_chain(self, done: int) -> None:
+        if problems := read_links(self.read_lines()[:done], self.config)[1]:
+            raise RunError(
+                f"'{self.path}' is not as the run has left it ({problems[0]}; see `fda verify`): restore it "
+                "from a copy, or start again in another --output"
+            )
+
+    def _pack(self, checkpoint: Checkpoint) -> tuple[bytes, str]:
+        """Return the checkpoint's file, and the checksum in it."""
+        # A safetensors file sorts its arrays: the models' own order is kept beside them.
+        models = {"": checkpoint.model, **checkpoint.state}
+        header: Record = {
+            "round": checkpoint.round,
+            "held-rounds": checkpoint.held_rounds,
+            "run": self.config,
+            "models": {key: list(layers) for key, layers in models.items()},
+        }
+        arrays = {
+            _place(key, name): np.asarray(array, order="C")
+            for key, layers in models.items()
+            for name, array in layers.items()
+        }
+        header["sha256"] = checksum(header, arrays)
+        return save(arrays, metadata={"fda-flower": json.dumps(header)}), str(header["sha256"])
+
+    def _model_files(self, number: int) -> dict[str, Path]:
+        """Return the files of the model of a round, if the target has written them in it, by name."""
+        description = self.path / DESCRIPTION
+        if not description.exists() or json.loads(description.read_text())["round"] != number:
+            return {}
+        return {name: self.path / name for name in (MODEL, DESCRIPTION)}
+
+    def _keep_model(self, number: int) -> None:
+        for name, path in self._model_files(number).items():
+            (self.path / CHOSEN_MODEL).mkdir(exist_ok=True)
+            write_atomically(self.path / CHOSEN_MODEL / name, path.read_bytes())
+
+    def _read_config(self) -> Record | None:
+        path = self.path / CONFIG
+        if not path.exists():
+            if any((self.path / name).exists() for name in (CHECKPOINT, ROUNDS)):
+                raise ConfigError(
+                    f"'{self.path}' holds a run without its config.json: choose another --output"
+                )
+            return None
+        try:
+            config: Record = json.loads(path.read_text(encoding="utf-8"))["run"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ConfigError(
+                f"'{path}' is not the configuration of a run ({error}): choose another --output"
+            ) from error
+        return config
+
+    def _check_same(self, found: Record, wanted: Record) -> None:
+        if found != wanted:
+            raise _other_run(self.path, found, wanted)
+        if not self._resume:
+            raise ConfigError(
+                f"the output folder '{self.path}' already holds this run: go on with --resume "
+                "(resume=True), or choose another --output"
+            )
+
+    def _rounds_up_to(self, last: int) -> list[Record]:
+        records = self.read_rounds()[:last]
+        if [record.get("round") for record in records] != list(range(1, last + 1)):
+            raise RunError(
+                f"'{self.path / ROUNDS}' does not hold the rounds 1 to {last} of the checkpoint, a "
+                "line is missing or damaged: restore it from a copy, or start again in another --output"
+            )
+        return records
+
+
+def of_a_round_before(record: Record) -> Record:
+    """Return a record without what only that of a run's last round has, after which another one follows.
+
+    Examples
+    --------
+    >>> of_a_round_before({"round": 3, "confusion": {"counts": [[1]]}, "target": None})
+    {'round': 3, 'target': None}
+    """
+    kept = {name: value for name, value in record.items() if name != CONFUSION}
+    return kept | ({"target": of_a_round_before(kept["target"])} if kept.get("target") else {})
+
+
+def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
+    """Raise a `ConfigError` unless a checkpoint's arrays are like those of the model to go on with."""
+    for name in {*arrays, *initial}:
+        ours, other = arrays.get(name), initial.get(name)
+        if ours is None or other is None or (ours.shape, ours.dtype) != (other.shape, other.dtype):
+            raise ConfigError(
+                f"the checkpoint is of another model: '{name}' differs; choose another --output"
+            )
+
+
+def _place(model: str, name: str) -> str:
+    return f"{model}|{name}"
+
+
+def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:
+    keys = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
+    # What the strategy says of itself follows from the other settings.
+    keys = [key for key in keys if key != "strategy"] or keys
+    differences = ", ".join(f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys)
+    return ConfigError(f"'{path}' is of another run ({differences}): choose another --output")
+
+
+class Progress:
+    """The finished rounds of a run, in memory and in its folder.
+
+    Parameters
+    ----------
+    output : RunFolder, optional
+        Where to write the rounds' records and a checkpoint, and to resume from.
+    max_held_rounds : int
+        After so many held rounds in a row the run ends with an error.
+    on_round : callable, optional
+        Called with each round's record.
+
+    Attributes
+    ----------
+    history : list[dict]
+        The record of each finished round, as in ``rounds.jsonl``.
+    """
+
+    def __init__(
+        self,
+        output: RunFolder | None,
+        max_held_rounds: int,
+        on_round: Callable[[Record], None] | None,
+    ) -> None:
+        self.output = output
+        self.max_held_rounds = max_held_rounds
+        self.on_round = on_round
+        self.history: list[Record] = []
+        self._held_rounds = 0
+
+    def open(self, settings: Mapping[str, Any]) -> Checkpoint | None:
+        """Return the checkpoint that the folder holds, whose rounds become the history; None without one."""
+        checkpoint = None if self.output is None else self.output.open(settings)
+        if checkpoint is not None and self.output is not None:
+            self._held_rounds = checkpoint.held_rounds
+            self.history[:] = self.output.read_rounds()[: checkpoint.round]
+            log(INFO, "Resumed after round %d from %s", checkpoint.round, self.output.path)
+        return checkpoint
+
+    def begin(self, done: int, model: Layers) -> None:
+        """Write the run's configuration and its first checkpoint, and drop the rounds that are not done."""
+        if self.output is not None:
+            self.output.begin(done, model)
+
+    def close(self) -> None:
+        """Let others write to the folder."""
+        if self.output is not None:
+            self.output.close()
+
+    def note(self, held: str | None) -> None:
+        """Count the held rounds in a row; `held` is why this one is, None for a new model."""
+        self._held_rounds = 0 if held is None else self._held_rounds + 1
+
+    def finish(
+        self,
+        record: Record,
+        num_rounds: int,
+        model: Layers,
+        state: Callable[[], dict[str, Layers]],
+        chosen: bool,
+    ) -> None:
+        """Write a round's record and its checkpoint, and tell of it.
+
+        Raises
+        ------
+        RunError
+            After too many held rounds in a row.
+        """
+        self.history[-1:] = [*map(of_a_round_before, self.history[-1:]), record]
+        if self.output is not None:
+            checkpoint = Checkpoint(record["round"], model, state(), self._held_rounds)
+            self.output.save_round(record, checkpoint, chosen)
+        if self.on_round is not None:
+            self.on_round(record)
+        before = self.history[-2] if len(self.history) > 1 else None
+        log(INFO, "%s", round_line(record, num_rounds, before=before))
+        if self._held_rounds >= self.max_held_rounds:
+            raise RunError(
+                f"the model could not be updated for {self._held_rounds} rounds in a row "
+                f"({record['held']}): repair the clients, then resume"
+            )

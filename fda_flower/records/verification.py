@@ -1,0 +1,160 @@
+"""Whether a run's files are as the run has left them, by the chain of its rounds."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from fda_flower.errors import ConfigError, FdaError
+from fda_flower.files import DESCRIPTION, MODEL, file_hash
+from fda_flower.records.folder import (
+    CHECKPOINT,
+    CHOSEN,
+    CHOSEN_MODEL,
+    CONFIG,
+    SUBMITTED,
+    Checkpoint,
+    Link,
+    RunFolder,
+    hash_of,
+    read_links,
+)
+from fda_flower.records.record import chosen_round
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `verify` has found.
+
+    Attributes
+    ----------
+    rounds : int
+        How many rounds the records have.
+    last : str
+        The hash of the last one.
+    problems : tuple of str
+        What is not as the run has left it; none if all is.
+    notes : tuple of str
+        What cannot be compared here, and what is worth knowing.
+    """
+
+    rounds: int
+    last: str
+    problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def verify(path: Path, expect: str | None = None) -> Verified:
+    """Compare a run's records, models and configuration with the chain of its rounds.
+
+    Parameters
+    ----------
+    path : Path
+        The run's folder.
+    expect : str, optional
+        The hash of the last record, as somebody has noted it elsewhere. Without it, a chain that somebody
+        has made again, with all that it covers, is not told from the run's own.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds no run.
+    """
+    try:
+        run = json.loads((path / CONFIG).read_text(encoding="utf-8"))["run"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ConfigError(f"'{path}' holds no run ({CONFIG}: {error}): give the folder of a run") from error
+    folder = RunFolder(path, run)
+    links, problems = read_links(folder.read_lines(), run)
+    last = links[-1].hash if links else hash_of(run)
+    notes = []
+    if links and links[-1].files.get(CONFIG) != file_hash(path / CONFIG):
+        problems.append(f"{CONFIG} has changed, or the run was stopped as it went on")
+    if (path / SUBMITTED).exists() and not (path / CHECKPOINT).exists():
+        notes.append(f"the models are on the server: verify the run's folder there, which {SUBMITTED} names")
+    else:
+        for name in (CHECKPOINT, CHOSEN):
+            problems += _checkpoint_problems(folder, links, name)
+            problems += _model_problems(folder, links, name)
+    if expect is not None and expect != last:
+        known = {link.hash: link.round for link in links}
+        if expect in known:
+            notes.append(f"the expected hash is of round {known[expect]}, the run has gone on after it")
+        else:
+            problems.append(f"the chain does not hold the expected hash {expect}: it is another, or cut off")
+    return Verified(len(links), last, tuple(problems), tuple(notes))
+
+
+def _checkpoint_problems(folder: RunFolder, links: Sequence[Link], name: str) -> Iterator[str]:
+    if not (folder.path / name).exists():
+        if name == CHECKPOINT or chosen_round(folder.read_rounds()) is not None:
+            yield f"there is no {name}"
+        return
+    try:
+        number = folder.load_checkpoint(name).round
+    except FdaError as error:
+        yield str(error)
+        return
+    if name == CHOSEN and number != chosen_round(folder.read_rounds()):
+        yield f"the {name} is of round {number}, which the records do not name as the chosen one"
+    elif name == CHECKPOINT and number != len(links):
+        yield f"the {name} is of round {number}, the records end with round {len(links)}"
+    elif number and not _vouches(links, folder.path / name, number):
+        yield f"the model in '{name}' is not that of round {number}"
+
+
+def _vouches(links: Sequence[Link], path: Path, number: int) -> bool:
+    """Whether a checkpoint, which is whole, is the one of its round."""
+    with safe_open(path, framework="numpy") as file:
+        told = json.loads(file.metadata()["fda-flower"])["sha256"]
+    return any(link.round == number and link.files.get(CHECKPOINT) == told for link in links)
+
+
+def _model_problems(folder: RunFolder, links: Sequence[Link], checkpoint: str) -> Iterator[str]:
+    """Compare the files of a model in use with the last line that vouches for them."""
+    place = folder.path if checkpoint == CHECKPOINT else folder.path / CHOSEN_MODEL
+    links = [link for link in links if MODEL in link.files]
+    if checkpoint == CHOSEN:
+        chosen = chosen_round(folder.read_rounds())
+        links = [link for link in links if link.round == chosen]
+    if not links:
+        if (place / MODEL).exists():
+            yield from _server_model_problems(folder, place, checkpoint)
+        return
+    for name in (MODEL, DESCRIPTION):
+        shown = (place / name).relative_to(folder.path)
+        if not (place / name).exists():
+            yield f"there is no {shown}"
+        elif file_hash(place / name) != links[-1].files.get(name):
+            yield f"'{shown}' is not that of round {links[-1].round}, or the run was stopped in the next one"
+
+
+def _server_model_problems(folder: RunFolder, place: Path, checkpoint: str) -> Iterator[str]:
+    """Compare a model that no line vouches for with its checkpoint, of which the server has made it."""
+    name = (place / MODEL).relative_to(folder.path)
+    try:
+        description = json.loads((place / DESCRIPTION).read_text(encoding="utf-8"))
+        number = int(description["round"])
+        good = description["holder"] == "server" and _is_of(
+            place / MODEL, folder.load_checkpoint(checkpoint), number
+        )
+    except (FdaError, OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        yield f"'{name}' cannot be read ({error})"
+        return
+    if not good:
+        yield f"'{name}' is not the model of round {number}, or the run was stopped before its end"
+
+
+def _is_of(model: Path, checkpoint: Checkpoint, number: int) -> bool:
+    with safe_open(model, framework="numpy") as file:
+        arrays = {key.partition("|")[2]: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    ours = checkpoint.model
+    if number != checkpoint.round or arrays.keys() != ours.keys():
+        return False
+    return all(
+        (arrays[key].dtype, arrays[key].shape, arrays[key].tobytes())
+        == (ours[key].dtype, ours[key].shape, ours[key].tobytes())
+        for key in ours
+    )

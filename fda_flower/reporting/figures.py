@@ -1,0 +1,296 @@
+"""How curves and dots are told apart: a colour, a marker and a dash for each."""
+
+import io
+import math
+import statistics
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from fda_flower.files import write_atomically
+
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a7a7a")
+"""Okabe and Ito's palette for all kinds of colour vision; its black is a grey that a dark page shows too."""
+MARKERS = {
+    **{"o": "circle", "s": "square", "D": "diamond", "^": "triangle-up", "v": "triangle-down", "P": "cross"},
+    **{"*": "star", "X": "x", "<": "triangle-left", ">": "triangle-right", "h": "hexagon"},
+}
+DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+"""Markers and dashes by matplotlib's names, with plotly's."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """The look of one curve; marker and dash by matplotlib's names."""
+
+    color: str
+    marker: str
+    dash: str
+
+
+def style(number: int) -> Style:
+    """Return the look of a curve by its number; the first 77 differ in colour or marker, and most in both.
+
+    The numbers of colours, markers and dashes share no divisor but 1, so that neighbours differ in all three.
+
+    Examples
+    --------
+    >>> style(0)
+    Style(color='#0072b2', marker='o', dash='-')
+    >>> style(7)
+    Style(color='#0072b2', marker='X', dash=':')
+    """
+    colors, markers, dashes = COLORS, [*MARKERS], [*DASHES]
+    return Style(colors[number % len(colors)], markers[number % len(markers)], dashes[number % len(dashes)])
+
+
+SIZE = 8
+"""Size of all text, in points, at the printed width of the figure."""
+
+PRINT: Any = {
+    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), SIZE),
+    **{"axes.linewidth": 0.6, "lines.linewidth": 1.2, "lines.markersize": 4},
+}
+COLUMN, PAGE = 3.5, 7.0
+"""Widths in print, in inches."""
+
+LETTER, TEXT_LINE = 0.062, 0.18
+"""Approximate width of a letter and height of a line of text, in inches."""
+
+FEW = 6
+"""The most curves for which a single panel is as narrow as a column, and has bands."""
+
+
+def panels(
+    titles: Sequence[str],
+    xlabel: str,
+    ylabel: str = "",
+    *,
+    about: str = "",
+    per_line: int = 3,
+    height: float = 1.7,
+    wide: bool = False,
+    share_y: bool | str = True,
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with a panel for each title, and its axes; those at the edges are labelled.
+
+    Parameters
+    ----------
+    titles : list[str]
+        Titles of the panels, at least one.
+    xlabel, ylabel : str
+        Labels of the axes.
+    about : str
+        The sub-title of the figure: what is shown, of which data and seeds.
+    per_line : int
+        The most panels side by side.
+    height : float
+        Height of a panel, in inches; a single panel in a column is higher.
+    wide : bool
+        Whether a single panel is as wide as the page.
+    share_y : bool or "row"
+        Whether all panels have the same y axis, or those of a line.
+    """
+    lines = math.ceil(len(titles) / per_line)
+    per_line = math.ceil(len(titles) / lines)
+    narrow = per_line == 1 and not wide
+    width, tall = (COLUMN, 1.4 * height) if narrow else (PAGE, height)
+    figure = Figure(figsize=(width, tall * lines + 0.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    every = list(figure.subplots(lines, per_line, sharex=True, sharey=share_y, squeeze=False).flat)  # type: ignore[arg-type]
+    axes = every[: len(titles)]
+    for spare in every[len(titles) :]:
+        spare.remove()
+    for i, (axis, title) in enumerate(zip(axes, titles, strict=True)):
+        axis.set_title(wrapped(title, 0.9 * width / per_line))
+        lowest = i + per_line >= len(titles)
+        axis.tick_params(labelsize=SIZE, labelbottom=lowest)
+        if lowest:
+            axis.set_xlabel(wrapped(xlabel, 0.8 * width / per_line))
+        if i % per_line == 0:
+            axis.set_ylabel(wrapped(ylabel, tall - 0.2))
+    add_about(figure, about)
+    return figure, axes
+
+
+def add_about(figure: Figure, about: str) -> None:
+    """Add a sub-title above all panels, in its own space."""
+    if about:
+        text = wrapped(about, figure.get_figwidth() - 0.2)
+        figure.suptitle(text, fontsize=SIZE, color="0.3")
+        figure.set_figheight(figure.get_figheight() + TEXT_LINE * (text.count("\n") + 1))
+
+
+def set_categories(axis: Axes, labels: Sequence[str]) -> None:
+    """Put labels along the x axis, slanted where they would run into each other."""
+    width = axis.get_figure().get_figwidth() / axis.get_subplotspec().get_gridspec().ncols  # type: ignore[union-attr]
+    slanted = (max(map(len, labels)) + 1) * len(labels) * LETTER > 0.8 * width
+    how: Any = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+    axis.set_xticks(range(len(labels)), labels, **how)
+
+
+def add_legend(
+    figure: Figure, axes: Sequence[Axes], order: Sequence[str], more: Sequence[Artist] = ()
+) -> None:
+    """Add one legend below all panels, in columns of its own: each label once, those of `order` first."""
+    entries = {
+        label: handle
+        for axis in axes
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    entries |= {str(handle.get_label()): handle for handle in more}
+    if not entries:
+        return
+    labels = [label for label in order if label in entries]
+    labels += [label for label in entries if label not in order]
+    room = (figure.get_figwidth() + 0.2) / (0.53 + LETTER * max(map(len, labels)))
+    columns = min(len(labels), max(1, int(room)))
+    figure.set_figheight(figure.get_figheight() + TEXT_LINE * math.ceil(len(labels) / columns))
+    handles = [entries[label] for label in labels]
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=SIZE)
+
+
+def blank(message: str) -> Figure:
+    """Return a figure that says why there is nothing to see."""
+    figure = Figure(figsize=(COLUMN, COLUMN / 3))
+    FigureCanvasAgg(figure)
+    figure.text(0.5, 0.5, message, ha="center", va="center", fontsize=SIZE)
+    return figure
+
+
+def wrapped(text: str, width: float) -> str:
+    """Return a text whose lines are about `width` inches at most."""
+    return "\n".join(textwrap.fill(line, max(1, int(width / LETTER))) for line in text.splitlines())
+
+
+Series = Sequence[Sequence[float]]
+"""For each seed, a value for each round; NaN where it is unknown."""
+
+
+MANY = 12
+"""The most sources that are told apart in a picture."""
+
+
+def by_round(values: Series) -> NDArray[np.float64]:
+    """Return the values of each seed by round as a table; NaN where a seed has no more rounds."""
+    table = np.full((len(values), max(map(len, values), default=0)), np.nan)
+    for row, series in zip(table, values, strict=True):
+        row[: len(series)] = series
+    return table
+
+
+def mean_and_deviation(values: Series) -> tuple[list[int], list[float], list[float]]:
+    """Return the rounds that any seed knows, the mean in each, and the sample standard deviation.
+
+    The deviation is 0 where fewer than two seeds know the value.
+
+    Examples
+    --------
+    >>> mean_and_deviation([[1.0, float("nan"), 3.0], [3.0]])
+    ([1, 3], [2.0, 3.0], [1.4142135623730951, 0.0])
+    """
+    table = by_round(values)
+    known = ~np.isnan(table).all(axis=0)
+    seeds = np.ma.masked_invalid(table[:, known])
+    deviation = seeds.std(axis=0, ddof=1).filled(0) if len(values) > 1 else np.zeros(known.sum())
+    return (np.flatnonzero(known) + 1).tolist(), seeds.mean(axis=0).tolist(), deviation.tolist()
+
+
+def draw_curves(axis: Axes, curves: Mapping[str, Series], styles: Mapping[str, Style]) -> None:
+    """Draw each curve's mean over seeds, and for few curves one standard deviation around it."""
+    for i, (label, values) in enumerate(curves.items()):
+        rounds, mean, deviation = mean_and_deviation(values)
+        look = styles[label]
+        step = max(1, len(rounds) // 5)
+        axis.plot(
+            *with_gaps(rounds, mean),
+            label=label,
+            color=look.color,
+            linestyle=look.dash,
+            marker=look.marker,
+            markevery=(i * step // len(curves), step),
+        )
+        if len(values) > 1 and len(curves) <= FEW:
+            low, high = np.subtract(mean, deviation), np.add(mean, deviation)
+            axis.fill_between(rounds, low, high, color=look.color, alpha=0.15, linewidth=0)
+    axis.grid(alpha=0.3, linewidth=0.5)
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+
+
+def draw_sources(axis: Axes, sources: Mapping[str, Series], styles: Mapping[str, Style]) -> None:
+    """Draw a value of each source; of more than `MANY` sources their mean by round, and their range."""
+    if len(sources) <= MANY:
+        draw_curves(axis, sources, styles)
+        return
+    means = [
+        np.ma.masked_invalid(by_round(values)).mean(axis=0).filled(np.nan) for values in sources.values()
+    ]
+    table = np.ma.masked_invalid(by_round(means))
+    name = f"mean of {len(sources)} sources"
+    draw_curves(axis, {name: [table.mean(axis=0).filled(np.nan)]}, {name: style(0)})
+    known = table[:, table.count(axis=0) > 0]
+    rounds = np.flatnonzero(table.count(axis=0)) + 1
+    look: Any = {"color": style(0).color, "alpha": 0.15, "linewidth": 0, "label": "lowest to highest"}
+    axis.fill_between(rounds, known.min(axis=0).filled(), known.max(axis=0).filled(), **look)
+
+
+def with_gaps(rounds: Sequence[int], values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return a line that is broken where much more rounds are unknown than usual."""
+    steps = [after - before for before, after in pairwise(rounds)]
+    usual = statistics.median_low(steps or [1])
+    x: list[float] = []
+    y: list[float] = []
+    for number, value, step in zip(rounds, values, [0, *steps], strict=False):
+        if step > 2 * usual:
+            x.append(number - step / 2)
+            y.append(np.nan)
+        x.append(number)
+        y.append(value)
+    return x, y
+
+
+def draw_dots(axis: Axes, values: Mapping[str, Sequence[float]], styles: Mapping[str, Style]) -> None:
+    """Draw for each label, from top to bottom, a dot at the mean of its values and one deviation around it.
+
+    A label without values has an empty line.
+    """
+    for height, (label, each) in enumerate(values.items()):
+        if each:
+            deviation = float(np.std(each, ddof=1)) if len(each) > 1 else 0.0
+            look: dict[str, Any] = {"color": styles[label].color, "marker": styles[label].marker}
+            axis.errorbar(
+                [float(np.mean(each))],
+                [height],
+                xerr=[deviation],
+                label=label,
+                capsize=2,
+                elinewidth=0.8,
+                **look,
+            )
+    axis.set_yticks(range(len(values)), [*values])
+    axis.set_ylim(len(values) - 0.5, -0.5)
+    axis.tick_params(labelsize=SIZE)
+    axis.grid(alpha=0.3, linewidth=0.5)
+
+
+def styles_of(labels: Sequence[str]) -> dict[str, Style]:
+    """Return a style for each label, by its place."""
+    return {label: style(i) for i, label in enumerate(labels)}
+
+
+def save_figure(path: Path, figure: Figure, dpi: int = 200) -> None:
+    """Save a figure atomically, in the format of its extension."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix.removeprefix("."), dpi=dpi)
+    write_atomically(path, buffer.getvalue())

@@ -1,0 +1,313 @@
+"""What defines a run, checked whole before anything is trained."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from fda_flower.datasets.amounts import most, read_amount
+from fda_flower.datasets.shifts import PARTITIONS
+from fda_flower.datasets.registry import DATASETS
+from fda_flower.datasets.shifts import SHIFTS
+from fda_flower.datasets.spec import DataSpec
+from fda_flower.datasets.validation import HeldOut, read_validation
+from fda_flower.models.devices import check_device, check_precision
+from fda_flower.errors import ConfigError, check_choice
+from fda_flower.clients.local_training import LocalTraining
+from fda_flower.runs.methods import Method, find_method, method_names
+from fda_flower.metrics import headline_metric
+from fda_flower.models import MODELS, check_name, find_model
+from fda_flower.models.own import may_import
+from fda_flower.names import read_options, split_options
+from fda_flower.names import known_name
+from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings
+from fda_flower.runs.settings import Options, as_flower
+from fda_flower.site.config import PrivacySettings
+
+if TYPE_CHECKING:
+    from fda_flower.strategies import DomainAdaptationStrategy
+
+BATCHES = {"even": ("even", "even"), "fixed": ("drop-last", "keep-last")}
+"""How sources and the target cut their samples into batches, by the words of the setting."""
+
+AMOUNTS = ("target_samples", "source_samples", "test_samples")
+"""The settings that are numbers of samples."""
+
+NAMED: Mapping[str, Callable[[], Iterable[str]]] = {
+    "method": method_names,
+    "dataset": lambda: DATASETS,
+    "shift": lambda: SHIFTS,
+    "partition": lambda: PARTITIONS,
+    "model": lambda: MODELS,
+}
+"""The settings that are names, and what they may be: written in whatever case."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(RunSettings):
+    """One method on one federation with one seed.
+
+    Every setting may be given as text too, as a command line or Flower's configuration has it.
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown or a number cannot work.
+    """
+
+    def __post_init__(self) -> None:
+        given = {each.name: getattr(self, each.name) for each in SETTINGS if each.plain}
+        if none := [e.name for e in SETTINGS if e.plain and given[e.name] is None and not e.optional]:
+            raise ConfigError(f"{none[0]} is None: give a value, or leave it out")
+        known = {name: value for name, value in given.items() if value is not None}
+        for name, value in read_options("the run", RunConfig, known, set()).items():
+            self._set(name, value)
+        for name, names in NAMED.items():
+            if (given_name := getattr(self, name)) is not None:
+                self._set(name, known_name(given_name, names()))
+        for each in SETTINGS:
+            each.check(getattr(self, each.name))
+        _ = self.entry
+        if self.model != AUTO:
+            check_name(self.model)
+        check_device(self.device)
+        check_precision(self.precision, self.device)
+        self._read_lists()
+        data = self.data
+        for name in ("shift", "shift_options", "dataset_options", "partition_options"):
+            self._set(name, getattr(data, name))
+        self._set("target", data.target_name)
+        if self.model == AUTO:
+            self._set("model", data.fitting_model)
+        check_choice("batches", self.batches, BATCHES)
+        _ = self.headline
+        # Building these validates their fields.
+        _ = self.source_training, self.target_training
+        self._check_privacy()
+        # From here on heavy modules are loaded.
+        self._check_model()
+        self._check_method()
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        for name in ("data", "strategy"):
+            self.__dict__.pop(name, None)
+
+    def _read_lists(self) -> None:
+        for name in OPTION_FIELDS:
+            options = getattr(self, name)
+            read = split_options(options) if isinstance(options, str) else dict(options)
+            self._set(name, tuple(sorted(read.items())))
+        for name in AMOUNTS:
+            self._set(name, read_amount(name.replace("_", "-"), getattr(self, name)))
+        held_out = read_validation(self.validation)
+        self._set("validation", None if held_out is None else str(held_out))
+        if isinstance(self.only_sources, str):
+            self._set("only_sources", [name.strip() for name in self.only_sources.split(",")])
+        if self.only_sources is not None:
+            if not isinstance(self.only_sources, Sequence):
+                raise ConfigError(f"only-sources is {self.only_sources!r}: give a list of domains")
+            self._set("only_sources", tuple(self.only_sources))
+        if isinstance(self.beta, str):
+            self._set("beta", parse_beta(self.beta))
+        if isinstance(self.beta, Mapping):
+            raise ConfigError(f"beta is {self.beta!r}: give one number, or one for each source in order")
+
+    def _check_model(self) -> None:
+        if may_import(self.model) and (self.model_options or self.model not in MODELS):
+            build, hidden = find_model(self.model).builder, {"shape", "classes"}
+            options = read_options(f"model '{self.model}'", build, dict(self.model_options), hidden)
+            self._set("model_options", tuple(sorted(options.items())))
+
+    def _check_privacy(self) -> None:
+        if self.privacy.on and self.entry.centralised:
+            raise ConfigError(
+                f"dp-clip is {self.dp_clip:g}, but '{self.method}' has all data in one place: no client "
+                "sends anything, leave it out"
+            )
+        if self.privacy.private and self.held_out is not None and self.held_out.in_turn:
+            raise ConfigError(
+                f"validation is {self.validation}, which takes several runs, whose ε would add up: hold "
+                "out a share, such as 0.2"
+            )
+
+    def _check_method(self) -> None:
+        from fda_flower.runs.needs import check_class_weights, read_beta, read_method
+        from fda_flower.strategies.selection import check_selection
+
+        method, what = self.entry, f"method '{self.method}'"
+        self._set("method_options", read_method(method, what, dict(self.method_options), self.variant))
+        if self.beta is not None:
+            self._set("beta", read_beta(method, what, self.beta, self.data.source_names))
+        check_class_weights(self.class_weights, method, what, self.dataset, self.regression)
+        strategy = self.strategy
+        strategy.model_average.check(self.rounds)
+        folds = 0 if self.held_out is None else self.held_out.folds
+        check_selection(what, strategy, self.validation, folds, self.select_by, self.patience)
+        if (samples := most(self.data.target_samples)) is not None:
+            self.check_samples("target", "the target", samples)
+        if (samples := most(self.source_samples)) is not None:
+            self.check_samples("source", "each source", samples)
+
+    def check_samples(self, role: str, who: str, samples: int) -> None:
+        """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
+        training = self.target_training if role == "target" else self.source_training
+        self.strategy.check_samples(role, who, samples, training.batch_size)
+
+    def strategy_options(self) -> dict[str, Any]:
+        """Keyword arguments of the method's strategy."""
+        method = self.entry
+        options = dict(method.variants[self.variant]) if self.variant else {}
+        options |= dict(self.method_options)
+        if isinstance(self.beta, tuple):
+            options["beta"] = dict(zip(self.data.source_names, self.beta, strict=True))
+        elif self.beta is not None:
+            options["beta"] = self.beta
+        own = {each.name: getattr(self, each.name) for each in SETTINGS if each.strategy}
+        return options | {name: value for name, value in own.items() if value is not None}
+
+    @cached_property
+    def strategy(self) -> "DomainAdaptationStrategy":
+        """The method's strategy, to be asked; a run builds one of its own."""
+        return self.entry.build(**self.strategy_options())
+
+    @property
+    def entry(self) -> Method:
+        """The method, from its table."""
+        return find_method(self.method)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What the method needs with its options, names of `fda_flower.runs.needs.NEEDS`."""
+        return (*self.entry.needs, *self.strategy.needs)
+
+    @property
+    def regression(self) -> bool:
+        """Whether the labels are numbers."""
+        return self.data.is_regression
+
+    @property
+    def headline(self) -> str:
+        """The figure that the run is judged by, a name of `fda_flower.metrics.METRICS`."""
+        return headline_metric(self.metric, regression=self.regression)
+
+    @property
+    def all_rounds(self) -> int:
+        """The rounds of a run, the warm-up rounds among them."""
+        return self.rounds + self.strategy.warmup_rounds
+
+    @cached_property
+    def data(self) -> DataSpec:
+        """What defines the federation's data."""
+        held_out = self.held_out
+        return DataSpec(
+            dataset=self.dataset,
+            shift=self.shift,
+            shift_options=_pairs(self.shift_options),
+            dataset_options=_pairs(self.dataset_options),
+            partition=self.partition,
+            partition_options=_pairs(self.partition_options),
+            num_sources=self.sources,
+            target=self.target,
+            only_sources=None if self.only_sources is None else tuple(self.only_sources),
+            target_samples=None if self.entry.all_target_labels else self.target_samples,
+            source_samples=self.source_samples,
+            test_samples=self.test_samples,
+            validation=None if held_out is None or held_out.in_turn else str(held_out),
+            select_by=self.select_by,
+            seed=self.seed,
+            data_dir=self.data_dir,
+        )
+
+    @property
+    def held_out(self) -> HeldOut | None:
+        """What is held out to choose by; None for nothing."""
+        return read_validation(self.validation)
+
+    @cached_property
+    def privacy(self) -> PrivacySettings:
+        """What makes the clients' replies private."""
+        return PrivacySettings(**{each.name: getattr(self, each.name) for each in fields(PrivacySettings)})
+
+    @property
+    def source_training(self) -> LocalTraining:
+        """How the sources train."""
+        cut, _ = BATCHES[self.batches]
+        rate, size = self.learning_rate, self.batch_size
+        return LocalTraining(rate, size, self.epochs, self.optimizer, cut, class_weights=self.class_weights)
+
+    @property
+    def target_training(self) -> LocalTraining:
+        """How the target trains."""
+        rate = self.learning_rate if self.target_learning_rate is None else self.target_learning_rate
+        epochs = self.epochs if self.target_epochs is None else self.target_epochs
+        _, cut = BATCHES[self.batches]
+        size = self.target_batch_size
+        return LocalTraining(rate, size, epochs, self.optimizer, cut, class_weights=self.class_weights)
+
+    def training_epochs(self, labels: int, ran: int | None = None) -> dict[str, int]:
+        """Return the epochs that a source and a target with so many labels train in the whole run.
+
+        `ran` are the rounds of a run that has stopped early, the warm-up rounds among them.
+        """
+        strategy = self.strategy
+        epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
+        rounds = self.rounds if ran is None else ran - strategy.warmup_rounds
+        return strategy.training_epochs(rounds, strategy.warmup_rounds, epochs, labels)
+
+    def settings(self) -> dict[str, Any]:
+        """Return all settings by name, as JSON can hold them; the data folder is absolute."""
+        values = {
+            name: dict(value) if name in OPTION_FIELDS else value for name, value in asdict(self).items()
+        }
+        folder = None if self.data_dir is None else str(Path(self.data_dir).expanduser().absolute())
+        return values | {"data_dir": folder}
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what makes two runs the same, as JSON: everything but how long and where they run.
+
+        The metric does where labels held out choose by it. A mean of the sources that is not given is the
+        method's. A limit of samples is the number: where there are as many, the bits are the same.
+        """
+        values = self.settings()
+        for name in AMOUNTS:
+            values[name] = most(values[name]) or values[name]
+        values["source_mean"] = self.source_mean or self.entry.strategy_class.source_mean
+        found = {each.name: values[each.name] for each in SETTINGS if each.defines_run}
+        return found | ({} if self.validation is None else {"metric": self.headline})
+
+    def to_flower(self) -> dict[str, Any]:
+        """Return the same as a run configuration of Flower's: text and numbers by kebab-case names."""
+        return {each.key: as_flower(getattr(self, each.name)) for each in SETTINGS}
+
+    @classmethod
+    def from_flower(cls, config: Mapping[str, Any]) -> "RunConfig":
+        """Read a run configuration of Flower's; unknown keys are ignored.
+
+        Raises
+        ------
+        ConfigError
+            If a value cannot be read or cannot work.
+        """
+        known = {key.replace("-", "_"): value for key, value in config.items()}
+        given: dict[str, Any] = {
+            each.name: None if known[each.name] == "" else known[each.name]
+            for each in SETTINGS
+            if each.name in known and (known[each.name] != "" or each.optional)
+        }
+        return cls(**given)
+
+
+def parse_beta(text: str) -> float | tuple[float, ...]:
+    """``"0.5"``, or ``"0.2,0.3,0.5"`` with one for each source."""
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(
+            f"beta is '{text}': give a number, or one for each source separated by commas"
+        ) from None
+    return values[0] if len(values) == 1 else values
+
+
+def _pairs(options: Options) -> tuple[tuple[str, Any], ...]:
+    return tuple(options.items()) if isinstance(options, Mapping) else options

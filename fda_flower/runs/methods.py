@@ -1,0 +1,301 @@
+"""The one table of methods: a strategy, the client of each role, and how the method is called.
+
+Strategies and clients are named, not imported: only the method that runs is loaded. A second table has the
+centralised references, which are no federated methods: they need the data in one place.
+"""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from fda_flower.errors import ConfigError, unknown
+from fda_flower.names import Registry, resolve
+
+if TYPE_CHECKING:
+    from fda_flower.clients import DomainClient
+    from fda_flower.strategies import DomainAdaptationStrategy
+
+SOURCE, TARGET = "fda_flower.clients.client:SourceClient", "fda_flower.clients.client:TargetClient"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method that can be run by name.
+
+    Attributes
+    ----------
+    label : str
+        Its name in tables and pictures.
+    summary : str
+        One line for ``fda list``.
+    strategy : str or type
+        Its `DomainAdaptationStrategy`: the class, or ``"module:Class"``.
+    options : Mapping
+        Keyword arguments of the strategy that make it this method.
+    target, source : str or type
+        The `DomainClient` that the target and each source run: the class, or ``"module:Class"``.
+    all_target_labels : bool
+        Whether the target trains on all its training samples, whatever number is labelled.
+    ensemble : bool
+        Whether its predictions are made by several models; reports mark it.
+    needs : tuple of str
+        What it needs of the data and the network; see `fda_flower.runs.needs.NEEDS`.
+    centralised : bool
+        Whether it needs the data of all domains in one place. `strategy` is then a
+        `fda_flower.experiments.references.Reference`, and there are no clients; reports mark it.
+    """
+
+    label: str
+    summary: str
+    strategy: "str | type[DomainAdaptationStrategy]"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    target: "str | type[DomainClient]" = TARGET
+    source: "str | type[DomainClient]" = SOURCE
+    all_target_labels: bool = False
+    ensemble: bool = False
+    needs: tuple[str, ...] = ()
+    centralised: bool = False
+
+    @property
+    def title(self) -> str:
+        """Its label; that of a centralised reference says what it is."""
+        return f"{self.label} (centralised)" if self.centralised else self.label
+
+    @cached_property
+    def strategy_class(self) -> "type[DomainAdaptationStrategy]":
+        """The strategy's class."""
+        strategy: type[DomainAdaptationStrategy] = resolve(self.strategy)
+        return strategy
+
+    def build(self, **options: Any) -> "DomainAdaptationStrategy":
+        """Make the strategy; `options` win over those of the method."""
+        return self.strategy_class(**{**self.options, **options})
+
+    def client_class(self, role: str) -> "type[DomainClient]":
+        """Return the class of the client of a role, ``"source"`` or ``"target"``."""
+        client: type[DomainClient] = resolve(self.target if role == "target" else self.source)
+        return client
+
+    @property
+    def variants(self) -> Mapping[str, Mapping[str, Any]]:
+        """Its strategy's options by variant; see `DomainAdaptationStrategy.variants`."""
+        return self.strategy_class.variants
+
+    @property
+    def weighted(self) -> bool:
+        """Whether it takes a β."""
+        return self.takes("beta")
+
+    def takes(self, option: str) -> bool:
+        """Whether its strategy has an option of this name."""
+        return option.replace("-", "_") in self.signature.parameters
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The keyword arguments of its strategy."""
+        return inspect.signature(self.strategy_class)
+
+
+def _ours(
+    label: str, summary: str, strategy: str, target: str = "client:TargetClient", **more: Any
+) -> Method:
+    return Method(
+        label, summary, f"fda_flower.strategies.{strategy}", target=f"fda_flower.clients.{target}", **more
+    )
+
+
+AUTO, LATE = {"auto": True}, {"warmup_rounds": 50}
+
+METHODS: Registry[Method] = Registry(
+    "methods",
+    Method,
+    {
+        "source-only": _ours(
+            "Source Only", "the sources' mean; the target does not train", "fedavg:SourceOnly"
+        ),
+        "fedavg": _ours("FedAvg", "the mean of all clients, target included", "fedavg:FedAvg"),
+        "fedprox": _ours("FedProx", "FedAvg, each client drawn to the global model", "fedavg:FedProx"),
+        "target-only": _ours("Target Only", "the target alone", "fedavg:TargetOnly"),
+        "fedda": _ours("FedDA", "target and sources combined with a fixed β", "adaptive:FedDA"),
+        "fedgp": _ours("FedGP", "the target projected on each source, with a fixed β", "adaptive:FedGP"),
+        "fedda-auto": _ours("FedDA_Auto", "FedDA, β estimated every round", "adaptive:FedDA", options=AUTO),
+        "fedgp-auto": _ours("FedGP_Auto", "FedGP, β estimated every round", "adaptive:FedGP", options=AUTO),
+        "fedda-joint": _ours("FedDA_Joint", "FedDA, sources weighed together", "adaptive:FedDAJoint"),
+        "feddaf": _ours("FedDAF", "two models blended on the target", "feddaf:FedDAF", "feddaf:FedDAFTarget"),
+        "feddwa": _ours("FedDWA", "a personal model for each client, by distances", "feddwa:FedDWA"),
+        "fedavg-ft": _ours("FedAvg FT", "FedAvg, fine-tuned by the target every round", "fedavg:FedAvgFT"),
+        "ditto": _ours("Ditto", "FedAvg, and a personal model near it", "personal:Ditto", "personal:DittoTarget"),
+        "irm": _ours(
+            "IRM",
+            "the sources' mean, trained towards features that predict alike in all sources",
+            "generalisation:IRM",
+            source="fda_flower.clients.generalisation:IRMSource",
+            needs=("classes", "two sources"),
+        ),
+        "vrex": _ours(
+            "V-REx", "the sources, weighted to even out their losses", "generalisation:VREx", needs=("two sources",)
+        ),
+        "groupdro": _ours(
+            "GroupDRO",
+            "the sources' mean, in which the worst one weighs more and more",
+            "generalisation:GroupDRO",
+            needs=("two sources",),
+        ),
+        "kd3a": _ours(
+            "KD3A",
+            "sources' own heads on one body, distilled on the target without labels",
+            "kd3a:KD3A",
+            "kd3a:KD3ATarget",
+            needs=("classes", "body", "unlabelled"),
+        ),
+        "apfl": _ours(
+            "APFL",
+            "FedAvg, mixed with a model of the target's own",
+            "personal:APFL",
+            "personal:APFLTarget",
+            ensemble=True,
+        ),
+        "knn-per": _ours(
+            "kNN-Per",
+            "FedAvg, mixed with the nearest labelled samples of the target",
+            "personal:KNNPer",
+            "personal:KNNPerTarget",
+            needs=("body", "classes"),
+        ),
+        "fedper": _ours(
+            "FedPer",
+            "FedAvg; each client keeps its head",
+            "local_part:FedPer",
+            "local_part:LocalPartTarget",
+            source="fda_flower.clients.local_part:LocalPartSource",
+            needs=("body", "trained body"),
+        ),
+        "fedrep": _ours(
+            "FedRep",
+            "a shared body, a head of its own at each client",
+            "local_part:FedRep",
+            "local_part:LocalPartTarget",
+            source="fda_flower.clients.local_part:LocalPartSource",
+            needs=("body", "trained body"),
+        ),
+        "fedbn": _ours(
+            "FedBN",
+            "FedAvg; each client keeps its BatchNorm layers",
+            "local_part:FedBN",
+            "local_part:LocalPartTarget",
+            source="fda_flower.clients.local_part:LocalPartSource",
+            needs=("batch-norm",),
+        ),
+        "mixture": _ours(
+            "Mixture",
+            "the sources' model and the target's own, mixed on the target",
+            "mixture:Mixture",
+            "mixture:MixtureTarget",
+            ensemble=True,
+        ),
+        "finetune-offline": _ours(
+            "Finetune_Offline",
+            "50 rounds of the sources, then the target",
+            "fedavg:TargetOnly",
+            options=LATE,
+        ),
+        "oracle": _ours(
+            "Oracle",
+            "the target alone, with all its labels",
+            "fedavg:TargetOnly",
+            all_target_labels=True,
+        ),
+    },
+)
+"""The methods by name. A new one is a strategy in a file of its own, and one line here."""
+
+ALIGNED, COSINE = ("two sources", "body", "trained body"), ("classes", "body")
+PREFIX = "central:"
+"""Begins the name of a centralised reference where a method is chosen."""
+
+
+def _central(label: str, summary: str, reference: str, *needs: str) -> Method:
+    return Method(
+        label, summary, f"fda_flower.experiments.{reference}", needs=needs, centralised=True
+    )
+
+
+CENTRAL: Registry[Method] = Registry(
+    "references",
+    Method,
+    {
+        "erm": _central("ERM", "the sources' pooled samples; never sees the target", "references:ERM"),
+        "coral": _central(
+            "CORAL", "ERM, features aligned by mean and covariance", "references:CORAL", *ALIGNED
+        ),
+        "mmd": _central("MMD", "ERM, features aligned by Gaussian kernels", "references:MMD", *ALIGNED),
+        "mixup": _central(
+            "Mixup", "ERM on mixed pairs of the sources' samples", "references:Mixup", "two sources"
+        ),
+        "s+t": _central(
+            "S+T", "the samples of sources and target, pooled", "references:SourceTarget", *COSINE
+        ),
+        "ent": _central(
+            "ENT", "S+T, certain of unlabelled samples", "references:Entropy", *COSINE, "unlabelled"
+        ),
+        "mme": _central(
+            "MME",
+            "S+T, minimax entropy",
+            "references:MinimaxEntropy",
+            *(*COSINE, "trained body", "unlabelled"),
+        ),
+    },
+)
+"""The centralised references by their names without `PREFIX`. A new one is a class and one line here."""
+
+
+def _flower(rule: str, summary: str) -> Method:
+    strategy = f"fda_flower.experiments.flower_strategies:Flower{rule}"
+    return Method(f"{rule} (Flower)", summary, strategy)
+
+
+OF_FLOWER = "flower:"
+"""Begins the name of a strategy of Flower's where a method is chosen."""
+
+FLOWER: Mapping[str, Method] = {
+    "FedAvg": _flower("FedAvg", "the mean of all clients"),
+    "FedMedian": _flower("FedMedian", "the coordinate-wise median of all clients"),
+    "FedTrimmedAvg": _flower("FedTrimmedAvg", "the coordinate-wise trimmed mean of all clients"),
+    "Krum": _flower("Krum", "the client nearest to its neighbours"),
+    "MultiKrum": _flower("MultiKrum", "the mean of the clients that Krum ranks first"),
+    "Bulyan": _flower("Bulyan", "a trimmed mean of the clients that Multi-Krum selects"),
+}
+"""Flower's own strategies by their names without `OF_FLOWER`: all clients alike, the target among them."""
+
+FAMILIES: Mapping[str, Mapping[str, Method]] = {"": METHODS, PREFIX: CENTRAL, OF_FLOWER: FLOWER}
+"""The tables of all that can be run, by the beginning of the names."""
+
+
+def method_names() -> list[str]:
+    """Return the names of all methods, centralised references, and strategies of Flower's."""
+    return [f"{prefix}{name}" for prefix, family in FAMILIES.items() for name in family]
+
+
+def find_method(name: str) -> Method:
+    """Return the method of a name, from any of `FAMILIES`; raise a `ConfigError` if there is none.
+
+    Examples
+    --------
+    >>> find_method("ditto").title, find_method("central:coral").title, find_method("flower:Krum").title
+    ('Ditto', 'CORAL (centralised)', 'Krum (Flower)')
+    """
+    for prefix, family in FAMILIES.items():
+        own = name.removeprefix(prefix)
+        if name.startswith(prefix) and own in family:
+            return family[own]
+    raise unknown("method", name, method_names())
+
+
+def check_federated(name: str) -> None:
+    """Raise a `ConfigError` if a name is a centralised reference's, where clients have to train."""
+    if find_method(name).centralised:
+        raise ConfigError(
+            f"method '{name}' needs all data in one place: run it with --engine local, or choose "
+            "another method"
+        )

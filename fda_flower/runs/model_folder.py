@@ -1,0 +1,178 @@
+"""The model in a run's folder: what the target uses or, where the target keeps that, what the server has."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+import torch
+from torch import nn
+from fda_flower.aggregation import Layers
+from fda_flower.clients.exchange import frozen_layers
+from fda_flower.runs.config import RunConfig
+from fda_flower.datasets import FederatedDataset, load_domain
+from fda_flower.datasets.preparation import TablePreparation
+from fda_flower.errors import ConfigError
+from fda_flower.files import MODEL
+from fda_flower.models import build_model
+from fda_flower.models.own import only_read
+from fda_flower.prediction.files import About, read_model, write_model
+from fda_flower.prediction.new_samples import NewSamples
+from fda_flower.prediction.model import LoadedModel
+from fda_flower.prediction.predictors import Predictor, Single
+from fda_flower.wire.protocol import FROZEN
+from fda_flower.records.folder import CHECKPOINT, CHOSEN, CHOSEN_MODEL, CONFIG, RunFolder
+from fda_flower.files import derive_seed
+from fda_flower.records.record import has_stopped
+from fda_flower.files import versions
+
+DATA = "data"
+"""The entry of ``config.json`` with the form of the data, as the nodes report it."""
+
+
+def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return the initial global model; what is frozen in it is the same wherever it is made."""
+    seed = derive_seed(config.seed, "model")
+    return build_model(config.model, shape, classes, seed, dict(config.model_options))
+
+
+def publisher(
+    config: RunConfig,
+    site: FederatedDataset,
+    folder: Path,
+    network: nn.Module,
+    prototypes: float | None = None,
+) -> Callable[[Predictor, int], None]:
+    """Return a function that writes what a run's target predicts with, after a round, to a folder.
+
+    Parameters
+    ----------
+    config : RunConfig
+        The run.
+    site : FederatedDataset
+        The data, with the target's domain.
+    folder : Path
+        Of the run or, in a deployment, of the target's node.
+    network : Module
+        With what is frozen, which the predictors' arrays lack.
+    prototypes : float, optional
+        Temperature of the head of prototypes that replaces the network's, if one does.
+    """
+
+    def publish(predictor: Predictor, round: int) -> None:
+        about = replace(about_target(config, site), round=round, prototypes=prototypes)
+        write_model(folder, about, predictor, frozen_layers(network), private=True)
+
+    return publish
+
+
+def about_target(config: RunConfig, site: FederatedDataset) -> About:
+    """Return what the target's model is, before the first round."""
+    domain = site.domains[site.target]
+    about = _about(config, site.shape, site.classes)
+    of_columns = isinstance(domain.preparation, TablePreparation)
+    return replace(
+        about,
+        class_names=site.class_names,
+        features=site.features,
+        label=str(dict(config.dataset_options).get("label", "label")) if of_columns else "",
+        preparation=None if domain.preparation is None else domain.preparation.to_json(),
+    )
+
+
+def write_global_model(path: Path, config: RunConfig) -> None:
+    """Write the global models of checkpoints to their run's folder, unless the target has written its own.
+
+    They are those of the last round and, in a folder of its own, of the round that validation has chosen.
+    They have no `preparation`: how a site's samples become inputs never leaves the site.
+    """
+    for name, folder in ((CHECKPOINT, path), (CHOSEN, path / CHOSEN_MODEL)):
+        if not (path / name).exists():
+            continue
+        if (folder / MODEL).exists() and read_model(folder)[0].holder == "target":
+            continue
+        data: Mapping[str, Any] = json.loads((path / CONFIG).read_text(encoding="utf-8")).get(DATA) or {}
+        if not data:
+            return
+        checkpoint = RunFolder(path).load_checkpoint(name)
+        about = replace(
+            _about(config, tuple(data["shape"]), data["classes"]),
+            holder="server",
+            class_names=tuple(data.get("class-names", ())),
+            features=tuple(data.get("features", ())),
+            round=checkpoint.round,
+        )
+        frozen: Layers = {}
+        if FROZEN in data:
+            frozen = frozen_layers(make_model(config, about.shape, about.classes))
+        write_model(folder, about, Single(checkpoint.model), frozen)
+
+
+def has_ended(run: Path) -> bool:
+    """Whether a run has stopped early, as its patience says."""
+    try:
+        settings = json.loads((run / CONFIG).read_text(encoding="utf-8"))["settings"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return has_stopped(RunFolder(run).read_rounds(), settings.get("patience"))
+
+
+def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> NewSamples:
+    """Return the test set on which a run's target has evaluated its model.
+
+    Parameters
+    ----------
+    model : LoadedModel
+        The run's model.
+    run : Path
+        The run's folder, or the one in it with the model that validation has chosen.
+    data_dir : str, optional
+        Where the data are. Default: where they were.
+
+    Raises
+    ------
+    ConfigError
+        If the folder does not say what the data are, or they are missing or of another form.
+    """
+    try:
+        folder = run.parent if run.name == CHOSEN_MODEL else run
+        settings = json.loads((folder / CONFIG).read_text(encoding="utf-8"))["settings"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"'{run}' does not say what the run's data are ({CONFIG}: {error}): give --csv or --images"
+        ) from error
+    with only_read():
+        config = RunConfig(**{**settings, **({} if data_dir is None else {"data_dir": data_dir})})
+    site = load_domain(config.data, config.data.target_name)
+    test = site.domains[site.target].test
+    if (site.shape, site.classes) != (model.about.shape, model.about.classes):
+        raise ConfigError(
+            f"the run's data have {site.classes} classes and samples of shape {site.shape}, its model has "
+            f"{model.about.classes} and {model.about.shape}: give the data that it was trained on"
+        )
+
+    @contextmanager
+    def drawing() -> Iterator[torch.Generator]:
+        # As the target's client draws the noise of its test set.
+        yield torch.Generator().manual_seed(
+            derive_seed(config.seed, "test", model.about.round, config.data.target_name)
+        )
+
+    names = {"sample": list(map(str, range(len(test))))}
+    return NewSamples(test, names, labelled=True, drawing=drawing)
+
+
+def _about(config: RunConfig, shape: tuple[int, ...], classes: int) -> About:
+    return About(
+        method=config.method,
+        domain=config.data.target_name,
+        network=config.model,
+        network_options=dict(config.model_options),
+        shape=shape,
+        classes=classes,
+        regression=config.regression,
+        dataset_options=dict(config.dataset_options),
+        rounds=config.all_rounds,
+        versions=versions(),
+    )

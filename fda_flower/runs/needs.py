@@ -1,0 +1,178 @@
+"""What a method needs of the data and the network, checked before anything is trained."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from fda_flower.errors import ConfigError
+from collections.abc import Mapping, Sequence
+from typing import Any
+from fda_flower.errors import ConfigError, unknown
+from fda_flower.runs.methods import Method
+from fda_flower.names import read_options
+from fda_flower.strategies.adaptive import betas_of, check_beta
+from fda_flower.strategies.hooks import COMMON
+
+if TYPE_CHECKING:
+    from torch import nn
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a run before training.
+
+    Attributes
+    ----------
+    model : Module
+        The network.
+    model_name : str
+        What it is called.
+    sources : int
+        Number of sources.
+    unlabelled : int or None
+        Unlabelled training samples of the target; None if its client does not say.
+    regression : bool
+        Whether the labels are numbers, not classes.
+    """
+
+    model: "nn.Module"
+    model_name: str
+    sources: int
+    unlabelled: int | None
+    regression: bool
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that a method needs.
+
+    Attributes
+    ----------
+    what : str
+        What it is.
+    is_met : callable
+        Whether a run has it.
+    remedy : str
+        What to do about it.
+    """
+
+    what: str
+    is_met: Callable[[Facts], bool]
+    remedy: str
+
+
+def _has_body(facts: Facts) -> bool:
+    from fda_flower.models.parts import has_body
+
+    return has_body(facts.model)
+
+
+def _trains_body(facts: Facts) -> bool:
+    from fda_flower.models.parts import has_body
+
+    return has_body(facts.model, trained=True)
+
+
+def _has_head(facts: Facts) -> bool:
+    from fda_flower.models.parts import head_of
+
+    try:
+        return head_of(facts.model) is not None
+    except ConfigError:
+        return False
+
+
+def _has_batch_norm(facts: Facts) -> bool:
+    from fda_flower.models.parts import batch_norm_names
+
+    return bool(batch_norm_names(facts.model))
+
+
+NEEDS: dict[str, Need] = {
+    "body": Need(
+        "a network with layers before its head",
+        _has_body,
+        "'{model}' is its own head: choose another model, such as mlp or cnn",
+    ),
+    "trained body": Need(
+        "a network that trains layers before its head",
+        _trains_body,
+        "all those of '{model}' are frozen: train some of them",
+    ),
+    "head": Need(
+        "a network with a linear layer or a module 'head'",
+        _has_head,
+        "'{model}' has neither: give the network an attribute 'head', leave out the member 'head', choose "
+        "another model",
+    ),
+    "batch-norm": Need(
+        "a network with BatchNorm",
+        _has_batch_norm,
+        "'{model}' has none: choose another model, such as resnet9, or lenet with batch_norm=true",
+    ),
+    "unlabelled": Need(
+        "unlabelled training samples of the target",
+        lambda facts: facts.unlabelled is None or facts.unlabelled > 0,
+        "all of its samples are labelled: lower target-samples",
+    ),
+    "classes": Need(
+        "classes",
+        lambda facts: not facts.regression,
+        "the labels of this data set are numbers: choose another data set",
+    ),
+    "two sources": Need(
+        "at least two sources",
+        lambda facts: facts.sources > 1,
+        "there is {sources}: add a source",
+    ),
+}
+"""The needs by name, as `Method.needs` names them."""
+
+
+def check_needs(method: str, needs: Iterable[str], facts: Facts) -> None:
+    """Raise a `ConfigError` that names method, need and remedy if a run lacks what its method needs."""
+    for name in needs:
+        need = NEEDS[name]
+        if not need.is_met(facts):
+            remedy = need.remedy.format(model=facts.model_name, sources=facts.sources)
+            raise ConfigError(f"method '{method}' needs {need.what}, but {remedy}, or choose another method")
+
+
+Beta = float | Sequence[float]
+
+
+def read_method(
+    method: Method, what: str, options: Mapping[str, Any], variant: str | None
+) -> tuple[tuple[str, Any], ...]:
+    """Return a method's options as sorted pairs; `what` names the method in messages.
+
+    Raises
+    ------
+    ConfigError
+        If the method does not have an option or the variant, or an option's value cannot work.
+    """
+    hidden = {*COMMON, "beta", "auto"}
+    if variant is not None and variant not in method.variants:
+        raise unknown("variant", variant, method.variants)
+    return tuple(sorted(read_options(what, method.strategy_class, dict(options), hidden).items()))
+
+
+def read_beta(method: Method, what: str, beta: Beta, sources: Sequence[str]) -> Any:
+    """Return a method's β, one number or one for each source; a `ConfigError` if it cannot work."""
+    read = check_beta(beta)
+    if not method.weighted:
+        raise ConfigError(f"{what} has no beta: leave it out, or choose FedDA or FedGP")
+    betas_of(read, sources)
+    return read
+
+
+def check_class_weights(words: str, method: Method, what: str, dataset: str, regression: bool) -> None:
+    """Raise a `ConfigError` if classes are to be weighed where there are none, or no local training."""
+    if words == "none":
+        return
+    if regression:
+        raise ConfigError(
+            f"class-weights is '{words}', but '{dataset}' is a regression, which has no classes: leave it out"
+        )
+    if method.centralised:
+        raise ConfigError(
+            f"class-weights is '{words}', but {what} has no local training to weigh them in: leave it out"
+        )

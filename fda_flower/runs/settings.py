@@ -1,0 +1,347 @@
+"""Settings that are declared once: fields of a dataclass from which everything else about them follows."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from itertools import groupby
+from typing import Any, get_args, get_type_hints
+from fda_flower.errors import ConfigError
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from fda_flower.datasets.amounts import Amount
+from fda_flower.metrics import METRICS
+
+OptionPairs = tuple[tuple[str, Any], ...]
+Options = Mapping[str, Any] | OptionPairs
+"""Options by name of a data set, a method, ...; as text ``"angle=45 invert=false"``."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The declaration of one setting.
+
+    Attributes
+    ----------
+    group : str
+        Its heading in ``--help`` and in the guide.
+    default
+        Its default.
+    help : str
+        One line that says what it is.
+    shown : str
+        The default in words, where the value does not tell it.
+    flag : str
+        Its name on the command line. Default: the field's, in kebab case.
+    envvar : str, optional
+        An environment variable that the command line reads.
+    defines_run : bool
+        Whether two runs that differ in it are different runs.
+    strategy : bool
+        Whether it is an option of every strategy.
+    at_least : int, optional
+        The smallest value.
+    seconds : bool
+        Whether it is a time, which must be above 0.
+    name, hint : str, type
+        The field's name and its type; `settings_of` fills them in.
+    """
+
+    group: str
+    default: Any
+    help: str
+    shown: str = ""
+    flag: str = ""
+    envvar: str | None = None
+    defines_run: bool = True
+    strategy: bool = False
+    at_least: int | None = None
+    seconds: bool = False
+    name: str = ""
+    hint: Any = None
+
+    @property
+    def key(self) -> str:
+        """Its name in Flower's configuration."""
+        return self.name.replace("_", "-")
+
+    @property
+    def option(self) -> str:
+        """Its name on the command line, where each of several options is given by itself."""
+        return f"--{self.flag or (self.key.removesuffix('s') if self.has_options else self.key)}"
+
+    @property
+    def has_options(self) -> bool:
+        """Whether it holds options by name."""
+        return bool(self.hint == Options)
+
+    @property
+    def optional(self) -> bool:
+        """Whether it may be None; in Flower's configuration that is empty text."""
+        return type(None) in get_args(self.hint)
+
+    def check(self, value: Any) -> None:
+        """Raise a `ConfigError` if a number is out of bounds."""
+        if self.seconds and not value > 0:
+            raise ConfigError(f"{self.key} is {value:g} seconds, it must be above 0")
+        if self.at_least is not None and value is not None and value < self.at_least:
+            called = f"{self.key} or {self.flag}" if self.flag else self.key
+            raise ConfigError(f"{called} is {value}, it must be at least {self.at_least}")
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a number or text, and nothing else."""
+        return self.hint in (int, float, str, bool, int | None, float | None, str | None)
+
+
+def setting(group: str, default: Any, help: str, **more: Any) -> Any:
+    """Declare a field of a dataclass as a setting; the arguments are the attributes of `Setting`."""
+    return field(default=default, metadata={"setting": Setting(group, default, help, **more)})
+
+
+@cache
+def settings_of(cls: type[Any]) -> tuple[Setting, ...]:
+    """Return the settings that a dataclass declares, in the order of its fields."""
+    hints = get_type_hints(cls)
+    return tuple(replace(f.metadata["setting"], name=f.name, hint=hints[f.name]) for f in fields(cls))
+
+
+def as_flower(value: Any) -> Any:
+    """Return a setting's value as Flower's configuration takes it: text, a number or a truth value."""
+    if value is None:
+        return ""
+    if not isinstance(value, tuple):
+        return value
+    if value and isinstance(value[0], tuple):
+        return " ".join(f"{name}={option}" for name, option in value)
+    return ",".join(map(str, value))
+
+
+def command_options(settings: Iterable[Setting], values: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line that give settings the values that are not the default.
+
+    Parameters
+    ----------
+    settings : iterable of Setting
+        Those to give.
+    values : Mapping
+        The fields of the dataclass, by name.
+    """
+    words = []
+    for each in settings:
+        value = values[each.name]
+        if value in (each.default, ()):
+            continue
+        if each.has_options:
+            words += [word for name, one in value for word in (each.option, f"{name}={_word(one)}")]
+        elif isinstance(value, bool):
+            words.append(each.option if value else f"--no-{each.option.removeprefix('--')}")
+        else:
+            words += [each.option, "all" if value is None else str(as_flower(value))]
+    return words
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def flower_table(settings: Iterable[Setting]) -> str:
+    """Return what ``[tool.flwr.app.config]`` of ``pyproject.toml`` holds: the default of each setting."""
+    of_server_app = {"output": "", "resume": False}
+    table = {**{each.key: as_flower(each.default) for each in settings}, **of_server_app}
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
+
+
+def markdown_table(settings: Iterable[Setting]) -> str:
+    """Return a Markdown table of settings, as the guide has it."""
+    rows = [("command line", "Flower", "default", "meaning", "defines the run"), ("---",) * 5]
+    for group, members in groupby(settings, lambda each: each.group):
+        rows.append((f"**{group}**", "", "", "", ""))
+        for each in members:
+            default = each.shown or ("" if each.default in (None, ()) else f"`{each.default}`")
+            defines = "yes" if each.defines_run else "no"
+            rows.append((f"`{each.option}`", f"`{each.key}`", default, each.help, defines))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+_data, _method, _training, _selection, _privacy, _machine = (
+    partial(setting, group) for group in ("Data", "Method", "Training", "Selection", "Privacy", "Machine")
+)
+_limit = partial(setting, "Limits", strategy=True)
+_TIME = {"seconds": True, "defines_run": False}
+
+AUTO = "auto"
+"""The word for the network that fits the data set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """The fields of a `RunConfig`, which checks them."""
+
+    dataset: str = _data("digits", "Data set; `fda list` shows them.")
+    dataset_options: Options = _data((), "Option of the data set, such as image_size=64.")
+    shift: str | None = _data(
+        None, "How the domains differ; `fda list` shows the shifts.", shown="the data set's, if it needs one"
+    )
+    shift_options: Options = _data((), "Option of the shift, such as angle=45.")
+    partition: str = _data("even", "How samples are dealt to the clients; `fda list` shows the partitions.")
+    partition_options: Options = _data((), "Option of the partition, such as alpha=0.5.")
+    sources: int | None = _data(None, "Number of sources.", shown="the shift's")
+    target: str | None = _data(None, "The target's domain.", shown="the shift's, or the data set's last")
+    only_sources: Sequence[str] | None = _data(
+        None, "Sources that take part, separated by commas.", shown="all"
+    )
+    target_samples: Amount | None = _data(
+        "up to 50", "Labelled samples of the target: a number, a share such as 15%, or all."
+    )
+    source_samples: Amount | None = _data(
+        None, "Samples of each source: a number, a share, or all.", shown="all"
+    )
+    test_samples: Amount | None = _data(
+        None, "Test samples of the target: a number, a share, or all.", shown="all"
+    )
+    seed: int = _data(0, "Seed of everything random.", at_least=0)
+    data_dir: str | None = _data(
+        None, "Folder of data sets; without it they are downloaded.", envvar="FDA_DATA_DIR", defines_run=False
+    )
+    method: str = _method("fedgp-auto", "Method; `fda list` shows them.")
+    method_options: Options = _method((), "Option of the method, such as magnitude=cosine.")
+    variant: str | None = _method(
+        None,
+        "reference-code: as the authors' code runs the method; paper: as the paper defines it.",
+        shown="the method's own defaults",
+    )
+    beta: float | Sequence[float] | None = _method(
+        None,
+        "Weight of the sources against the target in [0, 1]; one, or one each: 0.2,0.3,0.5.",
+        shown="the method's",
+    )
+    rounds: int = _method(30, "Rounds of local training and aggregation.", at_least=1, defines_run=False)
+    warmup_rounds: int | None = _method(
+        None, "Rounds before them in which only the sources train.", shown="the method's", strategy=True
+    )
+    learning_rate_factor: float = _method(
+        1.0, "Factor of both learning rates after the warm-up rounds.", strategy=True
+    )
+    average: str | None = _method(
+        None,
+        "An average of the rounds' models, evaluated beside the last model: ema:0.9 or tail:5.",
+        shown="none",
+        strategy=True,
+    )
+    buffers: str = _method(
+        "mean", "BatchNorm's running statistics of the global model: mean, target or adabn.", strategy=True
+    )
+    source_mean: str | None = _method(
+        None,
+        "What averages the sources where a method takes their plain mean: mean, median or trimmed:0.2.",
+        shown="median with mixture, else mean",
+        strategy=True,
+    )
+    model: str = _training(
+        AUTO,
+        "Network; `fda list` shows them. Your own: package.module:function.",
+        shown="one that fits the data set",
+    )
+    model_options: Options = _training((), "Option of the network, such as weights=imagenet.")
+    optimizer: str = _training("adam", "Optimizer of all clients: adam or sgd.")
+    learning_rate: float = _training(0.003, "Learning rate of the sources.")
+    batch_size: int = _training(16, "Batch size of the sources.")
+    target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
+    target_batch_size: int = _training(4, "Batch size of the target.")
+    batches: str = _training(
+        "even",
+        "even: batches of nearly equal size; fixed: full ones, and the rest, which sources leave out.",
+    )
+    epochs: int = _training(1, "Passes over a client's samples in a round.")
+    target_epochs: int | None = _training(
+        None, "Passes of the target over its samples in a round.", shown="the sources'"
+    )
+    class_weights: str = _training(
+        "none", "balanced: in a client's loss the classes of which it has few labels weigh more."
+    )
+    precision: str = _training(
+        "float32", "bf16: networks are trained in bfloat16; they are stored and evaluated in float32."
+    )
+    validation: str | float | None = _selection(
+        None,
+        "Labels held out to choose by: a share such as 0.2, or cv:5 for cross-validation.",
+        shown="none",
+    )
+    select_by: str = _selection(
+        "target",
+        "Whose labels are held out: target, or sources (a share of each source's).",
+        strategy=True,
+    )
+    patience: int | None = _selection(
+        None,
+        "Stop when the figure on the labels held out has not improved for so many rounds.",
+        shown="none",
+        at_least=1,
+        strategy=True,
+        defines_run=False,
+    )
+    min_sources: int = _limit(1, "With fewer usable replies of sources the model stays as it is.")
+    max_held_rounds: int = _limit(
+        3, "Rounds in a row without the target, or too few sources, until the run ends.", defines_run=False
+    )
+    max_update_norm: float | None = _limit(
+        None, "Limit for the norm of each client's update: a longer one is scaled down.", shown="none"
+    )
+    wait_seconds: float = _limit(60.0, "Seconds to wait for the clients at the start.", **_TIME)
+    query_timeout: float = _limit(30.0, "Seconds that a client has to tell who it is.", **_TIME)
+    round_timeout: float = _limit(3600.0, "Seconds that a client has for its reply.", strategy=False, **_TIME)
+    dp_clip: float | None = _privacy(
+        None, "Limit for the norm of what a client's reply tells of its data.", shown="none"
+    )
+    dp_noise: float = _privacy(0.0, "Noise multiplier: the noise on it, divided by its sensitivity.")
+    dp_delta: float = _privacy(1e-5, "δ of each client's guarantee (ε, δ).")
+    max_epsilon: float | None = _privacy(
+        None,
+        "A client's budget: it sends nothing that would bring its ε above it.",
+        shown="none",
+        defines_run=False,
+    )
+    dp_buffers: str = _privacy(
+        "local", "BatchNorm's running statistics: local (they stay at the client) or noise."
+    )
+    dp_report: str = _privacy(
+        "figures", "What leaves of an evaluation, without noise: none, figures or full."
+    )
+    dp_allow: str = _privacy(
+        "", "Metrics of train replies that leave without noise, separated by commas.", shown="none"
+    )
+    outcomes: bool = _machine(
+        False,
+        "Record which test samples the target gets right, to compare methods sample by sample.",
+        strategy=True,
+        defines_run=False,
+    )
+    evaluate_every: int = _machine(
+        1,
+        "The target evaluates in every so many rounds, and in the last 5.",
+        at_least=1,
+        strategy=True,
+        defines_run=False,
+    )
+    metric: str | None = _machine(
+        None,
+        f"The headline of tables, pictures and progress: {', '.join(METRICS)}.",
+        shown="accuracy, of a regression r2",
+        strategy=True,
+        defines_run=False,
+    )
+    device: str = _machine(
+        "auto", "auto, cpu, cuda or cuda:NUMBER; auto takes a GPU if there is one.", defines_run=False
+    )
+    threads: int = _machine(
+        1, "Cores of a client, which are torch's threads.", flag="cpus-per-client", at_least=1
+    )
+
+
+SETTINGS = settings_of(RunSettings)
+"""The settings of a run, in the order of the fields."""
+
+OPTION_FIELDS = tuple(each.name for each in SETTINGS if each.has_options)
+"""The fields that hold options by name."""

@@ -1,0 +1,313 @@
+"""Differential privacy's noise: the mechanism, its accountant and a site's ledger."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, RecordDict
+from numpy.typing import NDArray
+
+from fda_flower.aggregation import Layers
+from fda_flower.errors import RunError
+from fda_flower.files import PRIVATE, locked, make_private, write_atomically
+
+Randomness = Callable[[int], bytes]
+"""Returns so many random bytes: ``os.urandom``, or in a simulation a generator's ``bytes``."""
+
+DRAWS = 4
+"""Normal numbers that are added up, and divided by √4, for one; see `gaussian`."""
+
+
+class PrivacyError(RunError):
+    """Why a reply does not leave the site."""
+
+
+class BudgetError(PrivacyError):
+    """A reply that would spend more than is left of the site's privacy budget."""
+
+
+def gaussian(count: int, draw: Randomness) -> NDArray[np.float64]:
+    """Return standard normal numbers.
+
+    Each is the sum of four draws over 2, so that the gaps between floating-point numbers, by which a single
+    draw can be told from another, give no hold (Holohan and Braghin, 2021).
+
+    Parameters
+    ----------
+    count : int
+        How many.
+    draw : callable
+        Where the random bytes come from.
+    """
+    pairs = -(-count // 2)
+    words = np.frombuffer(draw(8 * 2 * pairs * DRAWS), np.uint64).reshape(DRAWS, 2, pairs)
+    uniform = ((words >> np.uint64(11)).astype(np.float64) + 1) * 2.0**-53
+    radius, angle = np.sqrt(-2 * np.log(uniform[:, 0])), 2 * np.pi * uniform[:, 1]
+    normal = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    result: NDArray[np.float64] = normal.sum(axis=0)[:count] / np.sqrt(DRAWS)
+    return result
+
+
+@dataclass
+class Mechanism:
+    """What a site does to all that leaves it in one reply.
+
+    Two data sets of a site count as neighbours if all of the site's data are replaced by others: vectors of a
+    norm up to ``C`` may then differ by ``2 C``, which is their sensitivity, and the standard deviation of the
+    noise is ``2 z C``.
+
+    Attributes
+    ----------
+    clip, noise : float
+        ``C`` and ``z``.
+    draw : callable
+        Where the random bytes come from.
+    releases : int
+        How many times the mechanism was used; all of them compose.
+
+    Examples
+    --------
+    >>> mechanism = Mechanism(1.0, 0.0, bytes)
+    >>> mechanism.vectors({"w": np.array([3.0, 4.0])})["w"].round(3).tolist()
+    [0.6, 0.8]
+    """
+
+    clip: float
+    noise: float
+    draw: Randomness
+    releases: int = 0
+
+    @property
+    def deviation(self) -> float:
+        """``2 z C``, the standard deviation of the noise of a vector."""
+        return 2 * self.noise * self.clip
+
+    def vectors(self, layers: Layers) -> dict[str, NDArray[np.float64]]:
+        """Release arrays as one vector, clipped to the norm ``C``.
+
+        Raises
+        ------
+        PrivacyError
+            If a number is not finite.
+        """
+        factor = factor_to(self.clip, norm_of(layers))
+        released = {
+            name: factor * array.astype(np.float64) + self._noise(array.shape, self.deviation)
+            for name, array in layers.items()
+        }
+        self.releases += 1
+        return released
+
+    def parts(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Release numbers of at least 0, scaled down to a sum of ``C²``; afterwards none is negative.
+
+        Two such vectors differ by at most ``√2 C²``.
+        """
+        total, most = float(finite(values).sum(dtype=np.float64)), self.clip**2
+        scaled = values.astype(np.float64) * (1.0 if total <= most else most / total)
+        self.releases += 1
+        return np.maximum(scaled + self._noise(values.shape, np.sqrt(2) * self.noise * most), 0)
+
+    def number(self, value: float) -> float:
+        """Release a number, cut to ``[0, C²]``, with the sensitivity ``C²``; it is never negative."""
+        most = self.clip**2
+        cut = float(np.clip(finite(np.array(value)), 0, most))
+        self.releases += 1
+        return max(cut + float(self._noise((), self.noise * most)), 0.0)
+
+    def _noise(self, shape: tuple[int, ...], deviation: float) -> NDArray[np.float64]:
+        if deviation == 0:
+            return np.zeros(shape)
+        return deviation * gaussian(int(np.prod(shape)), self.draw).reshape(shape)
+
+
+def norm_of(layers: Mapping[str, NDArray[Any]]) -> float:
+    """Return the norm of arrays as one vector; raise a `PrivacyError` if it is not finite."""
+    squares = (np.square(finite(array), dtype=np.float64).sum() for array in layers.values())
+    return float(np.sqrt(finite(np.array(sum(squares)))))
+
+
+def factor_to(limit: float, norm: float) -> float:
+    """Return what scales a vector down to a norm; 1 within it."""
+    return 1.0 if norm <= limit else limit / norm
+
+
+def finite(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the same array; raise a `PrivacyError` if it holds NaN or infinity, which no clipping limits."""
+    if not np.isfinite(array).all():
+        raise PrivacyError("it holds NaN or infinity, which cannot be clipped: nothing of the reply is sent")
+    return array
+
+
+ORDERS = 1 + np.logspace(-3, 4, 300)
+"""Orders of the divergence, of which the best one is taken; from ε of 10,000 down to 0.01."""
+
+
+def epsilon(releases: Iterable[tuple[float, int]], delta: float) -> float:
+    """Return ``ε`` of releases by the Gaussian mechanism: an upper bound.
+
+    Of the order ``α``, a release costs ``α / (2 z²)`` (Mironov, 2017), the costs of releases add up, and
+    theorem 21 of Balle et al. (2020) makes ``ε`` and ``δ`` of their sum.
+
+    Parameters
+    ----------
+    releases : iterable of (float, int)
+        Noise multipliers ``z``, each with the number of releases that had it. Every release is of all of the
+        site's data: there is no sampling that would amplify the privacy.
+    delta : float
+        ``δ``.
+
+    Examples
+    --------
+    >>> round(epsilon([(4.0, 20)], 1e-5), 2), epsilon([], 1e-5)
+    (5.38, 0.0)
+    """
+    cost = sum(count / (2 * noise**2) for noise, count in sorted(releases))
+    if not cost:
+        return 0.0
+    bounds = ORDERS * cost + np.log1p(-1 / ORDERS) - np.log(delta * ORDERS) / (ORDERS - 1)
+    return max(float(bounds.min()), 0.0)
+
+
+FILE = "privacy.json"
+RECORD = "privacy"
+"""The name of the file in a folder of the site's, and of the record in a context's state."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one reply has released.
+
+    Attributes
+    ----------
+    round : int
+        The round, as the server counts it.
+    request : str
+        A digest of what the site was asked.
+    noise : float
+        The noise multiplier.
+    releases : int
+        How many vectors or numbers were released with it.
+    """
+
+    round: int
+    request: str
+    noise: float
+    releases: int
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The list of all that a site has released, over all its runs.
+
+    Attributes
+    ----------
+    path : Path, optional
+        The file, made when something is written.
+    state : RecordDict
+        The context's state, which holds the list where there is no file: in a simulation without a folder.
+    """
+
+    path: Path | None
+    state: RecordDict
+
+    def entries(self) -> list[Entry]:
+        """Return the list.
+
+        Raises
+        ------
+        PrivacyError
+            If the file is damaged: what was spent is then not known, and nothing is sent.
+        """
+        if self.path is None:
+            kept = self.state.config_records.get(RECORD)
+            return [] if kept is None else _read(str(kept["json"]))
+        try:
+            return _read(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise PrivacyError(
+                f"what the site has spent is in '{self.path}', which is damaged ({error}): restore the file "
+                "from a copy"
+            ) from error
+
+    def epsilon(self, delta: float, more: Entry | None = None, again: bool = False) -> float:
+        """Return ``ε`` of all that was released, and of `more`; see `spend` for `again`."""
+        entries = self.entries()
+        return _epsilon(entries if more is None else _with(entries, more, again), delta)
+
+    def spend(self, entry: Entry, delta: float, most: float | None, again: bool = False) -> float:
+        """Add an entry and return the ``ε`` of all; the reply may leave only after that.
+
+        Parameters
+        ----------
+        entry : Entry
+            What the reply releases.
+        delta : float
+            ``δ``.
+        most : float, optional
+            The site's budget.
+        again : bool
+            The noise follows from a seed, as in a simulation, so that the same request has the same reply: an
+            entry of the same request is not counted twice.
+
+        Raises
+        ------
+        BudgetError
+            If ``ε`` would be above the budget, for example by another run's replies.
+        PrivacyError
+            If the file cannot be read or written.
+        """
+        with self._locked():
+            entries = _with(self.entries(), entry, again)
+            spent = _epsilon(entries, delta)
+            if most is not None and spent > most:
+                raise BudgetError(
+                    f"its ε would be {spent:.4g} with the reply, above its max-epsilon {most:g}"
+                )
+            text = json.dumps({"released": [asdict(each) for each in entries]}, indent=1)
+            if self.path is None:
+                self.state[RECORD] = ConfigRecord({"json": text})
+            else:
+                write_atomically(self.path, text.encode() + b"\n", PRIVATE)
+        return spent
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes of the site from the file."""
+        if self.path is None:
+            yield
+            return
+        try:
+            make_private(self.path.parent)
+            with locked(self.path.with_name(f".{self.path.name}.lock")):
+                yield
+        except OSError as error:
+            raise PrivacyError(
+                f"what the site spends cannot be written to '{self.path}' ({error}): repair the state-dir"
+            ) from error
+
+
+def _read(text: str) -> list[Entry]:
+    """Return the entries of a ledger; raise a `ValueError`, or another of Python's, if it is damaged."""
+    found: list[dict[str, Any]] = json.loads(text)["released"]
+    entries = [Entry(e["round"], str(e["request"]), e["noise"], e["releases"]) for e in found]
+    for entry in entries:
+        counts = type(entry.round) is int and type(entry.releases) is int and entry.releases >= 0
+        if not counts or type(entry.noise) not in (int, float) or not 0 < entry.noise < math.inf:
+            raise ValueError(f"it has the entry {entry}")
+    return entries
+
+
+def _with(entries: list[Entry], entry: Entry, again: bool) -> list[Entry]:
+    return entries if again and entry in entries else [*entries, entry]
+
+
+def _epsilon(entries: list[Entry], delta: float) -> float:
+    return epsilon(((entry.noise, entry.releases) for entry in entries), delta)

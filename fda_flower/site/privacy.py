@@ -1,0 +1,466 @@
+"""What a site adds noise to, and the Flower mod that does it."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from logging import INFO, WARNING
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common import log
+from numpy.typing import NDArray
+
+from fda_flower.aggregation import CountSketch, Layers, find_buffers
+from fda_flower.errors import ConfigError
+from fda_flower.files import checksum, derive_seed
+from fda_flower.metrics import METRICS
+from fda_flower.site.config import FULL, NOISE, NONE, PrivacySettings, SiteConfig
+from fda_flower.site.noise import (
+    FILE,
+    BudgetError,
+    Entry,
+    Ledger,
+    Mechanism,
+    PrivacyError,
+    Randomness,
+    factor_to,
+    norm_of,
+)
+from fda_flower.wire import protocol
+from fda_flower.wire.internals import error_reply
+from fda_flower.wire.protocol import to_layers, to_record
+
+Arrays = dict[str, NDArray[Any]]
+
+SMALLEST_VARIANCE = 1e-3
+"""What a running variance with noise is at least."""
+
+COUNTS = frozenset(
+    {
+        *(protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE),
+        *(protocol.LOCAL_PART, protocol.FRESH_START, f"{protocol.EVAL}{protocol.NUM_EXAMPLES}"),
+    }
+)
+"""Metrics that leave as they are: numbers of samples, which the role query tells, and settings."""
+
+HARMLESS = frozenset({"domain", "role", protocol.AGGREGATED_ON})
+"""What a reply's record ``info`` may hold."""
+
+
+@dataclass
+class Exchange:
+    """One train message and what its reply releases.
+
+    Attributes
+    ----------
+    settings : PrivacySettings
+        The site's.
+    mechanism : Mechanism
+        Adds the noise.
+    model : Layers
+        The model that the site was sent.
+    config : Mapping
+        The message's settings.
+    update : dict
+        The change of the parameters as it is sent, with its noise.
+    """
+
+    settings: PrivacySettings
+    mechanism: Mechanism
+    model: Layers
+    config: Mapping[str, Any]
+    update: Arrays = field(default_factory=dict)
+
+    def moved(self, arrays: Layers) -> Arrays:
+        """Release the change of some of the model's arrays; return the arrays with it."""
+        before = {name: self.model[name].astype(np.float64) for name in arrays}
+        change = self.mechanism.vectors({name: arrays[name] - before[name] for name in arrays})
+        return {name: (before[name] + change[name]).astype(self.model[name].dtype) for name in arrays}
+
+
+def trained_model(exchange: Exchange, arrays: Arrays) -> Arrays:
+    """Return a trained model: the update of its parameters is released, buffers stay at the site.
+
+    Of the buffers, BatchNorm's counters leave as they are, and floating-point ones with noise where the site
+    asks for it. All others are those of the message.
+    """
+    model = exchange.model
+    if _forms(arrays) != _forms(model):
+        raise PrivacyError("its arrays are not those of the message, so that there is no update to clip")
+    buffers = find_buffers(model)
+    sent = {name: array.copy() for name, array in model.items()}
+    sent |= exchange.moved({name: array for name, array in arrays.items() if name not in buffers})
+    exchange.update = {name: sent[name] - model[name] for name in model if name not in buffers}
+    for name in buffers:
+        if name.endswith("num_batches_tracked") and model[name].ndim == 0 and model[name].dtype.kind in "iu":
+            sent[name] = arrays[name]
+    statistics = {name: arrays[name] for name in sorted(buffers) if arrays[name].dtype.kind == "f"}
+    if statistics and exchange.settings.dp_buffers == NOISE:
+        for name, array in exchange.moved(statistics).items():
+            is_variance = name.endswith("running_var")
+            sent[name] = np.maximum(array, array.dtype.type(SMALLEST_VARIANCE)) if is_variance else array
+    return sent
+
+
+def guidance(exchange: Exchange, arrays: Arrays) -> Arrays:
+    """Return FedDWA's guidance: its distance from the model received is released."""
+    own = {name: exchange.model[name] for name in arrays if name in exchange.model}
+    if _forms(arrays) != _forms(own):
+        raise PrivacyError(f"its '{protocol.GUIDANCE}' has other arrays than the message's model")
+    return exchange.moved(arrays)
+
+
+def batch_updates(exchange: Exchange, arrays: Arrays) -> Arrays:
+    """Return the target's batch updates as they fit the update with its noise.
+
+    Of sketches or full steps, all rows are released as one vector. Their sum is then put right, since the
+    server checks it: it is that of the update, and the norms are the rows'. Norms alone are released as they
+    are; of the update's noise, each step bears its part.
+    """
+    encoding = _asked(exchange, protocol.BATCH_UPDATES, arrays)
+    known, steps = {"norms", encoding}, max(len(arrays.get("norms", ())), 1)
+    if set(arrays) != known:
+        raise PrivacyError(f"its '{protocol.BATCH_UPDATES}' hold {_names(arrays)}, not {_names(known)}")
+    mechanism = exchange.mechanism
+    if encoding == "norms":
+        length = sum(layer.size for layer in exchange.update.values())
+        return {"norms": mechanism.parts(arrays["norms"]) + length * mechanism.deviation**2 / steps}
+    rows = mechanism.vectors({encoding: arrays[encoding]})[encoding]
+    total = (
+        CountSketch(int(exchange.config[protocol.SKETCH_SIZE]), int(exchange.config[protocol.SKETCH_SEED]))(
+            exchange.update
+        )
+        if encoding == "sketch"
+        else np.concatenate([layer.reshape(-1) for layer in exchange.update.values()])
+    )
+    rows = (rows + (total - rows.sum(axis=0)) / steps).astype(arrays[encoding].dtype)
+    return {"norms": np.square(rows, dtype=np.float64).sum(axis=1), encoding: rows}
+
+
+def gradients(exchange: Exchange, arrays: Arrays) -> Arrays:
+    """Return the gradients at the global model: the mean gradient is released, and its variance.
+
+    The norm is that of the vector with its noise, whose variance is added, so that estimates which subtract
+    it stay unbiased.
+    """
+    encoding = _asked(exchange, protocol.GRADIENTS, arrays)
+    counts = {"batches"} | ({protocol.SKETCH_SIZE, protocol.SKETCH_SEED} if encoding == "sketch" else set())
+    known = {encoding, "norm", "variance"} | counts
+    if set(arrays) != known:
+        raise PrivacyError(f"its '{protocol.GRADIENTS}' hold {_names(arrays)}, not {_names(known)}")
+    mechanism, vector = exchange.mechanism, {encoding: arrays[encoding]}
+    factor = factor_to(mechanism.clip, norm_of(vector))
+    values = mechanism.vectors(vector)[encoding].astype(arrays[encoding].dtype)
+    variance = mechanism.number(factor**2 * float(arrays["variance"]))
+    return {
+        **{name: arrays[name] for name in counts},
+        encoding: values,
+        "norm": np.array(np.square(values, dtype=np.float64).sum()),
+        "variance": np.array(variance + values.size * mechanism.deviation**2),
+    }
+
+
+RECORDS: dict[str, tuple[Callable[[Exchange, Arrays], Arrays], int]] = {
+    protocol.ARRAYS: (trained_model, 1),
+    protocol.GUIDANCE: (guidance, 1),
+    protocol.BATCH_UPDATES: (batch_updates, 1),
+    protocol.GRADIENTS: (gradients, 2),
+}
+"""What releases each record of arrays, the model first, and how many releases it takes."""
+
+
+def planned(settings: PrivacySettings, model: Layers, config: Mapping[str, Any]) -> int:
+    """Return how many releases the reply to a train message takes at most."""
+    asked = [protocol.ARRAYS, *(name for name in RECORDS if config.get(name))]
+    buffers = settings.dp_buffers == NOISE and any(
+        model[name].dtype.kind == "f" for name in find_buffers(model)
+    )
+    return sum(RECORDS[name][1] for name in asked) + int(buffers)
+
+
+def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
+    """Make a train reply private in its place; return the names of metrics that leave without noise.
+
+    Raises
+    ------
+    PrivacyError
+        If it holds a record or a metric that is not known.
+    """
+    details = (protocol.OUTCOMES, protocol.CONFUSION)
+    for name in details:
+        if exchange.settings.dp_report != FULL:
+            content.pop(name, None)
+    known = {*RECORDS, protocol.METRICS, protocol.INFO, *details}
+    if unknown := sorted(set(content) - known):
+        raise PrivacyError(
+            f"its record '{unknown[0]}' has no known sensitivity: choose a method that does without it"
+        )
+    uncovered = [name for name in details if name in content]
+    uncovered += _protect_metrics(content, exchange.settings)
+    _check_info(content)
+    for name, (release, _) in RECORDS.items():
+        if name in content.array_records:
+            content[name] = to_record(release(exchange, to_layers(content.array_records[name])))
+    if protocol.ARRAYS not in content.array_records:
+        raise PrivacyError(f"it has no ArrayRecord '{protocol.ARRAYS}'")
+    return uncovered
+
+
+def protect_evaluation(content: RecordDict, settings: PrivacySettings) -> list[str]:
+    """Leave in the reply to an evaluation what the site tells; return what leaves without noise."""
+    if settings.dp_report == FULL:
+        return ["evaluation"]
+    told = {protocol.NUM_EXAMPLES: True}
+    for name in list(content):
+        if name != protocol.METRICS:
+            content.pop(name)
+    metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
+    kept = {
+        name: value
+        for name, value in metrics.items()
+        if name in told or (settings.dp_report != NONE and _is_figure(name)) or settings.allows(name)
+    }
+    content[protocol.METRICS] = MetricRecord(kept)
+    return ["evaluation"] if set(kept) - set(told) else []
+
+
+def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str]:
+    metrics = content.metric_records.get(protocol.METRICS, MetricRecord())
+    kept, uncovered = {}, []
+    for name, value in metrics.items():
+        figure = name.startswith(protocol.EVAL) and _is_figure(name.removeprefix(protocol.EVAL))
+        if name in COUNTS:
+            kept[name] = value
+        elif settings.allows(name) or (figure and settings.dp_report != NONE):
+            kept[name] = value
+            uncovered.append(name)
+        elif figure:
+            raise PrivacyError(
+                f"the method has the site tell '{name}', but its dp-report is '{NONE}': let it be 'figures', "
+                "or choose a method that evaluates the global model"
+            )
+        elif name != protocol.TRAIN_LOSS:
+            raise PrivacyError(
+                f"its metric '{name}' follows from the site's data: name it in the site's dp-allow, and it "
+                "leaves without noise, or choose a method that does without it"
+            )
+    content[protocol.METRICS] = MetricRecord(kept)
+    return sorted(uncovered)
+
+
+def _check_info(content: RecordDict) -> None:
+    info = protocol.settings_in(content, protocol.INFO)
+    if unknown := sorted(set(info) - HARMLESS):
+        raise PrivacyError(
+            f"its record '{protocol.INFO}' has '{unknown[0]}', which may follow from the site's data: "
+            "leave it out"
+        )
+
+
+def _is_figure(name: str) -> bool:
+    """Whether a metric is a figure of a test set or of samples held out, of whichever model."""
+    own = name.removeprefix(f"{protocol.VALIDATION}-")
+    endings = ("", f"-{protocol.GLOBAL}", f"-{protocol.FINAL_HEAD}")
+    return any(own == f"{metric}{ending}" for metric in METRICS for ending in endings)
+
+
+def _asked(exchange: Exchange, record: str, arrays: Arrays) -> str:
+    encoding = exchange.config.get(record)
+    if encoding is None:
+        raise PrivacyError(f"it holds '{record}' ({_names(arrays)}), which nobody asked for")
+    return str(encoding)
+
+
+def _forms(arrays: Layers) -> dict[str, tuple[Any, ...]]:
+    return {name: (array.shape, array.dtype) for name, array in arrays.items()}
+
+
+def _names(names: Any) -> str:
+    return ", ".join(sorted(names))
+
+
+@dataclass(frozen=True)
+class PrivateSite:
+    """A site with its settings and what it has spent.
+
+    Attributes
+    ----------
+    domain : str
+        Its domain.
+    settings : PrivacySettings
+        What it asks for.
+    ledger : Ledger
+        What it has released.
+    seed : int, optional
+        From which a simulation's noise follows. Default: noise is the operating system's.
+    """
+
+    domain: str
+    settings: PrivacySettings
+    ledger: Ledger = field(default_factory=lambda: Ledger(None, RecordDict()))
+    seed: int | None = None
+
+    def randomness(self, request: str) -> Randomness:
+        """Return where the noise of the reply to a request comes from."""
+        if self.seed is None:
+            return os.urandom
+        return np.random.default_rng(derive_seed(self.seed, "privacy", self.domain, request)).bytes
+
+    @classmethod
+    def of(
+        cls,
+        context: Context,
+        domain: str | None = None,
+        run: PrivacySettings | None = None,
+        seed: int | None = None,
+        folder: Path | None = None,
+    ) -> "PrivateSite | None":
+        """Return the site that a node configuration describes; None if its replies are sent as they are.
+
+        Parameters
+        ----------
+        context : Context
+            Flower's, with the node configuration.
+        domain : str, optional
+            The node's domain, for messages. Default: as the node configuration says.
+        run : PrivacySettings, optional
+            What the run asks for; it counts where the node configuration says nothing of privacy.
+        seed : int, optional
+            A simulated run's: noise follows from it at a node that says nothing of privacy. Default: noise
+            is the operating system's.
+        folder : Path, optional
+            The folder of a simulated run.
+
+        Raises
+        ------
+        ConfigError
+            If a site that adds noise has no ``state-dir``.
+        """
+        node = SiteConfig.of(context)
+        decided = node.privacy
+        settings = decided or run
+        if settings is None or not settings.on:
+            return None
+        own = domain or node.label
+        if decided is None and seed is not None:
+            path = None if folder is None else folder / "clients" / own / FILE
+            return cls(own, settings, Ledger(path, context.state), seed)
+        if not settings.private:
+            return cls(own, settings)
+        if node.state_dir is None:
+            raise ConfigError(
+                f"'{own}' adds noise, but has no state-dir in which to keep what it has spent: give the node "
+                'configuration state-dir="..."'
+            )
+        # By a name that the node has of its own: the run names the domain of a number, each time as it likes.
+        path = node.state_dir / (FILE if node.own_name is None else f"{node.own_name}-{FILE}")
+        return cls(own, settings, Ledger(path, context.state))
+
+
+class DifferentialPrivacy:
+    """A Flower mod around a client app: clips what its replies tell of the site's data, and adds noise.
+
+    The unit of privacy is the site: all of its data, as one. Of a train reply the update of the parameters,
+    batch updates and gradients are released by the Gaussian mechanism, each with a sensitivity of its own;
+    counters and settings leave as they are; the training loss does not leave. A reply that holds anything
+    else becomes an error, as does one that would bring the site's ``ε`` above its budget. Replies to an
+    evaluation hold what the site tells, without noise. The role query passes.
+
+    Parameters
+    ----------
+    site_of : callable
+        Returns the site of a context, or None for one whose replies are sent as they are. Default: what the
+        node configuration says.
+
+    Examples
+    --------
+    >>> from flwr.clientapp import ClientApp
+    >>> app = ClientApp(mods=[DifferentialPrivacy()])
+    """
+
+    def __init__(self, site_of: Callable[[Context], PrivateSite | None] = PrivateSite.of) -> None:
+        self._site_of = site_of
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer a message."""
+        kind = message.metadata.message_type
+        if kind == protocol.ROLE_QUERY:
+            return call_next(message, context)
+        site = self._site_of(context)
+        if site is None:
+            return call_next(message, context)
+        answer = {protocol.TRAIN: _train, protocol.EVALUATE: _evaluate}.get(kind)
+        try:
+            if answer is None:
+                raise PrivacyError(f"messages of type '{kind}' have no known sensitivity")
+            return answer(site, message, context, call_next)
+        except PrivacyError as error:
+            reason = f"'{site.domain}' sends nothing: {error}"
+            log(WARNING, "%s", reason)
+            if isinstance(error, BudgetError):
+                return Message(Error(protocol.BUDGET_CODE, reason), reply_to=message)
+            return error_reply(message, reason)
+
+
+def _train(site: PrivateSite, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    settings, content = site.settings, message.content
+    # Copies, since the app below may change the message.
+    model = to_layers(content.array_records[protocol.ARRAYS])
+    config = dict(protocol.settings_in(content, protocol.CONFIG))
+    request = _digest(model, config)
+    number = int(str(config.get(protocol.SERVER_ROUND, 0)))
+    entry = Entry(number, request, settings.dp_noise, planned(settings, model, config))
+    if settings.private:
+        _check_budget(site, entry)
+    reply = call_next(message, context)
+    if reply.has_error():
+        return reply
+    assert settings.dp_clip is not None, "it is on"
+    mechanism = Mechanism(settings.dp_clip, settings.dp_noise, site.randomness(request))
+    uncovered = protect_training(reply.content, Exchange(settings, mechanism, model, config))
+    if settings.private:
+        done = Entry(number, request, settings.dp_noise, mechanism.releases)
+        site.ledger.spend(done, settings.dp_delta, settings.max_epsilon, again=site.seed is not None)
+    _tell(reply.content, site, uncovered)
+    return reply
+
+
+def _evaluate(site: PrivateSite, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    reply = call_next(message, context)
+    if not reply.has_error():
+        uncovered = protect_evaluation(reply.content, site.settings)
+        _tell(reply.content, site, uncovered)
+    return reply
+
+
+def _check_budget(site: PrivateSite, entry: Entry) -> None:
+    settings, again = site.settings, site.seed is not None
+    if settings.max_epsilon is None:
+        return
+    next_one = site.ledger.epsilon(settings.dp_delta, entry, again)
+    if next_one > settings.max_epsilon:
+        spent = site.ledger.epsilon(settings.dp_delta)
+        raise BudgetError(
+            f"{protocol.BUDGET}: its ε is {spent:.4g} and would become {next_one:.4g}, above its max-epsilon "
+            f"{settings.max_epsilon:g} (δ = {settings.dp_delta:g})"
+        )
+
+
+def _tell(content: RecordDict, site: PrivateSite, uncovered: list[str]) -> None:
+    """Tell the server what the site has spent, and what the ``ε`` does not cover."""
+    info = dict(protocol.settings_in(content, protocol.INFO))
+    settings = site.settings
+    if settings.private:
+        info[protocol.EPSILON] = site.ledger.epsilon(settings.dp_delta)
+        info[protocol.DELTA] = settings.dp_delta
+        if uncovered:
+            info[protocol.UNCOVERED] = uncovered
+        log(INFO, "ε of '%s' is %.4g (δ = %g)", site.domain, info[protocol.EPSILON], settings.dp_delta)
+    content[protocol.INFO] = ConfigRecord(info)
+
+
+def _digest(model: Layers, config: dict[str, Any]) -> str:
+    return checksum({key: str(value) for key, value in config.items()}, model)[:16]

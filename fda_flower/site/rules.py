@@ -1,0 +1,520 @@
+"""The rules of a site: which runs it takes part in, and what may leave it, by what it holds.
+
+A reply is measured by its bytes and values, whatever it says of itself.
+"""
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property, lru_cache
+from logging import WARNING
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common import log
+from numpy.typing import NDArray
+
+from fda_flower.errors import ConfigError, check_choice, unknown
+from fda_flower.files import PRIVATE, locked, make_private, write_atomically
+from fda_flower.site.config import SiteConfig
+from fda_flower.site.log import REFUSED_CODE, SENT, SentLog
+from fda_flower.wire import protocol
+from fda_flower.wire.arrays import num_bytes, to_read
+
+LEVELS = ("none", "norms", "sketch", "full")
+"""What a run may ask of single batches, in order: each level allows those before it."""
+
+HEADER = 256
+"""More bytes than NumPy's file format has before the values of an array of numbers."""
+
+SKETCHES = "sketches.json"
+"""The memory's name in a node's ``state-dir``."""
+
+SHARE = 8
+"""All sketches of a vector together have at most this fraction of its numbers: one in eight."""
+
+SMALL = 4096
+"""The bytes that metrics, settings and other details of a reply may have with even the smallest model."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A message, and the run that it belongs to.
+
+    Attributes
+    ----------
+    message : Message
+        The message.
+    context : Context
+        Of the node and the run.
+    method : str, optional
+        The run's method, if it tells one.
+    role : str, optional
+        The node's role in the run, if it is known: ``"source"`` or ``"target"``.
+    """
+
+    message: Message
+    context: Context
+    method: str | None = None
+    role: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """``"query"``, ``"train"`` or ``"evaluate"``."""
+        return self.message.metadata.message_type.partition(".")[0]
+
+    def values_of(self, setting: str) -> list[Any]:
+        """Return the values of a setting in the message, whatever the records are called that hold it."""
+        records = self.message.content.config_records.values()
+        return [record[setting] for record in records if setting in record]
+
+    @cached_property
+    def model(self) -> ArrayRecord:
+        """The model in the message, its largest record of arrays if none is called so; empty without one."""
+        records = self.message.content.array_records
+        return records.get(protocol.ARRAYS) or max(records.values(), key=numbers_in, default=ArrayRecord())
+
+    @cached_property
+    def numbers(self) -> int:
+        """How many floating-point numbers the model in the message has."""
+        return numbers_in(self.model)
+
+
+RULES = ("allow-methods", "allow-batch-updates", "min-samples", "max-epsilon")
+"""The entries of a node configuration that are rules; `PrivacySettings` has the last one."""
+
+RESERVED = ("allow-", "min-", "max-")
+"""Beginnings of names that only rules have in a node configuration."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a site allows; by default all.
+
+    Attributes
+    ----------
+    allow_methods : tuple of str
+        ``allow-methods``: names of methods, or ``all``.
+    allow_batch_updates : str
+        ``allow-batch-updates``: how much of single batches may leave the site, one of `LEVELS`.
+
+        It covers the records ``batch-updates`` and ``gradients``. With less than ``full`` all other bytes of
+        a reply are counted, whatever their form and name: they may be as large as one model more than was
+        asked for (some methods send a second one), and an eighth of a model.
+
+        Sketches of one vector with different maps together tell the vector. So a sketch leaves with the
+        round's number as seed, and as many sizes as `SketchMemory` admits.
+    min_samples : int
+        ``min-samples``: how many labelled samples the site's client must train on, at least.
+
+    Examples
+    --------
+    >>> Rules.read({"domain": "north", "min-samples": 100})
+    Rules(allow_methods=('all',), allow_batch_updates='full', min_samples=100)
+    >>> Rules.read({"allow-method": "fedavg"})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    fda_flower.errors.ConfigError: unknown rule of the node configuration 'allow-method' (did you mean ...
+    """
+
+    allow_methods: tuple[str, ...] = ("all",)
+    allow_batch_updates: str = LEVELS[-1]
+    min_samples: int = 0
+
+    @classmethod
+    def read(cls, node: Mapping[str, Any], methods: Collection[str] = ()) -> "Rules":
+        """Return the rules of a node configuration.
+
+        Parameters
+        ----------
+        node : Mapping
+            The node configuration; entries that are not rules are for others.
+        methods : Collection[str]
+            The methods that exist. Default: not known.
+
+        Raises
+        ------
+        ConfigError
+            If a value is unknown, or a name is like that of a rule: a rule that is misspelt would allow all.
+        """
+        for name in node:
+            if _is_misspelt(name):
+                raise unknown("rule of the node configuration", name, RULES)
+        allowed = tuple(name.strip() for name in str(node.get("allow-methods", "all")).split(","))
+        for name in allowed:
+            if not name or (methods and name not in (*methods, "all")):
+                raise unknown("method", name, [*methods, "all"])
+        level = str(node.get("allow-batch-updates", LEVELS[-1]))
+        check_choice("allow-batch-updates", level, LEVELS)
+        samples = node.get("min-samples", 0)
+        if not str(samples).strip().isdecimal():
+            raise ConfigError(f"min-samples is {samples!r}: give a number of samples, 0 or more")
+        return cls(allowed, level, int(str(samples)))
+
+    def refuses_message(self, asked: Asked) -> str | None:
+        """Return why the site refuses a message, before any data are read; None if it does not."""
+        if reason := self._another_method(asked):
+            return f"{reason} (the site's allow-methods)"
+        if reason := self._asks_too_much(asked):
+            return f"{reason} (the site's allow-batch-updates)"
+        return None
+
+    def refuses_reply(self, asked: Asked, reply: RecordDict) -> str | None:
+        """Return why a reply may not leave the site, whatever was asked for; None if it may."""
+        if reason := self._tells_too_much(asked, reply):
+            return f"{reason} (the site's allow-batch-updates)"
+        if reason := self._too_few_samples(asked, reply):
+            return f"{reason} (the site's min-samples)"
+        return None
+
+    def _another_method(self, asked: Asked) -> str | None:
+        if "all" in self.allow_methods or asked.method in self.allow_methods:
+            return None
+        allowed = ", ".join(self.allow_methods)
+        if asked.method is None:
+            return (
+                f"the site allows the methods {allowed}, and the run names none: set 'method' in the run's "
+                "configuration"
+            )
+        return f"the site allows the methods {allowed}, not '{asked.method}': choose one of them"
+
+    def _asks_too_much(self, asked: Asked) -> str | None:
+        wanted = wanted_level(asked)
+        if not self._allows(wanted):
+            return (
+                f"the site allows '{self.allow_batch_updates}' of each batch, the run asks for '{wanted}': "
+                "choose another encoding, aggregate_on=target, a fixed beta, or another method"
+            )
+        return _check_sketch(asked) if wanted == self.allow_batch_updates == "sketch" else None
+
+    def _tells_too_much(self, asked: Asked, reply: RecordDict) -> str | None:
+        level = self.allow_batch_updates
+        if level == LEVELS[-1]:
+            return None
+        counted: dict[str, Any] = dict(reply)
+        for name in {protocol.BATCH_UPDATES, protocol.GRADIENTS} & set(reply):
+            found = level_of(reply[name], asked.numbers, _steps_of(reply))
+            if not self._allows(found):
+                return f"the site allows '{level}' of each batch, the record '{name}' has '{found}'"
+            counted[name] = {key: array for key, array in reply[name].items() if key != "sketch"}
+        if asked.kind == "query":
+            counted.pop(protocol.INFO, None)  # It may name many classes and columns.
+        model, size = size_of(asked.model), size_of(counted)
+        most = model * (2 if asked.kind == "train" else 1) + max(SMALL, model // SHARE)
+        if size <= most:
+            return None
+        return (
+            f"the reply has {size} bytes ({', '.join(sorted(counted))}), and may have {most} with a model of "
+            f"{model}: more leaves the site only with allow-batch-updates=full"
+        )
+
+    def _too_few_samples(self, asked: Asked, reply: RecordDict) -> str | None:
+        if not self.min_samples:
+            return None
+        if asked.kind == "query":
+            told = reply.config_records.get(protocol.INFO, ConfigRecord()).get(protocol.LABELLED)
+        elif asked.kind == "train":
+            records = reply.metric_records.values()
+            told = next((r[protocol.NUM_EXAMPLES] for r in records if protocol.NUM_EXAMPLES in r), 0)
+        else:
+            return None
+        if told is None or float(str(told)) >= self.min_samples:
+            return None
+        return (
+            f"the site's model would be trained on {told!s} labelled samples, the site wants at least "
+            f"{self.min_samples}: have the run take more of its samples, or hold out fewer"
+        )
+
+    def _allows(self, level: str) -> bool:
+        return LEVELS.index(level) <= LEVELS.index(self.allow_batch_updates)
+
+
+@lru_cache(maxsize=256)
+def _is_misspelt(name: str) -> bool:
+    plain = name.replace("_", "-")
+    return name not in RULES and (plain.startswith(RESERVED) or bool(get_close_matches(plain, RULES, 1, 0.8)))
+
+
+def wanted_level(asked: Asked) -> str:
+    """Return the most that a message asks of single batches, and that would leave the site.
+
+    The role query tells it for both roles, a train message for the node itself.
+    """
+    records = asked.message.content.config_records
+    if asked.kind == "query":
+        told = records.get(protocol.ASKS, ConfigRecord())
+        return _known(told.get(asked.role or "", "none"))
+    if protocol.AGGREGATE in records:
+        return "none"
+    wanted = [
+        value for name in (protocol.BATCH_UPDATES, protocol.GRADIENTS) for value in asked.values_of(name)
+    ]
+    return max(map(_known, wanted), key=LEVELS.index, default="none")
+
+
+def _check_sketch(asked: Asked) -> str | None:
+    """Return why a site that allows sketches does not send the one that is asked for."""
+    folder = SiteConfig.of(asked.context).state_dir
+    if folder is None:
+        return (
+            "the site allows a sketch of each batch, but has no state-dir in which to remember those that "
+            'have left: give the node configuration state-dir="..."'
+        )
+    if asked.kind == "query":
+        return None
+    told = (protocol.SKETCH_SIZE, protocol.SKETCH_SEED, protocol.SERVER_ROUND)
+    size, seed, number = (_only(asked.values_of(setting)) for setting in told)
+    if size is None or seed is None or seed != number:
+        return (
+            f"the run asks for a sketch of size {size} with the seed {seed} in round {number}: the site "
+            f"sends sketches whose {protocol.SKETCH_SEED} is the number of the round"
+        )
+    try:
+        if SketchMemory(folder / SKETCHES).admits(asked.numbers, size):
+            return None
+    except (OSError, ValueError) as error:
+        return f"the site cannot remember which sketches have left it: {error}"
+    return (
+        f"the run asks for sketches of {size} numbers, and the sizes of all sketches that leave the site may "
+        f"add up to {asked.numbers // SHARE}, an eighth of the model's numbers: choose a smaller "
+        "sketch_size, or one that has left the site before"
+    )
+
+
+def _only(values: list[Any]) -> int | None:
+    """Return the whole number that a list holds, if it holds nothing else."""
+    return values[0] if len(values) == 1 and type(values[0]) is int else None
+
+
+def _steps_of(reply: RecordDict) -> int:
+    """Return how many steps a reply tells; 0 if it tells none."""
+    told = (record.get(protocol.NUM_STEPS) for record in reply.metric_records.values())
+    return next((int(steps) for steps in told if isinstance(steps, int | float) and math.isfinite(steps)), 0)
+
+
+NUMBERS = frozenset({"norm", "variance", "batches", protocol.SKETCH_SIZE, protocol.SKETCH_SEED})
+"""Arrays of one number each, in a record of gradients."""
+
+
+def level_of(record: object, numbers: int, steps: int) -> str:
+    """Return what a record tells of single batches, by what its arrays hold.
+
+    Parameters
+    ----------
+    record : ArrayRecord
+        Of batch updates or gradients; a record of another kind counts as ``"full"``.
+    numbers : int
+        Of the model. Sketches that are longer than an eighth of it count as ``"full"``.
+    steps : int
+        Of the training: norms are one number each, and there is at most one sketch each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> batches = {"norms": np.ones(5), "sketch": np.ones((5, 16))}
+    >>> record = protocol.to_record(batches)
+    >>> level_of(record, numbers=128, steps=5), level_of(record, numbers=100, steps=5)
+    ('sketch', 'full')
+    """
+    if not isinstance(record, ArrayRecord):
+        return "full"
+    rows = ((), (steps,)) if "norms" in record else ((),)
+    forms: dict[str, tuple[int, ...]] = {"norms": (steps,), **dict.fromkeys(NUMBERS, ())}
+    level = "norms"
+    for name, array in record.items():
+        values = values_in(array)
+        if values is None:
+            return "full"
+        is_sketch = name == "sketch" and values.ndim > 0 and values.shape[:-1] in rows
+        if is_sketch and values.shape[-1] * SHARE <= numbers:
+            level = "sketch"
+        elif values.shape != forms.get(name):
+            return "full"
+    return level
+
+
+def _known(level: object) -> str:
+    """Return a level; a word that is none counts as the last one."""
+    return str(level) if level in LEVELS else LEVELS[-1]
+
+
+@dataclass(frozen=True)
+class SketchMemory:
+    """The sizes of the sketches that have left a site, by the number of the model's numbers.
+
+    A site sends sketches with the round's number as seed: a vector has only one sketch of each size, no
+    matter who asks for it, in which run, and how often. So the sizes bound what can be known of it.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    """
+
+    path: Path
+
+    def admits(self, numbers: int, size: int) -> bool:
+        """Return whether sketches of a size may leave; remember it if they may.
+
+        Raises
+        ------
+        OSError, ValueError
+            If the file cannot be read or written: what has left is then not known.
+        """
+        make_private(self.path.parent)
+        with locked(self.path.with_name(f".{self.path.name}.lock")):
+            kept = self._read()
+            sizes = kept.setdefault(str(numbers), [])
+            if size in sizes:
+                return True
+            sizes.append(size)
+            if size < 1 or SHARE * sum(sizes) > numbers:
+                return False
+            write_atomically(self.path, json.dumps(kept).encode(), PRIVATE)
+        return True
+
+    def _read(self) -> dict[str, list[int]]:
+        try:
+            kept = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        if not isinstance(kept, dict) or not all(_are_sizes(sizes) for sizes in kept.values()):
+            raise ValueError(f"'{self.path}' is damaged: restore the file from a copy")
+        return kept
+
+
+def _are_sizes(value: object) -> bool:
+    return isinstance(value, list) and all(type(size) is int and size > 0 for size in value)
+
+
+def values_in(array: Array) -> NDArray[Any] | None:
+    """Return the numbers that an array holds; None if its bytes are anything but an ndarray of plain numbers.
+
+    Examples
+    --------
+    >>> values_in(Array(np.ones(2))).tolist(), values_in(Array("float32", (1,), "numpy.ndarray", b"secret"))
+    ([1.0, 1.0], None)
+    """
+    try:
+        values: object = to_read(array)
+    except Exception:  # Bytes that another program has written may raise anything.
+        return None
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
+        return None
+    return values if num_bytes(array) <= values.nbytes + HEADER else None
+
+
+def numbers_in(record: ArrayRecord) -> int:
+    """Return how many floating-point numbers a record of arrays holds; integers, which count, are none."""
+    found = (values_in(array) for array in record.values())
+    return sum(values.size for values in found if values is not None and values.dtype.kind == "f")
+
+
+def size_of(record: object) -> int:
+    """Return the bytes that a record, a value of one or an array holds, with all names and other texts.
+
+    Examples
+    --------
+    >>> from flwr.app import ConfigRecord, MetricRecord
+    >>> size_of(MetricRecord({"loss": [0.5, 0.25]})), size_of(ConfigRecord({"a": "north", "b": b"123"}))
+    (20, 10)
+    """
+    if isinstance(record, Array):
+        return size_of(record.dtype) + size_of(record.stype) + 8 * len(record.shape) + num_bytes(record)
+    if isinstance(record, str):
+        return len(record.encode())
+    if isinstance(record, bytes):
+        return len(record)
+    if isinstance(record, list):
+        return sum(map(size_of, record))
+    if isinstance(record, RecordDict | dict) or hasattr(record, "items"):
+        return sum(size_of(name) + size_of(value) for name, value in record.items())
+    return 8
+
+
+def as_told(asked: Asked) -> Asked:
+    """Return the same with the method that the run's configuration names, and the role of the node's."""
+    method = asked.context.run_config.get("method")
+    role = SiteConfig.of(asked.context).role
+    return replace(asked, method=None if method is None else str(method), role=role)
+
+
+@dataclass(frozen=True)
+class SiteGate:
+    """A Flower mod: have the site decide by its node configuration, and note what leaves it.
+
+    It has to be the first of a ``ClientApp``'s mods, so that it sees what the others make of a reply;
+    `fda_flower.clients.serve` has it. A message that its `Rules` refuse
+    does not reach the app. With a ``state-dir`` each reply is noted in its ``sent.jsonl`` before it
+    leaves, and does not leave if it cannot be noted.
+
+    Parameters
+    ----------
+    about : callable
+        Adds the run's method and the node's role to what is asked. Default: ``method`` of the run's
+        configuration, ``role`` of the node's.
+    methods : Collection[str]
+        The methods that exist, so that the node configuration can be checked. Default: not known.
+
+    Examples
+    --------
+    >>> from flwr.clientapp import ClientApp
+    >>> app = ClientApp(mods=[SiteGate()])
+    """
+
+    about: Callable[[Asked], Asked] = as_told
+    methods: Collection[str] = ()
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer a message, by the app below if the site's rules allow it."""
+        asked = Asked(message, context)
+        folder = SiteConfig.of(context).state_dir
+        sent = None if folder is None else SentLog(folder / SENT)
+        try:
+            reply = self._answer(asked, call_next)
+        except Exception as error:
+            if sent is not None:  # Flower sends the exception to the server.
+                sent.note(message, context, error)
+            raise
+        if sent is not None:
+            try:
+                sent.note(message, context, reply)
+            except OSError as error:
+                return refusal(asked, f"the site cannot note what it sends in '{sent.path}': {error}")
+        return reply
+
+    def _answer(self, asked: Asked, call_next: ClientAppCallable) -> Message:
+        try:
+            rules = Rules.read(asked.context.node_config, self.methods)
+            told = asked if rules == Rules() else self.about(asked)
+        except ConfigError as error:
+            return refusal(asked, str(error))
+        if reason := rules.refuses_message(told):
+            return refusal(asked, reason, by_rule=True)
+        reply = call_next(asked.message, asked.context)
+        if reply.has_error() or _says_only_why_not(asked, reply.content):
+            return reply
+        reason = rules.refuses_reply(told, reply.content)
+        return reply if reason is None else refusal(asked, reason, by_rule=True)
+
+
+def _says_only_why_not(asked: Asked, reply: RecordDict) -> bool:
+    """Whether it is the answer to the role query of a node that cannot take part."""
+    is_query = asked.message.metadata.message_type == protocol.ROLE_QUERY
+    return is_query and set(reply) == {protocol.INFO} and protocol.PROBLEM in reply[protocol.INFO]
+
+
+def refusal(asked: Asked, reason: str, by_rule: bool = False) -> Message:
+    """Return the reply that refuses: to the role query the node's ``problem``, else an error."""
+    log(WARNING, "This site refuses: %s", reason)
+    if asked.message.metadata.message_type != protocol.ROLE_QUERY:
+        return Message(Error(REFUSED_CODE, reason), reply_to=asked.message)
+    info: dict[str, str | bool] = {**SiteConfig.of(asked.context).about(), protocol.PROBLEM: reason}
+    if by_rule:
+        info[protocol.REFUSED] = True
+    return Message(RecordDict({protocol.INFO: ConfigRecord({**info})}), reply_to=asked.message)

@@ -1,0 +1,54 @@
+"""``fda-supernode``: Flower's own SuperNode, at which a message waits for less.
+
+It takes the arguments of ``flower-supernode``. It looks for messages ever less often the longer there was
+none, where Flower's looks every 3 seconds, and for tasks to start every 0.25 seconds, where Flower's looks
+every second; and Flower's other processes are forks of one that has imported Flower, where Flower's have yet
+to (`fda_flower.site.launcher`).
+"""
+
+import os
+import sys
+from argparse import ArgumentParser
+from importlib.metadata import entry_points
+
+from fda_flower.site.launcher import Stage, launching
+from fda_flower.site.resident import launched_worker
+from fda_flower.wire.internals import node_config, pull_sooner, run_supernode
+
+LEAST, SHARE = 0.25, 0.05
+"""Seconds between two looks at least, and as a share of the time since the last message."""
+PROMPT = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25"}
+"""Has Flower look for a task to start every 0.25 seconds."""
+COMMANDS = ("flower-superexec", "flwr-clientapp")
+"""Of Flower, which a SuperNode runs: one that starts a process for each message, and that process."""
+
+
+def main() -> None:
+    """Run the command."""
+    sys.argv[0] = "flower-supernode"
+    for name, value in PROMPT.items():
+        os.environ.setdefault(name, value)
+    pull_sooner()
+    with launching(*stages(sys.argv[1:])):
+        run_supernode(LEAST, SHARE)
+
+
+def stages(arguments: list[str]) -> list[Stage]:
+    """Return what the launchers of a SuperNode with these arguments have ready.
+
+    Those of a node with a resident worker (`fda_flower.site.resident`) have what that imports, too.
+    """
+    parser = ArgumentParser(add_help=False)
+    parser.add_argument("--node-config")
+    given = parser.parse_known_args(arguments)[0].node_config
+    scripts = entry_points(group="console_scripts")
+    flowers = {name: scripts[name].value for name in COMMANDS}
+    stages = [Stage(flowers, "fda_flower.client_app:prepare")]
+    if node_config(given).get("resident") is True:
+        worker = {launched_worker(): "fda_flower.site.worker:launched"}
+        stages.append(Stage(worker, "fda_flower.client_app:prepare_worker"))
+    return stages
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""Domain generalisation: IRM, V-REx, GroupDRO."""
+
+from collections.abc import Collection
+from dataclasses import field
+from logging import WARNING
+
+import numpy as np
+from flwr.common import log
+
+from fda_flower.aggregation import Layers, SourceWeights, groupdro_weights, mean_update, vrex_weights
+from fda_flower.names import Natural, NotNegative
+from fda_flower.strategies.base import (
+    Aggregated,
+    ClientUpdate,
+    Node,
+    Round,
+    Sources,
+    TrainRequest,
+)
+from fda_flower.strategies.fedavg import SourceOnly
+from fda_flower.wire import protocol
+from fda_flower.wire.protocol import LOSS_AT_START, NUM_STEPS, TRAIN_LOSS
+
+ANNEALING, DONE = "annealing", "steps"
+"""What the strategy keeps: the local steps that are done."""
+
+
+class PenalisedSources(SourceOnly):
+    """Source Only with a penalty, whose λ is at most 1 in the first local steps (annealing).
+
+    The server counts the local steps: in each round of the method, the mean of the sources' ``num-steps``. A
+    round has one λ, which a round's record has as ``lam``. Warm-up rounds and held rounds do not count.
+
+    Parameters
+    ----------
+    lam : float
+        ``λ`` after the annealing.
+    anneal_steps : int
+        In rounds that begin before so many local steps λ is 1, or `lam` if that is smaller.
+    source_weights : {"examples", "uniform"}
+        Weights of the sources' mean.
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If a number is negative, or λ not finite.
+    """
+
+    lam: NotNegative = 1.0
+    anneal_steps: Natural = 500
+
+    @property
+    def strength(self) -> float:
+        """``λ`` of the current round."""
+        return self.lam if self._steps_done() >= self.anneal_steps else min(self.lam, 1.0)
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Require the number of local steps, which ends the annealing."""
+        request = super().train_request(node, round)
+        if request is None or self.anneal_steps == 0:
+            return request
+        remedy = "the annealing counts steps: report num-steps and learning-rate, or set anneal_steps to 0"
+        return request.adding(requires={NUM_STEPS: remedy})
+
+    def annealed(self, round: Round, model: Layers, sources: Collection[ClientUpdate]) -> Aggregated:
+        """Return a round's result with the local steps counted; record λ."""
+        strength = round.record["lam"] = self.strength
+        if strength < self.lam and round.number == self.num_rounds:
+            log(
+                WARNING,
+                "In the whole run λ was %g, not %g: the sources have done fewer than %d local steps. Train "
+                "longer, or lower anneal_steps",
+                strength,
+                self.lam,
+                self.anneal_steps,
+            )
+        if self.anneal_steps == 0:
+            return Aggregated(model)
+        done = self._steps_done() + float(np.mean([source.steps for source in sources]))
+        return Aggregated(model, {ANNEALING: {DONE: np.array(done)}})
+
+    def _steps_done(self) -> float:
+        return float(self.state[ANNEALING][DONE].numpy()) if ANNEALING in self.state else 0.0
+
+
+class IRM(PenalisedSources):
+    """``min mean_i (L_i + λ D_i)`` over the sources (Arjovsky et al., "Invariant Risk Minimization", 2019).
+
+    ``D_i``, the penalty of IRMv1 with DomainBed's unbiased square, is zero where no scale of the logits
+    would serve source ``i`` better. The sources, which run `fda_flower.clients.IRMSource`, train with it, and
+    the server averages them; a penalty needs no other source. The target does not train.
+
+    With one local step in a round this is IRMv1. With several, each source minimises its own objective from
+    the global model on, as FedAvg does: a surrogate.
+
+    A round's record has ``lam`` and each source's ``penalty``, the mean of ``D_i`` over its steps;
+    ``train-loss`` is the mean of ``L_i + λ D_i``.
+
+    Parameters
+    ----------
+    lam : float
+        ``λ``; DomainBed's is 100. At 0 this is Source Only.
+    anneal_steps : int
+        In rounds that begin before so many local steps λ is 1, or `lam` if that is smaller; DomainBed's is
+        500. The optimizer is a new one in each round, and so when λ rises.
+    source_weights : {"uniform", "examples"}
+        Weights of the sources' mean.
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If a number is negative, or λ not finite.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import IRM
+    >>> strategy = IRM(lam=10.0, anneal_steps=100)
+    """
+
+    lam: NotNegative = 100.0
+    source_weights: SourceWeights = "uniform"
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Ask for the penalty, unless λ is 0."""
+        request = super().train_request(node, round)
+        if request is None or self.strength == 0:
+            return request
+        return request.adding(
+            config={protocol.IRM: self.strength},
+            requires={protocol.PENALTY: "IRM's sources have to be served by fda_flower.clients.IRMSource"},
+            measures={protocol.PENALTY: protocol.PENALTY},
+        )
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Average the sources."""
+        model = super().aggregate(round, target, sources).model
+        return self.annealed(round, model, sources.values())
+
+
+class VREx(PenalisedSources):
+    """``θ ← θ + Σ_i ω_i Δ_i``, with ``ω_i = (1 + 2λ(L_i − L̄))/N`` over ``N`` sources.
+
+    These are the gradient's weights of ``mean_i L_i + λ/N Σ_i (L_i − L̄)²`` (Krueger et al.,
+    "Out-of-Distribution Generalization via Risk Extrapolation", ICML 2021). Each source measures its ``L_i``,
+    the mean loss of the received model on its training samples, before it trains, and sends it with its
+    model. The target does not train.
+
+    With one local step in a round, of all samples, this is V-REx. With several, the weights stay as they are
+    within the round: a surrogate. Negative weights then go back along whole updates, and with a large λ
+    the model may diverge; `clip` prevents both.
+
+    A round's record has ``lam`` and each source's ``loss-at-start``, ``L_i``, and ``weight``, ``ω_i``.
+
+    Parameters
+    ----------
+    lam : float
+        ``λ``; DomainBed's is 10. At 0 this is Source Only with uniform weights.
+    anneal_steps : int
+        In rounds that begin before so many local steps λ is 1, or `lam` if that is smaller; DomainBed's is
+        500. The optimizer is a new one in each round, and so when λ rises.
+    clip : bool
+        Take 0 for negative weights, and divide the others by their sum.
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If a number is negative, or λ not finite.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import VREx
+    >>> strategy = VREx(lam=1.0, anneal_steps=0)
+    """
+
+    averages_sources = False
+
+    lam: NotNegative = 10.0
+    clip: bool = False
+    source_weights: SourceWeights = field(default="uniform", init=False)
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Ask for the loss at the global model."""
+        request = super().train_request(node, round)
+        if request is None:
+            return None
+        return request.adding(
+            config={LOSS_AT_START: True},
+            requires={LOSS_AT_START: "V-REx's sources have to report the loss of the received model"},
+            measures={LOSS_AT_START: LOSS_AT_START},
+        )
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Add the weighted updates to the model."""
+        entries = [round.record["sources"][domain] for domain in sources]
+        weights = vrex_weights([entry["loss-at-start"] for entry in entries], self.strength, self.clip)
+        for entry, weight in zip(entries, weights.tolist(), strict=True):
+            entry["weight"] = weight
+        updates = list(sources.values())
+        return self.annealed(round, mean_update(round.model, updates, weights), updates)
+
+
+Q = "q"
+
+
+class GroupDRO(SourceOnly):
+    """``θ ← θ + Σ_i q_i Δ_i``, with ``q_i ← q_i exp(η_q K L_i)``, normalised, over the sources.
+
+    The rule is Sagawa et al.'s ("Distributionally Robust Neural Networks for Group Shifts", ICLR 2020,
+    Algorithm 1), one update of ``q`` a round. ``L_i`` is the mean loss of source ``i`` while it trains,
+    ``K`` the mean number of the sources' local steps in the round: ``q`` moves as far as ``K`` updates with
+    these losses would move it. The target does not train.
+
+    With one local step in a round this is GroupDRO. With several, ``q`` stays as it is within the round: a
+    surrogate.
+
+    The server keeps ``q``, which begins at 1 for each source and has mean 1 over the sources. A source
+    without a usable reply keeps its ``q``, and the weights of the others sum to 1. A round's record has each
+    source's ``weight``.
+
+    Parameters
+    ----------
+    step_size : float
+        ``η_q``, for each local step; DomainBed's is 0.01. At 0 this is Source Only with uniform weights.
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If the step size is negative or not finite.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import GroupDRO
+    >>> strategy = GroupDRO(step_size=0.001)
+    """
+
+    averages_sources = False
+
+    step_size: NotNegative = 0.01
+    source_weights: SourceWeights = field(default="uniform", init=False)
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Require the mean loss and the number of local steps."""
+        request = super().train_request(node, round)
+        if request is None:
+            return None
+        return request.adding(
+            requires={
+                TRAIN_LOSS: "GroupDRO's sources have to report the mean loss of their training",
+                NUM_STEPS: "GroupDRO's sources have to report num-steps and learning-rate",
+            }
+        )
+
+    def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
+        """Move ``q`` by the losses, and add the weighted updates to the model."""
+        kept = {name: float(array.numpy()) for name, array in self.state.get(Q, {}).items()}
+        before = [kept.get(domain, 1.0) for domain in sources]
+        updates, entries = list(sources.values()), [round.record["sources"][domain] for domain in sources]
+        step_size = self.step_size * float(np.mean([update.steps for update in updates]))
+        losses = [float(str(entry["train-loss"])) for entry in entries]
+        weights = groupdro_weights(before, losses, step_size)
+        for domain, entry, weight in zip(sources, entries, weights.tolist(), strict=True):
+            entry["weight"] = weight
+            kept[domain] = weight * sum(before)
+        q = {domain: np.array(kept[domain]) for domain in sorted(kept)}
+        return Aggregated(mean_update(round.model, updates, weights), {Q: q})

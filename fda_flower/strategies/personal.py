@@ -1,0 +1,315 @@
+"""Methods whose target has a model of its own: Ditto, APFL, kNN-Per."""
+
+import math
+from collections.abc import Iterable, Mapping
+from logging import WARNING
+from typing import ClassVar, Literal
+
+from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.common import log
+
+from fda_flower.errors import ConfigError
+from fda_flower.names import Count, NotNegative, Positive, Share
+from fda_flower.strategies.base import DomainAdaptationStrategy, Node, Record, Round, TrainRequest
+from fda_flower.strategies.fedavg import FedAvg
+from fda_flower.wire.protocol import (
+    ACCURACY_ORACLE,
+    ADAPTIVE,
+    ALPHA,
+    ALPHA_DECAY,
+    FRESH_START,
+    KERNEL_SCALE,
+    LAMBDA,
+    LAMBDA_ORACLE,
+    MIX,
+    MIXING,
+    NEIGHBOURS,
+    PERSONAL,
+    PROXIMAL,
+    EvaluateRequest,
+)
+
+
+class OwnModel(DomainAdaptationStrategy):
+    """A strategy whose target keeps a model of its own between rounds, and never sends it.
+
+    A subclass measures the metric ``fresh-start`` of the target's reply: 1 if it had no such model, else 0.
+    If it had one before, the round's record says what it has lost: the target's ``fallback``.
+    """
+
+    starts_from: ClassVar[str] = "the global one"
+    """The model from which a target without one begins."""
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Aggregate the replies; say, also of a held round, if the target has lost its own model."""
+        result = super().aggregate_train(server_round, replies)
+        entry = self.record["target"] or {}
+        if entry.pop(FRESH_START, 0) and any(record["target"] for record in self.history):
+            entry["fallback"] = f"it had no model of its own, and began from {self.starts_from}"
+        return result
+
+
+class Ditto(OwnModel, FedAvg):
+    """``min_v F_T(v) + λ/2 ‖v − θ‖²`` with ``θ`` by FedAvg (Li et al., "Ditto", ICML 2021, Algorithm 1).
+
+    All clients train the global model ``θ``, as in FedAvg. The target, which runs
+    `fda_flower.clients.DittoTarget`, also trains its personal model ``v``, which never leaves it. The
+    headline is the accuracy of ``v``; ``accuracy-global`` is the accuracy of ``θ``. A round's record has the
+    target's ``distance``, ``‖v − θ‖`` before the round's training. If the target has lost ``v``, it begins
+    again at ``θ``, and the record has the target's ``fallback``.
+
+    Parameters
+    ----------
+    lam : float
+        ``λ``: 0 trains ``v`` alone, a large one keeps it near ``θ``. The product of λ and the learning rate
+        must stay below 2, else the training of ``v`` diverges.
+    global_branch : {"fedavg", "none"}
+        ``"fedavg"`` is the paper's method. With ``"none"`` all clients train from ``θ`` with the penalty, the
+        server averages these models, and the target's is the personal one: FedProx with ``μ = λ``.
+    weights : {"examples", "uniform"}
+        Weights of the mean of all clients, the target included.
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If λ is negative or not finite, or `global_branch` is another word.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import Ditto
+    >>> strategy = Ditto(lam=0.1)
+    """
+
+    evaluates_trained = True
+
+    lam: NotNegative = 1.0
+    global_branch: Literal["fedavg", "none"] = "fedavg"
+
+    @property
+    def _has_global_branch(self) -> bool:
+        return self.global_branch == "fedavg"
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Ask the target for its personal model; without a global branch, all clients for the penalty."""
+        request = super().train_request(node, round)
+        if request is None or (self._has_global_branch and not node.is_target):
+            return request
+        if not self._has_global_branch:
+            return request.adding(config={PROXIMAL: self.lam})
+        return request.adding(
+            config={PERSONAL: self.lam},
+            requires={"distance": "Ditto's target has to be served by fda_flower.clients.DittoTarget"},
+            measures={"distance": "distance", FRESH_START: FRESH_START},
+        )
+
+    def training_epochs(
+        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
+    ) -> dict[str, int]:
+        """Return the epochs by role; beside a global branch, the target trains its personal model too."""
+        total = super().training_epochs(rounds, warmup, epochs, labels)
+        total["target"] += rounds * epochs["target"] * self._has_global_branch
+        return total
+
+
+class APFL(OwnModel, FedAvg):
+    """``a v + (1 − a) θ`` on the target, with ``θ`` by FedAvg.
+
+    Deng et al., "Adaptive Personalized Federated Learning", 2020. All clients train the global model ``θ``,
+    as in FedAvg. The target, which runs `fda_flower.clients.APFLTarget`, also trains a model ``v`` of its
+    own, which never leaves it. The headline is the accuracy of the mixture of ``v`` and the new ``θ``;
+    ``accuracy-global`` is the accuracy of ``θ``. A round's record has the target's ``alpha``, the weight
+    ``a`` after the round. If the target has lost ``v``, it begins again as ``θ``, and the record has the
+    target's ``fallback``.
+
+    The sources train ``θ`` alone: models of their own would not change the target's.
+
+    Parameters
+    ----------
+    mixing : float
+        ``a``, the weight of the target's own model, in [0, 1]: 0 is FedAvg, with 1 the target trains ``v``
+        alone. With `adaptive`, its first value.
+    mix : {"outputs", "parameters"}
+        What is mixed: the outputs of two networks (logits, or a regression's numbers), as in the authors'
+        code, or their parameters, as in the paper's Algorithm 1 (unverified: the paper's text was not read).
+    adaptive : bool
+        Whether the target moves ``a`` against the gradient of the mixture's loss, once a round on the first
+        batch, with the learning rate of the model; ``a`` stays in [0, 1].
+    alpha_decay : float
+        With `adaptive`: ``alpha_decay · a`` is added to this gradient, which pulls towards the global model.
+        The authors' code has 0.02.
+    weights : {"examples", "uniform"}
+        Weights of the mean of all clients, the target included.
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If a number or a word cannot work.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import APFL
+    >>> strategy = APFL(mixing=0.75)
+    """
+
+    keeps_own = True
+
+    mixing: Share = 0.5
+    mix: Literal["outputs", "parameters"] = "outputs"
+    adaptive: bool = False
+    alpha_decay: NotNegative = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.alpha_decay and not self.adaptive:
+            raise ConfigError(
+                f"alpha_decay is {self.alpha_decay}, but the mixing weight is fixed: leave it out, or set "
+                "adaptive=true"
+            )
+        self._mixture: Record = {MIXING: self.mixing, MIX: self.mix}
+        self._adapting: Record = {ADAPTIVE: self.adaptive, ALPHA_DECAY: self.alpha_decay}
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+        """Ask the target to train its own model too."""
+        request = super().train_request(node, round)
+        if request is None or not node.is_target:
+            return request
+        return request.adding(
+            config={**self._mixture, **self._adapting},
+            requires={ALPHA: "APFL's target has to be served by fda_flower.clients.APFLTarget"},
+            measures={ALPHA: "alpha", FRESH_START: FRESH_START},
+        )
+
+    def evaluate_request(self, round: Round) -> EvaluateRequest:
+        """Have the target evaluate its mixture, and the new global model beside it."""
+        return EvaluateRequest(round.arrays, {**round.config, **self._mixture})
+
+    def training_epochs(
+        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
+    ) -> dict[str, int]:
+        """Return the epochs by role; the target trains its own model as long as the global one."""
+        total = super().training_epochs(rounds, warmup, epochs, labels)
+        return {**total, "target": 2 * total["target"]}
+
+
+CROSS_VALIDATED = ("cv", "oracle-test")
+
+
+class KNNPer(FedAvg):
+    """``p = λ p_kNN + (1 − λ) p_θ`` on the target, with ``θ`` by FedAvg (Marfoq et al., ICML 2022).
+
+    Training is FedAvg's. The target, which runs `fda_flower.clients.KNNPerTarget`, evaluates a mixture of
+    ``θ`` and of the labels of its own nearest training samples, by the features of ``θ``
+    (`fda_flower.aggregation.neighbour_probabilities`). Nothing of this is kept or sent. The headline is the
+    accuracy of the mixture; ``accuracy-global`` is the accuracy of ``θ``. A round's record has ``lambda``.
+
+    Parameters
+    ----------
+    k : int
+        Nearest samples. The authors' scripts use 7 and 10; the paper's own default is unverified.
+    mixing : str or float
+        ``λ``, a number in [0, 1]: 0 is FedAvg. With ``"cv"`` the target chooses it in each evaluation, from
+        0, 0.01, ..., 1, by leave-one-out cross-validation on its training labels
+        (`fda_flower.aggregation.choose_weight`): the neighbours of a sample are the nearest of the others.
+        The choice is biased towards the model, which has been trained on all these labels. With
+        ``"oracle-test"`` the headline is that of ``"cv"``, and beside it the record has
+        ``accuracy-oracle-lambda``, the accuracy with the ``λ`` that is best on the test set
+        (``oracle-lambda``), as published results have it. It is no result: it has seen the test labels.
+    scale : float
+        Scale of the kernel, above 0.
+    mix : {"probabilities", "logits"}
+        Whether the neighbours' probabilities are mixed with the model's probabilities or, as in the authors'
+        code, with its logits.
+    weights : {"examples", "uniform"}
+        Weights of the mean of all clients, the target included.
+    **common
+        See `DomainAdaptationStrategy`.
+
+    Raises
+    ------
+    ConfigError
+        If a number or a word cannot work; before training, if the target has fewer than `k` samples.
+
+    Examples
+    --------
+    >>> from fda_flower.strategies import KNNPer
+    >>> strategy = KNNPer(k=7, mixing=0.5)
+    """
+
+    keeps_own = True
+
+    k: Count = 10
+    mixing: str | float = "cv"
+    scale: Positive = 1.0
+    mix: Literal["probabilities", "logits"] = "probabilities"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.mixing = _read_mixing(self.mixing)
+        self._asked: Record = {
+            NEIGHBOURS: self.k,
+            LAMBDA: self.mixing,
+            KERNEL_SCALE: self.scale,
+            MIX: self.mix,
+        }
+
+    def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
+        """Raise a `ConfigError` if the target has fewer than k samples, or a single one to leave out."""
+        if role != "target":
+            return
+        if samples < self.k:
+            raise ConfigError(
+                f"{who} has {samples} labelled samples, but kNN-Per looks at k = {self.k} of them: give "
+                "more samples, a smaller k (method option k), or another method"
+            )
+        if samples < 2 and self.mixing in CROSS_VALIDATED:
+            raise ConfigError(
+                f"{who} has {samples} labelled sample, but cross-validation needs 2: give more samples, a "
+                "number in [0, 1] (method option mixing), or another method"
+            )
+
+    def validate_nodes(self, nodes: Iterable[Node]) -> None:
+        """Raise a `ConfigError` if the target says that it has too few samples."""
+        for node in nodes:
+            labels = node.info.get("examples")
+            if node.is_target and isinstance(labels, int):
+                self.check_samples(node.role, f"'{node.domain}'", labels, 1)
+
+    def evaluate_request(self, round: Round) -> EvaluateRequest:
+        """Have the target evaluate the mixture, and the new global model beside it."""
+        return EvaluateRequest(round.arrays, {**round.config, **self._asked})
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Return the mixture's metrics, and record them."""
+        metrics = super().aggregate_evaluate(server_round, replies)
+        record = self.round.record
+        if metrics is None or self.round.warmup:
+            return metrics
+        others = record.pop("metrics", {})
+        own = {name: others.pop(name) for name in (LAMBDA, ACCURACY_ORACLE, LAMBDA_ORACLE) if name in others}
+        record |= {**own, **({"metrics": others} if others else {})}
+        if LAMBDA not in own:
+            log(
+                WARNING,
+                "Round %d: the target reports no lambda, so it may have evaluated the global model alone: "
+                "let it run KNNPerTarget",
+                server_round,
+            )
+        return metrics
+
+
+def _read_mixing(given: str | float) -> str | float:
+    if given in CROSS_VALIDATED:
+        return given
+    try:
+        number = float(given)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number <= 1:
+        raise ConfigError(f"mixing is {given}: give cv, a number in [0, 1], or oracle-test")
+    return number

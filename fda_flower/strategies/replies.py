@@ -1,0 +1,415 @@
+"""Clients' replies become updates and figures; a reply that cannot be used is rejected with its reason."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from logging import WARNING
+from typing import Any, Protocol
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.common import log
+from numpy.typing import NDArray
+
+from fda_flower.aggregation import Layers, Update, is_finite
+from fda_flower.errors import printable
+from fda_flower.metrics import METRICS
+from fda_flower.records.record import TEST_EXAMPLES, Record
+from fda_flower.strategies.roster import Node
+from fda_flower.wire import protocol
+from fda_flower.wire.arrays import to_read
+from fda_flower.wire.internals import filled
+from fda_flower.wire.protocol import TrainRequest
+
+MOST_CLASSES = 1000
+"""Classes of a confusion matrix that a record takes: more would make it some megabytes long."""
+
+ENDINGS = ("", f"-{protocol.GLOBAL}", f"-{protocol.FINAL_HEAD}")
+EVALUATION = tuple(f"{name}{ending}" for ending in ENDINGS for name in METRICS)
+"""Metrics of the target's evaluation that go into the round's record."""
+
+DETAILS = (protocol.OUTCOMES, protocol.CONFUSION)
+"""Records of arrays that an evaluation may have beside its metrics."""
+
+HEADLINE = (*METRICS, *DETAILS, TEST_EXAMPLES)
+"""Entries of a round's record that are the headline's."""
+
+EVALUATED = {f"{protocol.EVAL}{name}": name for name in METRICS} | {
+    f"{protocol.EVAL}{protocol.NUM_EXAMPLES}": TEST_EXAMPLES
+}
+"""Metrics of a train reply with an evaluation, by their names in the record."""
+
+
+def read_outcomes(arrays: Layers) -> Record:
+    """Return what a record says of which test samples a model gets right; nothing if it cannot be read."""
+    right, examples = (arrays.get(name, np.zeros(0)) for name in ("right", "examples"))
+    if right.dtype != np.uint8 or examples.size != 1 or not np.issubdtype(examples.dtype, np.integer):
+        return {}
+    count = int(examples.item())
+    if count < 0 or right.size != -(-count // 8):
+        return {}
+    return {"outcomes": right.tobytes().hex(), "test-examples": count}
+
+
+def read_confusion(arrays: Layers, names: Sequence[str]) -> Record:
+    """Return a confusion matrix with its classes; nothing if it cannot be read."""
+    counts = arrays.get("counts", np.zeros(0))
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not np.issubdtype(counts.dtype, np.integer):
+        return {}
+    if len(counts) > MOST_CLASSES or (counts < 0).any():
+        return {}
+    classes = list(names) if len(names) == len(counts) else [str(i) for i in range(len(counts))]
+    return {protocol.CONFUSION: {"classes": classes, "counts": counts.tolist()}}
+
+
+def read_details(records: Mapping[str, Layers], names: Sequence[str]) -> Record:
+    """Return what the records `DETAILS` of a reply say; `names` are those of the classes."""
+    outcomes = read_outcomes(records.get(protocol.OUTCOMES, {}))
+    return outcomes | read_confusion(records.get(protocol.CONFUSION, {}), names)
+
+
+def read_sizes(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
+    """Return how many samples each domain has to train, labelled, to validate and to test, as far as told."""
+    told = {
+        "labelled": protocol.LABELLED,
+        "unlabelled": protocol.UNLABELLED,
+        "validation": protocol.HELD_OUT,
+        "test": protocol.TEST,
+    }
+    sizes = {
+        node.domain: {name: n for name, key in told.items() if isinstance(n := node.info.get(key), int)}
+        for node in nodes
+    }
+    for found in sizes.values():
+        if "labelled" in found:
+            found["train"] = found["labelled"] + found.get("unlabelled", 0)
+    return {domain: found for domain, found in sizes.items() if found}
+
+
+MOST_EXAMPLES = 2**53
+"""More samples than any site has: with larger numbers the weights of all sites could become 0 or NaN."""
+
+MOST_METRICS, LONGEST_NAME = 1000, 200
+"""Metrics that an evaluation may report, and the characters of a name."""
+
+
+class BadReplyError(Exception):
+    """Why a reply, or all replies of a round, cannot be used: printable, and not too long for a record."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(printable(reason))
+
+
+class NotFiniteError(BadReplyError):
+    """What the replies of a round come to is not finite."""
+
+
+class Schedule(Protocol):
+    """What a role's clients were told to train with, as `clients.local_training.LocalTraining` says it."""
+
+    @property
+    def learning_rate(self) -> float:
+        """``η``, before a message's factor."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a step."""
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the samples in a round, unless a message says another number."""
+
+
+@dataclass(frozen=True)
+class NormLimit:
+    """A limit for ``‖Δ‖``, the norm of an update.
+
+    Attributes
+    ----------
+    max_norm : float, optional
+        Default: none.
+    """
+
+    max_norm: float | None = None
+
+    def factor(self, update: Update) -> float:
+        """Return the factor that scales an update down to the limit, 1 within it."""
+        if self.max_norm is None or (norm := update.norm) <= self.max_norm:
+            return 1.0
+        return self.max_norm / norm
+
+
+@dataclass(frozen=True)
+class ClientUpdate(Update):
+    """A client's update, with what else the strategy expects of its reply.
+
+    Attributes
+    ----------
+    extra : Mapping[str, Layers]
+        The expected records of arrays, by name.
+    faults : Mapping[str, str]
+        Why an expected record that may be missing could not be read.
+    factor : float
+        By which the update was scaled down to the limit of its norm; 1 within the limit.
+    """
+
+    extra: Mapping[str, Layers] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
+    factor: float = 1.0
+
+
+def read_update(
+    reply: Message | None,
+    node: Node,
+    request: TrainRequest,
+    model: Layers,
+    buffers: Collection[str],
+    limit: NormLimit,
+    schedule: Schedule | None = None,
+) -> tuple[ClientUpdate, Record]:
+    """Return the update in a reply to a train message, and its entry in the round's record.
+
+    Parameters
+    ----------
+    reply : Message or None
+        The reply; None if there is none.
+    node : Node
+        The node that was asked.
+    request : TrainRequest
+        What it was asked.
+    model : Layers
+        The model that it was sent.
+    buffers : Collection[str]
+        Names of the model's buffers.
+    limit : NormLimit
+        A longer update is scaled down or rejected.
+    schedule : Schedule, optional
+        What the node was told to train with, if the server knows it.
+
+    Raises
+    ------
+    BadReplyError
+        If there is no reply, or the reply is an error, or its arrays differ from the model's in name, shape
+        or type, or are not finite, or it has no examples, or it comes in another role, or lacks what the
+        request requires; or if it claims more examples than the node has told of, or a higher learning rate
+        or more steps than it was asked for: each would have it trusted more.
+    """
+    content = content_of(reply)
+    role = protocol.settings_in(content, protocol.INFO).get("role", node.role)
+    if role != node.role:
+        raise BadReplyError(f"it replied as {role!r}, but its role is '{node.role}'")
+    after = read_arrays(content, protocol.ARRAYS)
+    _check_model(after, model)
+    examples = read_examples(content)
+    if examples > (told := _told_examples(node)):
+        raise BadReplyError(f"num-examples is {examples}, and the node has told of {told}")
+    steps, rate = read_number(content, protocol.NUM_STEPS, 0), read_number(content, protocol.LEARNING_RATE, 0)
+    batch_size = read_number(content, protocol.BATCH_SIZE, 0)
+    if steps < 0 or rate < 0:
+        raise BadReplyError(f"num-steps is {steps:g} and learning-rate {rate:g}, neither may be negative")
+    if batch_size < 0:
+        raise BadReplyError(f"batch-size is {batch_size:g}, it must not be negative")
+    if schedule is not None and not node.is_target:
+        _check_schedule(schedule, request.config, examples, steps, rate)
+    with np.errstate(over="ignore"):
+        update = ClientUpdate.between(
+            model, after, examples, int(steps), rate, buffers, overwrite=True, batch_size=int(batch_size)
+        )
+    for name, layer in update.parameters.items():
+        if not is_finite(layer):
+            raise BadReplyError(f"array '{name}' is so far from the model's that the difference overflows")
+    factor = limit.factor(update)
+    _check_required(content, request, update)
+    extra, faults = _read_expected(content, request, model, update.parameters)
+    entry: dict[str, Any] = {
+        "domain": node.domain,
+        "examples": update.examples,
+        "steps": update.steps,
+        "train-loss": optional_number(content, protocol.TRAIN_LOSS),
+    }
+    measured = {name: optional_number(content, metric) for metric, name in request.measures.items()}
+    entry |= check_figures({name: value for name, value in measured.items() if value is not None})
+    if factor != 1:
+        entry["clipped"] = factor
+        log(WARNING, "The update of %s is clipped to %.3g of its norm", node.domain, factor)
+        update = update.scaled(factor)
+    return replace(update, extra=extra, faults=faults, factor=factor), entry
+
+
+def read_metrics(reply: Message | None) -> MetricRecord:
+    """Return all metrics of an evaluation; a `BadReplyError` if one is not finite, or cannot be true."""
+    content = content_of(reply)
+    names = list(_metrics(content))
+    if len(names) > MOST_METRICS:
+        raise BadReplyError(f"it has {len(names)} metrics, at most {MOST_METRICS} are read")
+    for name in names:
+        if printable(name, LONGEST_NAME) != name:
+            raise BadReplyError(f"the name of its metric '{name}' is too long, or has control characters")
+    metrics = {name: read_number(content, name) for name in names}
+    if protocol.NUM_EXAMPLES in metrics:
+        metrics[protocol.NUM_EXAMPLES] = read_examples(content, least=0)
+    return filled(MetricRecord(), check_figures(metrics))
+
+
+def check_figures(figures: dict[str, float]) -> dict[str, float]:
+    """Return figures by name; a `BadReplyError` if one has a value that its metric cannot have."""
+    for name, value in figures.items():
+        key = name.removeprefix(f"{protocol.VALIDATION}-")
+        for ending in ENDINGS:
+            key = key.removesuffix(ending)
+        if key in METRICS and not METRICS[key].allows(value):
+            low, high = METRICS[key].lowest, METRICS[key].highest
+            raise BadReplyError(f"its metric '{name}' is {value:g}, it must lie between {low:g} and {high:g}")
+        if key == TEST_EXAMPLES and not (value == int(value) and 0 <= value <= MOST_EXAMPLES):
+            raise BadReplyError(f"'{name}' is {value:g}, it must be a whole number")
+    return figures
+
+
+def content_of(reply: Message | None) -> RecordDict:
+    """Return the records of a reply; a `BadReplyError` if there is none or it is an error."""
+    if reply is None:
+        raise BadReplyError("no reply within the timeout")
+    if reply.has_error():
+        raise BadReplyError(f"error {reply.error.code}: {' '.join(str(reply.error.reason or '').split())}")
+    return reply.content
+
+
+def read_arrays(content: RecordDict, key: str, remedy: str = "") -> dict[str, NDArray[Any]]:
+    """Return the arrays of a record to read, deserialised; pickled objects are never loaded."""
+    record = content.get(key)
+    if not isinstance(record, ArrayRecord):
+        raise BadReplyError(f"it has no ArrayRecord '{key}'" + (f": {remedy}" if remedy else ""))
+    arrays = {}
+    for name, array in record.items():
+        try:
+            arrays[name] = to_read(array)
+        except Exception as error:
+            raise BadReplyError(f"array '{name}' cannot be read: {error}") from error
+    return arrays
+
+
+def read_number(content: RecordDict, key: str, default: float | None = None) -> float:
+    """Return a finite number of the record ``metrics``; a `BadReplyError` if it is missing or not finite."""
+    number = optional_number(content, key)
+    if number is not None:
+        return number
+    if default is None:
+        raise BadReplyError(f"its metrics have no '{key}'")
+    return default
+
+
+def read_examples(content: RecordDict, least: int = 1) -> int:
+    """Return the number of examples of a reply; a `BadReplyError` unless it is whole, and possible."""
+    examples = read_number(content, protocol.NUM_EXAMPLES)
+    if not (least <= examples <= MOST_EXAMPLES and examples == int(examples)):
+        raise BadReplyError(f"num-examples is {examples:g}, it must be a whole number of at least {least}")
+    return int(examples)
+
+
+def optional_number(content: RecordDict, key: str) -> float | None:
+    """Return a finite number of the record ``metrics``, or None if it is not there."""
+    value = _metrics(content).get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise BadReplyError(f"its metric '{key}' is {value!r}, expected a finite number")
+    return float(value)
+
+
+def _metrics(content: RecordDict) -> MetricRecord:
+    """Return the record ``metrics``, empty if there is none; Flower's own view copies all records."""
+    found = content.get(protocol.METRICS)
+    return found if isinstance(found, MetricRecord) else MetricRecord()
+
+
+def check_finite(model: Layers) -> None:
+    """Raise a `NotFiniteError` if a model made of replies is not finite."""
+    for name, array in model.items():
+        if not is_finite(array):
+            raise NotFiniteError(
+                f"array '{name}' of the new model would hold NaN or infinity: a client's update, steps "
+                "or learning rate are out of range; max_update_norm limits updates"
+            )
+
+
+def _told_examples(node: Node) -> int:
+    """Return how many samples to train on a node has told of with its role."""
+    told = [node.info.get(name) for name in (protocol.LABELLED, protocol.UNLABELLED)]
+    if type(told[0]) is not int:
+        return MOST_EXAMPLES
+    return told[0] + (told[1] if type(told[1]) is int else 0)
+
+
+def _check_schedule(
+    schedule: Schedule, config: protocol.Config, examples: int, steps: float, rate: float
+) -> None:
+    """Raise a `BadReplyError` if a source claims a higher rate or more steps than it was asked for."""
+
+    def asked(name: str, default: float) -> float:
+        return float(str(config.get(name, default)))
+
+    most_rate = schedule.learning_rate * asked(protocol.LEARNING_RATE_FACTOR, 1)
+    if rate > most_rate and not math.isclose(rate, most_rate):
+        raise BadReplyError(f"learning-rate is {rate:g}, it was asked to train with {most_rate:g}")
+    epochs = asked(protocol.EPOCHS, schedule.epochs) + asked(protocol.HEAD_EPOCHS, 0)
+    most_steps = epochs * math.ceil(examples / schedule.batch_size)
+    if steps > most_steps:
+        raise BadReplyError(
+            f"num-steps is {steps:g}, with {examples} examples it was asked for {most_steps:g}"
+        )
+
+
+def _read_expected(
+    content: RecordDict, request: TrainRequest, model: Layers, parameters: Layers
+) -> tuple[dict[str, Layers], dict[str, str]]:
+    extra, faults = dict[str, Layers](), dict[str, str]()
+    for name, like in request.expects.items():
+        try:
+            arrays = read_arrays(content, name, request.requires.get(name, ""))
+            if like != "any":
+                arrays = _like(model if like == "model" else parameters, arrays, name)
+            extra[name] = arrays
+        except BadReplyError as error:
+            if name in request.requires:
+                raise
+            faults[name] = str(error)
+    return extra, faults
+
+
+def _like(like: Layers, arrays: Mapping[str, NDArray[Any]], key: str) -> dict[str, NDArray[Any]]:
+    for name, array in like.items():
+        found = arrays.get(name)
+        if found is None or (found.shape, found.dtype) != (array.shape, array.dtype):
+            raise BadReplyError(f"array '{name}' of its '{key}' is missing, or not like the model's")
+        if not is_finite(found):
+            raise BadReplyError(f"array '{name}' of its '{key}' holds NaN or infinity")
+    return {name: arrays[name] for name in like}
+
+
+def _check_required(content: RecordDict, request: TrainRequest, update: Update) -> None:
+    metrics, info = _metrics(content), protocol.settings_in(content, protocol.INFO)
+    positive = {
+        protocol.NUM_STEPS: update.scale > 0,
+        protocol.LEARNING_RATE: update.scale > 0,
+        protocol.BATCH_SIZE: update.batch_size > 0,
+    }
+    for name, remedy in request.requires.items():
+        present = positive.get(name, name in {*metrics, *info})
+        if not present and name not in request.expects:
+            raise BadReplyError(f"it has no '{name}': {remedy}")
+
+
+def _check_model(arrays: Layers, model: Layers) -> None:
+    if missing := [name for name in model if name not in arrays]:
+        raise BadReplyError(f"its arrays lack '{missing[0]}' ({len(missing)} of {len(model)} missing)")
+    if extra := [name for name in arrays if name not in model]:
+        raise BadReplyError(f"its arrays hold '{extra[0]}', which the model has not")
+    for name, array in arrays.items():
+        if array.shape != model[name].shape:
+            raise BadReplyError(
+                f"array '{name}' has shape {list(array.shape)}, expected {list(model[name].shape)}"
+            )
+        if array.dtype != model[name].dtype:
+            raise BadReplyError(f"array '{name}' has type {array.dtype}, expected {model[name].dtype}")
+        if not is_finite(array):
+            raise BadReplyError(f"array '{name}' holds NaN or infinity")

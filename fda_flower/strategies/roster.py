@@ -1,0 +1,309 @@
+"""Who takes part: each node's role, domain and data, asked of the nodes themselves."""
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from logging import WARNING
+from typing import Any, TypeGuard
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common import log
+from flwr.serverapp import Grid
+
+from fda_flower.errors import RunError, printable
+from fda_flower.wire.protocol import ASKS, FROZEN, INFO, PROBLEM, REFUSED, ROLE_QUERY, settings_in
+
+ASK_AGAIN_SECONDS = 60.0
+"""After this time a node that cannot take part is asked again; in a deployment a message takes seconds."""
+
+LONGEST_NAME = 100
+"""Characters of a domain; a node may send anything."""
+
+PATIENCE = 2
+"""Train messages in a row without a reply after which a source is left out: each costs a round's timeout."""
+
+ATTEMPTS = 3
+"""How often a node that does not answer is asked before the first round: it may have data to load."""
+
+SILENT = "it does not answer"
+
+SHARED = ("class-names", "classes", "features", "shape", FROZEN)
+"""Properties of the data and of the network that must be the same for all nodes that report them."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A client of the federation.
+
+    Attributes
+    ----------
+    id : int
+        Flower's id of its node.
+    domain : str
+        Its domain.
+    is_target : bool
+        Whether it is the target.
+    info : Mapping
+        Its whole answer. This package's clients report ``domain``, ``role``, ``examples`` (labelled samples
+        to train on), the ``shape`` of a sample, the number of ``classes``, ``class-names``, and ``features``
+        (the columns of a table).
+    """
+
+    id: int
+    domain: str
+    is_target: bool
+    info: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def role(self) -> str:
+        """``"target"`` or ``"source"``."""
+        return "target" if self.is_target else "source"
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A node that cannot take part: the reason, when it was asked, and whether it did not answer at all."""
+
+    node: Node
+    reason: str
+    asked: float
+    silent: bool
+
+
+class Roster:
+    """The nodes by role, sorted by domain, so that nothing depends on Flower's random node ids.
+
+    Parameters
+    ----------
+    target : str, optional
+        The domain of the target, whatever role its node reports. Default: the node whose role is
+        ``"target"``.
+    query_timeout : float
+        Seconds to wait for the answers to the role query; before the first round, `patience` if it is more.
+
+    Attributes
+    ----------
+    asks : Mapping[str, str]
+        By role, what the run will ask of single batches: ``norms``, ``sketch`` or ``full``. The role query
+        tells it, so that a site that does not allow it refuses the run before any training.
+    """
+
+    def __init__(self, target: str | None = None, query_timeout: float = 30.0) -> None:
+        self._target = target
+        self._query_timeout = query_timeout
+        self._nodes: dict[int, Node] = {}
+        self._missing: dict[int, Missing] = {}
+        self._unanswered: dict[int, int] = {}
+        self._first_target: str | None = None
+        self.asks: Mapping[str, str] = {}
+
+    def gather(self, grid: Grid, expected: int, patience: float) -> None:
+        """Ask the first nodes, and those that do not answer up to `ATTEMPTS` times; see `refresh`."""
+        for _ in range(ATTEMPTS):
+            self.refresh(grid, expected, patience)
+            if not any(each.silent for each in self._missing.values()):
+                break
+        if self.target is not None:
+            self._first_target = self.target.domain
+
+    def leave_out(self, silent: Collection[Node], asked: Collection[Node], seconds: float) -> None:
+        """Leave out the sources that have not replied to `PATIENCE` train messages in a row, for some time.
+
+        Parameters
+        ----------
+        silent, asked : collection of Node
+            The nodes that were asked to train, and those among them that have not replied.
+        seconds : float
+            For how long: then they are asked for their role again, and left out after one more silence.
+        """
+        for node in asked:
+            self._unanswered[node.id] = self._unanswered.get(node.id, 0) + 1 if node in silent else 0
+            if self._unanswered[node.id] >= PATIENCE and not node.is_target and node.id in self._nodes:
+                reason = f"no reply within the timeout, {PATIENCE} times in a row: start its node again"
+                log(WARNING, "%s is left out: %s", node.domain, reason)
+                until = time.monotonic() + seconds - ASK_AGAIN_SECONDS
+                self._missing[node.id] = Missing(self._nodes.pop(node.id), reason, until, False)
+                self._unanswered[node.id] = PATIENCE - 1
+
+    def refresh(self, grid: Grid, expected: int = 1, patience: float = 0.0) -> None:
+        """Ask new nodes for role and domain, and forget nodes that have left.
+
+        A node that cannot take part, for example because its data are missing, is listed in `missing`.
+
+        Parameters
+        ----------
+        grid : Grid
+            Flower's way to the nodes.
+        expected : int
+            Nodes to wait for.
+        patience : float
+            Seconds to wait for them at most. Above 0, nodes that did not answer are asked again at once.
+
+        Raises
+        ------
+        RunError
+            If two of the first nodes claim to be the target, have the same domain, or data that do not fit
+            together; or if a site refuses the run. A later node that clashes with one that takes part, or
+            refuses, is left out instead.
+        """
+        connected = _wait_for(grid, expected, patience)
+        begun = bool(self._nodes)
+        self._nodes = {i: node for i, node in self._nodes.items() if i in connected}
+        now = time.monotonic()
+        self._missing = {
+            i: each
+            for i, each in self._missing.items()
+            if i in connected and now < each.asked + ASK_AGAIN_SECONDS and not (patience and each.silent)
+        }
+        new = sorted(connected - self._nodes.keys() - self._missing.keys())
+        told = list(self._ask(grid, new, max(patience, self._query_timeout)))
+        if not begun:
+            _check_refusals(told)
+        for node, problem in sorted(told, key=lambda each: each[0].domain):
+            clash = next(filter(None, (conflict(other, node) for other in self.nodes)), None)
+            if clash is None and node.is_target and self._first_target not in (None, node.domain):
+                clash = f"it claims to be the target, which is '{self._first_target}' in this run"
+            if clash and not problem and not begun:
+                raise RunError(printable(clash))
+            if reason := problem or (clash and printable(clash)):
+                log(WARNING, "%s does not take part: %s", node.domain, reason)
+                self._missing[node.id] = Missing(node, reason, time.monotonic(), reason.startswith(SILENT))
+            else:
+                self._nodes[node.id] = node
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes that take part, sorted by domain."""
+        return sorted(self._nodes.values(), key=lambda node: node.domain)
+
+    @property
+    def sources(self) -> list[Node]:
+        """The sources, sorted by domain."""
+        return [node for node in self.nodes if not node.is_target]
+
+    @property
+    def target(self) -> Node | None:
+        """The target, if it is connected."""
+        return next((node for node in self.nodes if node.is_target), None)
+
+    @property
+    def missing(self) -> list[dict[str, str]]:
+        """The ``domain`` of each connected node that cannot take part, and the ``reason``."""
+        told = [{"domain": each.node.domain, "reason": each.reason} for each in self._missing.values()]
+        return sorted(told, key=lambda each: each["domain"])
+
+    def require(self, min_sources: int) -> None:
+        """Raise a `RunError` that says what keeps nodes out, unless target and enough sources are there."""
+        for each in self._missing.values():
+            if each.node.is_target:
+                raise RunError(f"the target '{each.node.domain}' cannot take part: {each.reason}")
+        claims = ", ".join(node.domain for node in self.nodes) or "none"
+        reasons = "; ".join(f"{each['domain']}: {each['reason']}" for each in self.missing)
+        repair = f"repair what keeps nodes out ({reasons})" if reasons else ""
+        if self.target is None:
+            wanted = "with role 'target'" if self._target is None else f"of domain '{self._target}'"
+            remedy = repair or (
+                'give exactly one client the role, by node configuration (role="target") or by the '
+                "strategy's target argument"
+            )
+            raise RunError(f"no node {wanted} among the connected ones ({claims}): {remedy}")
+        if len(self.sources) < min_sources:
+            remedy = repair or "start more clients with role 'source'"
+            raise RunError(
+                f"{len(self.sources)} sources are connected ({claims}), at least {min_sources} are "
+                f"needed: {remedy}"
+            )
+
+    def _ask(self, grid: Grid, node_ids: list[int], timeout: float) -> Iterable[tuple[Node, str | None]]:
+        """Yield each node, and why it cannot take part if it cannot."""
+        asks = ConfigRecord(dict(self.asks))
+        sent = {self._node(i, {}): Message(RecordDict({ASKS: asks}), i, ROLE_QUERY) for i in node_ids}
+        replies = grid.send_and_receive(sent.values(), timeout=timeout) if sent else []
+        for node, reply in match_replies(sent, replies):
+            if reply is None:
+                yield node, f"{SILENT} within {timeout:g} s"
+            elif reply.has_error():
+                yield node, _first_line(reply.error.reason)
+            elif INFO not in reply.content:
+                yield node, "its answer has no record 'info'"
+            else:
+                info = dict(settings_in(reply.content, INFO))
+                yield self._node(node.id, info), _first_line(info[PROBLEM]) if PROBLEM in info else None
+
+    def _node(self, node_id: int, info: dict[str, Any]) -> Node:
+        domain = printable(str(info.get("domain", f"node {node_id}")), LONGEST_NAME)
+        is_target = info.get("role") == "target" if self._target is None else domain == self._target
+        return Node(node_id, domain, is_target, info)
+
+
+def _wait_for(grid: Grid, expected: int, patience: float) -> set[int]:
+    deadline = time.monotonic() + patience
+    while len(connected := set(grid.get_node_ids())) < expected and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if len(connected) < expected:
+        log(WARNING, "%d of %d nodes are connected after %g s", len(connected), expected, patience)
+    return connected
+
+
+def _check_refusals(told: Iterable[tuple[Node, str | None]]) -> None:
+    """Raise a `RunError` with the reasons of the sites that refuse the run."""
+    refused = sorted(f"'{node.domain}': {problem}" for node, problem in told if node.info.get(REFUSED))
+    if refused:
+        raise RunError(
+            f"a site refuses the run: {'; '.join(refused)}; change the run, or take the site's node out"
+        )
+
+
+def _first_line(reason: object) -> str:
+    lines = str(reason or "").strip().splitlines()
+    return printable(lines[0]) if lines else "an error without a reason"
+
+
+def match_replies(
+    sent: Mapping[Node, Message], replies: Iterable[Message]
+) -> Iterator[tuple[Node, Message | None]]:
+    """Yield each node in the order of `sent` with its reply or None, whatever the order of arrival."""
+    asked = {message.metadata.message_id: node.id for node, message in sent.items()}
+    arrived: dict[int, Message] = {}
+    for reply in replies:
+        metadata = reply.metadata
+        node_id = asked.get(metadata.reply_to_message_id, metadata.src_node_id)
+        # The error reply of a dead SuperNode does not carry the node's own id. All else does, and comes
+        # before what another node sends in its place.
+        if node_id == metadata.src_node_id or (reply.has_error() and node_id not in arrived):
+            arrived[node_id] = reply
+    for node in sent:
+        yield node, arrived.pop(node.id, None)
+
+
+def conflict(one: Node, other: Node) -> str | None:
+    """Return why two nodes cannot both take part, with the remedy; None if they can."""
+    if one.domain == other.domain:
+        return f"2 nodes serve the domain '{one.domain}': give each client its own"
+    if one.is_target and other.is_target:
+        claims = ", ".join(f"'{node.domain}' (node {node.id})" for node in (one, other))
+        return f"2 nodes claim to be the target, exactly one may: {claims}"
+    for key in SHARED:
+        told, told_too = one.info.get(key), other.info.get(key)
+        if None not in (told, told_too) and told != told_too:
+            return (
+                f"'{one.domain}' and '{other.domain}' do not have the same {key.replace('-', ' ')}: "
+                f"{_difference(one, told, other, told_too)}; give all sites the same"
+                + (", or name all classes by the data set's option 'classes'" if "class" in key else "")
+            )
+    return None
+
+
+def _difference(one: Node, told: object, other: Node, told_too: object) -> str:
+    if not (_is_names(told) and _is_names(told_too)):
+        return f"{told} and {told_too}"
+    only = (
+        f"only '{node.domain}' has {', '.join(name for name in ours if name not in others)}"
+        for node, ours, others in ((one, told, told_too), (other, told_too, told))
+        if set(ours) - set(others)
+    )
+    return "; ".join(only) or f"{', '.join(told)} and {', '.join(told_too)}"
+
+
+def _is_names(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)

@@ -1,0 +1,98 @@
+"""The `NumPyClient` face of this package's clients, for a plain ``ClientApp(client_fn=...)``."""
+
+import io
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, RecordDict
+from flwr.client import NumPyClient
+from numpy.typing import NDArray
+
+from fda_flower.aggregation import Layers
+from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, to_record
+
+NDArrays = list[NDArray[Any]]
+
+
+class NumPyFace(NumPyClient):
+    """Translates a `NumPyClient`'s lists of arrays into requests, and replies into lists of arrays."""
+
+    @abstractmethod
+    def layers(self) -> Layers:
+        """Return copies of the model's arrays, in the order of its state dictionary."""
+
+    @abstractmethod
+    def local_train(self, request: TrainRequest) -> TrainReply:
+        """Train as a request asks."""
+
+    @abstractmethod
+    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
+        """Evaluate the model of a request."""
+
+    @abstractmethod
+    def judge(self, request: EvaluateRequest) -> EvaluateReply:
+        """Evaluate the model of a request, and judge it by the samples held out, if there are any."""
+
+    def get_parameters(self, config: dict[str, Any]) -> NDArrays:
+        """Return copies of the model's arrays, in the order of its state dictionary."""
+        return list(self.layers().values())
+
+    def fit(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[NDArrays, int, dict[str, Any]]:
+        """Train from the server's model for one round.
+
+        Parameters
+        ----------
+        parameters : list of arrays
+            The global model, in the order of the state dictionary.
+        config : dict
+            Settings of the train message; see `DomainClient.train_from`.
+
+        Returns
+        -------
+        tuple
+            The trained model, the number of examples, and the metrics of the reply. A `NumPyClient` has no
+            other place for arrays beside the model: they are metrics ``RECORD.NAME`` in NumPy's file format.
+        """
+        reply = self.local_train(TrainRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
+        arrays = list(map(np.array, reply.arrays.values()))
+        return arrays, reply.examples, {**reply.metrics, **_packed(reply.records)}
+
+    def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
+        """Return loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""
+        reply = self.judge(EvaluateRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
+        others = {name: value for name, value in reply.metrics.items() if name != "loss"}
+        return float(str(reply.metrics["loss"])), reply.examples, {**others, **_packed(reply.records)}
+
+
+def _packed(records: Mapping[str, Layers]) -> dict[str, bytes]:
+    return {k: v for record, arrays in records.items() for k, v in pack(record, arrays).items()}
+
+
+def pack(record: str, arrays: Layers) -> dict[str, bytes]:
+    """Return arrays as metrics ``RECORD.NAME`` in NumPy's file format, never pickled."""
+    metrics = {}
+    for name, array in arrays.items():
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        metrics[f"{record}.{name}"] = buffer.getvalue()
+    return metrics
+
+
+def add_arrays(reply: RecordDict | dict[str, Any], record: str, arrays: Layers) -> None:
+    """Add a record of arrays, if there are any, to a reply, or to the metrics of a `NumPyClient`."""
+    if isinstance(reply, dict):
+        reply |= pack(record, arrays)
+    elif arrays:
+        reply[record] = to_record(arrays)
+
+
+def unpack(metrics: Mapping[str, Any]) -> dict[str, dict[str, NDArray[Any]]]:
+    """Return the arrays among metrics by record and name: what `pack` has packed."""
+    records: dict[str, dict[str, NDArray[Any]]] = {}
+    for key, value in metrics.items():
+        record, _, name = key.partition(".")
+        if isinstance(value, bytes) and name:
+            records.setdefault(record, {})[name] = np.load(io.BytesIO(value), allow_pickle=False)
+    return records

@@ -1,0 +1,121 @@
+"""`fda tune`, as a user calls it."""
+
+import json
+
+import pytest
+from in_process import run_all
+
+from fda_flower.experiments import tuning
+
+SMALL = ("--model", "mlp", "--rounds", "2", "--sources", "2", "--target-samples", "60")
+
+FILE = """
+title = "Small"
+seeds = [0]
+[run]
+dataset = "digits"
+sources = 2
+model = "mlp"
+rounds = 2
+[[rows]]
+label = "FedAvg"
+method = "fedavg"
+[[rows]]
+label = "Ditto"
+method = "ditto"
+[[columns]]
+label = "60 labels"
+target-samples = 60
+"""
+
+
+def test_a_search_ends_with_the_best_settings_which_a_run_takes(fda, tmp_path):
+    folder = tmp_path / "tune"
+    arguments = ("tune", *SMALL, "--search", "batch-size=8,16", "--trials", "5", "--output", folder)
+    code, out, _ = fda(*arguments)
+    assert code == 0
+    assert "best of 2 trials: trial" in out
+    assert "batch-size = " in out
+    assert {path.name for path in folder.iterdir()} == {
+        *(".lock", "study.db", "trials.md", "trials.csv", "trials.png", "best.json")
+    }
+    assert json.loads((folder / "best.json").read_text())["settings"]["validation"] is None
+    code, _, error = fda(*arguments)
+    assert code == 2
+    assert "already holds a search: go on with --resume" in error
+    assert fda(*arguments, "--resume")[0] == 0
+    code, out, _ = fda("run", "--config", folder / "best.json", "--output", tmp_path / "run")
+    assert code == 0
+    assert "selected" not in out
+
+
+def test_an_experiment_has_a_search_for_each_cell_it_is_told(fda, tmp_path):
+    file = tmp_path / "small.toml"
+    file.write_text(FILE)
+    arguments = ("--search", "method-option.lam=0.1,1", "--trials", "2", "--output", tmp_path / "tune")
+    code, out, _ = fda("tune", file, "--only", "Ditto", *arguments, "--validation", "cv:2", "--seeds", "4-5")
+    assert code == 0
+    assert "Ditto, 60 labels: best of 2 trials" in out
+    assert "method-options = { lam = " in out
+    assert [path.name for path in (tmp_path / "tune").iterdir()] == ["Ditto-60_labels"]
+    found = json.loads((tmp_path / "tune" / "Ditto-60_labels" / "best.json").read_text())
+    assert found["settings"]["seed"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "nothing to search"),
+        (("--search", "speed=1,2"), "unknown setting to search 'speed'"),
+        (("--search", "epochs=1,2", "--only", "FedAvg"), "only is 'FedAvg', but there is no experiment"),
+        (("--search", "epochs=1,2", "--seeds", "x"), "seeds is 'x'"),
+        (("--search", "epochs=1,2", "--target-samples", "9"), "has too few labelled samples, 9"),
+    ],
+)
+def test_a_mistake_is_one_line_before_any_trial(fda, tmp_path, arguments, says):
+    code, _, error = fda("tune", *arguments, "--output", tmp_path / "tune")
+    assert code == 2
+    assert says in error
+    assert not (tmp_path / "tune").exists()
+
+
+def test_an_interrupt_says_how_to_go_on(fda, tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, "run_config", interrupt)
+    code, out, _ = fda("tune", *SMALL, "--search", "epochs=1,2", "--output", tmp_path / "tune")
+    assert code == 130
+    assert "the same with --resume goes on" in " ".join(out.split())
+
+
+def test_a_search_in_which_every_trial_fails_says_why(fda, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(tuning, "run_config", fail)
+    code, _, error = fda("tune", *SMALL, "--search", "epochs=1,2", "--output", tmp_path / "tune")
+    assert code == 1
+    assert "no trial of 2 is complete, the first because RuntimeError('no luck')" in error
+    assert (tmp_path / "tune" / "trials.md").exists()
+
+
+def test_a_run_says_which_round_was_chosen_and_when_it_stopped(fda, tmp_path):
+    code, out, _ = fda(
+        *("run", *SMALL, "--rounds", "9", "--learning-rate", "1e-6", "--validation", "0.2"),
+        *("--patience", "1", "--output", tmp_path / "run"),
+    )
+    assert code == 0
+    assert "chosen by labels held out); stopped after" in " ".join(out.split())
+
+
+def test_a_comparison_has_a_column_for_the_round_chosen(fda, tmp_path, monkeypatch):
+
+    monkeypatch.setattr("fda_flower.experiments.cells.run_all", run_all)
+    code, out, _ = fda(
+        *("compare", *SMALL, "--methods", "fedavg,target-only", "--seeds", "1", "--jobs", "1"),
+        *("--validation", "cv:2", "--output", tmp_path / "compare"),
+    )
+    assert code == 0
+    assert "selected" in out
+    assert "| selected (%) |" in (tmp_path / "compare" / "table.md").read_text()

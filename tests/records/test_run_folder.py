@@ -1,0 +1,298 @@
+import json
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fda_flower import run
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.files import json_safe, only_writer
+from fda_flower.records.folder import Checkpoint, RunFolder, without_link
+from fda_flower.records.verification import verify
+
+MODEL = {"b": np.array([1.5, -2.0], np.float32), "a": np.array(3), "c": np.zeros((2, 0), np.float32)}
+
+
+def opened(path, config=None, resume=False, **notes):
+    folder = RunFolder(path, config or {"seed": 0}, notes, resume)
+    checkpoint = folder.open({"name": "FedGP"})
+    folder.begin(0 if checkpoint is None else checkpoint.round, MODEL)
+    folder.close()
+    return folder, checkpoint
+
+
+def test_a_new_folder_has_its_configuration_and_no_checkpoint(tmp_path):
+    _, checkpoint = opened(tmp_path / "deep" / "run", rounds=3)
+    assert checkpoint is None
+    config = json.loads((tmp_path / "deep" / "run" / "config.json").read_text())
+    assert config == {"run": {"seed": 0, "strategy": {"name": "FedGP"}}, "rounds": 3}
+
+
+def test_a_checkpoint_round_trip_keeps_order_types_and_shapes(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL, held_rounds=2))
+    _, checkpoint = opened(tmp_path, resume=True)
+    model = checkpoint.model
+    assert list(model) == ["b", "a", "c"]
+    for name, array in MODEL.items():
+        np.testing.assert_array_equal(model[name], array)
+        assert model[name].dtype == array.dtype
+        assert model[name].shape == array.shape
+    assert (checkpoint.round, checkpoint.held_rounds, checkpoint.state) == (1, 2, {})
+
+
+def test_equal_runs_have_equal_checkpoints(tmp_path):
+    for name in "xy":
+        folder, _ = opened(tmp_path / name)
+        folder.save_round({"round": 1}, Checkpoint(1, MODEL))
+    assert (tmp_path / "x/checkpoint").read_bytes() == (tmp_path / "y/checkpoint").read_bytes()
+
+
+def test_rounds_are_lines_of_strict_json(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1, "d2": float("nan"), "x": [float("inf"), 1.0]}, Checkpoint(1, MODEL))
+    folder.save_round({"round": 2}, Checkpoint(2, MODEL))
+    lines = (tmp_path / "rounds.jsonl").read_text().splitlines()
+    found = [without_link(json.loads(line)) for line in lines]
+    assert found == [{"round": 1, "d2": None, "x": [None, 1.0]}, {"round": 2}] == folder.read_rounds()
+
+
+def test_lines_after_the_checkpoint_and_a_cut_off_line_are_dropped_on_resume(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
+    with (tmp_path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 2}\n{"round": 3, "acc')
+    folder, _ = opened(tmp_path, resume=True)
+    assert folder.read_rounds() == [{"round": 1}]
+
+
+def test_a_folder_that_holds_this_run_is_not_overwritten(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
+    before = (tmp_path / "rounds.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match="already holds this run: go on with --resume"):
+        opened(tmp_path)
+    assert (tmp_path / "rounds.jsonl").read_bytes() == before
+
+
+def test_a_folder_of_another_run_is_refused_and_the_difference_named(tmp_path):
+    opened(tmp_path)
+    with pytest.raises(ConfigError, match=r"of another run.*seed: 0 there, 1 asked for.*another --output"):
+        opened(tmp_path, {"seed": 1}, resume=True)
+
+
+def test_the_difference_is_named_once_not_as_what_the_strategy_says_of_itself_too(tmp_path):
+    folder = RunFolder(tmp_path, {"folds": 2}, {})
+    folder.open({"plan": "2 folds"})
+    folder.begin(0, MODEL)
+    folder.close()
+    with pytest.raises(ConfigError, match=r"is of another run \(folds: 2 there, 4 asked for\): choose"):
+        RunFolder(tmp_path, {"folds": 4}, {}, resume=True).open({"plan": "4 folds"})
+    with pytest.raises(ConfigError, match=r"strategy: {'plan': '2 folds'} there, {'plan': '4 folds'} asked"):
+        RunFolder(tmp_path, {"folds": 2}, {}, resume=True).open({"plan": "4 folds"})
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
+    folder, _ = opened(tmp_path / "one", {"seed": 1})
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
+    opened(tmp_path / "two", {"seed": 2})
+    (tmp_path / "two/checkpoint").write_bytes((tmp_path / "one/checkpoint").read_bytes())
+    with pytest.raises(ConfigError, match="seed: 1 there, 2 asked for"):
+        opened(tmp_path / "two", {"seed": 2}, resume=True)
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, -1])
+def test_a_truncated_checkpoint_is_named(tmp_path, keep):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
+    data = (tmp_path / "checkpoint").read_bytes()
+    (tmp_path / "checkpoint").write_bytes(data[:keep])
+    with pytest.raises(RunError, match=r"checkpoint' is damaged .* restore it from a copy"):
+        opened(tmp_path, resume=True)
+    assert folder.read_rounds() == [{"round": 1}]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"run"'])
+def test_a_folder_with_another_config_json_is_refused(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match="is not the configuration of a run"):
+        opened(tmp_path, resume=True)
+
+
+def test_a_run_without_its_configuration_is_refused(tmp_path):
+    (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n')
+    with pytest.raises(ConfigError, match=r"without its config\.json"):
+        opened(tmp_path, resume=True)
+
+
+def test_a_path_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot write to the output folder"):
+        opened(tmp_path / "file")
+
+
+def test_no_part_files_are_left(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        *(".lock", "checkpoint", "config.json", "rounds.jsonl")
+    ]
+
+
+def test_finite_keeps_what_json_knows():
+    assert json_safe({"a": (1, 2.0, "x", None, True)}) == {"a": [1, 2.0, "x", None, True]}
+
+
+def test_the_models_that_a_method_keeps_are_in_the_checkpoint_by_name(tmp_path):
+    folder, _ = opened(tmp_path)
+    state = {"sources": {"w": np.array([1.0])}, "client/t/personal": {"w": np.array([2.0]), "v": np.array(3)}}
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL, state))
+    found = folder.load_checkpoint().state
+    assert {key: list(layers) for key, layers in found.items()} == {
+        "sources": ["w"],
+        "client/t/personal": ["w", "v"],
+    }
+    assert found["client/t/personal"]["v"] == 3
+
+
+def test_a_checkpoint_with_one_flipped_bit_is_never_loaded_as_another_one(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL, {"own": {"w": np.array([1.0, 2.0])}}, held_rounds=2))
+    path = tmp_path / "checkpoint"
+    whole, refused = path.read_bytes(), 0
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << (place % 8)
+        path.write_bytes(damaged)
+        try:
+            found = folder.load_checkpoint()
+        except (RunError, ConfigError):
+            refused += 1
+            continue
+        assert (found.round, found.held_rounds) == (1, 2)
+        assert found.model["b"].tobytes() == MODEL["b"].tobytes()
+        assert found.state["own"]["w"].tolist() == [1.0, 2.0]
+    assert refused > 0.95 * len(whole)
+
+
+def test_rounds_without_their_checkpoint_are_an_error_and_nothing_is_overwritten(tmp_path):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
+    (tmp_path / "checkpoint").unlink()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(RunError, match="holds 1 rounds, but not their checkpoint: restore"):
+        opened(tmp_path, resume=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_mirror_of_a_run_on_a_server_may_have_rounds_alone_and_no_checkpoint(tmp_path):
+    opened(tmp_path)
+    folder = RunFolder(tmp_path, {"seed": 0}, resume=True, mirror=True)
+    with pytest.raises(ConfigError, match="a run of this machine"):
+        folder.open({"name": "FedGP"})
+    (tmp_path / "checkpoint").unlink()
+    (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n')
+    assert folder.open({"name": "FedGP"}) is None
+    folder.begin(1)
+    assert folder.read_rounds() == [{"round": 1}]
+
+
+def test_what_is_written_of_a_run_is_never_written_again(tmp_path):
+    """The configuration of a run that goes on comes with the next round, whose line vouches for it."""
+    folder, _ = opened(tmp_path, rounds=1)
+    folder.save_round({"round": 1, "confusion": {"counts": [[1]]}}, Checkpoint(1, MODEL))
+    lines, config = ((tmp_path / name).read_bytes() for name in ("rounds.jsonl", "config.json"))
+    place = (tmp_path / "rounds.jsonl").stat().st_ino
+    folder, _ = opened(tmp_path, resume=True, rounds=2)
+    assert (tmp_path / "config.json").read_bytes() == config
+    folder.save_round({"round": 2}, Checkpoint(2, MODEL))
+    assert json.loads((tmp_path / "config.json").read_text())["rounds"] == 2
+    assert (tmp_path / "rounds.jsonl").read_bytes().startswith(lines)
+    assert (tmp_path / "rounds.jsonl").stat().st_ino == place
+    assert verify(tmp_path).problems == ()
+
+
+def test_the_rounds_line_is_written_before_the_checkpoint(tmp_path, monkeypatch):
+    folder, _ = opened(tmp_path)
+    folder.save_round({"round": 1}, Checkpoint(1, MODEL))
+
+    opens = type(tmp_path).open
+
+    def full(path, *args, **kwargs):
+        if path.name == "rounds.jsonl":
+            raise OSError("disk full")
+        return opens(path, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(tmp_path), "open", full)
+        with pytest.raises(RunError, match="make room, and resume"):
+            folder.save_round({"round": 2}, Checkpoint(2, MODEL))
+    assert folder.load_checkpoint().round == 1
+
+
+def test_while_a_folder_is_open_nobody_else_can_open_it(tmp_path):
+    folder = RunFolder(tmp_path, {"seed": 0})
+    folder.open({"name": "FedGP"})
+    other = RunFolder(tmp_path, {"seed": 0}, resume=True)
+    with pytest.raises(ConfigError, match=f"another run writes to the output folder '{tmp_path}'"):
+        other.open({"name": "FedGP"})
+    folder.close()
+    assert other.open({"name": "FedGP"}) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "resume", "says"),
+    [
+        ({"seed": 0}, True, None),
+        ({"seed": 0}, False, "already holds this run"),
+        ({"seed": 1}, True, "seed: 0 there, 1 asked for"),
+        ({"seed": 1}, False, "seed: 0 there, 1 asked for"),
+    ],
+)
+def test_a_folder_can_be_checked_before_the_strategy_is_known(tmp_path, config, resume, says):
+    RunFolder(tmp_path / "new", config, resume=resume).check()
+    assert not (tmp_path / "new").exists()
+    opened(tmp_path)
+    folder = RunFolder(tmp_path, config, resume=resume)
+    with nullcontext() if says is None else pytest.raises(ConfigError, match=says):
+        folder.check()
+    with only_writer(tmp_path), pytest.raises(ConfigError, match="another run writes to"):
+        folder.check()
+
+
+def test_a_folder_that_is_refused_is_open_for_others(tmp_path):
+    opened(tmp_path)
+    with pytest.raises(ConfigError, match="of another run"):
+        RunFolder(tmp_path, {"seed": 1}, resume=True).open({"name": "FedGP"})
+    opened(tmp_path, resume=True)
+
+
+def fda(*arguments):
+    """Start the command in a process of its own."""
+    command = [sys.executable, str(Path(sys.executable).with_name("fda")), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.smoke
+def test_of_two_processes_in_one_folder_the_second_is_refused_and_the_first_loses_nothing(tmp_path):
+    command = ["run", "--model", "mlp", "--target-samples", "16", "--device", "cpu", "--workers", "2"]
+    command += ["--rounds", "100000", "--output", str(tmp_path), "--resume"]
+    first = fda(*command)
+    next(line for line in first.stdout if line.startswith("round 2/"))
+    second = fda(*command)
+    _, error = second.communicate()
+    assert (second.returncode, first.poll()) == (2, None)
+    assert f"another run writes to the output folder '{tmp_path}'" in error
+    next(line for line in first.stdout if line.startswith("round "))
+    first.kill()
+    first.communicate()
+    done = RunFolder(tmp_path).load_checkpoint().round
+    settings: dict[str, Any] = {"model": "mlp", "target_samples": 16, "device": "cpu", "rounds": done + 1}
+    run(**settings, output=tmp_path, resume=True)
+    found = verify(tmp_path)
+    assert (found.rounds, found.problems) == (done + 1, ())

@@ -1,0 +1,115 @@
+"""Trackers made for the test: what they are told, and what becomes of one that fails."""
+
+import json
+import logging
+import os
+import warnings
+from contextlib import suppress
+
+import pytest
+
+from fda_flower.reporting.trackers import Tracking, registry
+
+
+class Fake:
+    """Notes what it is told; fails where it is asked to."""
+
+    told: list = []  # noqa: RUF012
+    fails_at = ""
+
+    def __init__(self, run):
+        self.fail("begin")
+        self.id = run.id or "new"
+        self.told.append(("begin", run.id))
+
+    def record(self, number, values):
+        self.fail("record")
+        warnings.warn("what nobody has to see", stacklevel=1)
+        self.told.append((number, values["accuracy"]))
+
+    def close(self, finished):
+        self.fail("close")
+        self.told.append(("close", finished))
+
+    def fail(self, at):
+        if self.fails_at == at:
+            raise OSError(f"no server at {at}")
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    class Own(Fake):
+        told: list = []  # noqa: RUF012
+
+    class Entry(registry.TrackerEntry):
+        def begin(self, run):
+            return Own(run)
+
+    monkeypatch.setitem(registry.TRACKERS, "fake", Entry("", "", ""))
+    return Own
+
+
+def write_rounds(run, records):
+    (run.folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+
+
+def test_each_round_is_shown_and_the_end_is_told(fake, tracked, record):
+    with Tracking(["fake"], tracked) as shown:
+        for number in (1, 2):
+            shown.record(record(number, number / 4))
+    assert fake.told == [("begin", None), (1, 0.25), (2, 0.5), ("close", True)]
+
+
+def test_a_resumed_run_goes_on_in_its_tracked_run_and_shows_no_round_twice(fake, tracked, record):
+    with suppress(KeyboardInterrupt), Tracking(["fake"], tracked) as shown:
+        shown.record(record(1))
+        shown.record(record(2))
+        raise KeyboardInterrupt
+    assert fake.told.pop() == ("close", False)
+    with Tracking(["fake"], tracked) as shown:
+        shown.record(record(2))
+        shown.record(record(3))
+    assert [what for what, _ in fake.told] == ["begin", 1, 2, "begin", 3, "close"]
+    assert fake.told[3] == ("begin", "new")
+
+
+def test_rounds_before_the_tracker_was_asked_for_are_taken_from_the_folder(fake, tracked, record):
+    write_rounds(tracked, [record(1, 0.1), record(2, 0.2), record(3, 0.3)])
+    with Tracking(["fake"], tracked) as shown:
+        shown.record(record(3, 0.3))
+    assert fake.told[1:-1] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+@pytest.mark.parametrize("at", ["begin", "record", "close"])
+def test_a_tracker_that_fails_is_off_with_one_warning(fake, tracked, record, caplog, at, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.WARNING, logger="flwr.trackers")
+    fake.fails_at = at
+    with Tracking(["fake", "tensorboard"], tracked) as shown:
+        for number in (1, 2, 3):
+            shown.record(record(number))
+    (line,) = [entry.getMessage() for entry in caplog.records]
+    assert line == f"The tracker fake is off, the run goes on: OSError('no server at {at}')"
+    assert list(tracked.folder.glob("*tfevents*")), "the other one works"
+
+
+def test_without_trackers_nothing_is_written(tracked, record):
+    with Tracking([], tracked) as shown:
+        shown.record(record(1))
+    assert list(tracked.folder.iterdir()) == []
+    with Tracking(["tensorboard"], tracked):
+        pass
+    assert list(tracked.folder.iterdir()) == [], "a run without a round is not tracked"
+
+
+def test_variables_are_set_only_while_a_tracker_is_called(fake, tracked, record, monkeypatch):
+    monkeypatch.setenv("FDA_MINE", "mine")
+    seen = []
+    monkeypatch.setattr(
+        fake, "record", lambda *_: seen.append((os.environ["FDA_MINE"], os.environ["FDA_NEW"]))
+    )
+    variables = {"FDA_MINE": "ours", "FDA_NEW": "ours"}
+    object.__setattr__(registry.TRACKERS["fake"], "variables", variables)
+    with Tracking(["fake"], tracked) as shown:
+        shown.record(record(1))
+        assert (seen, os.environ.get("FDA_NEW")) == ([("mine", "ours")], None)

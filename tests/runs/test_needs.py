@@ -1,0 +1,58 @@
+"""What a method needs is checked before training; the error names method, need and remedy."""
+
+from dataclasses import replace
+
+import pytest
+from torch import nn
+
+from fda_flower.errors import ConfigError
+from fda_flower.runs.methods import METHODS
+from fda_flower.models import build_model
+from fda_flower.models.parts import head_of
+from fda_flower.runs.needs import NEEDS, Facts, check_needs
+
+
+def facts(model="mlp", sources=3, unlabelled=10, regression=False, body=True, **options):
+    shape = (3, 16, 16) if model == "resnet9" else (4,)
+    network = build_model(model, shape, 2, 0, options)
+    if not body:
+        network.requires_grad_(False)
+        head_of(network).requires_grad_(True)
+    return Facts(network, model, sources, unlabelled, regression)
+
+
+GOOD_AND_BAD = {
+    "body": (facts(), facts("logistic"), "'logistic' is its own head: choose another model"),
+    "trained body": (facts(), facts(body=False), "all those of 'mlp' are frozen: train some of them"),
+    "head": (facts(), replace(facts(), model=nn.Conv1d(1, 1, 1)), "'mlp' has neither: give the network an"),
+    "batch-norm": (facts("resnet9", width=1), facts(), "'mlp' has none: choose another model"),
+    "unlabelled": (facts(), facts(unlabelled=0), "all of its samples are labelled: lower target-samples"),
+    "classes": (facts(), facts(regression=True), "labels of this data set are numbers"),
+    "two sources": (facts(sources=2), facts(sources=1), "there is 1: add a source"),
+}
+
+
+def test_every_need_has_a_case_here():
+    assert GOOD_AND_BAD.keys() == NEEDS.keys()
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_the_error_names_method_need_and_remedy(name):
+    good, bad, remedy = GOOD_AND_BAD[name]
+    check_needs("some", [name], good)
+    with pytest.raises(ConfigError, match=f"method 'some' needs {NEEDS[name].what}, but .*{remedy}"):
+        check_needs("some", [name], bad)
+
+
+def test_a_target_that_does_not_say_how_many_it_has_is_trusted():
+    check_needs("some", ["unlabelled"], facts(unlabelled=None))
+
+
+def test_every_need_of_a_method_is_known():
+    assert {need for method in METHODS.values() for need in method.needs} <= NEEDS.keys()
+
+
+def test_a_module_called_head_is_a_head():
+    network = nn.Sequential(nn.Conv1d(1, 1, 1))
+    network.head = network[0]
+    check_needs("some", ["head"], replace(facts(), model=network))

@@ -1,0 +1,295 @@
+"""Flower's private parts are as this package uses them."""
+
+import time
+from itertools import accumulate, pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.common.serde import metadata_to_proto  # type: ignore[attr-defined]
+from flwr.proto import message_pb2, runtime_pb2
+from flwr.supercore.inflatable import inflatable_utils
+from flwr.supercore.inflatable.inflatable_object import get_object_tree
+from flwr.superlink.grid import http_grid
+from flwr.superlink.grid.http_grid import HttpGrid
+from flwr.supernode import start_client_internal
+from handmade import HandMade
+
+from fda_flower.errors import RunError
+from fda_flower.wire import internals
+from fda_flower.wire.internals import (
+    INFLATE,
+    context_from_bytes,
+    context_to_bytes,
+    empty_run,
+    error_reply,
+    log_writer,
+    message_from_parts,
+    message_to_parts,
+    numbered,
+    pull_sooner,
+    run_supernode,
+    set_task,
+    survive_bad_replies,
+    task,
+    task_identity,
+)
+
+SUPERNODE: Any = start_client_internal
+PULLS: list[Any] = [inflatable_utils.pull_objects, inflatable_utils.pull_and_inflate_object_from_tree]
+IDENTITY = ("_task_id", "_run_id", "_node_id")
+
+
+def message():
+    return Message(RecordDict({"config": ConfigRecord({"a": 1})}), 7, "train")
+
+
+def identity():
+    return [getattr(internals.TaskIdentity, field) for field in IDENTITY]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def outside(monkeypatch):
+    """Be outside a run."""
+    for field in IDENTITY:
+        monkeypatch.setattr(internals.TaskIdentity, field, None)  # type: ignore[attr-defined]
+
+
+def test_a_message_can_be_made_with_a_task_identity_alone(outside):
+    with pytest.raises(RuntimeError, match="is not set"):
+        message()
+    with task_identity():
+        assert message().metadata.run_id == empty_run().run_id
+    with pytest.raises(RuntimeError, match="is not set"):
+        message()
+
+
+def test_a_task_identity_is_taken_back_after_an_error(outside):
+    with pytest.raises(ZeroDivisionError), task_identity():
+        raise ZeroDivisionError
+    assert identity() == [None, None, None]
+
+
+def test_the_task_identity_of_a_run_stays_as_it_is(monkeypatch):
+    for number, field in enumerate(IDENTITY, 11):
+        monkeypatch.setattr(internals.TaskIdentity, field, number)  # type: ignore[attr-defined]
+    with task_identity():
+        assert identity() == [11, 12, 13]
+    assert identity() == [11, 12, 13]
+
+
+def test_an_empty_run_has_an_id_and_no_app():
+    run = empty_run()
+    assert (run.run_id, run.fab_id, run.override_config) == (1, "", {})
+
+
+def test_each_message_gets_an_id_of_its_own_that_its_reply_refers_to(in_a_run):
+    messages = [message(), message()]
+    sent = numbered(iter(messages)) + numbered([message()])
+    assert sent[:2] == messages
+    ids = [each.metadata.message_id for each in sent]
+    assert len(set(ids)) == 3
+    assert all(ids)
+    reply = Message(RecordDict(), reply_to=sent[0])
+    assert reply.metadata.reply_to_message_id == ids[0]
+
+
+def test_an_error_reply_has_the_reason_and_goes_to_who_asked(in_a_run):
+    (sent,) = numbered([message()])
+    reply = error_reply(sent, "the disk is full")
+    assert reply.has_error()
+    assert (reply.error.code, reply.error.reason) == (
+        ErrorCode.CLIENT_APP_RAISED_EXCEPTION,
+        "the disk is full",
+    )
+    assert reply.metadata.reply_to_message_id == sent.metadata.message_id
+    assert reply.metadata.src_node_id == 7
+
+
+def test_another_process_works_for_the_same_task(monkeypatch):
+    for number, field in enumerate(IDENTITY, 11):
+        monkeypatch.setattr(internals.TaskIdentity, field, number)  # type: ignore[attr-defined]
+    numbers = task()
+    for field in IDENTITY:
+        monkeypatch.setattr(internals.TaskIdentity, field, None)  # type: ignore[attr-defined]
+    set_task(numbers)
+    assert identity() == [11, 12, 13]
+
+
+def test_a_message_is_the_same_after_its_way_to_another_process(in_a_run):
+    (sent,) = numbered([message()])
+    received = message_from_parts(*message_to_parts(sent))
+    assert vars(received.metadata) == vars(sent.metadata)
+    assert received.content == sent.content
+
+    failed = message_from_parts(*message_to_parts(error_reply(sent, "the disk is full")))
+    assert (failed.error.reason, failed.metadata.reply_to_message_id) == (
+        "the disk is full",
+        sent.metadata.message_id,
+    )
+
+
+def test_a_context_is_the_same_after_its_way_to_another_process():
+    state = RecordDict({"own": MetricRecord({"weight": 0.5})})
+    context = Context(3, 7, {"domain": "a", "resident": True}, state, {"lr": 0.1, "rounds": 2})
+    assert context_from_bytes(context_to_bytes(context)) == context
+
+
+def test_what_is_written_is_appended_to_the_log_of_the_run():
+    pushed = []
+    client = SimpleNamespace(PushLogs=pushed.append)
+    write = log_writer(SimpleNamespace(_runtime_client=client, run=SimpleNamespace(run_id=17)))  # type: ignore[arg-type]
+    write("first")
+    write("second\n")
+    assert [(push.run_id, list(push.logs)) for push in pushed] == [(17, ["first"]), (17, ["second\n"])]
+
+
+def test_the_grid_of_a_superlink_has_the_client_that_appends_to_the_log():
+    client = HttpGrid._runtime_client.fget.__annotations__["return"]  # type: ignore[attr-defined]
+    assert callable(client.PushLogs)
+
+
+def test_the_grid_of_a_simulation_has_no_log():
+    with pytest.raises(RunError, match="this SuperLink simulates its nodes: choose the engine ray"):
+        log_writer(HandMade([]).grid())
+
+
+def test_a_supernode_waits_for_a_share_of_the_time_since_the_last_message(monkeypatch):
+    now, slept = [0.0], list[float]()
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] += seconds
+
+    def theirs():
+        for _ in range(400):
+            SUPERNODE.time.sleep(3)
+        SUPERNODE.time.sleep(0.5)  # a message has come, and is answered
+        SUPERNODE.time.sleep(3)
+
+    monkeypatch.setattr(SUPERNODE, "time", time)
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("flwr.supernode.cli.flower_supernode", theirs)
+    run_supernode(0.1, 0.05)
+    begun = list(accumulate(slept, initial=0.0))
+    for seconds, since in zip(slept[:400], begun, strict=False):
+        assert seconds == pytest.approx(min(3, max(0.1, 0.05 * since)))
+    assert slept[399] == 3
+    assert slept[400:] == [0.1, 0.1]
+    assert SUPERNODE.time.monotonic is time.monotonic
+
+
+def test_another_supernode_is_left_as_it_is(monkeypatch):
+    started = list[bool]()
+    monkeypatch.delattr(SUPERNODE, "time")
+    monkeypatch.setattr("flwr.supernode.cli.flower_supernode", lambda: started.append(True))
+    run_supernode(0.1, 0.05)
+    assert started == [True]
+    assert not hasattr(SUPERNODE, "time")
+
+
+def test_parts_that_are_on_their_way_are_asked_for_again_sooner(monkeypatch):
+    for pull in PULLS:
+        monkeypatch.setattr(pull, "__kwdefaults__", dict(pull.__kwdefaults__))
+    asked = list[float]()
+
+    def part(object_id):
+        asked.append(time.monotonic())
+        if len(asked) < 4:
+            raise inflatable_utils.ObjectUnavailableError(object_id)
+        return b"here"
+
+    pull_sooner()
+    assert inflatable_utils.pull_objects(["a"], part) == {"a": b"here"}
+    waited = [after - before for before, after in pairwise(asked)]
+    assert len(waited) == 3
+    assert sum(waited) < 0.9, "Flower alone waits 1, 2 and 4 seconds"
+    assert {pull.__kwdefaults__["backoff_cap"] for pull in PULLS} == {1.0}
+
+
+def test_a_flower_that_pulls_otherwise_is_left_as_it_is(monkeypatch):
+    before = PULLS[1].__kwdefaults__["backoff_cap"]
+    monkeypatch.delattr(inflatable_utils, "pull_objects")
+    monkeypatch.setattr(inflatable_utils, "pull_and_inflate_object_from_tree", lambda tree: tree)
+    pull_sooner()
+    assert PULLS[1].__kwdefaults__["backoff_cap"] == before
+
+
+class Link:
+    """What Flower's grid asks of a SuperLink: replies, in parts that it does not read."""
+
+    def __init__(self, replies):
+        self.replies, self.parts = list(replies), {}
+        for reply in self.replies:
+            about, parts = message_to_parts(reply)
+            self.parts |= dict(zip(about["objects"], parts, strict=True))
+            reply.metadata.__dict__["_message_id"] = about["objects"][-1]
+
+    def PullMessages(self, request):  # noqa: N802 - Flower's name
+        return runtime_pb2.PullAppMessagesResponse(
+            messages_list=[
+                message_pb2.Message(metadata=metadata_to_proto(each.metadata)) for each in self.replies
+            ],
+            message_object_trees=[get_object_tree(each) for each in self.replies],
+        )
+
+    def PullObject(self, request):  # noqa: N802
+        content = self.parts[request.object_id]
+        return message_pb2.PullObjectResponse(
+            object_found=True, object_available=True, object_content=content
+        )
+
+    def ConfirmMessageReceived(self, request):  # noqa: N802
+        pass
+
+
+def content_of(n):
+    content = RecordDict({"arrays": ArrayRecord([np.full(2, n)])})
+    content["metrics"], content["info"] = MetricRecord({"n": n}), ConfigRecord({"n": n})
+    return content
+
+
+def with_body(part, body, kind=None):
+    """A part of a message with other content, which a SuperLink takes as well."""
+    head = part.partition(b"\0")[0].decode().split(" ")
+    return f"{kind or head[0]} {head[1]} {len(body)}".encode() + b"\0" + body
+
+
+DAMAGE = {
+    "noise": lambda part: with_body(part, b"\xff" * 40),
+    "another kind": lambda part: with_body(part, part.partition(b"\0")[2], "ArrayChunk"),
+    "other types": lambda part: with_body(
+        part, b'{"dtype": 5, "shape": "x", "stype": [], "arraychunk_ids": [0]}'
+    ),
+    "copies": lambda part: with_body(
+        part,
+        b'{"dtype": "i8", "shape": [2], "stype": "numpy.ndarray", "arraychunk_ids": [0%s]}' % (b",0" * 10**5),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", ["Message", "RecordDict", "ArrayRecord", "Array", "MetricRecord", "ConfigRecord"]
+)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_reply_that_cannot_be_put_together_is_an_error_and_the_others_arrive(
+    kind, damage, monkeypatch, in_a_run
+):
+    monkeypatch.setattr(http_grid, INFLATE, vars(http_grid)[INFLATE])  # to be as before
+    replies = [Message(content_of(n), reply_to=asked) for n, asked in enumerate(numbered([message()] * 3))]
+    link, grid = Link(replies), HttpGrid(token="any")
+    grid.set_run(empty_run())
+    monkeypatch.setattr(grid, "_client", link)
+    about, parts = message_to_parts(replies[1])
+    damaged = [
+        i for i, part in zip(about["objects"], parts, strict=True) if part.startswith(kind.encode() + b" ")
+    ]
+    link.parts |= {i: DAMAGE[damage](link.parts[i]) for i in damaged}
+    survive_bad_replies(grid)
+    first, bad, last = grid.pull_messages([])
+    assert [first.content, last.content] == [content_of(0), content_of(2)]
+    assert bad.has_error()
