@@ -142,7 +142,9 @@ def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
     if site.role not in (None, role):
         raise ConfigError(
             f"the node of domain '{name}' has role '{site.role}', but the run's target is "
-            f"'{data.target_name}': change the node configuration, or the run's target"
+            f"'{data.target_name}': change the node configuration, or the run's target",
+            thing="node of domain",
+            value=name,
         )
     return config if site.data_dir is None else _with_data(config, site.data_dir), name
 

@@ -112,7 +112,9 @@ def only_writer(folder: Path) -> Iterator[None]:
                 "another --output"
             ) from error
         except OSError as error:
-            raise ConfigError(f"cannot write to the output folder '{folder}': {error}") from error
+            raise ConfigError(
+                f"cannot write to the output folder '{folder}': {error}", thing="output folder", value=folder
+            ) from error
         yield
 
 
@@ -125,7 +127,9 @@ def check_writable(folder: Path) -> None:
             pass
     except OSError as error:
         raise ConfigError(
-            f"cannot write to the output folder '{folder}': {error}: choose another --output"
+            f"cannot write to the output folder '{folder}': {error}: choose another --output",
+            thing="output folder",
+            value=folder,
         ) from error
     finally:
         for path in missing:

@@ -148,7 +148,11 @@ def headline_metric(name: str | None, *, regression: bool) -> str:
     names = metric_names(regression)
     if name is not None and name not in names:
         task = "a regression" if regression else "classes"
-        raise ConfigError(f"unknown metric '{name}' for {task}: choose one of {', '.join(names)}")
+        raise ConfigError(
+            f"unknown metric '{name}' for {task}: choose one of {', '.join(names)}",
+            thing="metric",
+            value=name,
+        )
     return name or names[0]
 
 

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, dataclass_transform
 
-from fda_flower.errors import ConfigError, check_choice, near
+from fda_flower.errors import ConfigError, check_choice, invalid, near
 
 Entry = TypeVar("Entry")
 
@@ -61,12 +61,14 @@ class Registry(MutableMapping[str, Entry]):
             entry = point.load()
         except Exception as error:
             raise ConfigError(
-                f"'{name}' of fda_flower.{self.group} cannot be loaded from {point.value}: {error!r}"
+                f"'{name}' of fda_flower.{self.group} cannot be loaded from {point.value}: {error!r}",
+                thing=str(name),
             ) from error
         if not isinstance(entry, self._kind):
             raise ConfigError(
                 f"'{name}' of fda_flower.{self.group} is {point.value}, not a {self._kind.__name__}: "
-                f"let the entry point name a {self._kind.__module__}.{self._kind.__name__}"
+                f"let the entry point name a {self._kind.__module__}.{self._kind.__name__}",
+                thing=str(name),
             )
         self._entries[name] = entry
         return entry
@@ -124,7 +126,7 @@ def resolve(reference: Any) -> Any:
     try:
         return resolve_name(reference)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"'{reference}' cannot be loaded: {error!r}") from error
+        raise ConfigError(f"'{reference}' cannot be loaded: {error!r}", thing=str(reference)) from error
 
 
 Options = Mapping[str, Any]
@@ -187,10 +189,10 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     try:
         value = value if hint is str else _convert(value, hint)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{name} is {value!r}: {error}") from error
+        raise invalid(name, value, f"{error}") from error
     for each in bounds:
         if not each.hold(value):
-            raise ConfigError(f"{name} is {value}, it must be {each.words}")
+            raise invalid(name, value, f"it must be {each.words}")
     return value
 
 
@@ -227,11 +229,15 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
         key = name.replace("-", "_")
         if key not in valid:
             remedy = f"choose one of {', '.join(valid)}" if valid else "it has no options, leave it out"
-            raise ConfigError(f"unknown option '{name}' of {what}{near(key, valid)}: {remedy}")
+            raise ConfigError(
+                f"unknown option '{name}' of {what}{near(key, valid)}: {remedy}", thing="option", value=name
+            )
         try:
             read[key] = _convert(value, hints[key])
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"option '{name}' of {what} is {value!r}: {error}") from error
+            raise ConfigError(
+                f"option '{name}' of {what} is {value!r}: {error}", thing="option", value=name
+            ) from error
     return read
 
 
@@ -241,7 +247,7 @@ def split_options(text: str) -> dict[str, str]:
     for part in re.split(r"\s+(?=\S*=)", text.strip()) if text.strip() else ():
         name, equals, value = part.partition("=")
         if not (name and equals and value):
-            raise ConfigError(f"option '{part}' is not of the form NAME=VALUE")
+            raise ConfigError(f"option '{part}' is not of the form NAME=VALUE", thing="option", value=part)
         options[name] = value
     return options
 
@@ -250,7 +256,7 @@ def split_names(what: str, text: str) -> tuple[str, ...]:
     """``"a, b"`` as names; a `ConfigError` that calls them `what` if one is empty or there twice."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) < len(names):
-        raise ConfigError(f"{what} is '{text}': give names separated by commas, each of them once")
+        raise invalid(what, text, "give names separated by commas, each of them once")
     return names
 
 

@@ -15,7 +15,7 @@ from fda_flower.clients.exchange import Exchange, frozen_digest
 from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.engines import PromptGrid
-from fda_flower.errors import ConfigError, RunError, keep_to_one_line
+from fda_flower.errors import RunError, invalid, keep_to_one_line
 from fda_flower.files import versions
 from fda_flower.records.record import Record
 from fda_flower.reporting.summary import write_summary
@@ -56,9 +56,14 @@ def run_server(
     check_federated(config.method)
     held_out = config.held_out
     if held_out is not None and held_out.in_turn and validation is None:
-        raise ConfigError(
-            f"validation is {held_out}, which takes several runs: use `fda run` with --engine local or ray, "
-            f"or hold out one fold, such as fold:1/{held_out.folds}"
+        raise invalid(
+            "validation",
+            held_out,
+            (
+                "use `fda run` with --engine local or ray, or hold out one fold, such "
+                f"as fold:1/{held_out.folds}"
+            ),
+            "which takes several runs",
         )
     strategy = config.entry.build(
         **config.strategy_options(),

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation.updates import Vector
-from fda_flower.errors import ConfigError, check_choice, unknown
+from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 
 PRIOR = "prior"
 """The member that predicts the labels' frequencies; for a regression, their mean."""
@@ -342,17 +342,18 @@ class MixturePlan:
 
     def __post_init__(self) -> None:
         if not isinstance(self.folds, int) or self.folds < 2:
-            raise ConfigError(f"folds is {self.folds}, it must be a whole number of at least 2")
+            raise invalid("folds", self.folds, "it must be a whole number of at least 2")
         if not _grow(self.epochs):
             given = list(self.epochs) if isinstance(self.epochs, Iterable) else self.epochs
-            raise ConfigError(f"epochs is {given}: give numbers of epochs that grow, such as 1,30")
+            raise invalid("epochs", given, "give numbers of epochs that grow, such as 1,30")
         for name in self.members:
             if name not in MEMBERS:
                 raise unknown("member", name, MEMBERS)
         if not set(self.members) - {PRIOR} or len(set(self.members)) < len(self.members):
-            raise ConfigError(
-                f"members is {', '.join(self.members) or 'empty'}: name some of {', '.join(MEMBERS)}, each "
-                "once, and one that is a model"
+            raise invalid(
+                "members",
+                ", ".join(self.members) or "empty",
+                f"name some of {', '.join(MEMBERS)}, each once, and one that is a model",
             )
         check_choice("views", self.views, ("all", "full"))
 

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import invalid
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -156,16 +156,14 @@ def read_seeds(text: str) -> Sequence[int]:
     except ValueError:
         seeds = ()
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ConfigError(
-            f"seeds is '{text}': give their number, such as 3, or a list or range: 4,7 or 10-12"
-        )
+        raise invalid("seeds", text, "give their number, such as 3, or a list or range: 4,7 or 10-12")
     return seeds
 
 
 def check_jobs(jobs: int) -> None:
     """Raise a `ConfigError` if no runs are to run at a time."""
     if jobs < 0:
-        raise ConfigError(f"jobs is {jobs}, it must be at least 1 (0 for the number of cores)")
+        raise invalid("jobs", jobs, "it must be at least 1 (0 for the number of cores)")
 
 
 def end_with(failures: Mapping[str, str]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fda_flower.cli.console import say
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 
 if TYPE_CHECKING:
     from fda_flower.prediction.model import LoadedModel
@@ -58,9 +58,7 @@ def predict(
     from fda_flower.prediction.new_samples import write_predictions
 
     if csv is not None and output.exists() and csv.exists() and output.samefile(csv):
-        raise ConfigError(
-            f"output is '{output}', the file of --csv, which would be lost: choose another --output"
-        )
+        raise invalid("output", output, "choose another --output", "the file of --csv, which would be lost")
     model = _load(run, device, trust)
     new = _samples(model, run, csv, images, data_dir, keep)
     write_predictions(model, new, output)
@@ -161,7 +159,7 @@ def _samples(
         raise ConfigError(f"--{' and --'.join(given)} are given: give one of them")
     kept = tuple(name.strip() for name in keep.split(",")) if keep else ()
     if kept and csv is None:
-        raise ConfigError(f"keep is '{keep}', but only --csv has columns: leave it out")
+        raise invalid("keep", keep, "leave it out", "but only --csv has columns")
     if csv is not None:
         return from_csv(model, csv, kept, labelled)
     if images is not None:

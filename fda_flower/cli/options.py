@@ -189,7 +189,8 @@ def read_settings(path: Path) -> dict[str, Any]:
             raise ValueError(f"unknown setting '{min(unknown)}'")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"'{path}' holds no settings of a run ({error!r}): give the config.json of a run's folder"
+            f"'{path}' holds no settings of a run ({error!r}): give the config.json of a run's folder",
+            thing=str(path),
         ) from error
     return found
 

@@ -30,7 +30,7 @@ from fda_flower.cli.options import ConfigFile, Track, among, complete_methods, w
 from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.engines import ENGINES
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import only_writer
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.names import known_name, read_options, split_options
@@ -283,11 +283,14 @@ def _refuse_held(folder: Path, settings: Mapping[str, Any]) -> None:
     ]
     if differences:
         raise ConfigError(
-            f"'{folder.absolute()}' is of another run ({', '.join(differences)}): choose another --output"
+            f"'{folder.absolute()}' is of another run ({', '.join(differences)}): choose another --output",
+            thing=str(folder.absolute()),
         )
     raise ConfigError(
         f"the output folder '{folder.absolute()}' already holds a run: go on with --resume, or choose "
-        "another --output"
+        "another --output",
+        thing="output folder",
+        value=folder.absolute(),
     )
 
 
@@ -424,9 +427,11 @@ def report(
         return
     of_runs = [folder for folder in folders if kind_of(folder) != "experiment"]
     if output is not None and of_runs:
-        raise ConfigError(
-            f"output is '{output}', but the picture of '{of_runs[0]}' is written there: leave it out, or add "
-            "--html"
+        raise invalid(
+            "output",
+            output,
+            "leave it out, or add --html",
+            f"but the picture of '{of_runs[0]}' is written there",
         )
     for folder in of_runs:
         say(f"Written: {draw(folder)}")
@@ -456,8 +461,6 @@ def _changes(pairs: list[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         name = key.replace("-", "_")
         if not equals or name.replace("_", "-") not in RUN_KEYS:
-            raise ConfigError(
-                f"--set is '{pair}': give KEY=VALUE with one of the keys {', '.join(sorted(RUN_KEYS))}"
-            )
+            raise invalid("--set", pair, f"give KEY=VALUE with one of the keys {', '.join(sorted(RUN_KEYS))}")
         changes[name] = split_options(value) if name in OPTION_FIELDS else value
     return changes

@@ -11,7 +11,7 @@ from rich.markup import escape
 from fda_flower.cli.console import console, progress_bar, read_seeds, say
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.cli.runs import Resume
-from fda_flower.errors import ConfigError, RunError
+from fda_flower.errors import RunError, invalid
 from fda_flower.runs.config import RunConfig
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def _cells(
 
     if file is None:
         if only:
-            raise ConfigError(
-                f"only is '{', '.join(only)}', but there is no experiment: name its file, or leave it out"
+            raise invalid(
+                "only", ", ".join(only), "name its file, or leave it out", "but there is no experiment"
             )
         return {"": (lambda seed, own: RunConfig(**{**merged(settings, own), "seed": seed}), output)}
     experiment = read_experiment(file)

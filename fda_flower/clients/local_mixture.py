@@ -221,5 +221,9 @@ def _needed(function: Function | None, member: str, plan: MixturePlan) -> Functi
     if member not in plan.members:
         return None
     if function is None:
-        raise ConfigError(f"members names '{member}', which these models do not support: leave it out")
+        raise ConfigError(
+            f"members names '{member}', which these models do not support: leave it out",
+            thing="members names",
+            value=member,
+        )
     return function

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.errors import ConfigError, check_choice, unknown
+from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -75,9 +75,9 @@ class LocalTraining:
         check_choice("batches", self.batches, CUTS)
         check_choice("class-weights", self.class_weights, CLASS_WEIGHTS)
         if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"the learning rate is {self.learning_rate}, it must be a number above 0")
+            raise invalid("the learning rate", self.learning_rate, "it must be a number above 0")
         if not 0 <= self.proximal < math.inf:
-            raise ConfigError(f"proximal is {self.proximal}, it must be a number of at least 0")
+            raise invalid("proximal", self.proximal, "it must be a number of at least 0")
         for name, value in (("batch size", self.batch_size), ("number of epochs", self.epochs)):
             if value < 1:
                 raise ConfigError(f"the {name} is {value}, it must be at least 1")

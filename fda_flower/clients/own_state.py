@@ -119,7 +119,10 @@ def _writing(path: Path) -> Iterator[Path]:
         yield path
     except OSError as error:
         raise RunError(
-            f"the client's state '{path}' cannot be written ({error}): make room, or make the folder writable"
+            f"the client's state '{path}' cannot be written ({error}): make room, or make the folder "
+            "writable",
+            thing="client's state",
+            value=path,
         ) from error
 
 

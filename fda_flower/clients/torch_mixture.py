@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subse
 
 from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
 from fda_flower.models.parts import to_train
 
@@ -110,7 +110,7 @@ def mix_on_target(
         If no member has finite outputs.
     """
     if epochs < 0:
-        raise ConfigError(f"epochs is {epochs}, it must not be negative")
+        raise invalid("epochs", epochs, "it must not be negative")
     if loader.batch_size is None:
         raise ConfigError("the loader has no batch size, so that its data cannot be divided: give it one")
     if not isinstance(loader.sampler, SequentialSampler | RandomSampler):

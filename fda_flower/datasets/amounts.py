@@ -1,6 +1,6 @@
 """Amounts of samples: a number, up to a number, or a share of those available."""
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 
 Amount = int | str
 """A number of samples, or as text a share, ``"15%"``, or a limit, ``"up to 50"``."""
@@ -29,17 +29,17 @@ def read_amount(name: str, value: object) -> Amount | None:
     try:
         number = float(amount.removesuffix("%"))
     except ValueError:
-        raise ConfigError(f"{name} is {value!r}: give a number, or a share such as 15%") from None
+        raise invalid(name, value, "give a number, or a share such as 15%") from None
     if amount.endswith("%"):
         if not 0 < number <= 100:
             raise ConfigError(f"{name} is {text}, a share must be above 0% and at most 100%")
         if amount != text:
-            raise ConfigError(f"{name} is '{text}': give a number after 'up to', or the share alone")
+            raise invalid(name, text, "give a number after 'up to', or the share alone")
         return text
     if not number.is_integer():
-        raise ConfigError(f"{name} is {text}: give a whole number, or a share such as 15%")
+        raise invalid(name, text, "give a whole number, or a share such as 15%")
     if number < 1:
-        raise ConfigError(f"{name} is {text}, at least 1 is needed")
+        raise invalid(name, text, "at least 1 is needed")
     return int(number) if amount == text else f"{UP_TO}{int(number)}"
 
 
@@ -72,8 +72,8 @@ def count(name: str, amount: Amount | None, total: int) -> int:
     if isinstance(amount, str):
         wanted = round(float(amount.removesuffix("%")) / 100 * total)
         if wanted < 1:
-            raise ConfigError(f"{name} is {amount}, which leaves none of {total} samples: ask for more")
+            raise invalid(name, amount, "ask for more", f"which leaves none of {total} samples")
         return wanted
     if amount > total:
-        raise ConfigError(f"{name} is {amount}, but there are only {total}: ask for fewer, or for all")
+        raise invalid(name, amount, "ask for fewer, or for all", f"but there are only {total}")
     return amount

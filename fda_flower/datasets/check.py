@@ -65,7 +65,11 @@ def find_dataset(folder: Path) -> str:
         If it has neither or both.
     """
     if not folder.is_dir():
-        raise ConfigError(f"there is no folder '{folder}': give the one that holds the domains")
+        raise ConfigError(
+            f"there is no folder '{folder}': give the one that holds the domains",
+            thing="folder",
+            value=folder,
+        )
     found = []
     if any(images.files_of(path) for path in visible(folder) if path.is_dir()):
         found.append("images")
@@ -75,7 +79,8 @@ def find_dataset(folder: Path) -> str:
         what = "both tables and folders of images" if found else "neither tables nor folders of images"
         raise ConfigError(
             f"'{folder}' holds {what}: put a file DOMAIN.csv for each domain there, or folders DOMAIN/CLASS/ "
-            "with images, or say which by --dataset table or --dataset images"
+            "with images, or say which by --dataset table or --dataset images",
+            thing=str(folder),
         )
     return found[0]
 

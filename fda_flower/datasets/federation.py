@@ -151,7 +151,11 @@ def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
         domain = replace(domain, train=train, validation=held)
     for samples, what in ((domain.train, "train"), (domain.test, "test")):
         if not len(samples):
-            raise ConfigError(f"domain '{domain.name}' has no sample to {what} on: give it more")
+            raise ConfigError(
+                f"domain '{domain.name}' has no sample to {what} on: give it more",
+                thing="domain",
+                value=domain.name,
+            )
     return domain
 
 

@@ -87,7 +87,9 @@ def _split(path: Path, seed: int) -> Split:
     if len(rows) < FEWEST:
         raise ConfigError(
             f"the data file '{path}' has {len(rows)} patients without a missing value, at least {FEWEST} are "
-            "needed: get it again"
+            "needed: get it again",
+            thing="data file",
+            value=path,
         )
     labels = (rows[:, LABEL] > 0).long()
     train, test = balanced(labels, int(TRAIN_SHARE * len(rows)), torch.Generator().manual_seed(seed))
@@ -109,7 +111,9 @@ def _read(path: Path) -> list[list[float]]:
     except OSError as error:
         raise ConfigError(
             f"the data file '{path}' cannot be read ({error.strerror}): put there the file from the UCI "
-            "Machine Learning Repository's 'Heart Disease'"
+            "Machine Learning Repository's 'Heart Disease'",
+            thing="data file",
+            value=path,
         ) from error
     rows = [_row(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     return [row for row in rows if not any(map(math.isnan, row))]

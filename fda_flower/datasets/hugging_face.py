@@ -80,7 +80,9 @@ class Source:
             reason = " ".join(str(error).split())[:300]
             raise ConfigError(
                 f"the data set '{place}' cannot be read ({type(error).__name__}: {reason}): give a name on "
-                "the hub or a folder by --dataset-option path=..., or the folder alone by --data-dir"
+                "the hub or a folder by --dataset-option path=..., or the folder alone by --data-dir",
+                thing="data set",
+                value=place,
             ) from error
         parts = found if isinstance(found, Mapping) else {self.split: found}
         if self.split not in parts:
@@ -140,7 +142,9 @@ class Source:
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise ConfigError(
                 f"partitioner '{self.partitioner}' refuses '{self.partitioner_options}' ({error}): give its "
-                "arguments as --dataset-option partitioner_options=num_partitions:4,partition_by:label"
+                "arguments as --dataset-option partitioner_options=num_partitions:4,partition_by:label",
+                thing="partitioner",
+                value=self.partitioner,
             ) from error
 
 

@@ -80,7 +80,9 @@ class ImageFiles:
             with Image.open(path) as image:
                 return pixels_of(image, self.shape[2], self.shape[3])
         except Exception as error:  # Pillow's decoders raise errors of many kinds.
-            raise ConfigError(f"the image '{path}' is damaged ({error}): get it again") from error
+            raise ConfigError(
+                f"the image '{path}' is damaged ({error}): get it again", thing="image", value=path
+            ) from error
 
 
 def pixels_of(image: Image.Image, height: int, width: int) -> NDArray[np.uint8]:

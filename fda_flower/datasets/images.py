@@ -231,7 +231,11 @@ def _root(folder: str, source: str, data_dir: Path | None) -> Path:
         )
     root = data_dir.expanduser() / folder
     if not root.is_dir():
-        raise ConfigError(f"the data folder '{root}' is missing: get it from {source}, and put it there")
+        raise ConfigError(
+            f"the data folder '{root}' is missing: get it from {source}, and put it there",
+            thing="data folder",
+            value=root,
+        )
     return root
 
 
@@ -239,15 +243,23 @@ def _check_domain(place: Path, files: Files | None, classes: list[str], remedy: 
     if files is None:
         siblings = visible(place.parent) if place.parent.is_dir() else []
         found = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
-        raise ConfigError(f"the domain folder '{place}' is missing (found: {found}): {remedy}")
+        raise ConfigError(
+            f"the domain folder '{place}' is missing (found: {found}): {remedy}",
+            thing="domain folder",
+            value=place,
+        )
     if not files:
         raise ConfigError(
-            f"the domain folder '{place}' has no image ({', '.join(SUFFIXES)}) in a class folder: {remedy}"
+            f"the domain folder '{place}' has no image ({', '.join(SUFFIXES)}) in a class folder: {remedy}",
+            thing="domain folder",
+            value=place,
         )
     if classes and (others := [name for name in files if name not in classes]):
         raise ConfigError(
             f"the domain folder '{place}' has images of {', '.join(others)}, which the option 'classes' "
-            f"does not list ({', '.join(classes)}): list all classes, or remove these images"
+            f"does not list ({', '.join(classes)}): list all classes, or remove these images",
+            thing="domain folder",
+            value=place,
         )
 
 

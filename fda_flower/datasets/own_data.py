@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 
 LISTED = 10
 """The most classes that a message lists."""
@@ -80,7 +80,9 @@ def own_folder(dataset: str, data_dir: Path | None) -> Path:
     if data_dir is None:
         raise ConfigError(
             f"data set '{dataset}' needs the folder that holds its domains: give it with --data-dir "
-            "(FDA_DATA_DIR) or, at a site, as data-dir in the node configuration"
+            "(FDA_DATA_DIR) or, at a site, as data-dir in the node configuration",
+            thing="data set",
+            value=dataset,
         )
     return data_dir.expanduser()
 
@@ -96,9 +98,14 @@ def is_here(folder: Path | None, options: Mapping[str, Any]) -> bool:
     if folder is None or folder.is_dir():
         return folder is not None
     if "domains" not in options:
-        raise ConfigError(
-            f"data-dir is '{folder}', which is not a folder on this machine: correct it, or, if the data are "
-            "elsewhere, name the domains with the option 'domains', separated by commas"
+        raise invalid(
+            "data-dir",
+            folder,
+            (
+                "correct it, or, if the data are elsewhere, name the domains with the "
+                "option 'domains', separated by commas"
+            ),
+            "which is not a folder on this machine",
         )
     return False
 
@@ -121,13 +128,17 @@ def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -
         there = ", ".join(path.name for path in visible(folder)[:10]) or "nothing"
         raise ConfigError(
             f"data set '{dataset}' finds no domain in '{folder}', which holds {there}: put {wanted} there, "
-            "or give another folder with --data-dir (FDA_DATA_DIR)"
+            "or give another folder with --data-dir (FDA_DATA_DIR)",
+            thing="data set",
+            value=dataset,
         )
     for name in found:
         if any(mark in name for mark in NOT_IN_NAMES) or name != name.strip():
             raise ConfigError(
                 f"the domain '{name}' in '{folder}' has a comma, an equals sign or a space around it in its "
-                "name: rename it"
+                "name: rename it",
+                thing="domain",
+                value=name,
             )
     return found
 
@@ -158,9 +169,11 @@ def read_size(text: str) -> tuple[int, int]:
     """
     sides = text.lower().split("x")
     if len(sides) > 2 or not all(side.strip().isdigit() and int(side) > 0 for side in sides):
-        raise ConfigError(
-            f"option 'image_size' is '{text}', it must be at least 1: give pixels, such as 64, or height and "
-            "width, such as 48x64"
+        raise invalid(
+            "option 'image_size'",
+            text,
+            "give pixels, such as 64, or height and width, such as 48x64",
+            "it must be at least 1",
         )
     return int(sides[0]), int(sides[-1])
 

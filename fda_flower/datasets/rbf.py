@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fda_flower.datasets.domains import Split
 from fda_flower.datasets.samples import Samples
-from fda_flower.errors import ConfigError
+from fda_flower.errors import invalid
 
 INPUTS, OUTPUTS, FUNCTIONS, GAUSSIANS = 50, 10, 100, 10
 TEST_SHARE = 0.2
@@ -58,9 +58,9 @@ def load(data_dir: Path | None, seed: int, shift: float = 0.5, samples: int = 50
     ICLR 2024, Appendix B.
     """
     if not 0 <= shift <= 1:
-        raise ConfigError(f"option 'shift' of data set 'rbf' is {shift}: give a share from 0 to 1")
+        raise invalid("option 'shift' of data set 'rbf'", shift, "give a share from 0 to 1")
     if samples < FEWEST:
-        raise ConfigError(f"option 'samples' of data set 'rbf' is {samples}: give at least {FEWEST}")
+        raise invalid("option 'samples' of data set 'rbf'", samples, f"give at least {FEWEST}")
     generator = torch.Generator().manual_seed(seed)
     centres = _uniform(generator, GAUSSIANS, INPUTS)
     target, other = (_functions(generator) for _ in range(2))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from fda_flower.datasets.domains import Domain
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 
 if TYPE_CHECKING:
     import torch
@@ -69,8 +69,8 @@ class Dirichlet(Partition):
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < math.inf:
-            raise ConfigError(
-                f"option 'alpha' of partition 'dirichlet' is {self.alpha}, it must be a number above 0"
+            raise invalid(
+                "option 'alpha' of partition 'dirichlet'", self.alpha, "it must be a number above 0"
             )
 
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
@@ -98,7 +98,7 @@ class Labels(Partition):
 
     def __post_init__(self) -> None:
         if self.k < 1:
-            raise ConfigError(f"option 'k' of partition 'labels' is {self.k}, it must be at least 1")
+            raise invalid("option 'k' of partition 'labels'", self.k, "it must be at least 1")
 
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
         """Give client `i` class ``i mod classes`` and `k - 1` random others; clients share a class evenly."""
@@ -145,7 +145,9 @@ def _cut(samples: Samples, sources: int, generator: torch.Generator) -> tuple[Sa
 def _not_empty(samples: Samples, name: str) -> Samples:
     if not len(samples):
         raise ConfigError(
-            f"partition '{name}' leaves a client without samples: use fewer sources, or other options"
+            f"partition '{name}' leaves a client without samples: use fewer sources, or other options",
+            thing="partition",
+            value=name,
         )
     return samples
 
@@ -237,7 +239,7 @@ class Rotate(TargetShift):
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.angle):
-            raise ConfigError(f"option 'angle' of shift 'rotate' is {self.angle}: give a number of degrees")
+            raise invalid("option 'angle' of shift 'rotate'", self.angle, "give a number of degrees")
 
     def shifted(self, samples: Samples) -> Samples:
         """Return the samples rotated counter-clockwise, then inverted."""
@@ -253,7 +255,7 @@ class Noise(TargetShift):
 
     def __post_init__(self) -> None:
         if not 0 <= self.std < math.inf:
-            raise ConfigError(f"option 'std' of shift 'noise' is {self.std}, it must not be negative")
+            raise invalid("option 'std' of shift 'noise'", self.std, "it must not be negative")
 
     def shifted(self, samples: Samples) -> Samples:
         """Return the samples with noise."""
@@ -272,7 +274,7 @@ class Label(Shift):
 
     def __post_init__(self) -> None:
         if not 0 <= self.eta <= 0.5:
-            raise ConfigError(f"option 'eta' of shift 'label' is {self.eta}, it must be in [0, 0.5]")
+            raise invalid("option 'eta' of shift 'label'", self.eta, "it must be in [0, 0.5]")
 
     def domains(
         self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN

@@ -9,7 +9,7 @@ from fda_flower.datasets.amounts import Amount, read_amount
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Shift
 from fda_flower.datasets.validation import HeldOut, read_validation
-from fda_flower.errors import ConfigError, check_choice, unknown
+from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 from fda_flower.names import read_options
 
 Pairs = tuple[tuple[str, str | int | float | bool], ...]
@@ -86,7 +86,7 @@ class DataSpec:
         PARTITIONS[self.partition](**dict(self.partition_options))
         self._check_shift()
         if self.num_sources is not None and self.num_sources < 1:
-            raise ConfigError(f"sources is {self.num_sources}, at least 1 is needed")
+            raise invalid("sources", self.num_sources, "at least 1 is needed")
         for name in ("target_samples", "source_samples", "test_samples"):
             called = name.replace("_", "-")
             object.__setattr__(self, name, read_amount(called, getattr(self, name)))
@@ -110,9 +110,11 @@ class DataSpec:
     def _check_shift(self) -> None:
         own = self._own_domains
         if len(own) == 1:
-            raise ConfigError(
-                f"option 'domains' is '{own[0]}', which leaves no source besides the target: name two "
-                "domains or more, separated by commas"
+            raise invalid(
+                "option 'domains'",
+                own[0],
+                "name two domains or more, separated by commas",
+                "which leaves no source besides the target",
             )
         if own:
             for name, given, without in (
@@ -121,12 +123,18 @@ class DataSpec:
                 ("partition", self.partition, "even"),
             ):
                 if given != without:
-                    raise ConfigError(
-                        f"{name} is {given!r}, but data set '{self.dataset}' has domains of its own "
-                        f"({', '.join(own)}): leave it out"
+                    raise invalid(
+                        name,
+                        given,
+                        "leave it out",
+                        f"but data set '{self.dataset}' has domains of its own ({', '.join(own)})",
                     )
             if self.shift_options:
-                raise ConfigError(f"data set '{self.dataset}' takes no shift options: leave them out")
+                raise ConfigError(
+                    f"data set '{self.dataset}' takes no shift options: leave them out",
+                    thing="data set",
+                    value=self.dataset,
+                )
             return
         shift = DATASETS[self.dataset].shift if self.shift is None else self.shift
         if shift not in SHIFTS:
@@ -134,9 +142,7 @@ class DataSpec:
         object.__setattr__(self, "shift", shift)
         self._read("shift_options", f"shift '{shift}'", SHIFTS[shift])
         if self.partition != "even" and not SHIFTS[shift].takes_partition:
-            raise ConfigError(
-                f"partition is '{self.partition}', but shift '{shift}' deals evenly: leave it out"
-            )
+            raise invalid("partition", self.partition, "leave it out", f"but shift '{shift}' deals evenly")
 
     def _read(self, name: str, what: str, build: Callable[..., Any], *hidden: str) -> None:
         options = read_options(what, build, dict(getattr(self, name)), set(hidden))
@@ -152,7 +158,7 @@ class DataSpec:
             If the data set has domains of its own.
         """
         if self.shift is None:
-            raise ConfigError(f"data set '{self.dataset}' has no shift")
+            raise ConfigError(f"data set '{self.dataset}' has no shift", thing="data set", value=self.dataset)
         return SHIFTS[self.shift](**dict(self.shift_options))
 
     @property

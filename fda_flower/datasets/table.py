@@ -37,7 +37,7 @@ from fda_flower.datasets.table_reading import (
     read_names,
     read_table,
 )
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
 from fda_flower.names import split_names
 
@@ -257,7 +257,7 @@ def load(
         the file, the line and the column, but no value, since the server reads it.
     """
     if not label_deviation > 0:
-        raise ConfigError(f"option 'label_deviation' is {label_deviation}, it must be above 0")
+        raise invalid("option 'label_deviation'", label_deviation, "it must be above 0")
     meaning = Meaning(
         label,
         group,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.datasets.own_data import PARTS, found_names, is_here, visible
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import split_names
 
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -301,15 +301,23 @@ def read_table(path: Path, encoding: str = "", problems: Problems | None = None)
     except UnicodeError as error:
         raise ConfigError(
             f"the data file '{path}' cannot be read ({error}): save it as UTF-8, or name its encoding by the "
-            "option 'encoding', such as cp1252 for what Excel writes in Western Europe"
+            "option 'encoding', such as cp1252 for what Excel writes in Western Europe",
+            thing="data file",
+            value=path,
         ) from error
     except (OSError, LookupError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(
-            f"the data file '{path}' cannot be read ({reason}): put a CSV file there"
+            f"the data file '{path}' cannot be read ({reason}): put a CSV file there",
+            thing="data file",
+            value=path,
         ) from error
     if not header:
-        raise ConfigError(f"the data file '{path}' is empty: give it a header and a row for each sample")
+        raise ConfigError(
+            f"the data file '{path}' is empty: give it a header and a row for each sample",
+            thing="data file",
+            value=path,
+        )
     if problems is None:
         found.raise_first()
     texts = {name: [cell.strip() for cell in flat[at :: len(header)]] for at, name in enumerate(header)}
@@ -398,9 +406,13 @@ def read_categories(text: str) -> dict[str, tuple[str, ...]]:
         name, colon, values = part.partition(":")
         names = tuple(value.strip() for value in values.split("|"))
         if not (name.strip() and colon and all(names) and len(set(names)) == len(names)):
-            raise ConfigError(
-                f"option 'categories' is '{text}': give columns with their categories, each of them once, "
-                "such as sex:f|m,pain:none|some|much"
+            raise invalid(
+                "option 'categories'",
+                text,
+                (
+                    "give columns with their categories, each of them once, such as "
+                    "sex:f|m,pain:none|some|much"
+                ),
             )
         found[name.strip()] = names
     return found

@@ -26,10 +26,16 @@ def check_file(path: Path, md5: str) -> None:
     if not path.exists():
         raise ConfigError(
             f"the data file '{path}' is missing: put it there, or leave out --data-dir (FDA_DATA_DIR) to "
-            "download the data set"
+            "download the data set",
+            thing="data file",
+            value=path,
         )
     if not check_integrity(str(path), md5):
-        raise ConfigError(f"the data file '{path}' is damaged (its md5 is not {md5}): get it again")
+        raise ConfigError(
+            f"the data file '{path}' is damaged (its md5 is not {md5}): get it again",
+            thing="data file",
+            value=path,
+        )
 
 
 def read_parts(dataset: Any, root: Path, download: bool = False) -> tuple[Any, Any]:
@@ -158,18 +164,23 @@ def _read_part(data_dir: Path | None, name: str) -> Split:
     if data_dir is None:
         raise ConfigError(
             f"'{name}' cannot be downloaded: give the folder that holds 'cifar10/{name}' with --data-dir "
-            "(FDA_DATA_DIR), or leave out the option 'subset'"
+            "(FDA_DATA_DIR), or leave out the option 'subset'",
+            thing=str(name),
         )
     path = data_dir.expanduser() / "cifar10" / name
     if not path.exists():
         raise ConfigError(
-            f"the data file '{path}' is missing: put it there, or leave out the option 'subset'"
+            f"the data file '{path}' is missing: put it there, or leave out the option 'subset'",
+            thing="data file",
+            value=path,
         )
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             train, test = (_samples(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
     except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise ConfigError(f"the data file '{path}' is damaged ({error}): get it again") from error
+        raise ConfigError(
+            f"the data file '{path}' is damaged ({error}): get it again", thing="data file", value=path
+        ) from error
     return Split(train, test, CLASSES)
 
 

@@ -5,7 +5,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import invalid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,9 +69,13 @@ def read_validation(value: object) -> HeldOut | None:
             share = 0.0
         if 0 < share < 1:
             return HeldOut(share)
-    raise ConfigError(
-        f"validation is '{text}': give a share of the labels between 0 and 1, such as 0.2, or cv:K with at "
-        "least 2 folds, such as cv:5"
+    raise invalid(
+        "validation",
+        text,
+        (
+            "give a share of the labels between 0 and 1, such as 0.2, or cv:K "
+            "with at least 2 folds, such as cv:5"
+        ),
     )
 
 
@@ -112,9 +116,11 @@ def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple
                 classes = labels[positions]
             _, held = train_test_split(positions, test_size=what.share, stratify=classes, random_state=random)
     except ValueError as error:
-        raise ConfigError(
-            f"validation is {what}, but {whose} has too few labelled samples, {len(labels)} ({error}): give "
-            "more labels, a larger share, or cv:K with a smaller K"
+        raise invalid(
+            "validation",
+            what,
+            "give more labels, a larger share, or cv:K with a smaller K",
+            f"but {whose} has too few labelled samples, {len(labels)} ({error})",
         ) from error
     mask = np.zeros(len(labels), bool)
     mask[held] = True

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import write_atomically
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -62,7 +62,7 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = SERVER_DAY
             "no host is given: name the DNS names and IP addresses by which sites reach the server"
         )
     if not 1 <= days <= CA_DAYS:
-        raise ConfigError(f"days is {days}, it must be in [1, {CA_DAYS}]")
+        raise invalid("days", days, f"it must be in [1, {CA_DAYS}]")
     names = [_general_name(host) for host in dict.fromkeys([*hosts, *LOOPBACK])]
     folder = folder.absolute()
     files = Certificates(*(folder / name for name in ("ca.crt", "ca.key", "server.crt", "server.key")))
@@ -103,7 +103,7 @@ def make_key(folder: Path, name: str) -> tuple[Path, Path]:
         If the name cannot be a file's, or a file is there already.
     """
     if not name or name != Path(name).name or name.startswith("."):
-        raise ConfigError(f"the name of the key is '{name}': give a plain file name, such as source-1")
+        raise invalid("the name of the key", name, "give a plain file name, such as source-1")
     private, public = folder.absolute() / name, folder.absolute() / f"{name}.pub"
     _refuse(private, public)
     key = ec.generate_private_key(ec.SECP384R1())
@@ -169,7 +169,7 @@ def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.DNSName(host)
     except ValueError:
-        raise ConfigError(f"host is '{host}': give a DNS name in ASCII or an IP address") from None
+        raise invalid("host", host, "give a DNS name in ASCII or an IP address") from None
 
 
 def _load_ca(files: Certificates) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -178,10 +178,13 @@ def _load_ca(files: Certificates) -> tuple[x509.Certificate, ec.EllipticCurvePri
         key = load_pem_private_key(files.ca_key.read_bytes(), None)
     except (ValueError, TypeError) as error:
         raise ConfigError(
-            f"'{files.ca}' and '{files.ca_key}' cannot be read as a CA ({error}): choose another folder"
+            f"'{files.ca}' and '{files.ca_key}' cannot be read as a CA ({error}): choose another folder",
+            thing=str(files.ca),
         ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or ca.public_key() != key.public_key():
-        raise ConfigError(f"'{files.ca_key}' is not the key of '{files.ca}': choose another folder")
+        raise ConfigError(
+            f"'{files.ca_key}' is not the key of '{files.ca}': choose another folder", thing=str(files.ca_key)
+        )
     return ca, key
 
 
@@ -192,7 +195,9 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
 def _refuse(*paths: Path) -> None:
     for path in paths:
         if path.exists():
-            raise ConfigError(f"'{path}' is there already: move it away, or choose another folder")
+            raise ConfigError(
+                f"'{path}' is there already: move it away, or choose another folder", thing=str(path)
+            )
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:

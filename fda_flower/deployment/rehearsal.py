@@ -57,7 +57,7 @@ def rehearse(
     check_federated(config.method)
     output = output.absolute()
     if output.is_file() or (output.is_dir() and any(output.iterdir())):
-        raise ConfigError(f"'{output}' is there already: choose another --output")
+        raise ConfigError(f"'{output}' is there already: choose another --output", thing=str(output))
     # Processes run in folders of their own: the data folder has to be absolute.
     config = replace(config, data_dir=config.settings()["data_dir"])
     with TemporaryDirectory(prefix="fda-rehearsal-") as folder:

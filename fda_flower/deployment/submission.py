@@ -322,7 +322,8 @@ def _write(path: Path, data: bytes) -> None:
         write_atomically(path, data)
     except OSError as error:
         raise RunError(
-            f"'{path}' cannot be written ({error}): make room, and fetch the results again with --resume"
+            f"'{path}' cannot be written ({error}): make room, and fetch the results again with --resume",
+            thing=str(path),
         ) from error
 
 
@@ -381,6 +382,8 @@ def _status(flower: Connection, run_id: str, check: Callable[[], None]) -> tuple
             if time.monotonic() > deadline:
                 raise RunError(
                     f"the SuperLink of '{flower.name}' was lost in run {run_id} ({error}): once it is back, "
-                    "--resume goes on"
+                    "--resume goes on",
+                    thing="SuperLink of",
+                    value=flower.name,
                 ) from error
         time.sleep(1)

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import invalid
 
 LOG = logging.getLogger("flwr.engines")
 
@@ -29,11 +29,11 @@ class Resources:
 
     def __post_init__(self) -> None:
         if self.cpus_per_client < 1:
-            raise ConfigError(f"cpus-per-client is {self.cpus_per_client}, at least 1 is needed")
+            raise invalid("cpus-per-client", self.cpus_per_client, "at least 1 is needed")
         if self.gpus_per_client < 0:
-            raise ConfigError(f"gpus-per-client is {self.gpus_per_client}, it must not be negative")
+            raise invalid("gpus-per-client", self.gpus_per_client, "it must not be negative")
         if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"workers is {self.workers}, at least 1 is needed")
+            raise invalid("workers", self.workers, "at least 1 is needed")
 
     def cores(self, available: int) -> int | None:
         """Return the cores of all workers, as far as there are any; None if their number is not given."""

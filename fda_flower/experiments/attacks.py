@@ -13,7 +13,7 @@ from torch import Tensor
 from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.clients import DomainClient
 from fda_flower.datasets import Samples
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.errors import invalid, unknown
 from fda_flower.files import derive_seed
 from fda_flower.runs.config import RunConfig
 from fda_flower.wire.numpy_client import NumPyFace
@@ -227,22 +227,24 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
     """
     name, count = settings.get("attack"), settings.get("attackers", 0)
     if name is not None and not isinstance(name, str):
-        raise ConfigError(f"attack is {name!r}: give one of {', '.join(NAMES)}")
+        raise invalid("attack", name, f"give one of {', '.join(NAMES)}")
     if type(count) is not int or count < 0:
-        raise ConfigError(f"attackers is {count!r}: give the number of sources that attack")
+        raise invalid("attackers", count, "give the number of sources that attack")
     sources: Sequence[str] = config.data.source_names
     if count > len(sources):
-        raise ConfigError(f"attackers is {count}, but there are {len(sources)} sources: give so many at most")
+        raise invalid("attackers", count, "give so many at most", f"but there are {len(sources)} sources")
     if name is None or not count:
         return None
     if name not in LABELS:
         poison_of(name)
     elif config.regression:
-        raise ConfigError(f"attack is '{name}', but '{config.dataset}' has no classes: choose another one")
+        raise invalid("attack", name, "choose another one", f"but '{config.dataset}' has no classes")
     if config.entry.centralised:
-        raise ConfigError(
-            f"attack is '{name}', but method '{config.method}' has no clients: leave it out, or choose "
-            "another method"
+        raise invalid(
+            "attack",
+            name,
+            "leave it out, or choose another method",
+            f"but method '{config.method}' has no clients",
         )
     return Attack(name, tuple(sources[:count]), config.seed)
 
@@ -259,7 +261,7 @@ def poison_of(name: str) -> Poison:
     except ValueError:
         factor = np.nan
     if not np.isfinite(factor):
-        raise ConfigError(f"attack is '{name}': give {kind}:FACTOR with a number, such as {kind}:1.5")
+        raise invalid("attack", name, f"give {kind}:FACTOR with a number, such as {kind}:1.5")
     return partial(FACTORS[kind], factor=factor)
 
 

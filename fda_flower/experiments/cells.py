@@ -160,7 +160,9 @@ def write_cell(path: Path, place: Place, result: RunResult, attack: Attack | Non
         write_atomically(path, (json.dumps(found) + "\n").encode())
     except OSError as error:
         raise RunError(
-            f"the result '{path}' cannot be written ({error}): make room, and run again"
+            f"the result '{path}' cannot be written ({error}): make room, and run again",
+            thing="result",
+            value=path,
         ) from error
 
 
@@ -171,7 +173,9 @@ def read_cell(path: Path) -> dict[str, Any]:
         if missing := NEEDED - found.keys():
             raise ValueError(f"it has no '{min(missing)}'")
     except (OSError, ValueError, AttributeError) as error:
-        raise ConfigError(f"the result '{path}' is damaged ({error}): delete it, and run again") from error
+        raise ConfigError(
+            f"the result '{path}' is damaged ({error}): delete it, and run again", thing="result", value=path
+        ) from error
     return found
 
 
@@ -189,7 +193,10 @@ def is_done(path: Path, config: RunConfig, attack: Attack | None = None) -> bool
     if theirs != ours:
         keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
         differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)
-        raise ConfigError(f"'{path}' is from another configuration ({differences}): choose another --output")
+        raise ConfigError(
+            f"'{path}' is from another configuration ({differences}): choose another --output",
+            thing=str(path),
+        )
     if REFUSED in found.get("summary", {}):
         return True
     return has_ended(found["history"], config.all_rounds, config.patience)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fda_flower.errors import ConfigError, check_choice, near, unknown
+from fda_flower.errors import ConfigError, check_choice, invalid, near, unknown
 from fda_flower.experiments.attacks import Attack, read_attack
 from fda_flower.reporting.results import Place
 from fda_flower.runs.config import RunConfig
@@ -40,7 +40,9 @@ def find_experiment(file: str | Path) -> Path:
     if name not in known:
         raise ConfigError(
             f"unknown experiment '{file}'{near(name, known)}: give the path of a TOML file, or choose one of "
-            f"{', '.join(known)}"
+            f"{', '.join(known)}",
+            thing="experiment",
+            value=file,
         )
     return known[name]
 
@@ -188,7 +190,9 @@ class Experiment:
             yield
         except ConfigError as error:
             where = ", ".join(filter(None, place))
-            raise ConfigError(f"experiment '{self.name}', cell '{where}': {error}") from error
+            raise ConfigError(
+                f"experiment '{self.name}', cell '{where}': {error}", thing="experiment", value=self.name
+            ) from error
 
 
 def read_experiment(file: str | Path) -> Experiment:
@@ -209,11 +213,13 @@ def read_experiment(file: str | Path) -> Experiment:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"the experiment '{path}' cannot be read: {error}") from error
+        raise ConfigError(
+            f"the experiment '{path}' cannot be read: {error}", thing="experiment", value=path
+        ) from error
     try:
         return _experiment(path.stem, text, data)
     except ConfigError as error:
-        raise ConfigError(f"'{path}': {error}") from error
+        raise ConfigError(f"'{path}': {error}", thing=str(path)) from error
 
 
 TOP = {
@@ -229,10 +235,10 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
     _check_keys("the file", data, TOP)
     for key, kind in TOP.items():
         if key in data and not isinstance(data[key], kind):
-            raise ConfigError(f"'{key}' must be {_WORDS[kind]}, it is {data[key]!r}")
+            raise ConfigError(f"'{key}' must be {_WORDS[kind]}, it is {data[key]!r}", thing=str(key))
     for key in ("title", "rows", "columns"):
         if not data.get(key):
-            raise ConfigError(f"'{key}' is missing")
+            raise ConfigError(f"'{key}' is missing", thing=str(key))
     figures = tuple(map(str, data.get("figures", ("columns", "rounds"))))
     check_figures(figures)
     report = data.get("report", "table")
@@ -241,7 +247,7 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
     seeds = tuple(data.get("seeds", (0,)))
     whole = all(type(seed) is int and seed >= 0 for seed in seeds)
     if not seeds or not whole or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"'seeds' is {list(seeds)}: give different whole numbers, such as [0, 1, 2]")
+        raise invalid("'seeds'", list(seeds), "give different whole numbers, such as [0, 1, 2]")
     experiment = Experiment(
         name=name,
         text=text,
@@ -272,7 +278,9 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
         if row.headline == "average" and None in averages:
             raise ConfigError(
                 f"'headline' of row '{row.label}' is 'average', but its runs average no models: add average, "
-                'such as average = "ema:0.9", or leave it out'
+                'such as average = "ema:0.9", or leave it out',
+                thing="'headline' of row",
+                value=row.label,
             )
     return experiment
 
@@ -291,7 +299,9 @@ def _check_rows(experiment: Experiment) -> None:
             for label, value in values.items():
                 if isinstance(value, bool) or not isinstance(value, int | float):
                     raise ConfigError(
-                        f"'paper' of row '{row.label}', column '{label}' is {value!r}: give a number"
+                        f"'paper' of row '{row.label}', column '{label}' is {value!r}: give a number",
+                        thing="'paper' of row",
+                        value=row.label,
                     )
         _check_keys(f"'at' of row '{row.label}'", row.at, [*columns, *groups])
 
@@ -302,7 +312,7 @@ def _check_rivals(experiment: Experiment, data: Settings) -> None:
         if label not in rows:
             raise unknown("row in 'rivals'", label, rows)
     if "rivals" in data and len(set(experiment.rivals)) < 2:
-        raise ConfigError(f"'rivals' is {data['rivals']}: give the labels of two rows, or leave it out")
+        raise invalid("'rivals'", data["rivals"], "give the labels of two rows, or leave it out")
 
 
 def _check_names(experiment: Experiment) -> None:
@@ -313,7 +323,9 @@ def _check_names(experiment: Experiment) -> None:
             first, second = (" / ".join(filter(None, labels)) for labels in (other, place))
             raise ConfigError(
                 f"cells '{first}' and '{second}' would have files of the same name, '{file_name(place)}': "
-                "choose other labels"
+                "choose other labels",
+                thing="cells",
+                value=first,
             )
 
 
@@ -359,18 +371,25 @@ def _settings(where: str, data: Settings) -> Settings:
     settings = {key.replace("-", "_"): value for key, value in data.items()}
     for key, value in settings.items():
         if key in OPTION_FIELDS and not isinstance(value, dict):
-            raise ConfigError(f"'{key.replace('_', '-')}' in {where} is {value!r}, it must be a table")
+            raise ConfigError(
+                f"'{key.replace('_', '-')}' in {where} is {value!r}, it must be a table",
+                thing=str(key.replace("_", "-")),
+            )
     return settings
 
 
 def _check_keys(where: str, data: Any, valid: Collection[str], more: Collection[str] = ()) -> None:
     if not isinstance(data, dict):
-        raise ConfigError(f"{where} is {data!r}, it must be a table")
+        raise invalid(where, data, "it must be a table")
     for key in data:
         if key not in (*more, *valid):
             names = (*more, *valid)
             hint = near(key, names)
-            raise ConfigError(f"unknown key '{key}' in {where}{hint}: choose one of {', '.join(names)}")
+            raise ConfigError(
+                f"unknown key '{key}' in {where}{hint}: choose one of {', '.join(names)}",
+                thing="key",
+                value=key,
+            )
 
 
 def slug(label: str) -> str:

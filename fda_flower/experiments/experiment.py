@@ -9,7 +9,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from fda_flower.engines import ENGINES, Resources
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.experiments.cells import REFUSED, Cell, Progress, is_done, read_cell, run_cells
 from fda_flower.experiments.definition import Experiment, read_experiment
 from fda_flower.files import check_writable, only_writer, write_atomically
@@ -43,7 +43,8 @@ def check_free(folder: Path, mark: Mapping[str, Any]) -> None:
     if found is not None and {**found, "calls": []} != {**mark, "calls": []}:
         raise ConfigError(
             f"'{folder}' holds the experiment '{found['experiment']}' with the settings {found['settings']}, "
-            f"not '{mark['experiment']}' with {mark['settings']}: choose another --output"
+            f"not '{mark['experiment']}' with {mark['settings']}: choose another --output",
+            thing=str(folder),
         )
 
 
@@ -60,7 +61,9 @@ def _read_mark(folder: Path) -> dict[str, Any] | None:
             "calls": list(mark.get("calls", ())),
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"'{path}' cannot be read ({error!r}): choose another --output") from error
+        raise ConfigError(
+            f"'{path}' cannot be read ({error!r}): choose another --output", thing=str(path)
+        ) from error
 
 
 def claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None:
@@ -73,7 +76,9 @@ def claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None
         write_atomically(folder / DEFINITION, experiment.text.encode())
         write_atomically(folder / MARK, (json.dumps({**mark, "calls": calls}, indent=2) + "\n").encode())
     except OSError as error:
-        raise ConfigError(f"cannot use the output folder '{folder}': {error}") from error
+        raise ConfigError(
+            f"cannot use the output folder '{folder}': {error}", thing="output folder", value=folder
+        ) from error
 
 
 @only_read()
@@ -89,7 +94,8 @@ def load_results(folder: str | Path) -> Results:
     mark = _read_mark(folder)
     if mark is None:
         raise ConfigError(
-            f"'{folder}' holds no results of an experiment: give the --output of `fda experiment`"
+            f"'{folder}' holds no results of an experiment: give the --output of `fda experiment`",
+            thing=str(folder),
         )
     experiment = read_experiment(folder / DEFINITION)
     configs = {place: experiment.config(place, 0, mark["settings"]) for place in experiment.places}
@@ -214,7 +220,9 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
             paths += figures
         write_atomically(output, ("\n\n".join(sections) + "\n").encode())
     except OSError as error:
-        raise ConfigError(f"the report '{output}' cannot be written: {error}") from error
+        raise ConfigError(
+            f"the report '{output}' cannot be written: {error}", thing="report", value=output
+        ) from error
     return [output, *paths]
 
 
@@ -276,7 +284,7 @@ def run_experiment(
         If a setting is invalid, before anything is trained.
     """
     if jobs < 1:
-        raise ConfigError(f"jobs is {jobs}, it must be at least 1")
+        raise invalid("jobs", jobs, "it must be at least 1")
     check_trackers(track)
     folder = Path(output).absolute()
     changed = dict(settings or {})
@@ -404,7 +412,7 @@ def compare(
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
     if jobs < 1:
-        raise ConfigError(f"jobs is {jobs}, it must be at least 1")
+        raise invalid("jobs", jobs, "it must be at least 1")
     Resources(workers=workers)
     check_trackers(track)
     folder = Path(output).absolute()
@@ -412,7 +420,9 @@ def compare(
     if not resume and folder.exists() and any(folder.iterdir()):
         raise ConfigError(
             f"the output folder '{folder}' already holds a comparison: go on with --resume (resume=True), "
-            "or choose another --output"
+            "or choose another --output",
+            thing="output folder",
+            value=folder,
         )
     left_out = {}
     for method in chosen:

@@ -105,7 +105,7 @@ def draw(folder: Path, failed: Collection[str] = ()) -> Path:
     views = [read_view(folder)] if single else [*_read_runs(folder, failed).values()]
     ended = [view for view in views if view.history and (single or view.done)]
     if not ended:
-        raise ConfigError(f"'{folder}' has no run to draw yet: go on with it by --resume")
+        raise ConfigError(f"'{folder}' has no run to draw yet: go on with it by --resume", thing=str(folder))
     runs: dict[str, list[Sequence[Record]]] = {}
     for view in ended:
         runs.setdefault(view.label, []).append(view.history)
@@ -114,7 +114,9 @@ def draw(folder: Path, failed: Collection[str] = ()) -> Path:
     try:
         save_figure(path, plot_runs(runs, ended[0].metric, what))
     except OSError as error:
-        raise ConfigError(f"the picture '{path}' cannot be written: {error}") from error
+        raise ConfigError(
+            f"the picture '{path}' cannot be written: {error}", thing="picture", value=path
+        ) from error
     return path
 
 
@@ -144,7 +146,9 @@ def read_view(folder: Path) -> RunView:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         settings = dict(found.get("settings") or found["run"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"'{path}' is not the configuration of a run ({error!r})") from error
+        raise ConfigError(
+            f"'{path}' is not the configuration of a run ({error!r})", thing=str(path)
+        ) from error
     history = RunFolder(folder).read_rounds()
     config = _config(settings)
     rounds = config.all_rounds if config else int(found.get("rounds", 0))
@@ -261,7 +265,8 @@ def kind_of(folder: Path) -> str:
         return "comparison"
     raise ConfigError(
         f"'{folder}' holds no run, comparison or experiment: give the --output of `fda run`, `fda compare` "
-        "or `fda experiment`"
+        "or `fda experiment`",
+        thing=str(folder),
     )
 
 
@@ -287,4 +292,6 @@ def write_html(folders: Sequence[str | Path], output: str | Path) -> None:
         Path(output).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(Path(output), text.encode())
     except OSError as error:
-        raise ConfigError(f"the report '{output}' cannot be written: {error}") from error
+        raise ConfigError(
+            f"the report '{output}' cannot be written: {error}", thing="report", value=output
+        ) from error

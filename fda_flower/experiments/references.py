@@ -21,7 +21,7 @@ from fda_flower.clients import DomainClient, SourceClient, TargetClient
 from fda_flower.clients.local_training import OPTIMIZERS
 from fda_flower.clients.training import loss_for, repeatable
 from fda_flower.datasets import Domain, Samples, load_federation
-from fda_flower.errors import ConfigError, RunError
+from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import derive_seed, json_safe
 from fda_flower.metrics import METRICS, headline_metric
 from fda_flower.models.devices import find_device
@@ -99,13 +99,15 @@ class Reference(CommonOptions, ABC):
         super().__post_init__()
         for name, none in (("average", None), ("max_update_norm", None), ("source_mean", "mean")):
             if (value := getattr(self, name)) != none:
-                raise ConfigError(
-                    f"{name} is {value!r}, but a centralised reference has no models of clients: leave it out"
+                raise invalid(
+                    name, value, "leave it out", "but a centralised reference has no models of clients"
                 )
         if self.evaluate_every != 1:
-            raise ConfigError(
-                f"evaluate_every is {self.evaluate_every}, but a centralised reference evaluates in each "
-                "round: leave it out"
+            raise invalid(
+                "evaluate_every",
+                self.evaluate_every,
+                "leave it out",
+                "but a centralised reference evaluates in each round",
             )
         self.model_average = ModelAverage(None)
 
@@ -406,7 +408,9 @@ class Trainer:
         if held >= count:
             raise ConfigError(
                 f"source '{domain.name}' has {count} samples, of which validation_share="
-                f"{self.reference.share:g} leaves none to train on: give it more, or lower the share"
+                f"{self.reference.share:g} leaves none to train on: give it more, or lower the share",
+                thing="source",
+                value=domain.name,
             )
         seed = derive_seed(self.config.seed, "validation", domain.name)
         order = domain.train.order(torch.Generator().manual_seed(seed))

@@ -21,7 +21,7 @@ from fda_flower.datasets import Domain, FederatedDataset
 from fda_flower.datasets.federation import write_shared
 from fda_flower.datasets.validation import HeldOut
 from fda_flower.engines import ENGINES, Engine, Resources
-from fda_flower.errors import ConfigError, RunError, unknown
+from fda_flower.errors import ConfigError, RunError, invalid, unknown
 from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.references import run_central
 from fda_flower.files import versions
@@ -139,21 +139,27 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
     def run_here(request: RunRequest) -> RunOutput:
         config = request.config
         if request.connection is not None:
-            raise ConfigError(
-                f"connection is '{request.connection}', but only the engine deploy has one: leave it out, or "
-                "choose --engine deploy"
+            raise invalid(
+                "connection",
+                request.connection,
+                "leave it out, or choose --engine deploy",
+                "but only the engine deploy has one",
             )
         if request.gpus_per_client and not engine.parallel:
-            raise ConfigError(
-                f"gpus-per-client is {request.gpus_per_client}, but engine {name} shares out no GPU: leave "
-                "it out, or choose --engine ray"
+            raise invalid(
+                "gpus-per-client",
+                request.gpus_per_client,
+                "leave it out, or choose --engine ray",
+                f"but engine {name} shares out no GPU",
             )
         if engine.parallel:
             check_federated(config.method)
         if request.gpus_per_client and is_numbered(config.device):
-            raise ConfigError(
-                f"gpus-per-client is {request.gpus_per_client}, by which Ray chooses the GPU, but device is "
-                f"'{config.device}': leave one out"
+            raise invalid(
+                "gpus-per-client",
+                request.gpus_per_client,
+                "leave one out",
+                f"by which Ray chooses the GPU, but device is '{config.device}'",
             )
         resources = Resources(config.threads, request.gpus_per_client, request.workers)
         lines = overview(config, *check_data(config))
@@ -207,9 +213,7 @@ def _on_a_superlink(request: RunRequest) -> RunOutput:
     if request.output is None:
         raise ConfigError("engine deploy needs an output folder: give --output FOLDER")
     if request.attack is not None:
-        raise ConfigError(
-            f"attack is '{request.attack.name}', but with engine deploy no site attacks: leave it out"
-        )
+        raise invalid("attack", request.attack.name, "leave it out", "but with engine deploy no site attacks")
     _refuse_resources(request, "with engine deploy each site uses its own machine: leave it out")
     from fda_flower.deployment import run_deployed
 
@@ -422,7 +426,7 @@ def run_config(
     path = None if output is None else Path(output).absolute()
     check_trackers(track)
     if track and path is None:
-        raise ConfigError(f"track is '{','.join(track)}', but nothing is written: give an output folder")
+        raise invalid("track", ",".join(track), "give an output folder", "but nothing is written")
     about = config.settings() | {"data_dir": None}
     tracked = TrackedRun(path or Path(), track_in or path or Path(), about, versions())
     begun = False
@@ -462,8 +466,10 @@ def run_config(
 def _validated(request: RunRequest, engine: str) -> dict[int, float]:
     """Return the figures of cross-validation, by round."""
     if engine == "deploy":
-        raise ConfigError(
-            f"validation is {request.config.validation}, but engine deploy holds out one part in a run: give "
-            "a share such as 0.2, or a fold such as fold:1/5"
+        raise invalid(
+            "validation",
+            request.config.validation,
+            "give a share such as 0.2, or a fold such as fold:1/5",
+            "but engine deploy holds out one part in a run",
         )
     return cross_validate(request, RUNNERS[engine])

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fda_flower.errors import ConfigError, FdaError, RunError, check_choice, unknown
+from fda_flower.errors import ConfigError, FdaError, RunError, check_choice, invalid, unknown
 from fda_flower.experiments.run import fold_configs, mean_by_round, run_config
 from fda_flower.files import derive_seed, json_safe, only_writer, write_atomically
 from fda_flower.metrics import METRICS
@@ -104,7 +104,7 @@ def read_space(text: str) -> Space:
     """
     name, equals, values = (part.strip() for part in text.partition("="))
     if not (name and equals and values):
-        raise ConfigError(f"search is '{text}': give NAME=VALUES, with the values as {FORMS}")
+        raise invalid("search", text, f"give NAME=VALUES, with the values as {FORMS}")
     group, dot, option = name.partition(".")
     if not (group in OPTIONS and dot and option) and name not in TUNABLE:
         raise unknown("setting to search", name, [*TUNABLE, *(f"{option}.NAME" for option in OPTIONS)])
@@ -298,7 +298,7 @@ def tune(
         If the study's file cannot be read or written.
     """
     if trials < 1:
-        raise ConfigError(f"trials is {trials}, it must be at least 1")
+        raise invalid("trials", trials, "it must be at least 1")
     check_choice("judge", judge, JUDGES)
     base = _check(make, spaces, seeds)
     metric = base.headline
@@ -324,7 +324,9 @@ def _storing(path: Path) -> Iterator[None]:
     except (StorageInternalError, SQLAlchemyError) as error:
         raise RunError(
             f"the search's file '{path}' cannot be used ({error.__cause__ or error}): make room, or restore "
-            "it from a copy, and go on with --resume"
+            "it from a copy, and go on with --resume",
+            thing="search's file",
+            value=path,
         ) from error
 
 
@@ -360,7 +362,9 @@ def _open(
     if path.exists() and not resume:
         raise ConfigError(
             f"the output folder '{folder}' already holds a search: go on with --resume (resume=True), or "
-            "choose another --output"
+            "choose another --output",
+            thing="output folder",
+            value=folder,
         )
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
@@ -380,7 +384,8 @@ def _open(
         keys = [key for key in ours if found.get(key) != ours[key]]
         raise ConfigError(
             f"'{folder}' holds another search ({', '.join(keys)} differ): repeat its command, or choose "
-            "another --output"
+            "another --output",
+            thing=str(folder),
         )
     study.set_user_attr(MARK, ours)
     for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
@@ -485,7 +490,9 @@ def _history(
     history = run_config(config, on_round=on_round).history
     if not seen:
         raise ConfigError(
-            f"method '{config.method}' has judged no round by labels held out: choose another method"
+            f"method '{config.method}' has judged no round by labels held out: choose another method",
+            thing="method",
+            value=config.method,
         )
     return history
 

@@ -14,7 +14,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 from flwr.serverapp.strategy import Result
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.legacy.grid import ClientError, ManagerGrid
 from fda_flower.legacy.messages import (
     arrays_of,
@@ -100,9 +100,11 @@ class LegacyStrategy(Strategy):
                 "if it is above 0"
             )
         if strategy.evaluate_every > 1:
-            raise ConfigError(
-                f"evaluate_every is {strategy.evaluate_every}, but Flower's older server does not say which "
-                "rounds are the last: leave it out, or use the Message API"
+            raise invalid(
+                "evaluate_every",
+                strategy.evaluate_every,
+                "leave it out, or use the Message API",
+                "but Flower's older server does not say which rounds are the last",
             )
         if strategy.selection.by != "target" or strategy.selection.patience is not None:
             raise ConfigError(
@@ -110,9 +112,11 @@ class LegacyStrategy(Strategy):
                 "select_by='sources' and patience, or use the Message API"
             )
         if (average := strategy.model_average.text) is not None:
-            raise ConfigError(
-                f"average is '{average}', but Flower's older server has the clients evaluate one model a "
-                "round: leave it out, or use the Message API"
+            raise invalid(
+                "average",
+                average,
+                "leave it out, or use the Message API",
+                "but Flower's older server has the clients evaluate one model a round",
             )
         if secure_aggregation and not strategy.needs_only_the_mean:
             raise ConfigError(
@@ -265,7 +269,9 @@ class LegacyStrategy(Strategy):
             if not known and not np.issubdtype(array.dtype, np.floating):
                 raise ConfigError(
                     f"array '{name}' holds no floats, so it is a buffer, but arrays have no names here: give "
-                    "names=list(model.state_dict()), or list all buffers in buffer_names=[...]"
+                    "names=list(model.state_dict()), or list all buffers in buffer_names=[...]",
+                    thing="array",
+                    value=name,
                 )
         return ArrayRecord({name: Array(array) for name, array in zip(names, arrays, strict=True)})
 

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from fda_flower.errors import ConfigError, check_choice, unknown
+from fda_flower.errors import check_choice, invalid, unknown
 
 if TYPE_CHECKING:
     import torch
@@ -40,10 +40,10 @@ def check_device(name: str) -> None:
     import torch
 
     if not torch.cuda.is_available():
-        raise ConfigError(f"device is '{name}', but torch sees no GPU here: use auto or cpu")
+        raise invalid("device", name, "use auto or cpu", "but torch sees no GPU here")
     if is_numbered(name) and int(index) >= (count := torch.cuda.device_count()):
         seen = ", ".join(f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(count))
-        raise ConfigError(f"device is '{name}', but torch sees {count} here: {seen}; choose one of them")
+        raise invalid("device", name, f"{seen}; choose one of them", f"but torch sees {count} here")
 
 
 def is_numbered(name: str) -> bool:
@@ -59,7 +59,9 @@ def check_precision(name: str, device: str) -> None:
     import torch
 
     if torch.cuda.get_device_capability(found) < BF16_CAPABILITY:
-        raise ConfigError(
-            f"precision is '{name}', but {torch.cuda.get_device_name(found)} does not calculate in bfloat16: "
-            "choose float32, or another --device"
+        raise invalid(
+            "precision",
+            name,
+            "choose float32, or another --device",
+            f"but {torch.cuda.get_device_name(found)} does not calculate in bfloat16",
         )

@@ -59,7 +59,9 @@ def builder_of(reference: str) -> "Callable[..., nn.Module]":
         raise ConfigError(
             f"model '{reference}' cannot be loaded ({error!r}): it has to be package.module:function, and "
             "importable by Python wherever the run takes place, in a deployment at every site: install its "
-            "package, or start in the folder that holds it"
+            "package, or start in the folder that holds it",
+            thing="model",
+            value=reference,
         ) from error
     try:
         parameters = list(inspect.signature(found).parameters)
@@ -68,7 +70,9 @@ def builder_of(reference: str) -> "Callable[..., nn.Module]":
     if parameters[:2] != list(ARGUMENTS):
         raise ConfigError(
             f"model '{reference}' takes ({', '.join(parameters)}): let it be a function whose first "
-            "arguments are shape, of one sample, and classes, their number; further ones are options"
+            "arguments are shape, of one sample, and classes, their number; further ones are options",
+            thing="model",
+            value=reference,
         )
     builder: Callable[..., nn.Module] = found
     return builder
@@ -86,7 +90,9 @@ def check_network(reference: str, network: Any, shape: tuple[int, ...], classes:
 
     if not isinstance(network, torch.nn.Module):
         raise ConfigError(
-            f"model '{reference}' returns a {type(network).__name__}, not a torch.nn.Module: fix it"
+            f"model '{reference}' returns a {type(network).__name__}, not a torch.nn.Module: fix it",
+            thing="model",
+            value=reference,
         )
     training = network.training
     network.eval()
@@ -96,7 +102,9 @@ def check_network(reference: str, network: Any, shape: tuple[int, ...], classes:
     except Exception as error:  # A network of someone else's may raise anything.
         raise ConfigError(
             f"model '{reference}' fails on a sample of shape {shape} ({error}): fix it, or choose a network "
-            "for such samples"
+            "for such samples",
+            thing="model",
+            value=reference,
         ) from error
     finally:
         network.train(training)
@@ -104,5 +112,7 @@ def check_network(reference: str, network: Any, shape: tuple[int, ...], classes:
     if found != (1, classes):
         raise ConfigError(
             f"model '{reference}' gives {found} for one sample of shape {shape}, not (1, {classes}), one "
-            "output for each class: fix it"
+            "output for each class: fix it",
+            thing="model",
+            value=reference,
         )

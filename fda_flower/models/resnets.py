@@ -110,14 +110,18 @@ def _read(path: Path) -> Mapping[str, Tensor]:
     except UNREADABLE as error:
         raise ConfigError(
             f"the weights '{path}' cannot be read ({_reason(error)}): give a state dictionary as torch.save "
-            "writes it, or a .safetensors file"
+            "writes it, or a .safetensors file",
+            thing="weights",
+            value=path,
         ) from error
     if not isinstance(state, Mapping) or not all(
         isinstance(entry, str) and isinstance(value, Tensor) for entry, value in state.items()
     ):
         raise ConfigError(
             f"the weights '{path}' are not a state dictionary, which has a tensor for each name: save "
-            "only the network's state_dict()"
+            "only the network's state_dict()",
+            thing="weights",
+            value=path,
         )
     return state
 
@@ -171,7 +175,9 @@ def resnet(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -
     if shape[0] not in (1, 3):
         raise ConfigError(
             f"model '{name}' needs images of 3 channels, or 1 if grey, but these have {shape[0]}: choose "
-            "conv4 or resnet9"
+            "conv4 or resnet9",
+            thing="model",
+            value=name,
         )
     network: nn.Module = getattr(models, name)(num_classes=classes)
     if weights:

@@ -3,7 +3,7 @@
 import torch
 from torch import Size, Tensor, nn
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 
 
 def check_images(name: str, shape: tuple[int, ...], smallest: int = 1) -> None:
@@ -26,12 +26,16 @@ def check_images(name: str, shape: tuple[int, ...], smallest: int = 1) -> None:
     if len(shape) == 1:
         raise ConfigError(
             f"model '{name}' needs images, but these are rows of {shape[0]} features: choose mlp, "
-            "logistic or sigmoid"
+            "logistic or sigmoid",
+            thing="model",
+            value=name,
         )
     if min(shape[1:]) < smallest:
         raise ConfigError(
             f"model '{name}' needs images of {smallest}x{smallest} or more, "
-            f"but these are {shape[1]}x{shape[2]}"
+            f"but these are {shape[1]}x{shape[2]}",
+            thing="model",
+            value=name,
         )
 
 
@@ -79,7 +83,7 @@ def sigmoid(shape: tuple[int, ...], classes: int, hidden: int = 100) -> nn.Modul
         If `hidden` is below 1.
     """
     if hidden < 1:
-        raise ConfigError(f"option 'hidden' of model 'sigmoid' is {hidden}, it must be at least 1")
+        raise invalid("option 'hidden' of model 'sigmoid'", hidden, "it must be at least 1")
     return _hidden(shape, classes, hidden, nn.Sigmoid())
 
 
@@ -210,7 +214,7 @@ def resnet9(shape: tuple[int, ...], classes: int, width: int = 64) -> nn.Module:
     """
     check_images("resnet9", shape, 16)
     if width < 1:
-        raise ConfigError(f"option 'width' of model 'resnet9' is {width}, it must be at least 1")
+        raise invalid("option 'width' of model 'resnet9'", width, "it must be at least 1")
     return nn.Sequential(
         _convolution(shape[0], width),
         _convolution(width, 2 * width, pool=True),

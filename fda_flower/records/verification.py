@@ -65,7 +65,9 @@ def verify(path: Path, expect: str | None = None) -> Verified:
     try:
         run = json.loads((path / CONFIG).read_text(encoding="utf-8"))["run"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigError(f"'{path}' holds no run ({CONFIG}: {error}): give the folder of a run") from error
+        raise ConfigError(
+            f"'{path}' holds no run ({CONFIG}: {error}): give the folder of a run", thing=str(path)
+        ) from error
     folder = RunFolder(path, run)
     links, problems = read_links(folder.read_lines(), run)
     last = links[-1].hash if links else hash_of(run)

@@ -12,7 +12,7 @@ from fda_flower.datasets.shifts import SHIFTS
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.validation import HeldOut, read_validation
 from fda_flower.models.devices import check_device, check_precision
-from fda_flower.errors import ConfigError, check_choice
+from fda_flower.errors import invalid, ConfigError, check_choice
 from fda_flower.clients.local_training import LocalTraining
 from fda_flower.runs.methods import Method, find_method, method_names
 from fda_flower.metrics import headline_metric
@@ -106,12 +106,12 @@ class RunConfig(RunSettings):
             self._set("only_sources", [name.strip() for name in self.only_sources.split(",")])
         if self.only_sources is not None:
             if not isinstance(self.only_sources, Sequence):
-                raise ConfigError(f"only-sources is {self.only_sources!r}: give a list of domains")
+                raise invalid("only-sources", self.only_sources, "give a list of domains")
             self._set("only_sources", tuple(self.only_sources))
         if isinstance(self.beta, str):
             self._set("beta", parse_beta(self.beta))
         if isinstance(self.beta, Mapping):
-            raise ConfigError(f"beta is {self.beta!r}: give one number, or one for each source in order")
+            raise invalid("beta", self.beta, "give one number, or one for each source in order")
 
     def _check_model(self) -> None:
         if may_import(self.model) and (self.model_options or self.model not in MODELS):
@@ -126,10 +126,7 @@ class RunConfig(RunSettings):
                 "sends anything, leave it out"
             )
         if self.privacy.private and self.held_out is not None and self.held_out.in_turn:
-            raise ConfigError(
-                f"validation is {self.validation}, which takes several runs, whose ε would add up: hold "
-                "out a share, such as 0.2"
-            )
+            raise invalid("validation", self.validation, "hold out a share, such as 0.2", "which takes several runs, whose ε would add up")
 
     def _check_method(self) -> None:
         from fda_flower.runs.needs import check_class_weights, read_beta, read_method
@@ -303,9 +300,7 @@ def parse_beta(text: str) -> float | tuple[float, ...]:
     try:
         values = tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise ConfigError(
-            f"beta is '{text}': give a number, or one for each source separated by commas"
-        ) from None
+        raise invalid("beta", text, "give a number, or one for each source separated by commas") from None
     return values[0] if len(values) == 1 else values
 
 

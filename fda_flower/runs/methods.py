@@ -295,7 +295,5 @@ def find_method(name: str) -> Method:
 def check_federated(name: str) -> None:
     """Raise a `ConfigError` if a name is a centralised reference's, where clients have to train."""
     if find_method(name).centralised:
-        raise ConfigError(
-            f"method '{name}' needs all data in one place: run it with --engine local, or choose "
-            "another method"
-        )
+        raise ConfigError(f"method '{name}' needs all data in one place: run it with --engine local, or choose "
+            "another method", thing="method", value=name)

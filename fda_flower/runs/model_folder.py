@@ -139,9 +139,7 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
         folder = run.parent if run.name == CHOSEN_MODEL else run
         settings = json.loads((folder / CONFIG).read_text(encoding="utf-8"))["settings"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"'{run}' does not say what the run's data are ({CONFIG}: {error}): give --csv or --images"
-        ) from error
+        raise ConfigError(f"'{run}' does not say what the run's data are ({CONFIG}: {error}): give --csv or --images", thing=str(run)) from error
     with only_read():
         config = RunConfig(**{**settings, **({} if data_dir is None else {"data_dir": data_dir})})
     site = load_domain(config.data, config.data.target_name)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from fda_flower.errors import ConfigError
+from fda_flower.errors import invalid, ConfigError
 from collections.abc import Mapping, Sequence
 from typing import Any
 from fda_flower.errors import ConfigError, unknown
@@ -133,7 +133,7 @@ def check_needs(method: str, needs: Iterable[str], facts: Facts) -> None:
         need = NEEDS[name]
         if not need.is_met(facts):
             remedy = need.remedy.format(model=facts.model_name, sources=facts.sources)
-            raise ConfigError(f"method '{method}' needs {need.what}, but {remedy}, or choose another method")
+            raise ConfigError(f"method '{method}' needs {need.what}, but {remedy}, or choose another method", thing="method", value=method)
 
 
 Beta = float | Sequence[float]
@@ -169,10 +169,6 @@ def check_class_weights(words: str, method: Method, what: str, dataset: str, reg
     if words == "none":
         return
     if regression:
-        raise ConfigError(
-            f"class-weights is '{words}', but '{dataset}' is a regression, which has no classes: leave it out"
-        )
+        raise invalid("class-weights", words, "leave it out", f"but '{dataset}' is a regression, which has no classes")
     if method.centralised:
-        raise ConfigError(
-            f"class-weights is '{words}', but {what} has no local training to weigh them in: leave it out"
-        )
+        raise invalid("class-weights", words, "leave it out", f"but {what} has no local training to weigh them in")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import groupby
 from typing import Any, get_args, get_type_hints
-from fda_flower.errors import ConfigError
+from fda_flower.errors import invalid, ConfigError
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -87,7 +87,7 @@ class Setting:
             raise ConfigError(f"{self.key} is {value:g} seconds, it must be above 0")
         if self.at_least is not None and value is not None and value < self.at_least:
             called = f"{self.key} or {self.flag}" if self.flag else self.key
-            raise ConfigError(f"{called} is {value}, it must be at least {self.at_least}")
+            raise invalid(called, value, f"it must be at least {self.at_least}")
 
     @property
     def plain(self) -> bool:

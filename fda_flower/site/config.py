@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.errors import ConfigError, check_choice
+from fda_flower.errors import ConfigError, check_choice, invalid
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -79,9 +79,11 @@ class PrivacySettings:
         if not self.on:
             for each in fields(self):
                 if getattr(self, each.name) != each.default:
-                    raise ConfigError(
-                        f"{each.name.replace('_', '-')} is {getattr(self, each.name)!r}, but without dp-clip "
-                        "replies are sent as they are: give dp-clip, such as 1.0"
+                    raise invalid(
+                        each.name.replace("_", "-"),
+                        getattr(self, each.name),
+                        "give dp-clip, such as 1.0",
+                        "but without dp-clip replies are sent as they are",
                     )
 
     @property
@@ -184,7 +186,9 @@ class SiteConfig:
         given = {key: value for key, value in self.node.items() if key in words}
         if unknown := [key for key in self.node if key.startswith("dp-") and key not in words]:
             raise ConfigError(
-                f"the node configuration has '{unknown[0]}': the words are {', '.join(sorted(words))}"
+                f"the node configuration has '{unknown[0]}': the words are {', '.join(sorted(words))}",
+                thing="node configuration has",
+                value=unknown[0],
             )
         if not given:
             return None
@@ -193,7 +197,7 @@ class SiteConfig:
     def check(self) -> None:
         """Raise a `ConfigError` if ``resident`` is neither true nor false."""
         if not isinstance(value := self.node.get("resident", False), bool):
-            raise ConfigError(f"the node configuration's resident is '{value}': choose true or false")
+            raise invalid("the node configuration's resident", value, "choose true or false")
 
     def about(self) -> dict[str, str]:
         """Return what a node tells of itself: its domain, and its role if it says one."""

@@ -102,7 +102,9 @@ def read_log(folder: Path) -> list[Line]:
     """
     path = folder.expanduser() / SENT
     if not path.exists():
-        raise ConfigError(f"'{folder}' has no {SENT}: give the state-dir of a node that has taken part")
+        raise ConfigError(
+            f"'{folder}' has no {SENT}: give the state-dir of a node that has taken part", thing=str(folder)
+        )
     lines: list[Line] = []
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:

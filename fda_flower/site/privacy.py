@@ -353,7 +353,8 @@ class PrivateSite:
         if node.state_dir is None:
             raise ConfigError(
                 f"'{own}' adds noise, but has no state-dir in which to keep what it has spent: give the node "
-                'configuration state-dir="..."'
+                'configuration state-dir="..."',
+                thing=str(own),
             )
         # By a name that the node has of its own: the run names the domain of a number, each time as it likes.
         path = node.state_dir / (FILE if node.own_name is None else f"{node.own_name}-{FILE}")

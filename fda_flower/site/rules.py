@@ -19,7 +19,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fda_flower.errors import ConfigError, check_choice, unknown
+from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 from fda_flower.files import PRIVATE, locked, make_private, write_atomically
 from fda_flower.site.config import SiteConfig
 from fda_flower.site.log import REFUSED_CODE, SENT, SentLog
@@ -153,7 +153,7 @@ class Rules:
         check_choice("allow-batch-updates", level, LEVELS)
         samples = node.get("min-samples", 0)
         if not str(samples).strip().isdecimal():
-            raise ConfigError(f"min-samples is {samples!r}: give a number of samples, 0 or more")
+            raise invalid("min-samples", samples, "give a number of samples, 0 or more")
         return cls(allowed, level, int(str(samples)))
 
     def refuses_message(self, asked: Asked) -> str | None:

@@ -30,7 +30,7 @@ from fda_flower.aggregation import (
     read_gradients,
 )
 from fda_flower.aggregation.adaptive import FROM_STEPS
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import Count
 from fda_flower.strategies.base import (
     Aggregated,
@@ -361,11 +361,11 @@ def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
     try:
         values = [float(value) for value in given]
     except (TypeError, ValueError):
-        raise ConfigError(f"beta is {beta!r}: give a number in [0, 1], or one for each source") from None
+        raise invalid("beta", beta, "give a number in [0, 1], or one for each source") from None
     for value in values:
         if not 0 <= value <= 1:
-            raise ConfigError(
-                f"beta is {value}, it must be in [0, 1]: 0 trusts the target alone, 1 the source alone"
+            raise invalid(
+                "beta", value, "0 trusts the target alone, 1 the source alone", "it must be in [0, 1]"
             )
     if isinstance(beta, Mapping):
         return {domain: float(value) for domain, value in beta.items()}

@@ -14,7 +14,7 @@ from fda_flower.aggregation import (
     TailAverage,
     TrimmedMean,
 )
-from fda_flower.errors import ConfigError
+from fda_flower.errors import invalid
 from fda_flower.records.record import Record
 from fda_flower.strategies.hooks import Aggregated, Buffers, MethodHooks
 from fda_flower.strategies.replies import ClientUpdate
@@ -57,9 +57,11 @@ class ModelAverage:
     def check(self, rounds: int) -> None:
         """Raise a `ConfigError` if the tail is longer than the rounds after the warm-up."""
         if isinstance(self._rule, TailAverage) and self._rule.length > rounds:
-            raise ConfigError(
-                f"average is '{self.text}', which is longer than the rounds after the warm-up, {rounds}: "
-                f"give tail:{rounds} or a shorter tail, or more rounds"
+            raise invalid(
+                "average",
+                self.text,
+                f"give tail:{rounds} or a shorter tail, or more rounds",
+                f"which is longer than the rounds after the warm-up, {rounds}",
             )
 
     def add(self, model: Layers) -> None:
@@ -105,9 +107,13 @@ def read_average(text: str) -> Average:
             return TailAverage(int(number))
     except ValueError:
         pass
-    raise ConfigError(
-        f"average is '{text}': give ema:FACTOR with a factor between 0 and 1, such as ema:0.9, or tail:N "
-        "with a whole number of at least 1, such as tail:5"
+    raise invalid(
+        "average",
+        text,
+        (
+            "give ema:FACTOR with a factor between 0 and 1, such as ema:0.9, or "
+            "tail:N with a whole number of at least 1, such as tail:5"
+        ),
     )
 
 
@@ -120,8 +126,8 @@ def check_buffers(strategy: MethodHooks, buffers: str) -> None:
     refused = {**({} if "target" in strategy.trains else silent), **strategy.refused_buffers}
     if buffers in refused:
         remedy = " or ".join(word for word in WORDS if word not in refused)
-        raise ConfigError(
-            f"buffers is '{buffers}', but with {type(strategy).__name__} {refused[buffers]}: choose {remedy}"
+        raise invalid(
+            "buffers", buffers, f"choose {remedy}", f"but with {type(strategy).__name__} {refused[buffers]}"
         )
 
 
@@ -166,9 +172,10 @@ def read_source_mean(text: str) -> SourceMean:
             raise ValueError(text)
         return TrimmedMean(float(number) if colon else SHARE)
     except ValueError:
-        raise ConfigError(
-            f"source_mean is '{text}': give mean, median, or trimmed:SHARE with a share between 0 and 0.5, "
-            f"such as trimmed:{SHARE}"
+        raise invalid(
+            "source_mean",
+            text,
+            (f"give mean, median, or trimmed:SHARE with a share between 0 and 0.5, such as trimmed:{SHARE}"),
         ) from None
 
 
@@ -176,7 +183,9 @@ def check_source_mean(strategy: MethodHooks, text: str, warmup_rounds: int) -> N
     """Raise a `ConfigError` if a strategy never takes the sources' plain mean that the option replaces."""
     if text == "mean" or strategy.averages_sources or warmup_rounds:
         return
-    raise ConfigError(
-        f"source_mean is '{text}', but {type(strategy).__name__} never takes a plain mean of the sources: "
-        "leave it out, give warmup_rounds, whose mean it then is, or choose source-only or mixture"
+    raise invalid(
+        "source_mean",
+        text,
+        ("leave it out, give warmup_rounds, whose mean it then is, or choose source-only or mixture"),
+        f"but {type(strategy).__name__} never takes a plain mean of the sources",
     )

@@ -4,7 +4,7 @@ import math
 from typing import Annotated, ClassVar
 
 from fda_flower.aggregation import SourceWeights, source_weights
-from fda_flower.errors import ConfigError
+from fda_flower.errors import invalid
 from fda_flower.names import Bounds
 from fda_flower.strategies.base import (
     Aggregated,
@@ -61,9 +61,11 @@ class FedDAF(OwnModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_update_norm is not None:
-            raise ConfigError(
-                f"max_update_norm is {self.max_update_norm}, but FedDAF's target blends and keeps its own "
-                "model, which the server cannot limit: leave it out, or choose another method"
+            raise invalid(
+                "max_update_norm",
+                self.max_update_norm,
+                "leave it out, or choose another method",
+                ("but FedDAF's target blends and keeps its own model, which the server cannot limit"),
             )
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:

@@ -99,7 +99,11 @@ class KD3A(DomainAdaptationStrategy):
         """Raise a `ConfigError` if the target does not tell which arrays are its head."""
         for node in nodes:
             if node.is_target and not isinstance(node.info.get(HEAD), list):
-                raise ConfigError(f"the target '{node.domain}' does not tell its '{HEAD}': {REMEDY}")
+                raise ConfigError(
+                    f"the target '{node.domain}' does not tell its '{HEAD}': {REMEDY}",
+                    thing="target",
+                    value=node.domain,
+                )
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Begin the run; raise a `ConfigError` if the head that the target tells is not in the model."""
@@ -108,7 +112,9 @@ class KD3A(DomainAdaptationStrategy):
             if name not in arrays:
                 raise ConfigError(
                     f"the target says that '{name}' is in its head, but the model has no such array: give "
-                    "all clients the server's model"
+                    "all clients the server's model",
+                    thing="target says that",
+                    value=name,
                 )
         super().begin(arrays, done)
 

@@ -9,7 +9,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fda_flower.aggregation.mixture import MixturePlan
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import Natural
 from fda_flower.records.record import COSTS
 from fda_flower.strategies.base import (
@@ -210,9 +210,7 @@ def _epochs(given: str | Sequence[int]) -> tuple[int, ...]:
     try:
         return tuple(int(str(number)) for number in numbers)
     except (TypeError, ValueError):
-        raise ConfigError(
-            f"epochs is '{given}': give whole numbers of epochs that grow, such as 1,30"
-        ) from None
+        raise invalid("epochs", given, "give whole numbers of epochs that grow, such as 1,30") from None
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common import log
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import Count, NotNegative, Positive, Share
 from fda_flower.strategies.base import DomainAdaptationStrategy, Node, Record, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
@@ -167,9 +167,11 @@ class APFL(OwnModel, FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.alpha_decay and not self.adaptive:
-            raise ConfigError(
-                f"alpha_decay is {self.alpha_decay}, but the mixing weight is fixed: leave it out, or set "
-                "adaptive=true"
+            raise invalid(
+                "alpha_decay",
+                self.alpha_decay,
+                "leave it out, or set adaptive=true",
+                "but the mixing weight is fixed",
             )
         self._mixture: Record = {MIXING: self.mixing, MIX: self.mix}
         self._adapting: Record = {ADAPTIVE: self.adaptive, ALPHA_DECAY: self.alpha_decay}
@@ -311,5 +313,5 @@ def _read_mixing(given: str | float) -> str | float:
     except ValueError:
         number = math.nan
     if not 0 <= number <= 1:
-        raise ConfigError(f"mixing is {given}: give cv, a number in [0, 1], or oracle-test")
+        raise invalid("mixing", given, "give cv, a number in [0, 1], or oracle-test")
     return number

@@ -196,7 +196,11 @@ class Roster:
         """Raise a `RunError` that says what keeps nodes out, unless target and enough sources are there."""
         for each in self._missing.values():
             if each.node.is_target:
-                raise RunError(f"the target '{each.node.domain}' cannot take part: {each.reason}")
+                raise RunError(
+                    f"the target '{each.node.domain}' cannot take part: {each.reason}",
+                    thing="target",
+                    value=each.node.domain,
+                )
         claims = ", ".join(node.domain for node in self.nodes) or "none"
         reasons = "; ".join(f"{each['domain']}: {each['reason']}" for each in self.missing)
         repair = f"repair what keeps nodes out ({reasons})" if reasons else ""

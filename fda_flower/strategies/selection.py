@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from flwr.common import log
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.metrics import METRICS
 from fda_flower.records.record import Record, choose, chosen_round, has_stopped
 from fda_flower.strategies.roster import Node
@@ -129,20 +129,26 @@ def check_selection(
         given = {"patience": patience, "select-by": None if select_by == "target" else select_by}
         for name, value in given.items():
             if value is not None:
-                raise ConfigError(
-                    f"{name} is {value}, but no labels are held out to choose by: add validation, such as "
-                    "validation=0.2"
+                raise invalid(
+                    name,
+                    value,
+                    "add validation, such as validation=0.2",
+                    "but no labels are held out to choose by",
                 )
         return
     if strategy.evaluate_every > 1:
-        raise ConfigError(
-            f"evaluate-every is {strategy.evaluate_every}, but validation is {validation}, which judges each "
-            "round: leave one of them out"
+        raise invalid(
+            "evaluate-every",
+            strategy.evaluate_every,
+            "leave one of them out",
+            f"but validation is {validation}, which judges each round",
         )
     if select_by == "sources" and folds:
-        raise ConfigError(
-            f"validation is {validation}, but with select-by=sources it is a share of each source's samples: "
-            "give one, such as 0.2"
+        raise invalid(
+            "validation",
+            validation,
+            "give one, such as 0.2",
+            "but with select-by=sources it is a share of each source's samples",
         )
     if select_by == "sources" and strategy.evaluates_own:
         raise ConfigError(
@@ -150,12 +156,16 @@ def check_selection(
             "does: leave it out, so that labels of the target choose"
         )
     if strategy.chooses_itself:
-        raise ConfigError(
-            f"validation is {validation}, but {what} chooses its model itself, by samples of the sources: "
-            "leave it out, and give the method option validation_share"
+        raise invalid(
+            "validation",
+            validation,
+            "leave it out, and give the method option validation_share",
+            f"but {what} chooses its model itself, by samples of the sources",
         )
     if patience is not None and strategy.ends_with_an_evaluation:
-        raise ConfigError(
-            f"patience is {patience}, but {what} evaluates in the last round in another way than before: "
-            "leave it out"
+        raise invalid(
+            "patience",
+            patience,
+            "leave it out",
+            f"but {what} evaluates in the last round in another way than before",
         )

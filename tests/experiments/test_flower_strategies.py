@@ -113,7 +113,7 @@ def test_options_are_flowers_and_checked():
     assert dict(config.method_options) == {"num_malicious_nodes": 2, "num_nodes_to_select": 3}
     with pytest.raises(ConfigError, match=r"Flower's FedTrimmedAvg refuses .*beta"):
         RunConfig(method="flower:FedTrimmedAvg", method_options={"cut": 0.5})
-    with pytest.raises(ConfigError, match=r"unknown method 'flower:krum' \(did you mean 'flower:Krum'\?\)"):
-        RunConfig(method="flower:krum")
+    with pytest.raises(ConfigError, match=r"unknown method 'flower:kram' \(did you mean 'flower:Krum'\?\)"):
+        RunConfig(method="flower:kram")
     with pytest.raises(ConfigError, match="source_mean is 'median', but FlowerKrum never takes"):
         RunConfig(method="flower:Krum", source_mean="median")

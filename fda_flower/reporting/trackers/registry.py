@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from fda_flower.errors import ConfigError, unknown
+from fda_flower.errors import invalid, unknown
 from fda_flower.names import missing_extra, split_names
 
 if TYPE_CHECKING:
@@ -83,6 +83,4 @@ def check_trackers(names: Sequence[str]) -> None:
         except ValueError:  # Python's word for a module that is set to None
             found = False
         if not found:
-            raise ConfigError(
-                f"track is '{name}': it needs {missing_extra(ModuleNotFoundError(name=package))}"
-            )
+            raise invalid("track", name, f"it needs {missing_extra(ModuleNotFoundError(name=package))}")
