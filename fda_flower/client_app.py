@@ -19,7 +19,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
 from fda_flower.clients.local_training import LocalTraining
-from fda_flower.clients.serve import serve
+from fda_flower.clients.serving import serve
 from fda_flower.errors import ConfigError
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import method_names

@@ -383,7 +383,9 @@ def test_the_target_can_aggregate_what_was_recorded(make):
     results = []
     for place in ("server", "target"):
         strategy = make()
-        options = {"batch_update_encoding": strategy._encoding} if isinstance(strategy, FedGP) else {}
+        options = (
+            {"batch_update_encoding": strategy.batch_update_encoding} if isinstance(strategy, FedGP) else {}
+        )
         strategy = type(strategy)(target="3", auto=True, aggregate_on=place, **options)
         results.append(start(strategy, named_project(mods=[aggregate_on_target]), linear()))
     for name in linear():

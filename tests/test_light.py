@@ -131,7 +131,7 @@ IMPORTS: dict[str, set[str]] = {
     "fda_flower.runs.config": HEAVY,
     "fda_flower.aggregation": HEAVY - {"numpy"},
     "fda_flower.strategies": HEAVY - {"flwr", "numpy"},
-    "fda_flower.clients.serve": HEAVY - {"flwr", "numpy"},
+    "fda_flower.clients.serving": HEAVY - {"flwr", "numpy"},
     "fda_flower.site.rules": HEAVY - {"flwr", "numpy"},
     "fda_flower.client_app": HEAVY - {"flwr", "numpy"},
     "fda_flower.site.worker": HEAVY - {"flwr", "numpy"},

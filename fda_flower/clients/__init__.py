@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fda_flower.clients.mixture import MixtureTarget
     from fda_flower.clients.personal import APFLTarget, DittoTarget, KNNPerTarget
     from fda_flower.clients.recorder import Recorder, make_recorder, record_updates
-    from fda_flower.clients.serve import aggregate_on_target, answer_role_query, return_errors, serve
+    from fda_flower.clients.serving import aggregate_on_target, answer_role_query, return_errors, serve
     from fda_flower.clients.torch_mixture import MixedModel, mix_on_target
     from fda_flower.clients.training import LocalTraining, evaluate, train
     from fda_flower.wire.bundles import bundled
@@ -26,7 +26,7 @@ else:
         {
             **dict.fromkeys(("Learner", "MixturePlan", "train_mixture"), "local_mixture"),
             **dict.fromkeys(
-                ("aggregate_on_target", "answer_role_query", "bundled", "return_errors", "serve"), "serve"
+                ("aggregate_on_target", "answer_role_query", "bundled", "return_errors", "serve"), "serving"
             ),
             "APFLTarget": "personal",
             "DittoTarget": "personal",

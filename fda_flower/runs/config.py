@@ -5,23 +5,21 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from fda_flower.clients.local_training import LocalTraining
 from fda_flower.datasets.amounts import most, read_amount
-from fda_flower.datasets.shifts import PARTITIONS
 from fda_flower.datasets.registry import DATASETS
-from fda_flower.datasets.shifts import SHIFTS
+from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.validation import HeldOut, read_validation
-from fda_flower.models.devices import check_device, check_precision
-from fda_flower.errors import invalid, ConfigError, check_choice
-from fda_flower.clients.local_training import LocalTraining
-from fda_flower.runs.methods import Method, find_method, method_names
+from fda_flower.errors import ConfigError, check_choice, invalid
 from fda_flower.metrics import headline_metric
 from fda_flower.models import MODELS, check_name, find_model
+from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import may_import
-from fda_flower.names import read_options, split_options
-from fda_flower.names import known_name
-from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings
-from fda_flower.runs.settings import Options, as_flower
+from fda_flower.names import known_name, read_options, split_options
+from fda_flower.runs.methods import Method, find_method, method_names
+from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, Options, RunSettings, as_flower
 from fda_flower.site.config import PrivacySettings
 
 if TYPE_CHECKING:
@@ -126,7 +124,12 @@ class RunConfig(RunSettings):
                 "sends anything, leave it out"
             )
         if self.privacy.private and self.held_out is not None and self.held_out.in_turn:
-            raise invalid("validation", self.validation, "hold out a share, such as 0.2", "which takes several runs, whose ε would add up")
+            raise invalid(
+                "validation",
+                self.validation,
+                "hold out a share, such as 0.2",
+                "which takes several runs, whose ε would add up",
+            )
 
     def _check_method(self) -> None:
         from fda_flower.runs.needs import check_class_weights, read_beta, read_method

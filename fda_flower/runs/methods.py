@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.names import Registry, resolve
 
@@ -125,7 +126,9 @@ METHODS: Registry[Method] = Registry(
         "feddaf": _ours("FedDAF", "two models blended on the target", "feddaf:FedDAF", "feddaf:FedDAFTarget"),
         "feddwa": _ours("FedDWA", "a personal model for each client, by distances", "feddwa:FedDWA"),
         "fedavg-ft": _ours("FedAvg FT", "FedAvg, fine-tuned by the target every round", "fedavg:FedAvgFT"),
-        "ditto": _ours("Ditto", "FedAvg, and a personal model near it", "personal:Ditto", "personal:DittoTarget"),
+        "ditto": _ours(
+            "Ditto", "FedAvg, and a personal model near it", "personal:Ditto", "personal:DittoTarget"
+        ),
         "irm": _ours(
             "IRM",
             "the sources' mean, trained towards features that predict alike in all sources",
@@ -134,7 +137,10 @@ METHODS: Registry[Method] = Registry(
             needs=("classes", "two sources"),
         ),
         "vrex": _ours(
-            "V-REx", "the sources, weighted to even out their losses", "generalisation:VREx", needs=("two sources",)
+            "V-REx",
+            "the sources, weighted to even out their losses",
+            "generalisation:VREx",
+            needs=("two sources",),
         ),
         "groupdro": _ours(
             "GroupDRO",
@@ -216,9 +222,7 @@ PREFIX = "central:"
 
 
 def _central(label: str, summary: str, reference: str, *needs: str) -> Method:
-    return Method(
-        label, summary, f"fda_flower.experiments.{reference}", needs=needs, centralised=True
-    )
+    return Method(label, summary, f"fda_flower.experiments.{reference}", needs=needs, centralised=True)
 
 
 CENTRAL: Registry[Method] = Registry(
@@ -295,5 +299,9 @@ def find_method(name: str) -> Method:
 def check_federated(name: str) -> None:
     """Raise a `ConfigError` if a name is a centralised reference's, where clients have to train."""
     if find_method(name).centralised:
-        raise ConfigError(f"method '{name}' needs all data in one place: run it with --engine local, or choose "
-            "another method", thing="method", value=name)
+        raise ConfigError(
+            f"method '{name}' needs all data in one place: run it with --engine local, or choose "
+            "another method",
+            thing="method",
+            value=name,
+        )

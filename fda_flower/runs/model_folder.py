@@ -6,26 +6,26 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
 import torch
 from torch import nn
+
 from fda_flower.aggregation import Layers
 from fda_flower.clients.exchange import frozen_layers
-from fda_flower.runs.config import RunConfig
 from fda_flower.datasets import FederatedDataset, load_domain
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError
-from fda_flower.files import MODEL
+from fda_flower.files import MODEL, derive_seed, versions
 from fda_flower.models import build_model
 from fda_flower.models.own import only_read
 from fda_flower.prediction.files import About, read_model, write_model
-from fda_flower.prediction.new_samples import NewSamples
 from fda_flower.prediction.model import LoadedModel
+from fda_flower.prediction.new_samples import NewSamples
 from fda_flower.prediction.predictors import Predictor, Single
-from fda_flower.wire.protocol import FROZEN
 from fda_flower.records.folder import CHECKPOINT, CHOSEN, CHOSEN_MODEL, CONFIG, RunFolder
-from fda_flower.files import derive_seed
 from fda_flower.records.record import has_stopped
-from fda_flower.files import versions
+from fda_flower.runs.config import RunConfig
+from fda_flower.wire.protocol import FROZEN
 
 DATA = "data"
 """The entry of ``config.json`` with the form of the data, as the nodes report it."""
@@ -139,7 +139,10 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
         folder = run.parent if run.name == CHOSEN_MODEL else run
         settings = json.loads((folder / CONFIG).read_text(encoding="utf-8"))["settings"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"'{run}' does not say what the run's data are ({CONFIG}: {error}): give --csv or --images", thing=str(run)) from error
+        raise ConfigError(
+            f"'{run}' does not say what the run's data are ({CONFIG}: {error}): give --csv or --images",
+            thing=str(run),
+        ) from error
     with only_read():
         config = RunConfig(**{**settings, **({} if data_dir is None else {"data_dir": data_dir})})
     site = load_domain(config.data, config.data.target_name)

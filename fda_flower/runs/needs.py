@@ -1,19 +1,18 @@
 """What a method needs of the data and the network, checked before anything is trained."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-from fda_flower.errors import invalid, ConfigError
-from collections.abc import Mapping, Sequence
-from typing import Any
-from fda_flower.errors import ConfigError, unknown
-from fda_flower.runs.methods import Method
+from typing import TYPE_CHECKING, Any
+
+from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.names import read_options
+from fda_flower.runs.methods import Method
 from fda_flower.strategies.adaptive import betas_of, check_beta
 from fda_flower.strategies.hooks import COMMON
 
 if TYPE_CHECKING:
     from torch import nn
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -133,7 +132,11 @@ def check_needs(method: str, needs: Iterable[str], facts: Facts) -> None:
         need = NEEDS[name]
         if not need.is_met(facts):
             remedy = need.remedy.format(model=facts.model_name, sources=facts.sources)
-            raise ConfigError(f"method '{method}' needs {need.what}, but {remedy}, or choose another method", thing="method", value=method)
+            raise ConfigError(
+                f"method '{method}' needs {need.what}, but {remedy}, or choose another method",
+                thing="method",
+                value=method,
+            )
 
 
 Beta = float | Sequence[float]
@@ -169,6 +172,10 @@ def check_class_weights(words: str, method: Method, what: str, dataset: str, reg
     if words == "none":
         return
     if regression:
-        raise invalid("class-weights", words, "leave it out", f"but '{dataset}' is a regression, which has no classes")
+        raise invalid(
+            "class-weights", words, "leave it out", f"but '{dataset}' is a regression, which has no classes"
+        )
     if method.centralised:
-        raise invalid("class-weights", words, "leave it out", f"but {what} has no local training to weigh them in")
+        raise invalid(
+            "class-weights", words, "leave it out", f"but {what} has no local training to weigh them in"
+        )

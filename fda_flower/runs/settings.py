@@ -1,16 +1,14 @@
 """Settings that are declared once: fields of a dataclass from which everything else about them follows."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from typing import Any, get_args, get_type_hints
-from fda_flower.errors import invalid, ConfigError
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+
 from fda_flower.datasets.amounts import Amount
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.metrics import METRICS
 
 OptionPairs = tuple[tuple[str, Any], ...]

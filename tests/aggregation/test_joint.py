@@ -225,7 +225,7 @@ def test_inner_products_of_many_updates_have_the_same_bits_on_any_number_of_thre
     for threads in (1, 2):
         with threadpool_limits(threads):
             found.append(inner_products_of(updates))
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
     wide = flat.astype(np.float64)
     np.testing.assert_allclose(found[0], wide @ wide.T, rtol=1e-12, atol=1e-9)
 

@@ -60,7 +60,7 @@ def caught(monkeypatch):
         raise CaughtError
 
     monkeypatch.setattr("fda_flower.experiments.run_config", catch)
-    monkeypatch.setattr("fda_flower.experiments.experiment", catch)
+    monkeypatch.setattr("fda_flower.experiments.compare", catch)
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["fda", *map(str, arguments)])
@@ -540,7 +540,7 @@ def test_compare_with_all_methods_says_which_it_leaves_out(fda, monkeypatch):
         assert methods == "all"
         return Comparison([], {}, Path("c"), {"some": "method 'some' needs what is not there"})
 
-    monkeypatch.setattr("fda_flower.experiments.experiment", compare)
+    monkeypatch.setattr("fda_flower.experiments.compare", compare)
     code, out, _ = fda("compare", "--methods", "all")
     assert code == 0
     assert "Left out: method 'some' needs what is not there" in out
@@ -595,7 +595,7 @@ MISTAKES = [
     (["--shift-option", "angle"], "'angle'", "NAME=VALUE"),
     (["--shift", "label", "--shift-option", "eta=0.7"], "0.7", "it must be in [0, 0.5]"),
     (["--shift", "color", "--sources", "3"], "3 were asked for", "has 2 sources"),
-    (["--method-option", "size=1"], "'size'", "choose one of granularity"),
+    (["--method-option", "size=1"], "'size'", "granularity, filter"),
     (["--method-option", "magnitude=long"], "'long'", "choose one of projection, cosine"),
     (["--method-option", "=1"], "'=1'", "NAME=VALUE"),
     (["--model", "nope"], "'nope'", "choose one of cnn, conv4, lenet"),
@@ -620,8 +620,8 @@ MISTAKES = [
     (["--beta", "abc"], "'abc'", "give a number"),
     (["--method", "fedavg", "--beta", "0.5"], "'fedavg'", "leave it out"),
     (["--rounds", "0"], "rounds is 0", "at least 1"),
-    (["--target-samples", "0"], "target-samples is 0", "at least 1"),
-    (["--method", "fedda", "--target-samples", "0"], "target-samples is 0", "at least 1"),
+    (["--target-samples", "0"], "target-samples is '0'", "at least 1"),
+    (["--method", "fedda", "--target-samples", "0"], "target-samples is '0'", "at least 1"),
     (["--target-samples", "5", "--target-batch-size", "4"], "5 labelled samples", "give more samples"),
     (["--target-samples", "100000"], "100000", "ask for fewer"),
     (["--sources", "0"], "sources is 0", "at least 1"),

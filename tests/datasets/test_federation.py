@@ -121,8 +121,8 @@ def test_sources_keep_samples_of_their_own_choosing_and_seed() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"target_samples": "1%"}, "target-samples is 1%, which leaves none of 40 samples: ask for more"),
-        ({"source_samples": "2%"}, "source-samples is 2%, which leaves none of 20 samples: ask for more"),
+        ({"target_samples": "1%"}, "target-samples is '1%', which leaves none of 40 samples: ask for more"),
+        ({"source_samples": "2%"}, "source-samples is '2%', which leaves none of 20 samples: ask for more"),
         ({"target_samples": 41}, "target-samples is 41, but there are only 40: ask for fewer"),
         ({"source_samples": 25}, "source-samples is 25, but there are only 20: ask for fewer"),
     ],
@@ -139,7 +139,7 @@ def test_an_amount_that_the_data_cannot_give_is_refused_when_they_are_loaded(
 @pytest.mark.parametrize("name", ["target_samples", "source_samples"])
 def test_an_invalid_amount_is_refused_before_anything_is_loaded(name: str, calls: Calls) -> None:
     none: dict[str, Any] = {name: 0}
-    with pytest.raises(ConfigError, match=f"{name.replace('_', '-')} is 0, at least 1 is needed"):
+    with pytest.raises(ConfigError, match=f"{name.replace('_', '-')} is '0': at least 1 is needed"):
         DataSpec("materials", **none)
     assert calls == []
 

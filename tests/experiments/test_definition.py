@@ -339,7 +339,7 @@ def test_title_rows_and_columns_are_needed(refused, missing):
         ("columns", "label = 'x'\nvalue = 'far'", "'value' of [[columns]] number 2 is 'far': give a number"),
         ("groups", "label = 'x'\nvalue = true", "'value' of [[groups]] number 2 is True: give a number"),
         ("rows", "label = 'x'\nat = 3", "'at' of [[rows]] number 2 is 3, it must be a table"),
-        ("rows", "label = 'x'\nat.'0.2' = 3", "[[rows]] number 2, at '0.2' is 3, it must be a table"),
+        ("rows", "label = 'x'\nat.'0.2' = 3", "[[rows]] number 2, at '0.2' is 3: it must be a table"),
     ],
 )
 def test_entries_need_labels_of_their_own_and_numbers(refused, kind, entry, message):
@@ -357,7 +357,7 @@ def test_labels_that_make_the_same_files_are_refused(refused):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ([RUN, COLUMN, ROW, "paper = 5"], "'paper' of row 'FedAvg' is 5, it must be a table"),
+        ([RUN, COLUMN, ROW, "paper = 5"], "'paper' of row 'FedAvg' is 5: it must be a table"),
         (
             [RUN, COLUMN, ROW, "paper = { '0.3' = 5 }"],
             "unknown key '0.3' in 'paper' of row 'FedAvg' (did you mean '0.2'?): choose one of 0.2",
@@ -370,14 +370,14 @@ def test_labels_that_make_the_same_files_are_refused(refused):
             [RUN, COLUMN, ROW, "paper = { '0.2' = true }"],
             "'paper' of row 'FedAvg', column '0.2' is True: give a number",
         ),
-        ([RUN, GROUP, COLUMN, ROW, "paper = 5"], "'paper' of row 'FedAvg' is 5, it must be a table"),
+        ([RUN, GROUP, COLUMN, ROW, "paper = 5"], "'paper' of row 'FedAvg' is 5: it must be a table"),
         (
             [RUN, GROUP, COLUMN, ROW, "paper = { '0.2' = 5 }"],
             "unknown key '0.2' in 'paper' of row 'FedAvg': choose one of few",
         ),
         (
             [RUN, GROUP, COLUMN, ROW, "paper = { few = 5 }"],
-            "'paper' of row 'FedAvg' is 5, it must be a table",
+            "'paper' of row 'FedAvg' is 5: it must be a table",
         ),
         (
             [RUN, GROUP, COLUMN, ROW, "paper.few = { '0.3' = 5 }"],
@@ -421,7 +421,7 @@ def test_options_are_tables(refused, parts, where):
             [RUN, COLUMN, ROW.replace("fedavg", "fedmagic")],
             ["cell 'FedAvg, 0.2'", "unknown method 'fedmagic'"],
         ),
-        ([RUN, GROUP.replace("20", "0"), COLUMN, ROW], ["cell 'few, FedAvg, 0.2'", "target-samples is 0"]),
+        ([RUN, GROUP.replace("20", "0"), COLUMN, ROW], ["cell 'few, FedAvg, 0.2'", "target-samples is '0'"]),
         ([RUN, COLUMN.replace("std", "size"), ROW], ["cell 'FedAvg, 0.2'", "unknown option 'size'"]),
         ([RUN, COLUMN, ROW, "beta = 0.5"], ["cell 'FedAvg, 0.2'", "has no beta"]),
         ([RUN, COLUMN, ROW, "rounds = 'many'"], ["cell 'FedAvg, 0.2'", "'rounds'", "'many'"]),
@@ -435,7 +435,7 @@ def test_a_cell_whose_configuration_is_invalid_is_named(refused, parts, words):
 
 
 def test_invalid_overrides_name_the_cell_too(read):
-    with pytest.raises(ConfigError, match=r"cell 'FedAvg, 0\.2': rounds is 0, it must be at least 1"):
+    with pytest.raises(ConfigError, match=r"cell 'FedAvg, 0\.2': rounds is 0: it must be at least 1"):
         read(HEAD, RUN, COLUMN, ROW).config(("", "FedAvg", "0.2"), 0, {"rounds": 0})
 
 

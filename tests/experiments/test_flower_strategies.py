@@ -1,5 +1,7 @@
 """Flower's own strategies: the models that they make of ours are those that Flower makes alone."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from flwr.app import Message, MetricRecord, RecordDict
@@ -104,7 +106,8 @@ def test_every_one_is_a_method_with_records_of_ours(small, rule):
     assert len(record["sources"]) == 3
     assert record["target"]["domain"] == "target"
     assert 0 <= record["accuracy"] <= 1
-    assert config.entry.build().rule.__name__ == rule
+    strategy: Any = config.entry.build()
+    assert strategy.rule.__name__ == rule
 
 
 def test_options_are_flowers_and_checked():

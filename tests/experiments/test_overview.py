@@ -1,5 +1,6 @@
 """What a run says before it trains and after its first round."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def test_images() -> None:
 
 
 def test_more_classes_than_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fda_flower.experiments.run.MOST_SHOWN", 9)
+    monkeypatch.setattr(sys.modules["fda_flower.experiments.run"], "MOST_SHOWN", 9)
     assert lines()[2] == "Classes: 10"
 
 

@@ -565,7 +565,7 @@ def test_rounds_whose_checkpoint_is_missing_are_not_overwritten(small, copy):
             {"gpus_per_client": 0.5},
             "gpus-per-client is 0.5, but engine local shares out no GPU",
         ),
-        ({"workers": 0}, "workers is 0, at least 1 is needed"),
+        ({"workers": 0}, "workers is 0: at least 1 is needed"),
         ({"engine": "ray", "gpus_per_client": -1}, "gpus-per-client is -1"),
         ({"engine": "ray", "workers": 0}, "workers is 0"),
         ({"seed": -1}, "seed is -1"),

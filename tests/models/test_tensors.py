@@ -56,6 +56,7 @@ def test_a_network_with_a_state_of_its_own_kind():
 def test_no_network_is_kept_alive():
     network = nn.Linear(2, 2)
     tensors(network)
+    gc.collect()
     before = len(parts._KNOWN)
     del network
     gc.collect()

@@ -48,7 +48,7 @@ def history(record):
 
 @pytest.fixture
 def results(history):
-    """A maker of results from the last accuracy of each seed, in percent, by place."""
+    """A maker of results from the last figure of each seed, in percent, by place."""
 
     def make(accuracies=None, **each):
         given: dict[str, Any] = {
@@ -62,17 +62,12 @@ def results(history):
             "rounds": 2,
         }
         metrics = each.get("metrics", {})
-        cells = [
-            CellResult(
-                place,
-                seed,
-                history(*[value / 100] * 2),
-                1000,
-                metric=metrics.get((place[0], place[2]), "accuracy"),
-            )
-            for place, values in (accuracies or {}).items()
-            for seed, value in enumerate(values)
-        ]
+        cells = []
+        for place, values in (accuracies or {}).items():
+            metric = metrics.get((place[0], place[2]), "accuracy")
+            for seed, value in enumerate(values):
+                rounds = [each_round | {metric: value / 100} for each_round in history(*[value / 100] * 2)]
+                cells.append(CellResult(place, seed, rounds, 1000, metric=metric))
         return Results(**(given | {"cells": cells} | each))
 
     return make

@@ -164,7 +164,9 @@ def test_faults_are_grouped_by_reason_with_their_rounds(troubled):
 
 
 def test_without_trouble_this_is_said(history):
-    assert "every reply was used" in faults(history(0.1))
+    said = faults(history(0.1))
+    assert isinstance(said, str)
+    assert "every reply was used" in said
     assert presence([]) == []
     assert describe_rounds([]) == []
 

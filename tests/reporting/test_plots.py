@@ -280,7 +280,8 @@ def test_a_mixture_that_is_evaluated_once_is_drawn_by_its_members(record, histor
     last = record(3, 0.734) | {"mixture": {"members": members}}
     (axis,) = plot_runs({"Mixture": [[record(1), record(2), last]]}).axes
     assert axis.get_title() == "Mixture: Target test accuracy (%) 73.4"
-    assert [bar.get_width() for bar in axis.patches] == [0.2, 0.8]
+    (bars,) = axis.containers
+    assert [bar.get_width() for bar in bars] == [0.2, 0.8]
     assert names_beside(axis) == ["sources", "head"]
     (axis,) = plot_runs({"Mixture": [[record(1, 0.7), record(2), last]]}).axes
     assert not axis.patches, "two evaluations are a curve"

@@ -12,11 +12,11 @@ import pytest
 import fda_flower
 from fda_flower import ConfigError, RunConfig, run
 from fda_flower.clients.training import OPTIMIZERS
-from fda_flower.runs.config import parse_beta
 from fda_flower.datasets import DATASETS, SHIFTS
-from fda_flower.runs.methods import METHODS
 from fda_flower.models import MODELS, Model
 from fda_flower.models.small import mlp
+from fda_flower.runs.config import parse_beta
+from fda_flower.runs.methods import METHODS
 
 NAN = float("nan")
 

@@ -6,9 +6,9 @@ import pytest
 from torch import nn
 
 from fda_flower.errors import ConfigError
-from fda_flower.runs.methods import METHODS
 from fda_flower.models import build_model
 from fda_flower.models.parts import head_of
+from fda_flower.runs.methods import METHODS
 from fda_flower.runs.needs import NEEDS, Facts, check_needs
 
 

@@ -227,7 +227,7 @@ def test_a_dropped_reply_does_not_move_the_betas_of_the_others():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: FedGP(batch_update_encoding="norms"), "choose sketch or full"),
+        (lambda: FedGP(batch_update_encoding="norms"), "choose sketch or full"),  # type: ignore[arg-type]
         (lambda: FedGP(sketch_size=0), "sketch_size is 0"),
         (lambda: FedDA(source_weights="size"), "choose examples or uniform"),  # type: ignore[arg-type]
         (lambda: FedDA(min_sources=0), "min_sources is 0"),

@@ -174,7 +174,7 @@ def test_another_average_is_another_run(tmp_path):
 
 
 def test_an_average_is_read():
-    assert doctest.testmod(averaging) == (0, 1)
+    assert doctest.testmod(averaging) == (0, 2)
 
 
 @pytest.mark.parametrize(

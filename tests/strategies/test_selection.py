@@ -115,7 +115,7 @@ def test_the_older_server_runs_all_its_rounds():
 
 def test_a_word_or_number_that_cannot_work_is_refused():
     with pytest.raises(ConfigError, match="select_by is 'nobody'"):
-        FedAvg(select_by="nobody")
+        FedAvg(select_by="nobody")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="patience is 0"):
         FedAvg(patience=0)
 
