@@ -85,7 +85,7 @@ def invalid(thing: str, value: object, remedy: str, why: str = "") -> ConfigErro
     >>> str(invalid("target", "north", "choose one of east, west", "which is not a domain of the data"))
     "target is 'north', which is not a domain of the data: choose one of east, west"
     """
-    shown = f"'{value}'" if isinstance(value, PathLike) else repr(value)
+    shown = repr(str(value)) if isinstance(value, (str, PathLike)) else str(value)
     message = f"{thing} is {shown}{', ' if why else ''}{why}"
     return ConfigError(message, thing=thing, value=value, remedy=remedy)
 

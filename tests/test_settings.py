@@ -51,7 +51,7 @@ def test_a_declaration_tells_names_kinds_and_the_default() -> None:
 @pytest.mark.parametrize(
     ("each", "value", "says"),
     [
-        (COUNT, 1, "count or number is 1, it must be at least 2"),
+        (COUNT, 1, "count or number is 1: it must be at least 2"),
         (WAIT, 0.0, "wait is 0 seconds, it must be above 0"),
         (WAIT, float("nan"), "wait is nan seconds"),
     ],

@@ -65,7 +65,7 @@ def test_a_plan_travels_as_text(plan):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"folds": 1}, "folds is 1, it must be a whole number of at least 2"),
+        ({"folds": 1}, "folds is 1: it must be a whole number of at least 2"),
         ({"epochs": (0, 3)}, r"epochs is \[0, 3\]: give numbers of epochs that grow, such as 1,30"),
         ({"epochs": (3, 3)}, r"epochs is \[3, 3\]"),
         ({"epochs": (1.5,)}, r"epochs is \[1.5\]"),
@@ -75,9 +75,9 @@ def test_a_plan_travels_as_text(plan):
             {"members": ("sources", "best")},
             "unknown member 'best': choose one of blend, head, prior, sources",
         ),
-        ({"members": ()}, "members is empty: name some of sources, target, tuned, head, blend, prior"),
-        ({"members": ("prior",)}, "members is prior: name some of .*, and one that is a model"),
-        ({"members": ("target", "target")}, "members is target, target: name some of .*, each once"),
+        ({"members": ()}, "members is 'empty': name some of sources, target, tuned, head, blend, prior"),
+        ({"members": ("prior",)}, "members is 'prior': name some of .*, and one that is a model"),
+        ({"members": ("target", "target")}, "members is 'target, target': name some of .*, each once"),
         ({"views": "some"}, "views is 'some': choose all or full"),
     ],
 )

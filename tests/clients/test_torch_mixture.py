@@ -256,7 +256,7 @@ def test_labels_of_another_kind_and_negative_epochs_are_refused_before_anything_
         mix_on_target(
             linear(), linear(), loader_of(x, y), fails, epochs=1, labels=nn.functional.one_hot(y), plan=PLAN
         )
-    with pytest.raises(ConfigError, match="epochs is -1, it must not be negative"):
+    with pytest.raises(ConfigError, match="epochs is -1: it must not be negative"):
         mix_on_target(linear(), linear(), loader_of(x, y), fails, epochs=-1, plan=PLAN)
 
 

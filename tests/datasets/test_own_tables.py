@@ -322,7 +322,7 @@ def test_labels_that_are_no_numbers_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a label that is no number in line 2, column 'label'") as caught:
         one(tmp_path, task="regression")
     assert "secret" not in str(caught.value)
-    with pytest.raises(ConfigError, match=r"option 'label_deviation' is 0.0, it must be above 0"):
+    with pytest.raises(ConfigError, match=r"option 'label_deviation' is 0.0: it must be above 0"):
         one(tmp_path, task="regression", label_deviation=0.0)
 
 

@@ -215,13 +215,13 @@ def test_more_classes_than_there_are_is_refused() -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
 def test_an_alpha_that_is_not_a_number_above_0_is_refused(alpha: float) -> None:
-    message = f"option 'alpha' of partition 'dirichlet' is {alpha}, it must be a number above 0"
+    message = f"option 'alpha' of partition 'dirichlet' is {alpha}: it must be a number above 0"
     with pytest.raises(ConfigError, match=message):
         Dirichlet(alpha)
 
 
 def test_a_k_below_1_is_refused() -> None:
-    with pytest.raises(ConfigError, match="option 'k' of partition 'labels' is 0, it must be at least 1"):
+    with pytest.raises(ConfigError, match="option 'k' of partition 'labels' is 0: it must be at least 1"):
         Labels(0)
 
 

@@ -126,7 +126,7 @@ def test_a_ca_that_is_damaged_is_named(tmp_path, damage):
         ([], 1, "no host is given"),
         ([""], 1, "no host is given"),
         (["käse"], 1, "'käse'.*DNS name in ASCII"),
-        (HOSTS, 0, r"days is 0, it must be in \[1, 3650\]"),
+        (HOSTS, 0, r"days is 0: it must be in \[1, 3650\]"),
         (HOSTS, 4000, "days is 4000"),
     ],
 )

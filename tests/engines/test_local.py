@@ -111,7 +111,7 @@ def test_replies_can_be_pulled_later_as_flower_does():
     [
         ({"cpus_per_client": 0}, "cpus-per-client is 0"),
         ({"gpus_per_client": -0.5}, "gpus-per-client is -0.5"),
-        ({"workers": 0}, "workers is 0, at least 1"),
+        ({"workers": 0}, "workers is 0: at least 1"),
     ],
 )
 def test_wrong_resources(values, says):

@@ -311,7 +311,7 @@ def test_each_cell_has_the_workers_that_are_asked_for(small, tmp_path, in_proces
     monkeypatch.setattr(in_process, "run_config", run_config)
     compare(["fedavg", "fedgp"], [3], tmp_path / "runs", workers=2, **small)
     assert seen == [2, 2]
-    with pytest.raises(ConfigError, match="workers is 0, at least 1 is needed"):
+    with pytest.raises(ConfigError, match="workers is 0: at least 1 is needed"):
         compare(["fedavg"], [3], tmp_path / "none", workers=0, **small)
 
 

@@ -123,7 +123,7 @@ def test_lists_are_tried_one_after_the_other_if_there_are_enough_trials():
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({"trials": 0}, "trials is 0, it must be at least 1"),
+        ({"trials": 0}, "trials is 0: it must be at least 1"),
         (
             {"spaces": read_spaces(["learning-rate=-1..1"])},
             "search of learning-rate, value -1.0",

@@ -422,7 +422,7 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
         ({"query_timeout": 0}, "query-timeout is 0 seconds"),
         ({"query_timeout": NAN}, "query-timeout is nan seconds"),
         ({"round_timeout": -5}, "round-timeout is -5 seconds"),
-        ({"seed": -1}, "seed is -1, it must be at least 0"),
+        ({"seed": -1}, "seed is -1: it must be at least 0"),
         (
             {"dataset": "images", "dataset_options": {"domains": "clean"}},
             "option 'domains' is 'clean', which leaves no source",

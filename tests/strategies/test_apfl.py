@@ -114,11 +114,11 @@ def test_the_target_trains_twice_as_many_epochs():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"mixing": 1.5}, r"mixing is 1.5, it must be a number in \[0, 1\]"),
+        ({"mixing": 1.5}, r"mixing is 1.5: it must be a number in \[0, 1\]"),
         ({"mixing": -0.5}, "mixing is -0.5"),
         ({"mixing": np.nan}, "mixing is nan"),
         ({"mix": "both"}, "mix is 'both': choose outputs or parameters"),
-        ({"adaptive": True, "alpha_decay": -1.0}, "alpha_decay is -1.0, it must be"),
+        ({"adaptive": True, "alpha_decay": -1.0}, "alpha_decay is -1.0: it must be"),
         ({"adaptive": True, "alpha_decay": np.inf}, "alpha_decay is inf"),
         ({"alpha_decay": 0.02}, "alpha_decay is 0.02, but the mixing weight is fixed: .*set adaptive=true"),
     ],

@@ -319,5 +319,5 @@ def test_weights_of_another_word_are_refused(name, option):
 
 
 def test_no_strategy_waits_for_less_than_one_node(method):
-    with pytest.raises(ConfigError, match="wait_for is 0, it must be at least 1"):
+    with pytest.raises(ConfigError, match="wait_for is 0: it must be at least 1"):
         build(method, wait_for=0)

@@ -43,7 +43,7 @@ def test_what_defines_it() -> None:
 
 @pytest.mark.parametrize("mu", [-0.1, math.inf, math.nan])
 def test_a_penalty_that_cannot_work_is_refused(mu: float) -> None:
-    with pytest.raises(ConfigError, match=f"mu is {mu}, it must be a number of at least 0"):
+    with pytest.raises(ConfigError, match=f"mu is {mu}: it must be a number of at least 0"):
         FedProx(mu=mu)
 
 

@@ -276,7 +276,7 @@ def test_a_target_that_does_not_tell_its_head_is_an_error_before_training():
         ({"gate_end": np.inf}, "gate_end is inf"),
         ({"gate_end": np.nan}, "gate_end is nan"),
         ({"gate_rounds": -1}, "gate_rounds is -1"),
-        ({"momentum": 1.0}, "momentum is 1.0, it must be at least 0 and below 1"),
+        ({"momentum": 1.0}, "momentum is 1.0: it must be at least 0 and below 1"),
         ({"momentum": -0.5}, "momentum is -0.5"),
         ({"teacher_bn": "train"}, "teacher_bn is 'train': choose batch or eval"),
     ],

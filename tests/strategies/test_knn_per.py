@@ -88,13 +88,13 @@ def test_a_target_that_reports_no_lambda_is_warned_of(caplog, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"k": 0}, "k is 0, it must be at least 1"),
-        ({"scale": 0.0}, "scale is 0.0, it must be a number above 0"),
+        ({"k": 0}, "k is 0: it must be at least 1"),
+        ({"scale": 0.0}, "scale is 0.0: it must be a number above 0"),
         ({"scale": float("inf")}, "scale is inf"),
         ({"mixing": 1.5}, r"mixing is 1.5: give cv, a number in \[0, 1\], or oracle-test"),
         ({"mixing": -0.1}, "mixing is -0.1"),
-        ({"mixing": "nan"}, "mixing is nan"),
-        ({"mixing": "test"}, "mixing is test"),
+        ({"mixing": "nan"}, "mixing is 'nan'"),
+        ({"mixing": "test"}, "mixing is 'test'"),
         ({"mix": "labels"}, "mix is 'labels': choose probabilities or logits"),
     ],
 )

@@ -161,9 +161,9 @@ def test_without_final_epochs_the_last_round_is_like_the_others():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"head_epochs": 0}, "head_epochs is 0, it must be at least 1"),
-        ({"body_epochs": -2}, "body_epochs is -2, it must be at least 1"),
-        ({"final_head_epochs": -1}, "final_head_epochs is -1, it must be at least 0"),
+        ({"head_epochs": 0}, "head_epochs is 0: it must be at least 1"),
+        ({"body_epochs": -2}, "body_epochs is -2: it must be at least 1"),
+        ({"final_head_epochs": -1}, "final_head_epochs is -1: it must be at least 0"),
     ],
 )
 def test_numbers_of_epochs_that_cannot_work_are_refused(options, message):
