@@ -38,7 +38,7 @@ class Registry(MutableMapping[str, Entry]):
     --------
     In the ``pyproject.toml`` of another package, where ``METHOD`` is a `fda_flower.runs.methods.Method`::
 
-        [project.entry-points."fda_flower.runs.methods"]
+        [project.entry-points."fda_flower.methods"]
         median = "my_package.median:METHOD"
     """
 
@@ -157,12 +157,17 @@ class WithOptions:
     Raises
     ------
     ConfigError
-        If an option's value is not of its type, or out of its bounds.
+        If an option's value is not of its type, or out of its bounds; if a subclass sets an inherited option
+        without a type, which would have no effect.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         dataclass(kw_only=True, eq=False, repr=False)(cls)
+        for name in option_names(cls):
+            if name in vars(cls) and name not in inspect.get_annotations(cls):
+                value, remedy = vars(cls)[name], f"annotate it, as in '{name}: TYPE = VALUE'"
+                raise invalid(f"{cls.__name__}.{name}", value, remedy, "which changes no option")
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self), include_extras=True)

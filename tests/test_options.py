@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any, Literal
 
 import pytest
+from naming import names
 
 from fda_flower.errors import ConfigError, FdaError
-from fda_flower.names import read_options, split_names, split_options
+from fda_flower.names import WithOptions, read_options, split_names, split_options
 
 
 def build(
@@ -192,3 +193,27 @@ def test_names_that_are_empty_or_there_twice_are_refused(text: str) -> None:
 def test_the_errors_can_be_caught_as_what_they_are() -> None:
     assert issubclass(ConfigError, ValueError)
     assert issubclass(ConfigError, FdaError)
+
+
+class Weighted(WithOptions):
+    """A class with an option."""
+
+    weights: str = "examples"
+
+
+class Counted(WithOptions):
+    """A class with another one."""
+
+    count: int = 1
+
+
+def test_a_subclass_that_sets_an_option_without_a_type_is_refused():
+    with pytest.raises(ConfigError, check=names("Fixed.weights", "uniform", "weights: TYPE")):
+
+        class Fixed(Counted, Weighted):
+            weights = "uniform"
+
+    class Typed(Counted, Weighted):
+        weights: str = "uniform"
+
+    assert Typed().weights == "uniform"
