@@ -95,7 +95,15 @@ FLOORS = (
 )
 """The parts of the package, from top to bottom: each imports those below it, and none beside it."""
 
+PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
+
 PARTS = sorted({part_of(name) for name in MODULES} - {SELF})
+
+
+def test_the_page_shows_the_floors():
+    rows = re.findall(r"^\| (\d+) \| `(\w+)(?:/|\.py)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    shown = [{part for floor, part in rows if int(floor) == number} for number in range(len(FLOORS), 0, -1)]
+    assert tuple(shown) == FLOORS
 
 
 @pytest.mark.parametrize("part", PARTS)

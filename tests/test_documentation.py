@@ -2,13 +2,13 @@
 
 import importlib
 import importlib.util
-import inspect
 import os
 import pkgutil
 import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,14 +16,25 @@ import jupytext
 import pytest
 
 import fda_flower
-from fda_flower.clients import DomainClient, training
-from fda_flower.strategies import DomainAdaptationStrategy
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 TUTORIALS = sorted(path for path in (DOCS / "tutorials").glob("*.md") if path.name != "index.md")
 FOLDERS = [each.name for each in pkgutil.iter_modules(fda_flower.__path__) if each.ispkg]
 PACKAGES = ["fda_flower", *(f"fda_flower.{name}" for name in FOLDERS if name != "cli")]
+
+PATH = re.compile(
+    r"(?<![\w/.*<>{}-])(?:benchmarks|deploy|docs|examples|experiments|fda_flower|tests)/[\w./-]*\w(?![\w*{<])"
+)
+NAME = re.compile(r"(?<![\w.:\"])fda_flower(?:\.[A-Za-z_]\w*)+(?![\w*{(]|\.py)")
+LINK = re.compile(r"\]\((?![a-z]+:|#|/)([^)#\s]+)")
+PLACEHOLDERS = {
+    "docs/tutorials/NAME.md",
+    "fda_flower.GROUP",
+    "fda_flower.walk",
+    "fda_flower/experiments/tables",
+}
+"""Names that stand for others, that must not exist, and that only the wheel has."""
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +53,36 @@ def site(tmp_path_factory):
     return folder
 
 
-def test_the_hooks_and_the_functions_of_a_client_have_the_arguments_that_their_page_names():
+def test_a_method_takes_ten_ideas_each_with_a_line_of_the_code_that_its_page_prints():
     page = (DOCS / "adding.md").read_text(encoding="utf-8")
-    parts = re.findall(
-        r"^### The hooks\n.*?^### |^What a client builds on.*?\n\n.*?\n\n", page, re.DOTALL | re.MULTILINE
-    )
-    cells = re.findall(r"^\|([^|]*)\|", "\n".join(parts), re.MULTILINE)
-    printed = [found for cell in cells for found in re.findall(r"`(\w+)\(([^`]*)\)`", cell)]
-    assert {"aggregate", "train_from", "proximal"} <= {name for name, _ in printed}
-    owners = DomainAdaptationStrategy, DomainClient, training
-    for name, arguments in printed:
-        function = next(getattr(owner, name) for owner in owners if hasattr(owner, name))
-        known = [each for each in inspect.signature(function).parameters if each != "self"]
-        assert list(filter(None, arguments.split(", "))) == known, name
+    ideas = re.findall(r"^\| (\d+) \|.*\| `([^`]+)` \|$", page, re.MULTILINE)
+    assert [int(number) for number, _ in ideas] == list(range(1, 11))
+    code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    assert [line for _, line in ideas if line not in code] == []
+    assert len(page.splitlines()) <= 200
+
+
+def test_what_documents_and_docstrings_name_exists():
+    command = ["git", "ls-files", "--", "*.md", "*.py", "*.toml", "*.yml"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    missing = []
+    for file in filter(Path.is_file, map(ROOT.joinpath, listed.stdout.splitlines())):
+        text = file.read_text(encoding="utf-8")
+        named = {path for path in PATH.findall(text) if not (ROOT / path).exists()}
+        named |= {name for name in NAME.findall(text) if not can_be_imported(name)}
+        if file.suffix == ".md":
+            named |= {link for link in LINK.findall(text) if not (file.parent / link).exists()}
+        missing += [f"{file.relative_to(ROOT)}: {name}" for name in sorted(named - PLACEHOLDERS)]
+    assert missing == []
+
+
+@cache
+def can_be_imported(name):
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 class Loaded(HTMLParser):

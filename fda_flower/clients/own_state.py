@@ -26,7 +26,11 @@ Kept = tuple[dict[str, NDArray[Any]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class OwnState:
-    """A client's own store of arrays with notes.
+    """A client's own store of arrays with notes, which the server never sees.
+
+    A client object is made for one message, so that its attributes do not last; this does. Save last in a
+    round, so that a training that fails changes nothing. Where the state is lost, the client begins as in the
+    first round.
 
     Attributes
     ----------

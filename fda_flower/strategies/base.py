@@ -100,7 +100,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self._timeout = 3600.0
 
     def settings(self) -> Record:
-        """Return what defines the strategy, for the run's configuration and the log."""
+        """Return what defines the strategy, as JSON: only a run with the same settings can be resumed."""
         return {
             "min-sources": self.min_sources,
             "warmup-rounds": self.warmup_rounds,

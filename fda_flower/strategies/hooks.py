@@ -136,7 +136,9 @@ class Aggregated:
     model : Layers
         The new global model.
     state : Mapping[str, Layers]
-        Models that the method keeps beside it, by name; those that are not named stay as they are.
+        Models that the method keeps beside it, by name; those that are not named stay as they are. The next
+        round, also of a resumed run, finds them in the strategy's `state`; `to_layers` makes arrays of one.
+        Names that begin with ``average/`` are taken.
     """
 
     model: Layers
@@ -145,6 +147,12 @@ class Aggregated:
 
 class MethodHooks(ABC):
     """The part of a strategy that makes it one method and not another.
+
+    A round is held if the target trains and its reply cannot be used, if fewer than `min_sources` sources
+    remain, if `aggregate` raises a `BadReplyError`, or if a new model would not be finite: the global model
+    and those of the method stay as they are, and the record's ``held`` says why. The clients have trained all
+    the same, and keep what they have made. After `max_held_rounds` such rounds in a row the run ends with an
+    error and a checkpoint.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What docs/adding.md adds works as it says: in a copy of this package, and in a package of its own."""
+"""What docs/data.md and docs/own-data.md add works: in a copy of this package, in a package of its own."""
 
 import json
 import os
@@ -15,14 +15,15 @@ import fda_flower
 
 pytestmark = pytest.mark.slow
 
-PAGE = (Path(__file__).parents[2] / "docs" / "adding.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("data.md", "own-data.md"))
 FDA = "from fda_flower.cli import main; main()"
 SMALL = ["--dataset-option", "test_share=0.5", "--target-samples", "20%", "--rounds", "2", "--output", "out"]
 
 
 def printed(language, start):
-    """The block of the page that starts so."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    """The block of the pages that starts so."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", PAGES, re.DOTALL)
     (found,) = (block for block in blocks if block.startswith(start))
     return found
 
@@ -31,7 +32,8 @@ FILE = printed("python", '"""scikit-learn')
 COMMAND = printed("sh", "fda run --dataset tumours").split()[1:]
 LINE = printed("python", '        "tumours"')
 DATASET = printed("python", "from fda_flower.datasets import Dataset")
-MODEL = printed("python", "from math import prod")
+(ENTRY,) = re.findall(r"`(SMALL = Model\(.*?\))`", PAGES)
+MODEL = printed("python", "from math import prod") + f"\n\nfrom fda_flower.models import Model\n\n{ENTRY}\n"
 ENTRY_POINTS = printed("toml", '[project.entry-points."fda_flower.datasets"]') + printed(
     "toml", '[project.entry-points."fda_flower.models"]'
 )
@@ -67,8 +69,8 @@ def test_a_file_and_a_line_add_a_data_set(tmp_path):
     copy = shutil.copytree(Path(fda_flower.__file__).parent, tmp_path / "fda_flower", ignore=ignored)
     (copy / "datasets" / "tumours.py").write_text(FILE, encoding="utf-8")
     registry = copy / "datasets" / "registry.py"
-    before, digits, after = re.split(r'(?m)^( +"digits": .*\n)', registry.read_text(encoding="utf-8"))
-    registry.write_text(before + digits + LINE + after, encoding="utf-8")
+    before, after = re.split(r'(?m)^(?= +"fashion-mnist": )', registry.read_text(encoding="utf-8"))
+    registry.write_text(before + LINE + after, encoding="utf-8")
 
     check_run(fda(tmp_path, *COMMAND, *SMALL), tmp_path, "logistic")
 
@@ -81,10 +83,10 @@ def clinics(tmp_path_factory):
 
 
 def test_a_package_adds_a_data_set_and_a_model(clinics):
-    check_run(fda(clinics, *COMMAND, *SMALL, "--model", "tiny"), clinics, "tiny")
+    check_run(fda(clinics, *COMMAND, *SMALL, "--model", "small"), clinics, "small")
 
 
 def test_the_names_of_a_package_are_listed(clinics):
     shown = fda(clinics, "list").stdout
     assert re.search(r"^  tumours +breast cancer by the size of tumours$", shown, re.MULTILINE)
-    assert re.search(r"^  tiny +one hidden layer of 8$", shown, re.MULTILINE)
+    assert re.search(r"^  small +a hidden layer$", shown, re.MULTILINE)
