@@ -9,6 +9,9 @@ read from ``/proc`` while the processes run (Linux).
 
 import contextlib
 import math
+import resource
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -17,7 +20,6 @@ from statistics import median
 
 import psutil
 from common import quick_asked, show, show_machine, verdict
-from startup import cpu_seconds
 
 from fda_flower.deployment import rehearse
 from fda_flower.runs.config import RunConfig
@@ -33,6 +35,14 @@ LIMIT = 0.33
 MESSAGE_LIMIT = 2.0
 LAUNCHER, WORKER = "fda_flower.site.launcher", "fda_flower.site.worker"
 POLL_SECONDS = 0.1
+
+
+def cpu_seconds(code: str) -> float:
+    """User and system time of a process that runs some code."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 class Meter(threading.Thread):
