@@ -1,5 +1,6 @@
 """Files of experiments: those that come with the package, by name, and any other by its path."""
 
+import json
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -104,7 +105,7 @@ class Experiment:
     name : str
         The file's name without its ending.
     text : str
-        The file's text.
+        The file's text, with all that it takes from the file that it extends.
     title, source, note, axis, group_axis, figures, average, report, rivals
         See `fda_flower.reporting.Results`.
     seeds : tuple of int
@@ -209,17 +210,68 @@ def read_experiment(file: str | Path) -> Experiment:
         If the file cannot be read or has an invalid key or value; the message names file, key and choices.
     """
     path = find_experiment(file)
+    text, data = _read(path)
+    try:
+        if "extends" in data:
+            data = _extended(path, data)
+            text = _toml(data)
+        return _experiment(path.stem, text, data)
+    except ConfigError as error:
+        raise ConfigError(f"'{path}': {error}", thing=str(path)) from error
+
+
+def _read(path: Path) -> tuple[str, Settings]:
     try:
         text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
+        return text, tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(
             f"the experiment '{path}' cannot be read: {error}", thing="experiment", value=path
         ) from error
-    try:
-        return _experiment(path.stem, text, data)
-    except ConfigError as error:
-        raise ConfigError(f"'{path}': {error}", thing=str(path)) from error
+
+
+def _extended(path: Path, data: Settings) -> Settings:
+    """Return a file's keys over those of the file that it extends, which lies beside it or has a name.
+
+    Settings in ``[run]`` are merged one by one; an entry that has nothing but a label is the other file's.
+    """
+    name = str(data.pop("extends"))
+    beside = path.with_name(f"{name}.toml")
+    _, base = _read(beside if beside.is_file() else find_experiment(name))
+    if "extends" in base:
+        raise invalid("extends", name, "choose a file that extends none itself")
+    _check_top(base)
+    _check_top(data)
+    merged = {**base, **data, "run": {**base.get("run", {}), **data.get("run", {})}}
+    for kind in OWN:
+        _entries(kind, base.get(kind, []))
+        if kind in data:
+            labels = [{"label": entry["label"]} for entry in base.get(kind, [])]
+            merged[kind] = [base[kind][labels.index(own)] if own in labels else own for own in data[kind]]
+    return merged
+
+
+def _toml(data: Settings) -> str:
+    """Return the keys of a file as TOML."""
+    tables = {"": [data], "[run]": [data["run"]], **{f"[[{kind}]]": data.get(kind, []) for kind in OWN}}
+    lines = []
+    for header, entries in tables.items():
+        for entry in entries:
+            lines += ["", header] if header else []
+            lines += [
+                f"{key} = {_value(value)}"
+                for key, value in entry.items()
+                if header or (key != "run" and key not in OWN)
+            ]
+    return "\n".join([*lines, ""])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_value(own)}" for key, own in value.items()) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
 TOP = {
@@ -232,10 +284,7 @@ TOP = {
 def _experiment(name: str, text: str, data: Settings) -> Experiment:
     from fda_flower.reporting import REPORTS, check_figures
 
-    _check_keys("the file", data, TOP)
-    for key, kind in TOP.items():
-        if key in data and not isinstance(data[key], kind):
-            raise ConfigError(f"'{key}' must be {_WORDS[kind]}, it is {data[key]!r}", thing=str(key))
+    _check_top(data)
     for key in ("title", "rows", "columns"):
         if not data.get(key):
             raise ConfigError(f"'{key}' is missing", thing=str(key))
@@ -286,6 +335,13 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
 
 
 _WORDS = {str: "text", list: "a list", bool: "true or false", dict: "a table"}
+
+
+def _check_top(data: Settings) -> None:
+    _check_keys("the file", data, TOP)
+    for key, kind in TOP.items():
+        if key in data and not isinstance(data[key], kind):
+            raise ConfigError(f"'{key}' must be {_WORDS[kind]}, it is {data[key]!r}", thing=str(key))
 
 
 def _check_rows(experiment: Experiment) -> None:

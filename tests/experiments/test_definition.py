@@ -1,5 +1,6 @@
 """Files of experiments: their content, and errors that name the file, the key and the valid keys."""
 
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,55 @@ def test_a_whole_file(read):
         ("FedGP", {"method": "fedgp"}),
     ]
     assert experiment.text == WHOLE
+
+
+SHORT = """
+extends = "whole"
+title = "The same, shorter"
+
+[run]
+rounds = 2
+
+[[rows]]
+label = "FedGP"
+
+[[rows]]
+label = "FedDA"
+method = "fedda"
+
+[[rows]]
+label = "FedAvg"
+"""
+
+
+def test_what_a_file_does_not_say_is_that_of_the_file_it_extends(read, tmp_path):
+    (tmp_path / "whole.toml").write_text(WHOLE, encoding="utf-8")
+    whole, short = read(WHOLE), read(SHORT)
+    assert short.title == "The same, shorter"
+    assert short.run == {**whole.run, "rounds": 2}
+    fedavg, fedgp = whole.rows
+    assert short.rows == (
+        fedgp,
+        replace(fedavg, label="FedDA", settings={"method": "fedda"}, paper={}),
+        fedavg,
+    )
+    same = [field.name for field in fields(whole) if field.name not in ("title", "text", "run", "rows")]
+    assert [getattr(short, name) for name in same] == [getattr(whole, name) for name in same]
+
+
+def test_the_text_of_a_file_that_extends_another_is_whole(read, tmp_path):
+    (tmp_path / "whole.toml").write_text(WHOLE, encoding="utf-8")
+    short = read(SHORT)
+    (tmp_path / "whole.toml").unlink()
+    assert read(short.text) == short
+
+
+@pytest.mark.parametrize(
+    ("other", "words"), [("[]", "cannot be read"), (SHORT, "extends"), ("rows = 1", "rows")]
+)
+def test_a_file_that_cannot_be_extended_is_refused(refused, tmp_path, other, words):
+    (tmp_path / "whole.toml").write_text(other, encoding="utf-8")
+    assert words in refused(SHORT)
 
 
 def test_places_go_by_group_row_and_column(read):
