@@ -32,7 +32,7 @@ from fda_flower.clients.training import (
 from fda_flower.datasets import Domain, Samples
 from fda_flower.datasets.own_data import few_tests, label_problems
 from fda_flower.files import derive_seed
-from fda_flower.metrics import METRICS, confusion
+from fda_flower.metrics import confusion
 from fda_flower.models.parts import Part
 from fda_flower.prediction.passes import Passes, load_layers, predict
 from fda_flower.prediction.predictors import Predictor, Single
@@ -193,7 +193,7 @@ class DomainClient(NumPyFace):
             records[protocol.BATCH_UPDATES] = recorder.arrays()
         trained = freeze(self.layers())
         if config.get(protocol.EVALUATE_TRAINED):
-            evaluation = self.judged(lambda: self.evaluation(config))
+            evaluation = self.score(self.single(trained, config), config)
             metrics |= evaluation.in_train_reply
             records |= evaluation.records
         if config.get(protocol.GUIDANCE):
@@ -231,83 +231,60 @@ class DomainClient(NumPyFace):
         with self.drawing(phase, config) as generator:
             train(self.model, self.domain.train, self.training_in(config), generator, objective, part)
 
-    def judge(self, request: EvaluateRequest) -> EvaluateReply:
-        """Evaluate a model as `answer_evaluation` does, on the test set and on the samples held out."""
-        only = request.config.get(protocol.VALIDATION) == "only"
-        return self.judged(lambda: self.answer_evaluation(request), only)
-
-    def judged(self, evaluate: Callable[[], EvaluateReply], only: bool = False) -> EvaluateReply:
-        """Return an evaluation on the test set, with the figures of the same on the samples held out.
-
-        Inside, the samples held out take the place of the test set, so that every client judges the very
-        model that it evaluates. With `only` there are no figures on the test set.
-        """
-        whole = self.domain
-        if whole.validation is None:
-            return EvaluateReply(0) if only else evaluate()
-        reply = EvaluateReply(len(whole.validation)) if only else evaluate()
-        publish, self._publish = self._publish, None
-        self.domain = replace(whole, test=whole.validation)
-        try:
-            found = evaluate().metrics
-        finally:
-            self.domain, self._publish = whole, publish
-        return reply.judged_by({name: found[name] for name in METRICS if name in found})
-
-    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
-        """Evaluate what a request asks for on the domain's test set; a client may report more beside it."""
-        return self.evaluated(self.predictor(request), request.config)
-
-    def predictor(self, request: EvaluateRequest) -> Predictor:
-        """Return what the client predicts with: by default the network that a request holds.
-
-        A client whose prediction takes more than that overrides this; both the evaluation and the run's model
-        file follow from it.
-        """
-        return self.single(self.received(request), request.config)
+    def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
+        """Evaluate as a request asks; a client that predicts with more than a network overrides this."""
+        return self.score(self.single(self.received(request), request.config), request.config)
 
     def single(self, layers: Layers, config: Settings) -> Single:
         """Return the predictor of a network with these arrays."""
         return Single(self.adapted(layers, config))
 
-    def evaluation(self, config: Settings) -> EvaluateReply:
-        """Evaluate the model as it is on the domain's test set."""
-        return self.evaluated(self.single(self.layers(), config), config)
+    def score(self, predictor: Predictor, config: Settings, passes: Passes | None = None) -> EvaluateReply:
+        """Evaluate a predictor on the test set, and on the samples held out, if there are any.
 
-    def evaluated(
-        self, predictor: Predictor, config: Settings, passes: Passes | None = None
-    ) -> EvaluateReply:
-        """Evaluate a predictor on the test set, and publish it if the evaluation is the run's headline.
-
-        The model is left as it was if it is only adapted.
+        The figures of these begin with ``validation-``; with ``validation`` of ``only`` in the message there
+        are no others. The predictor is published if the evaluation is the run's headline. The model is left
+        as it was if it is only adapted.
         """
+        held_out, only = self.domain.validation, config.get(protocol.VALIDATION) == "only"
         before = self.layers() if config.get(protocol.ADABN) else None
-        reply = self.scored(predictor.outputs(passes or self.passes(config)), config)
+        if only:
+            reply = EvaluateReply(0 if held_out is None else len(held_out))
+        else:
+            outputs = predictor.outputs(passes or self.passes(config))
+            metrics = self.figures(outputs, self.domain.test)
+            reply = EvaluateReply(len(outputs), metrics, self._details(outputs, config))
+            self.publish(predictor, config)
+        if held_out is not None:
+            outputs = predictor.outputs(self.passes(config, samples=held_out))
+            reply = reply.judged_by(self.figures(outputs, held_out))
         if before is not None:
             self.load(before)
-        self.published(predictor, config)
         return reply
 
-    def published(self, predictor: Predictor, config: Settings) -> None:
+    def figures(self, outputs: Tensor, samples: Samples) -> dict[str, float]:
+        """Return the figures of outputs for samples of the domain."""
+        return figures(outputs, samples.y, self.domain.labels)
+
+    def publish(self, predictor: Predictor, config: Settings) -> None:
         """Publish a predictor, unless a message asks for an evaluation beside the headline's."""
         if self._publish is not None and not config.get(protocol.BESIDE):
             self._publish(predictor, int(config.get(protocol.SERVER_ROUND, 0)))
 
-    def passes(self, config: Settings, phase: str = "test", samples: Samples | None = None) -> Passes:
-        """Return the passes of samples through the network, by default of the test set."""
-        samples = self.domain.test if samples is None else samples
-        return Passes(self.model, samples, partial(self.drawing, phase, config))
-
-    def scored(self, outputs: Tensor, config: Settings) -> EvaluateReply:
-        """Return the evaluation of outputs for the test set, with the arrays that a message asks for."""
-        y = self.domain.test.y
-        records: dict[str, Layers] = {}
+    def _details(self, outputs: Tensor, config: Settings) -> dict[str, Layers]:
+        """Return the arrays of outputs for the test set that a message asks for."""
+        records, y = dict[str, Layers](), self.domain.test.y
         if config.get(protocol.OUTCOMES) and not y.is_floating_point():
             right = (outputs.argmax(dim=1) == y).cpu().numpy()
             records[protocol.OUTCOMES] = {"right": np.packbits(right), "examples": np.array(len(y))}
         if config.get(protocol.CONFUSION) and not y.is_floating_point():
             records[protocol.CONFUSION] = {"counts": confusion(outputs.cpu().numpy(), y.cpu().numpy())}
-        return EvaluateReply(len(y), figures(outputs, y, self.domain.labels), records)
+        return records
+
+    def passes(self, config: Settings, phase: str = "test", samples: Samples | None = None) -> Passes:
+        """Return the passes of samples through the network, by default of the test set."""
+        samples = self.domain.test if samples is None else samples
+        return Passes(self.model, samples, partial(self.drawing, phase, config))
 
     def recorder(self, config: Settings) -> Recorder | None:
         """Return the recorder of this round's steps, if there is one."""

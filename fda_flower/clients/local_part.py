@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers
 from fda_flower.clients.client import DomainClient, SourceClient, TargetClient
 from fda_flower.clients.exchange import Exchange
-from fda_flower.prediction.predictors import Predictor
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
@@ -50,7 +49,7 @@ class LocalPart(DomainClient):
         arrays = {**reply.arrays, **{name: received[name] for name in names}}
         return replace(reply, arrays=arrays, metrics={**reply.metrics, protocol.LOCAL_PART: kept_in})
 
-    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
+    def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the model of a request with the client's own part.
 
         Returns
@@ -59,24 +58,20 @@ class LocalPart(DomainClient):
             With ``final-head-epochs`` it also has ``accuracy-final-head`` and ``loss-final-head``, of the
             model whose head has been trained for so many epochs more. This head is not kept.
         """
-        config, reply = request.config, super().answer_evaluation(request)
-        if protocol.LOCAL_PART not in config or protocol.FINAL_HEAD_EPOCHS not in config:
+        config = request.config
+        if protocol.LOCAL_PART not in config:
+            return super().local_evaluate(request)
+        own, _ = self._own_part(_round(config) + 1)
+        model = {**self.received(request), **own}
+        reply = self.score(self.single(model, config), config)
+        if protocol.FINAL_HEAD_EPOCHS not in config:
             return reply
-        self.load(self._whole(request))
+        self.load(model)
         self._train_head("final-head", config, config[protocol.FINAL_HEAD_EPOCHS])
-        final = self.evaluation({**config, protocol.BESIDE: True}).metrics
+        outputs = self.single(self.layers(), config).outputs(self.passes(config))
+        final = self.figures(outputs, self.domain.test)
         beside = {f"{name}-{protocol.FINAL_HEAD}": value for name, value in final.items()}
         return replace(reply, metrics={**reply.metrics, **beside})
-
-    def predictor(self, request: EvaluateRequest) -> Predictor:
-        """Return the model of a request with the client's own part, if the message has ``local-part``."""
-        if protocol.LOCAL_PART not in request.config:
-            return super().predictor(request)
-        return self.single(self._whole(request), request.config)
-
-    def _whole(self, request: EvaluateRequest) -> Layers:
-        own, _ = self._own_part(_round(request.config) + 1)
-        return {**self.received(request), **own}
 
     def _train_head(self, phase: str, config: Settings, epochs: Any) -> None:
         self.train_on(phase, {**config, protocol.EPOCHS: epochs}, part="head")

@@ -17,7 +17,7 @@ from fda_flower.clients.client import TargetClient
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
 from fda_flower.clients.training import figures, mean_gradient, train
 from fda_flower.datasets import Samples
-from fda_flower.prediction.predictors import Mixed, Predictor
+from fda_flower.prediction.predictors import Mixed
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, to_layers
 
@@ -34,14 +34,12 @@ class MixtureTarget(TargetClient):
     plan. The target keeps its models for itself, in its own state; its reply holds numbers alone.
     """
 
-    _last: tuple[EvaluateRequest, TrainedMixture[Layers]] | None = None
-
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return what every target tells, and of how many groups its labelled samples are, if of any."""
         properties, groups = super().get_properties(config), self.domain.train.groups
         return properties if groups is None else {**properties, protocol.GROUPS: len(torch.unique(groups))}
 
-    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
+    def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Train the members that are missing, weigh them, and evaluate the mixture on the test set.
 
         Returns
@@ -53,21 +51,15 @@ class MixtureTarget(TargetClient):
         """
         config = request.config
         if protocol.MIXTURE not in config:
-            return super().answer_evaluation(request)
-        trained = self._trained(request)
+            return super().local_evaluate(request)
+        trained = self._train(request)
         predictor = self._mixed(trained, config)
         if config.get(protocol.REPORT) == "none":
-            self.published(predictor, config)
+            self.publish(predictor, config)
             return EvaluateReply(len(self.domain.test))
         passes = self.passes(config)
-        reply = self.evaluated(predictor, config, passes)
+        reply = self.score(predictor, config, passes)
         return replace(reply, metrics={**reply.metrics, **self._numbers(trained, predictor.views(passes))})
-
-    def predictor(self, request: EvaluateRequest) -> Predictor:
-        """Return the mixture, if the message has ``mixture``."""
-        if protocol.MIXTURE not in request.config:
-            return super().predictor(request)
-        return self._mixed(self._trained(request), request.config)
 
     def _mixed(self, trained: TrainedMixture[Layers], config: Settings) -> Mixed:
         models = {
@@ -75,12 +67,6 @@ class MixtureTarget(TargetClient):
             for member, models in trained.used.items()
         }
         return Mixed(trained.mixture, models, trained.prior[trained.views_used])
-
-    def _trained(self, request: EvaluateRequest) -> TrainedMixture[Layers]:
-        """Return the mixture of a request, which is trained once, also for a second set of samples."""
-        if self._last is None or self._last[0] is not request:
-            self._last = request, self._train(request)
-        return self._last[1]
 
     def _train(self, request: EvaluateRequest) -> TrainedMixture[Layers]:
         config = request.config

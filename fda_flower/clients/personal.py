@@ -73,7 +73,7 @@ class DittoTarget(TargetClient):
         self.train_on("train", {**config, PROXIMAL: 0.0}, objective)
         personal = self.layers()
         if config.get(EVALUATE_TRAINED):
-            evaluation = self.judged(lambda: self.evaluation(config))
+            evaluation = self.score(self.single(personal, config), config)
             metrics |= evaluation.in_train_reply
             records |= evaluation.records
         self.own_state.save_after(DITTO, personal, {}, server_round)
@@ -131,7 +131,7 @@ class APFLTarget(TargetClient):
         own_metrics = {protocol.ALPHA: own.alpha, protocol.FRESH_START: int(kept is None)}
         return replace(reply, metrics={**reply.metrics, **own_metrics})
 
-    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
+    def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the mixture of ``v`` and the received model on the test set.
 
         Returns
@@ -142,15 +142,10 @@ class APFLTarget(TargetClient):
         """
         config = request.config
         if protocol.MIXING not in config:
-            return super().answer_evaluation(request)
+            return super().local_evaluate(request)
         passes, alone = self.passes(config), self.single(self.received(request), config)
-        reply = self.evaluated(self._mixed(alone, request), config, passes)
-        return reply.beside(self.scored(alone.outputs(passes), {}))
-
-    def predictor(self, request: EvaluateRequest) -> Predictor:
-        """Return the mixture, if the message has ``mixing``."""
-        alone = self.single(self.received(request), request.config)
-        return self._mixed(alone, request) if protocol.MIXING in request.config else alone
+        reply = self.score(self._mixed(alone, request), config, passes)
+        return reply.beside(self.figures(alone.outputs(passes), self.domain.test))
 
     def _mixed(self, alone: Single, request: EvaluateRequest) -> Predictor:
         config = request.config
@@ -283,7 +278,7 @@ class KNNPerTarget(TargetClient):
     of the model's head, and nothing is kept (Marfoq et al., ICML 2022).
     """
 
-    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
+    def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the mixture of model and neighbours on the test set.
 
         Where the message's ``lambda`` is a word, ``λ`` is chosen by leave-one-out on the training labels: the
@@ -299,22 +294,17 @@ class KNNPerTarget(TargetClient):
         """
         config = request.config
         if protocol.NEIGHBOURS not in config:
-            return super().answer_evaluation(request)
+            return super().local_evaluate(request)
         predictor, passes = self._neighbours(request), self.passes(config)
-        reply = self.evaluated(predictor, config, passes)
+        reply = self.score(predictor, config, passes)
         metrics: dict[str, float] = {protocol.LAMBDA: predictor.weight}
         if config[protocol.LAMBDA] == "oracle-test":
             outputs, near = predictor.seen(passes)
             labels = self.domain.test.y.cpu().numpy()
             best = best_weight(outputs.cpu().numpy(), near, labels, predictor.mix)
             metrics |= dict(zip((protocol.LAMBDA_ORACLE, protocol.ACCURACY_ORACLE), best, strict=True))
-        reply = reply.beside(self.scored(passes.outputs(predictor.layers), config))
+        reply = reply.beside(self.figures(passes.outputs(predictor.layers), self.domain.test))
         return replace(reply, metrics={**reply.metrics, **metrics})
-
-    def predictor(self, request: EvaluateRequest) -> Predictor:
-        """Return the model with the neighbours, if the message has ``neighbours``."""
-        asks = protocol.NEIGHBOURS in request.config
-        return self._neighbours(request) if asks else super().predictor(request)
 
     def _neighbours(self, request: EvaluateRequest) -> Neighbours:
         config, train = request.config, self.domain.train

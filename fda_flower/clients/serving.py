@@ -196,7 +196,7 @@ def serve(
         if protocol.GLOBAL in request.records:
             model = message.content.array_records[protocol.GLOBAL]
             second = replace(request, arrays=model, config={**request.config, protocol.BESIDE: True})
-            reply = reply.beside(_evaluation(client, second))
+            reply = reply.beside(_evaluation(client, second).metrics)
         return Message(reply.content(), reply_to=message)
 
     answer_role_query(app, make)
@@ -255,7 +255,7 @@ def _info(client: Any, context: Context) -> ConfigRecord:
 
 def _answer(client: Any, request: TrainRequest) -> TrainReply:
     """Return a client's reply; another author's `NumPyClient` has further arrays in its metrics."""
-    if isinstance(client, NumPyFace) and type(client).fit is NumPyFace.fit:
+    if isinstance(client, NumPyFace):
         reply = client.local_train(request)
         return replace(reply, arrays=dict(zip(request.arrays, reply.arrays.values(), strict=True)))
     parameters, examples, metrics = client.fit(request.arrays.to_numpy_ndarrays(), dict(request.config))
@@ -264,8 +264,8 @@ def _answer(client: Any, request: TrainRequest) -> TrainReply:
 
 
 def _evaluation(client: Any, request: EvaluateRequest) -> EvaluateReply:
-    if isinstance(client, NumPyFace) and type(client).evaluate is NumPyFace.evaluate:
-        return client.judge(request)
+    if isinstance(client, NumPyFace):
+        return client.local_evaluate(request)
     loss, examples, metrics = client.evaluate(request.arrays.to_numpy_ndarrays(), dict(request.config))
     numbers = _numbers({"loss": float(loss), **metrics})
     return EvaluateReply(int(examples), numbers, unpack(metrics))

@@ -336,13 +336,9 @@ class PoisonedSource(NumPyFace):
         examples, metrics = int(self._lies.get(LABELLED, reply.examples)), self._lied(reply.metrics)
         return replace(reply, arrays=arrays, records=records, examples=examples, metrics=metrics)
 
-    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
+    def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate as the client does."""
-        return self._client.answer_evaluation(request)
-
-    def judge(self, request: EvaluateRequest) -> EvaluateReply:
-        """Evaluate as the client does."""
-        return self._client.judge(request)
+        return self._client.local_evaluate(request)
 
     def _lied(self, told: Mapping[str, Any]) -> dict[str, Any]:
         return {name: self._lies.get(name, value) for name, value in told.items()}

@@ -375,8 +375,8 @@ class Trainer:
         found: Record = {}
         if self.reference.share is not None:
             for name, client in self.sources.items():
-                metrics = client.evaluation({SERVER_ROUND: number}).metrics
-                record["sources"][name]["validation"] = metrics[self.judged_by]
+                reply = client.score(Single(client.layers()), {SERVER_ROUND: number})
+                record["sources"][name]["validation"] = reply.metrics[self.judged_by]
             values = [entry["validation"] for entry in record["sources"].values()]
             found["validation"] = float(np.mean(values))
             last = history[-1] if history else None
@@ -388,7 +388,7 @@ class Trainer:
             found["selected"] = number
         self.reported = self.target.layers()
         asked = {SERVER_ROUND: number, OUTCOMES: self.reference.outcomes}
-        reply = self.target.judged(lambda: self.target.evaluation(asked))
+        reply = self.target.score(Single(self.reported), asked)
         metrics, held_out = split_held_out(reply.metrics)
         value, by = self.validation.get(number), "folds"
         if value is None and held_out and not record["warmup"]:

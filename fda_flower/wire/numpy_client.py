@@ -17,7 +17,17 @@ NDArrays = list[NDArray[Any]]
 
 
 class NumPyFace(NumPyClient):
-    """Translates a `NumPyClient`'s lists of arrays into requests, and replies into lists of arrays."""
+    """Translates a `NumPyClient`'s lists of arrays into requests, and replies into lists of arrays.
+
+    A subclass defines `local_train` and `local_evaluate`. `serve` calls these two, and Flower calls `fit` and
+    `evaluate`, which no subclass may override.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for face, hook in (("fit", "local_train"), ("evaluate", "local_evaluate")):
+            if face in vars(cls):
+                raise TypeError(f"{cls.__name__} overrides {face}: override {hook}, which {face} calls")
 
     @abstractmethod
     def layers(self) -> Layers:
@@ -28,12 +38,8 @@ class NumPyFace(NumPyClient):
         """Train as a request asks."""
 
     @abstractmethod
-    def answer_evaluation(self, request: EvaluateRequest) -> EvaluateReply:
-        """Evaluate the model of a request."""
-
-    @abstractmethod
-    def judge(self, request: EvaluateRequest) -> EvaluateReply:
-        """Evaluate the model of a request, and judge it by the samples held out, if there are any."""
+    def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
+        """Evaluate as a request asks."""
 
     def get_parameters(self, config: dict[str, Any]) -> NDArrays:
         """Return copies of the model's arrays, in the order of its state dictionary."""
@@ -61,7 +67,7 @@ class NumPyFace(NumPyClient):
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
         """Return loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""
-        reply = self.judge(EvaluateRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
+        reply = self.local_evaluate(EvaluateRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
         others = {name: value for name, value in reply.metrics.items() if name != "loss"}
         return float(str(reply.metrics["loss"])), reply.examples, {**others, **_packed(reply.records)}
 

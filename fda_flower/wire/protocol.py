@@ -246,9 +246,9 @@ class EvaluateReply:
         own |= {f"{EVAL}{VALIDATION}-{key}": value for key, value in held_out.items()}
         return {**own, f"{EVAL}{NUM_EXAMPLES}": self.examples}
 
-    def beside(self, second: "EvaluateReply") -> "EvaluateReply":
+    def beside(self, second: Mapping[str, MetricRecordValues]) -> "EvaluateReply":
         """Return the same evaluation with the metrics of a second model, whose names end in ``-global``."""
-        others = {f"{key}-{GLOBAL}": value for key, value in second.metrics.items()}
+        others = {f"{key}-{GLOBAL}": value for key, value in second.items()}
         return replace(self, metrics={**self.metrics, **others})
 
     def judged_by(self, held_out: Mapping[str, MetricRecordValues]) -> "EvaluateReply":

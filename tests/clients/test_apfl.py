@@ -53,7 +53,7 @@ def plain(server_round=1, model=None, optimizer="sgd", **config):
 
 
 def evaluated(client, a, model, server_round=1, **config):
-    return client.answer_evaluation(EvaluateRequest(to_record(model), settings(a, server_round, **config)))
+    return client.local_evaluate(EvaluateRequest(to_record(model), settings(a, server_round, **config)))
 
 
 def own(client):
@@ -163,12 +163,10 @@ def test_with_weight_1_the_mixture_is_the_own_model_and_with_0_the_global_one(mi
     state, received = RecordDict(), plain().arrays
     ask(make(state), 1.0, mix=mix)
     found = evaluated(make(state), 1.0, received, mix=mix, outcomes=True)
-    alone = make(kind=TargetClient).answer_evaluation(
+    alone = make(kind=TargetClient).local_evaluate(
         EvaluateRequest(to_record(own(make(state))), {"server-round": 1, "outcomes": True})
     )
-    shared = make(kind=TargetClient).answer_evaluation(
-        EvaluateRequest(to_record(received), {"server-round": 1})
-    )
+    shared = make(kind=TargetClient).local_evaluate(EvaluateRequest(to_record(received), {"server-round": 1}))
     assert alone.metrics.items() <= found.metrics.items()
     assert found.records["outcomes"]["right"].tobytes() == alone.records["outcomes"]["right"].tobytes()
     state = RecordDict()
@@ -202,9 +200,7 @@ def test_mixed_parameters_have_mixed_running_statistics():
         name: v if v.dtype.kind == "i" else (0.25 * v + 0.75 * received[name]).astype(v.dtype)
         for name, v in own(make(state)).items()
     }
-    expected = make(kind=TargetClient).answer_evaluation(
-        EvaluateRequest(to_record(mixed), {"server-round": 1})
-    )
+    expected = make(kind=TargetClient).local_evaluate(EvaluateRequest(to_record(mixed), {"server-round": 1}))
     found = evaluated(make(state), 0.25, received, mix="parameters").metrics
     assert found["loss"] == pytest.approx(expected.metrics["loss"], rel=1e-5)
 
@@ -272,8 +268,8 @@ def test_without_its_settings_it_is_a_plain_target():
     assert reply.metrics == plain().metrics
     assert client.own_state.load("apfl") is None
     request = EvaluateRequest(arrays, {"server-round": 1})
-    expected = make(kind=TargetClient).answer_evaluation(request)
-    assert make(RecordDict()).answer_evaluation(request) == expected
+    expected = make(kind=TargetClient).local_evaluate(request)
+    assert make(RecordDict()).local_evaluate(request) == expected
 
 
 def test_random_numbers_of_a_gpu_are_apart_too(monkeypatch):

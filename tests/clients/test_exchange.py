@@ -113,7 +113,7 @@ def test_what_is_frozen_keeps_its_bits_and_evaluation_mode_whatever_is_trained(k
     before, config = arrays(client.model), {"server-round": 1, **settings}
     moving = {name: before[name] for name in NAMES if name not in FROZEN}
     reply = client.local_train(TrainRequest(to_record(moving), config))
-    client.answer_evaluation(EvaluateRequest(to_record(reply.arrays), {"server-round": 1, "adabn": True}))
+    client.local_evaluate(EvaluateRequest(to_record(reply.arrays), {"server-round": 1, "adabn": True}))
     assert same(arrays(client.model), before, FROZEN)
     assert list(reply.arrays) == list(client.layers()) == list(moving)
     assert not same(

@@ -32,12 +32,12 @@ def trained(spec=SPEC):
 
 def ask(client, k=3, lam: float | str = 0.5, scale=1.0, mix="probabilities", model=None, **config):
     asked = {"neighbours": k, "lambda": lam, "kernel-scale": scale, "mix": mix, "server-round": 2, **config}
-    return client.answer_evaluation(EvaluateRequest(to_record(model or trained()), asked))
+    return client.local_evaluate(EvaluateRequest(to_record(model or trained()), asked))
 
 
 def plain(spec=SPEC, model=None, **config):
     arrays = to_record(model or trained(spec))
-    return make(spec, TargetClient).answer_evaluation(EvaluateRequest(arrays, {"server-round": 2, **config}))
+    return make(spec, TargetClient).local_evaluate(EvaluateRequest(arrays, {"server-round": 2, **config}))
 
 
 class Definition:
@@ -153,7 +153,7 @@ def test_features_are_flat_in_a_convolutional_network():
 
 def test_without_its_settings_it_is_a_plain_target():
     request = EvaluateRequest(to_record(trained()), {"server-round": 2})
-    assert make().answer_evaluation(request) == plain()
+    assert make().local_evaluate(request) == plain()
     one, other = (
         make(kind=kind).local_train(TrainRequest(to_record(trained()), {"server-round": 2}))
         for kind in (KNNPerTarget, TargetClient)

@@ -66,7 +66,7 @@ def ask(client, settings, round=1, arrays=None):
 
 def assess(client, settings, round=1, arrays=None):
     arrays = model() if arrays is None else arrays
-    return client.answer_evaluation(
+    return client.local_evaluate(
         EvaluateRequest(to_record(arrays), {"server-round": round, **settings})
     ).metrics
 
@@ -307,8 +307,8 @@ def test_only_the_model_that_is_the_headline_has_outcomes():
     client = make()
     ask(client, FEDREP)
     settings: dict[str, Any] = {"server-round": 1, **FEDREP, "final-head-epochs": 1, "outcomes": True}
-    reply = client.answer_evaluation(EvaluateRequest(to_record(model()), settings))
+    reply = client.local_evaluate(EvaluateRequest(to_record(model()), settings))
     plain = {**settings}
     del plain["final-head-epochs"]
-    expected = client.answer_evaluation(EvaluateRequest(to_record(model()), plain))
+    expected = client.local_evaluate(EvaluateRequest(to_record(model()), plain))
     assert same(reply.records["outcomes"], expected.records["outcomes"])

@@ -73,7 +73,7 @@ def make(domain=None, model=None, training=TRAINING, seed=3, folder=None, state=
 def ask(client, now=2, plan=SHORT, sources=None, first=None, begun=1, **config):
     """The reply to an evaluate message of round `now`."""
     settings = {"server-round": now, "mixture": plan.to_text(), "first-round": begun, "report": "full"}
-    return client.answer_evaluation(
+    return client.local_evaluate(
         EvaluateRequest(
             to_record(SOURCES if sources is None else sources),
             {**settings, **config},
@@ -478,8 +478,8 @@ def test_asked_for_it_says_which_samples_the_mixture_gets_right():
 
 def test_without_a_plan_it_evaluates_the_model_it_is_sent(tmp_path):
     request = EvaluateRequest(to_record(SOURCES), {"server-round": 1})
-    plain = TargetClient(target_of(), network(), TRAINING, 3).answer_evaluation(request)
-    assert make(folder=tmp_path).answer_evaluation(request) == plain
+    plain = TargetClient(target_of(), network(), TRAINING, 3).local_evaluate(request)
+    assert make(folder=tmp_path).local_evaluate(request) == plain
     assert not list(tmp_path.iterdir())
 
 

@@ -369,6 +369,12 @@ def test_too_few_arrays_of_a_client_are_refused() -> None:
         answer(serve(lambda context: Forgetful()), "train", {}, two_numbers())
 
 
+@pytest.mark.parametrize(("face", "hook"), [("fit", "local_train"), ("evaluate", "local_evaluate")])
+def test_a_client_of_this_package_cannot_hide_a_hook_behind_flowers_method(face: str, hook: str) -> None:
+    with pytest.raises(TypeError, match=f"Mine overrides {face}: override {hook}"):
+        type("Mine", (SourceClient,), {face: getattr(SourceClient, face)})
+
+
 def test_a_client_is_made_for_each_message_from_its_nodes_context() -> None:
     seen: list[Any] = []
 
