@@ -12,15 +12,7 @@ if TYPE_CHECKING:
     from fda_flower.prediction.model import load
     from fda_flower.runs.config import RunConfig
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "RunConfig": "runs.config",
-            **dict.fromkeys(("Comparison", "compare"), "experiments.experiment"),
-            **dict.fromkeys(("RunResult", "run"), "experiments.run"),
-            "load": "prediction.model",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __version__ = version("fda-flower")
 

@@ -1,5 +1,6 @@
 """Things by name: registries, options as text, optional packages, names imported on first use."""
 
+import ast
 import inspect
 import math
 import re
@@ -359,39 +360,46 @@ def missing_extra(error: BaseException | None) -> str | None:
     return None
 
 
-def lazy_exports(
-    package: str, modules: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make ``__getattr__`` and ``__dir__`` of a package (PEP 562).
+def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make ``__getattr__`` and ``__dir__`` of a package (PEP 562), which import a name on first use.
+
+    The names are those that its ``__init__.py`` imports under ``if TYPE_CHECKING:``. None of them may
+    be that of a module of the package, since Python sets an imported module as an attribute of its package.
 
     Parameters
     ----------
     package : str
         The package's ``__name__``.
-    modules : Mapping
-        By public name, the module of the package that defines it. No name may be that of a module of the
-        package, since Python sets an imported module as an attribute of its package.
 
     Examples
     --------
-    In the package's ``__init__.py``, where the first branch is for type checkers::
+    In the package's ``__init__.py``::
 
         if TYPE_CHECKING:
             from my_package.samples import Samples
         else:
-            __getattr__, __dir__ = lazy_exports(__name__, {"Samples": "samples"})
+            __getattr__, __dir__ = lazy_exports(__name__)
 
         __all__ = ["Samples"]
     """
+    own = sys.modules[package]
+    imports = (
+        node
+        for block in ast.parse(inspect.getsource(own)).body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+    )
+    modules = {each.name: str(node.module) for node in imports for each in node.names}
 
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        value = getattr(import_module(f"{package}.{modules[name]}"), name)
-        setattr(sys.modules[package], name, value)
+        value = getattr(import_module(modules[name]), name)
+        setattr(own, name, value)
         return value
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules})
+        return sorted({*vars(own), *modules})
 
     return get, names

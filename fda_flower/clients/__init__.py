@@ -21,36 +21,7 @@ if TYPE_CHECKING:
     from fda_flower.clients.training import LocalTraining, evaluate, train
     from fda_flower.wire.bundles import bundled
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            **dict.fromkeys(("Learner", "MixturePlan", "train_mixture"), "local_mixture"),
-            **dict.fromkeys(
-                ("aggregate_on_target", "answer_role_query", "bundled", "return_errors", "serve"), "serving"
-            ),
-            "APFLTarget": "personal",
-            "DittoTarget": "personal",
-            "DomainClient": "client",
-            "FedDAFTarget": "feddaf",
-            "IRMSource": "generalisation",
-            "KD3ATarget": "kd3a",
-            "KNNPerTarget": "personal",
-            "LocalPartSource": "local_part",
-            "LocalPartTarget": "local_part",
-            "LocalTraining": "training",
-            "MixedModel": "torch_mixture",
-            "MixtureTarget": "mixture",
-            "Recorder": "recorder",
-            "SourceClient": "client",
-            "TargetClient": "client",
-            "batch_gradients": "gradients",
-            "evaluate": "training",
-            "make_recorder": "recorder",
-            "mix_on_target": "torch_mixture",
-            "record_updates": "recorder",
-            "train": "training",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
     "APFLTarget",

@@ -13,19 +13,7 @@ if TYPE_CHECKING:
     from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Partition, Shift, summary
     from fda_flower.datasets.spec import DataSpec
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            **dict.fromkeys(("Amount", "read_amount"), "amounts"),
-            **dict.fromkeys(("Domain", "Split", "Splits"), "domains"),
-            **dict.fromkeys(("FederatedDataset", "load_domain", "load_federation"), "federation"),
-            **dict.fromkeys(("PARTITIONS", "Partition"), "shifts"),
-            **dict.fromkeys(("DATASETS", "Dataset"), "registry"),
-            "Samples": "samples",
-            **dict.fromkeys(("SHIFTS", "Shift", "summary"), "shifts"),
-            "DataSpec": "spec",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
     "DATASETS",

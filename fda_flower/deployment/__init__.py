@@ -10,14 +10,6 @@ if TYPE_CHECKING:
     from fda_flower.deployment.rehearsal import rehearse
     from fda_flower.deployment.submission import run_deployed
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            **dict.fromkeys(("Certificates", "make_certificates", "make_key"), "certificates"),
-            "Federation": "federation",
-            "rehearse": "rehearsal",
-            "run_deployed": "submission",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = ["Certificates", "Federation", "make_certificates", "make_key", "rehearse", "run_deployed"]

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from fda_flower.engines.ray import run_ray
     from fda_flower.engines.superlink import PromptGrid
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__, {"LocalGrid": "local", "PromptGrid": "superlink", "run_local": "local", "run_ray": "ray"}
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 
 @dataclass(frozen=True)

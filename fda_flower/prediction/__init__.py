@@ -9,16 +9,7 @@ if TYPE_CHECKING:
     from fda_flower.prediction.passes import Passes
     from fda_flower.prediction.predictors import PREDICTORS, Mixed, Neighbours, Predictor, Single, Weighted
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            **dict.fromkeys(("About", "read_model", "write_model"), "files"),
-            "Passes": "passes",
-            **dict.fromkeys(
-                ("PREDICTORS", "Mixed", "Neighbours", "Predictor", "Single", "Weighted"), "predictors"
-            ),
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
     "PREDICTORS",

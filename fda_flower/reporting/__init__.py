@@ -22,31 +22,7 @@ if TYPE_CHECKING:
         mean_std,
     )
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "FIGURES": "experiment_plots",
-            "REPORTS": "reports",
-            "CellResult": "results",
-            "Results": "results",
-            "Row": "tables",
-            "Table": "tables",
-            "about": "results",
-            "caption": "tables",
-            "check_figures": "experiment_plots",
-            "comparison_numbers": "tables",
-            "comparison_table": "tables",
-            "make_rows": "tables",
-            "markdown": "tables",
-            "mean_std": "tables",
-            "plot_runs": "plots",
-            "save_figure": "figures",
-            "save_figures": "experiment_plots",
-            "summarise": "summary",
-            "summarise_run": "summary",
-            "write_summary": "summary",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
     "FIGURES",

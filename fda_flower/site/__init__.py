@@ -11,15 +11,7 @@ if TYPE_CHECKING:
     from fda_flower.site.privacy import DifferentialPrivacy, PrivateSite
     from fda_flower.site.rules import Asked, Rules, SiteGate
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            **dict.fromkeys(("SENT", "SentLog", "read_log", "totals"), "log"),
-            **dict.fromkeys(("Ledger", "Mechanism", "PrivacyError", "epsilon"), "noise"),
-            **dict.fromkeys(("DifferentialPrivacy", "PrivateSite"), "privacy"),
-            **dict.fromkeys(("Asked", "Rules", "SiteGate"), "rules"),
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
     "SENT",

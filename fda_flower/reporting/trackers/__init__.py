@@ -8,13 +8,6 @@ from fda_flower.reporting.trackers.registry import TRACKERS, check_trackers, rea
 if TYPE_CHECKING:
     from fda_flower.reporting.trackers.tracking import TrackedRun, Tracker, Tracking, numbers
 else:
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            **dict.fromkeys(("TrackedRun", "Tracker"), "tracking"),
-            "Tracking": "tracking",
-            "numbers": "tracking",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = ["TRACKERS", "TrackedRun", "Tracker", "Tracking", "check_trackers", "numbers", "read_names"]
