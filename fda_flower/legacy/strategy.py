@@ -27,6 +27,7 @@ from fda_flower.legacy.messages import (
 )
 from fda_flower.records.folder import check_same_model
 from fda_flower.strategies.base import DomainAdaptationStrategy
+from fda_flower.strategies.fedavg import FedAvg, SourceOnly
 from fda_flower.wire.internals import error_reply, numbered, task_identity
 
 MakeConfig = Callable[[int], dict[str, Scalar]]
@@ -118,7 +119,7 @@ class LegacyStrategy(Strategy):
                 "leave it out, or use the Message API",
                 "but Flower's older server has the clients evaluate one model a round",
             )
-        if secure_aggregation and not strategy.needs_only_the_mean:
+        if secure_aggregation and not _takes_the_mean(strategy):
             raise ConfigError(
                 f"{type(strategy).__name__} looks at each model, but secure aggregation shows only their "
                 "mean by examples: use SourceOnly or FedAvg with weights by examples, without "
@@ -282,3 +283,11 @@ def _no_config(server_round: int) -> dict[str, Scalar]:
 
 def _scalars(metrics: Mapping[str, Any] | None) -> dict[str, Scalar]:
     return dict(metrics or {})
+
+
+def _takes_the_mean(strategy: DomainAdaptationStrategy) -> bool:
+    """Return whether a strategy looks at nothing but the mean of the replies by examples."""
+    weights = {FedAvg.aggregate: "weights", SourceOnly.aggregate: "source_weights"}
+    option = weights.get(type(strategy).aggregate)
+    plain = option is not None and getattr(strategy, option) == "examples"
+    return plain and strategy.source_mean == "mean" and strategy.max_update_norm is None

@@ -34,12 +34,6 @@ class FedAvg(DomainAdaptationStrategy):
 
     weights: SourceWeights = "examples"
 
-    @property
-    def needs_only_the_mean(self) -> bool:  # type: ignore[override]
-        """Whether the mean of the replies by examples is enough."""
-        plain = type(self).aggregate is FedAvg.aggregate and self.weights == "examples"
-        return plain and self.source_mean == "mean" and self.max_update_norm is None
-
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Return the weighted mean."""
         clients = [client for client in (target, *sources.values()) if client is not None]
@@ -61,12 +55,6 @@ class SourceOnly(DomainAdaptationStrategy):
     averages_sources = True
 
     source_weights: SourceWeights = "examples"
-
-    @property
-    def needs_only_the_mean(self) -> bool:  # type: ignore[override]
-        """Whether the mean of the replies by examples is enough."""
-        plain = type(self).aggregate is SourceOnly.aggregate and self.source_weights == "examples"
-        return plain and self.source_mean == "mean" and self.max_update_norm is None
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Return the sources' mean, or what takes its place."""

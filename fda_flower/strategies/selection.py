@@ -155,7 +155,7 @@ def check_selection(
             f"select-by is sources, but {what} has no model that the sources could evaluate as the target "
             "does: leave it out, so that labels of the target choose"
         )
-    if strategy.chooses_itself:
+    if getattr(strategy, "chooses_itself", False):  # a reference only
         raise invalid(
             "validation",
             validation,
