@@ -445,8 +445,8 @@ def _check_budget(site: PrivateSite, entry: Entry) -> None:
     if next_one > settings.max_epsilon:
         spent = site.ledger.epsilon(settings.dp_delta)
         raise BudgetError(
-            f"{protocol.BUDGET}: its ε is {spent:.4g} and would become {next_one:.4g}, above its max-epsilon "
-            f"{settings.max_epsilon:g} (δ = {settings.dp_delta:g})"
+            f"the privacy budget is spent: its ε is {spent:.4g} and would become {next_one:.4g}, above its "
+            f"max-epsilon {settings.max_epsilon:g} (δ = {settings.dp_delta:g})"
         )
 
 

@@ -77,8 +77,7 @@ class ModelAverage:
         beside = {**config, protocol.BESIDE: True}
         request = EvaluateRequest(to_record(self._rule.average(self._kept)), beside)
         messages = round.evaluate_messages({round.target: request})
-        replies = round.channel.grid.send_and_receive(messages, timeout=round.channel.timeout)
-        round.read_evaluation(replies, suffix="-average")
+        round.read_evaluation(round.send(messages), suffix="-average")
 
     def state_dict(self) -> dict[str, Layers]:
         """Return what the average keeps, for the checkpoint."""

@@ -1,8 +1,9 @@
 """The base of every strategy: the rounds of a run, in Flower's four steps, and what a method defines."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing, suppress
+from functools import partial
 from logging import INFO, WARNING
 from typing import Any
 
@@ -35,7 +36,7 @@ from fda_flower.strategies.replies import (
     read_sizes,
 )
 from fda_flower.strategies.roster import Node, Roster
-from fda_flower.strategies.round import Channel, Round, Updates, check_budgets, require_replies
+from fda_flower.strategies.round import Round, Updates, check_budgets
 from fda_flower.strategies.selection import Selection
 from fda_flower.wire.protocol import (
     BESIDE,
@@ -305,11 +306,22 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         sent = {**config, **self._always, SERVER_ROUND: server_round}
         if self.learning_rate_factor != 1 and not warmup:
             sent[LEARNING_RATE_FACTOR] = self.learning_rate_factor
-        channel = Channel(grid, self._timeout, self._keys, self._limit, self.buffer_names, self.schedules)
         record: Record = {"round": server_round, "warmup": warmup}
         if sizes := read_sizes(self.roster.nodes):
             record["sizes"] = sizes
-        return Round(server_round, warmup, self.roster.nodes, arrays, sent, channel, record)
+        return Round(
+            server_round,
+            warmup,
+            self.roster.nodes,
+            arrays,
+            sent,
+            record,
+            partial(grid.send_and_receive, timeout=self._timeout),
+            keys=self._keys,
+            limit=self._limit,
+            buffer_names=self.buffer_names,
+            schedules=self.schedules,
+        )
 
     def _request(self, node: Node, round: Round) -> TrainRequest | None:
         if round.warmup:
@@ -363,3 +375,12 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             self.model_average.add(aggregated.model)
         round.model = aggregated.model
         return to_record(aggregated.model)
+
+
+def require_replies(updates: Updates, roles: Collection[str], min_sources: int) -> None:
+    """Raise a `BadReplyError` if replies are missing of the roles that train."""
+    target, sources = updates
+    if "target" in roles and target is None:
+        raise BadReplyError("no usable reply of the target")
+    if "source" in roles and len(sources) < min_sources:
+        raise BadReplyError(f"{len(sources)} usable replies of sources, at least {min_sources} needed")

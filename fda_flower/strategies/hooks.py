@@ -181,14 +181,10 @@ class MethodHooks(ABC):
     refused_buffers: ClassVar[Mapping[str, str]] = {}
     """Why the method refuses words of that option. Without a target that trains, ``"target"`` is refused
     anyway."""
-    needs_only_the_mean: bool = False
-    """Whether the mean of the replies by examples is enough, which is all that secure aggregation shows."""
     averages_sources: ClassVar[bool] = False
     """Whether it takes a plain mean of the sources, by `source_mean`, in rounds after the warm-up too."""
     asks_again: bool = False
     """Whether `aggregate` asks nodes again within a round."""
-    chooses_itself: bool = False
-    """Whether it chooses the model that it reports, by samples of its own."""
     num_rounds: int = 0
     """The rounds of the run."""
     ends_with_an_evaluation: bool = False
@@ -236,7 +232,7 @@ class MethodHooks(ABC):
             return request
         asked: dict[str, Any] = {**self.evaluate_config, **self.asks_for_confusion(round.number)}
         asked[protocol.EVALUATE_TRAINED] = True
-        headline = protocol.EVAL_R2 if node.info.get(protocol.REGRESSION) else protocol.EVAL_ACCURACY
+        headline = f"{protocol.EVAL}{'r2' if node.info.get(protocol.REGRESSION) else 'accuracy'}"
         remedy = (
             "the target has to evaluate what it has trained, where the train message's config has "
             f"'{protocol.EVALUATE_TRAINED}'"

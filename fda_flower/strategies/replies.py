@@ -166,6 +166,7 @@ def read_update(
     buffers: Collection[str],
     limit: NormLimit,
     schedule: Schedule | None = None,
+    classes: Sequence[str] = (),
 ) -> tuple[ClientUpdate, Record]:
     """Return the update in a reply to a train message, and its entry in the round's record.
 
@@ -185,6 +186,8 @@ def read_update(
         A longer update is scaled down or rejected.
     schedule : Schedule, optional
         What the node was told to train with, if the server knows it.
+    classes : sequence of str
+        Names of the classes, for the entry.
 
     Raises
     ------
@@ -229,6 +232,10 @@ def read_update(
     }
     measured = {name: optional_number(content, metric) for metric, name in request.measures.items()}
     entry |= check_figures({name: value for name, value in measured.items() if value is not None})
+    if TEST_EXAMPLES in entry:
+        entry[TEST_EXAMPLES] = int(entry[TEST_EXAMPLES])
+    if not extra.keys().isdisjoint(DETAILS):
+        entry |= read_details(extra, classes)
     if factor != 1:
         entry["clipped"] = factor
         log(WARNING, "The update of %s is clipped to %.3g of its norm", node.domain, factor)

@@ -1,6 +1,6 @@
-"""What sites tell of their privacy: into the round's record, or the end of the run."""
+"""One round of a run: its messages, its replies, its record."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from logging import WARNING
@@ -8,7 +8,6 @@ from logging import WARNING
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
 from flwr.common import log
-from flwr.serverapp import Grid
 
 from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.errors import RunError, printable
@@ -87,34 +86,6 @@ Updates = tuple[ClientUpdate | None, dict[str, ClientUpdate]]
 """The target's update, if there is a usable one, and the sources' by domain, in the order of domains."""
 
 
-@dataclass(frozen=True)
-class Channel:
-    """How a round's messages reach the nodes, and how their replies are read.
-
-    Attributes
-    ----------
-    grid : Grid
-        Flower's way to the nodes.
-    timeout : float
-        Seconds that a node has for its reply.
-    keys : Keys
-        Names of the records of model and settings.
-    limit : NormLimit
-        Limits each update.
-    buffer_names : Collection[str], optional
-        Names of the arrays that are not parameters. Default: `find_buffers` decides.
-    schedules : Mapping[str, Schedule]
-        By role, what clients were told to train with, as far as the server knows it.
-    """
-
-    grid: Grid
-    timeout: float
-    keys: Keys
-    limit: NormLimit
-    buffer_names: Collection[str] | None
-    schedules: Mapping[str, Schedule] = field(default_factory=dict)
-
-
 @dataclass
 class Round:
     """One round of a run.
@@ -131,10 +102,18 @@ class Round:
         The global model, as it is sent.
     config : Mapping
         Settings that every node is sent.
-    channel : Channel
-        The way to the nodes.
     record : Record
         The round's record; `aggregate` adds to it.
+    send : callable
+        Sends messages to the nodes and returns their replies.
+    keys : Keys
+        Names of the records of model and settings.
+    limit : NormLimit
+        Limits each update.
+    buffer_names : Collection[str], optional
+        Names of the arrays that are not parameters. Default: `find_buffers` decides.
+    schedules : Mapping[str, Schedule]
+        By role, what clients were told to train with, as far as the server knows it.
     model : Layers
         The global model; empty until the replies are read.
     held_out : dict
@@ -150,8 +129,12 @@ class Round:
     nodes: Sequence[Node]
     arrays: ArrayRecord
     config: Config
-    channel: Channel
     record: Record
+    send: Callable[[Iterable[Message]], Iterable[Message]]
+    keys: Keys = Keys()  # noqa: RUF009
+    limit: NormLimit = NormLimit()  # noqa: RUF009
+    buffer_names: Collection[str] | None = None
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
     model: Layers = field(default_factory=dict)
     requests: dict[Node, TrainRequest] = field(default_factory=dict)
     sent: dict[Node, Message] = field(default_factory=dict)
@@ -180,15 +163,14 @@ class Round:
 
     def exchange(self, requests: Mapping[Node, TrainRequest]) -> Updates:
         """Send further requests in the middle of a round, and return the updates in the replies."""
-        messages = self.train_messages(requests)
-        return self.collect(self.channel.grid.send_and_receive(messages, timeout=self.channel.timeout))
+        return self.collect(self.send(self.train_messages(requests)))
 
     def collect(self, replies: Iterable[Message]) -> Updates:
         """Return the usable updates among the replies; the others are logged and recorded as dropped."""
         self.model = self.model or to_layers(self.arrays)
         target: ClientUpdate | None = None
         sources: dict[str, ClientUpdate] = {}
-        for node, reply in match_replies(self.sent, rename_arrays(replies, self.channel.keys)):
+        for node, reply in match_replies(self.sent, replies):
             record_privacy(self.record, node, reply)
             try:
                 with readable():
@@ -288,25 +270,23 @@ class Round:
                 log(WARNING, "Round %d: %s did not judge the model: %s", self.number, node.domain, error)
 
     def _messages(self, requests: Mapping[Node, EvaluateRequest], kind: str) -> Iterable[Message]:
-        keys = self.channel.keys
         self.sent = {
-            node: Message(request.content(keys), node.id, kind) for node, request in requests.items()
+            node: Message(request.content(self.keys), node.id, kind) for node, request in requests.items()
         }
         return list(self.sent.values())
 
     def _read(self, node: Node, reply: Message | None) -> ClientUpdate:
         if reply is not None and reply.has_content():
             self.record["bytes-received"] += sum(map(count_bytes, _arrays_in(reply)))
+            if self.keys.arrays != protocol.ARRAYS and self.keys.arrays in reply.content:
+                reply.content[protocol.ARRAYS] = reply.content.pop(self.keys.arrays)
         request = self.requests[node]
         model = self.model if request.arrays is self.arrays else to_layers(request.arrays)
-        given = self.channel.buffer_names
-        names = find_buffers(self.model) if given is None else given
-        schedule = self.channel.schedules.get(node.role)
-        update, entry = read_update(reply, node, request, model, names, self.channel.limit, schedule)
-        if not update.extra.keys().isdisjoint(DETAILS):
-            entry.update(read_details(update.extra, self._class_names))
-        if TEST_EXAMPLES in entry:
-            entry["test-examples"] = int(entry["test-examples"])
+        buffers = find_buffers(self.model) if self.buffer_names is None else self.buffer_names
+        schedule = self.schedules.get(node.role)
+        update, entry = read_update(
+            reply, node, request, model, buffers, self.limit, schedule, self._class_names
+        )
         if node.is_target:
             self.record["target"] = entry
         else:
@@ -323,23 +303,6 @@ def readable() -> Iterator[None]:
         raise
     except Exception as error:
         raise BadReplyError(f"it cannot be read: {error!r}") from error
-
-
-def require_replies(updates: Updates, roles: Collection[str], min_sources: int) -> None:
-    """Raise a `BadReplyError` if replies are missing of the roles that train."""
-    target, sources = updates
-    if "target" in roles and target is None:
-        raise BadReplyError("no usable reply of the target")
-    if "source" in roles and len(sources) < min_sources:
-        raise BadReplyError(f"{len(sources)} usable replies of sources, at least {min_sources} needed")
-
-
-def rename_arrays(replies: Iterable[Message], keys: Keys) -> Iterator[Message]:
-    """Yield the replies with the client's model in the record ``arrays``."""
-    for reply in replies:
-        if keys.arrays != protocol.ARRAYS and reply.has_content() and keys.arrays in reply.content:
-            reply.content[protocol.ARRAYS] = reply.content.pop(keys.arrays)
-        yield reply
 
 
 def release(reply: Message | None) -> None:

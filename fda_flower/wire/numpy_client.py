@@ -19,15 +19,9 @@ NDArrays = list[NDArray[Any]]
 class NumPyFace(NumPyClient):
     """Translates a `NumPyClient`'s lists of arrays into requests, and replies into lists of arrays.
 
-    A subclass defines `local_train` and `local_evaluate`. `serve` calls these two, and Flower calls `fit` and
-    `evaluate`, which no subclass may override.
+    A subclass defines `local_train` and `local_evaluate`. `serve` calls these two; where a subclass overrides
+    `fit` or `evaluate`, it calls that in the hook's place.
     """
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        for face, hook in (("fit", "local_train"), ("evaluate", "local_evaluate")):
-            if face in vars(cls):
-                raise TypeError(f"{cls.__name__} overrides {face}: override {hook}, which {face} calls")
 
     @abstractmethod
     def layers(self) -> Layers:

@@ -3,7 +3,7 @@
 ``docs/plug-in.md`` explains each name to authors of other clients.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -101,7 +101,7 @@ its reply; `LAMBDA` is both."""
 
 NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
 BATCH_SIZE = "batch-size"
-TRAIN_LOSS, EVAL, EVAL_ACCURACY, EVAL_R2 = "train-loss", "eval-", "eval-accuracy", "eval-r2"
+TRAIN_LOSS, EVAL = "train-loss", "eval-"
 PENALTY, LOSS_AT_START = "penalty", "loss-at-start"
 """Metrics of a train reply; `EVAL` begins the names of those of an evaluation. `LOSS_AT_START` is also the
 setting that asks for it."""
@@ -115,8 +115,6 @@ EPSILON, DELTA, UNCOVERED = "epsilon", "delta", "uncovered"
 """Entries of ``info`` in the replies of a site that adds noise: its privacy so far, and what of the reply it
 does not cover."""
 
-BUDGET = "the privacy budget is spent"
-"""What the reason of an error reply says where a site's budget ends the run."""
 BUDGET_CODE = 106
 """The code of an error reply of a site whose privacy budget is spent; Flower's own codes are below 100."""
 
@@ -213,10 +211,11 @@ class TrainReply:
     metrics: Mapping[str, MetricRecordValues] = field(default_factory=dict)
     records: Mapping[str, Layers] = field(default_factory=dict)
 
-    def content(self) -> RecordDict:
-        """Return the content of the reply."""
+    def content(self, names: Iterable[str]) -> RecordDict:
+        """Return the content of the reply, with the model's arrays by the names that the request has."""
         metrics = filled(MetricRecord(), {NUM_EXAMPLES: self.examples, **self.metrics})
-        records = {name: to_record(layers) for name, layers in {ARRAYS: self.arrays, **self.records}.items()}
+        model = dict(zip(names, self.arrays.values(), strict=True))
+        records = {name: to_record(layers) for name, layers in {ARRAYS: model, **self.records}.items()}
         return filled(RecordDict(), {**records, METRICS: metrics})
 
 

@@ -369,10 +369,21 @@ def test_too_few_arrays_of_a_client_are_refused() -> None:
         answer(serve(lambda context: Forgetful()), "train", {}, two_numbers())
 
 
-@pytest.mark.parametrize(("face", "hook"), [("fit", "local_train"), ("evaluate", "local_evaluate")])
-def test_a_client_of_this_package_cannot_hide_a_hook_behind_flowers_method(face: str, hook: str) -> None:
-    with pytest.raises(TypeError, match=f"Mine overrides {face}: override {hook}"):
-        type("Mine", (SourceClient,), {face: getattr(SourceClient, face)})
+def test_a_method_of_flowers_that_a_client_overrides_is_called_in_place_of_the_hook() -> None:
+    class Mine(SourceClient):
+        def fit(self, parameters: Any, config: Any) -> Any:
+            arrays, examples, metrics = super().fit(parameters, config)
+            return arrays, examples, {**metrics, "mine": 1.0}
+
+    data, network = (
+        load_federation(CONFIG.data).domains["source-1"],
+        build_model("mlp", (1, 8, 8), 10, seed=0),
+    )
+    plain, mine = (kind(data, network, CONFIG.source_training) for kind in (SourceClient, Mine))
+    arrays = ArrayRecord(list(plain.layers().values()))
+    expected = answer(serve(lambda context: plain), "train", {}, arrays)["metrics"]
+    found = answer(serve(lambda context: mine), "train", {}, arrays)["metrics"]
+    assert dict(found) == {**dict(expected), "mine": 1.0}
 
 
 def test_a_client_is_made_for_each_message_from_its_nodes_context() -> None:

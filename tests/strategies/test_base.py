@@ -66,7 +66,7 @@ def test_what_is_sent_to_whom_and_how_long_they_have():
     assert [seen[:3] for seen in grid.seen] == [each[:3] for each in expected]
     np.testing.assert_allclose([seen[3] for seen in grid.seen], [each[3] for each in expected], rtol=1e-6)  # type: ignore[arg-type]
     assert {seen[4] for seen in grid.seen} == {7.0}
-    assert strategy.round.channel.timeout == 7.0
+    assert strategy.round.send.keywords == {"timeout": 7.0}  # type: ignore[attr-defined]
 
 
 def test_a_run_has_an_hour_for_each_message_unless_told_otherwise():

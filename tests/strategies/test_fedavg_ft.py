@@ -74,7 +74,8 @@ def test_only_the_target_is_asked_to_evaluate():
 def test_without_sources_it_is_target_only_bit_by_bit(seed):
     generator = np.random.default_rng(seed)
     target = ClientUpdate({"w": generator.normal(size=7).astype(np.float32)}, {}, 10)
-    now = Round(1, False, [], ArrayRecord(), {}, None, {}, {"w": generator.normal(size=7).astype(np.float32)})  # type: ignore[arg-type]
+    model = {"w": generator.normal(size=7).astype(np.float32)}
+    now = Round(1, False, [], ArrayRecord(), {}, {}, list, model=model)
     models = [strategy.aggregate(now, target, {}).model for strategy in (FedAvgFT(), TargetOnly())]
     assert models[0]["w"].tobytes() == models[1]["w"].tobytes()
 

@@ -9,13 +9,14 @@ from handmade import HandMade, initial, moves
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
 from fda_flower.strategies import FedAvg
-from fda_flower.wire.protocol import BUDGET, BUDGET_CODE
+from fda_flower.wire.protocol import BUDGET_CODE
 
 NODES = [
     ("target", "t", moves(0.1, "target", "t")),
     ("source", "a", moves(0.1, domain="a")),
     ("source", "b", moves(0.1, domain="b")),
 ]
+BUDGET = "the privacy budget is spent"
 WORDS = f"the site 'a' sends nothing: {BUDGET}"
 
 
