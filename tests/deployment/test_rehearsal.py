@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -171,8 +172,10 @@ def running(tmp_path):
 
 def left_over(tmp_path):
     """Processes of a rehearsal that has ended, and files that are not its output."""
-    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    return running(tmp_path), sorted(name for name in files if not name.startswith("out/"))
+    # os.walk passes over a folder that is deleted meanwhile
+    paths = [Path(folder, name) for folder, _, names in os.walk(tmp_path) for name in names]
+    files = sorted(str(path.relative_to(tmp_path)) for path in paths)
+    return running(tmp_path), [name for name in files if not name.startswith("out/")]
 
 
 @pytest.mark.slow
