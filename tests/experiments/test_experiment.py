@@ -390,7 +390,7 @@ def test_invalid_labels_seeds_and_settings_are_refused_before_a_folder_is_made(e
         ({"only": [""]}, f"unknown row, column or group '': {valid}"),
         ({"rounds": 0}, "cell 'FedAvg, little': rounds is 0"),
         ({"settings": {"batch_size": 0}}, "cell 'FedAvg, little': the batch size is 0"),
-        ({"jobs": 0}, "jobs is 0, it must be at least 1"),
+        ({"jobs": 0}, "jobs is 0: it must be at least 1"),
     ):
         with pytest.raises(ConfigError) as caught:
             run_experiment(experiment, tmp_path / "out", **how)
