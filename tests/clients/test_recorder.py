@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from naming import names
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -264,6 +265,6 @@ def test_nothing_is_recorded_unless_asked() -> None:
 
 
 def test_an_unknown_form_is_refused_with_the_valid_ones() -> None:
-    with pytest.raises(ConfigError, match="unknown encoding of batch updates 'half'") as caught:
+    with pytest.raises(ConfigError, check=names("encoding of batch updates", "half")) as caught:
         make_recorder([torch.zeros(2)], {"batch-updates": "half"})
     assert all(form in str(caught.value) for form in RECORDERS)

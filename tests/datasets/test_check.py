@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from naming import names
 from sites import write_images, write_table
 
 from fda_flower.datasets import DataSpec
@@ -27,7 +28,7 @@ def test_the_data_set_follows_from_the_content(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=says):
             find_dataset(folder)
-    with pytest.raises(ConfigError, match="there is no folder"):
+    with pytest.raises(ConfigError, check=names("folder")):
         find_dataset(tmp_path / "nowhere")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from naming import names
 from PIL import Image
 
 from fda_flower.datasets import DATASETS, Dataset, DataSpec, Split, Splits, images, load_federation
@@ -144,7 +145,7 @@ def test_without_a_folder_the_error_says_where_to_get_it(made: Path) -> None:
 
 
 def test_a_missing_folder_is_named_with_where_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="made' is missing: get it from its authors, and put it there"):
+    with pytest.raises(ConfigError, check=names("data folder")):
         load(tmp_path, 0)
 
 
@@ -152,16 +153,14 @@ def test_a_missing_domain_is_named_with_those_found(made: Path) -> None:
     (made / "made/two").rename(made / "made/Two")
     splits = load(made, 0)
     assert splits["one"].classes == 3
-    with pytest.raises(
-        ConfigError, match=r"made/two' is missing \(found: Two, one\): get it .* put it there"
-    ):
+    with pytest.raises(ConfigError, check=names("domain folder")):
         _ = splits["two"]
 
 
 def test_a_domain_without_images_is_named(tmp_path: Path) -> None:
     (tmp_path / "made/one/ant").mkdir(parents=True)
     (tmp_path / "made/one/ant/notes.txt").write_text("no image")
-    with pytest.raises(ConfigError, match=r"made/one' has no image \(\.bmp.*get it from its authors"):
+    with pytest.raises(ConfigError, check=names("domain folder")):
         _ = load(tmp_path, 0)["one"]
 
 
@@ -169,10 +168,10 @@ def test_a_damaged_image_is_named(made: Path) -> None:
     path = made / "made/two/cat/cut.png"
     make(path, 1)
     path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(ConfigError, match=r"the image '.*made/two/cat/cut\.png' is damaged .*: get it again"):
+    with pytest.raises(ConfigError, check=names("image")):
         _ = load(made, 0, image_size=4)["two"]
     path.write_text("no image")
-    with pytest.raises(ConfigError, match=r"cut\.png' is damaged"):
+    with pytest.raises(ConfigError, check=names("image")):
         _ = load(made, 0, image_size=4)["two"]
 
 
@@ -189,9 +188,7 @@ def test_the_options_are_the_size_and_the_classes() -> None:
         ("image_size", 64),
     )
     for name in ("folder", "seed", "data_dir"):
-        with pytest.raises(
-            ConfigError, match=f"unknown option '{name}' of data set 'pacs': .* image_size, classes"
-        ):
+        with pytest.raises(ConfigError, check=names("option")):
             DataSpec("pacs", dataset_options=((name, "1"),))
 
 
@@ -230,13 +227,13 @@ def test_the_option_classes_names_them_in_its_order(made: Path, caplog: pytest.L
 
 
 def test_images_of_a_class_that_is_not_named_are_an_error(made: Path) -> None:
-    with pytest.raises(ConfigError, match=r"made/two' has images of ant, which .* not list \(bee, cat\)"):
+    with pytest.raises(ConfigError, check=names("domain folder")):
         _ = load(made, 0, image_size=4, classes="bee,cat")["two"]
 
 
 @pytest.mark.parametrize("classes", ["a,,b", "a,b,a", ","])
 def test_classes_that_are_not_names_are_an_error(made: Path, classes: str) -> None:
-    with pytest.raises(ConfigError, match=f"option 'classes' is '{classes}': give names separated by commas"):
+    with pytest.raises(ConfigError, check=names("option 'classes'")):
         load(made, 0, classes=classes)
 
 
@@ -254,13 +251,11 @@ def test_own_images_are_read_like_those_of_a_known_data_set(made: Path) -> None:
 
 
 def test_own_images_need_a_folder_and_the_domain_that_is_accessed(made: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"'images' needs the folder .*--data-dir .* at a site, as data-dir"
-    ):
+    with pytest.raises(ConfigError, check=names("data set", "images")):
         images.load_own(None, 0, "one,two")
-    with pytest.raises(ConfigError, match=r"'.*made/three' is missing \(found: one, two\): put the"):
+    with pytest.raises(ConfigError, check=names("domain folder")):
         _ = own(made, "one,two,three")["three"]
-    with pytest.raises(ConfigError, match=r"elsewhere/one' is missing \(found: nothing\)"):
+    with pytest.raises(ConfigError, check=names("domain folder")):
         _ = images.load_own(made / "elsewhere", 0, "one")["one"]
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from naming import names
 from PIL import Image
 from sites import write_images
 
@@ -59,7 +60,7 @@ def test_damaged_images_have_no_size_and_are_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_images_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'images' finds no domain in .* holds nothing: put a folder for"):
+    with pytest.raises(ConfigError, check=names("data set", "images")):
         spec_of(tmp_path)
 
 
@@ -71,7 +72,7 @@ def test_a_site_whose_images_are_missing_has_no_size_of_its_own(tmp_path: Path) 
 
 @pytest.mark.parametrize("text", ["0", "8x", "a", "8x8x8", "-4"])
 def test_an_invalid_size_is_an_error(text: str) -> None:
-    with pytest.raises(ConfigError, match="it must be at least 1: give pixels, such as 64, or height"):
+    with pytest.raises(ConfigError, check=names("option 'image_size'")):
         read_size(text)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from naming import names
 from PIL import Image
 from sites import write_table
 
@@ -40,7 +41,7 @@ def test_images_are_decoded_when_indexed(tmp_path: Path) -> None:
 
 
 def test_an_unknown_kind_is_an_error_that_lists_the_known() -> None:
-    with pytest.raises(ConfigError, match="unknown kind of preparation 'text': choose one of images, table"):
+    with pytest.raises(ConfigError, check=names("kind of preparation", "text")):
         Preparation.from_json({"kind": "text"})
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from naming import names
 from torchvision.transforms.v2 import functional
 
 from fda_flower.datasets import DATASETS, SHIFTS, Dataset, DataSpec, Samples, Split, load_federation
@@ -172,7 +173,7 @@ def test_labelled_target_samples_are_drawn_from_all_its_classes() -> None:
 
 @pytest.mark.parametrize("eta", [-0.1, 0.51, 1.0, float("nan")])
 def test_label_refuses_an_eta_out_of_range(eta: float) -> None:
-    with pytest.raises(ConfigError, match=rf"'eta' of shift 'label' is {eta}.*\[0, 0\.5\]"):
+    with pytest.raises(ConfigError, check=names("option 'eta' of shift 'label'")):
         Label(eta)
 
 
@@ -277,18 +278,18 @@ def test_an_invalid_spec_is_refused_with_a_helpful_message(
 
 @pytest.mark.parametrize("std", ["nan", "inf"])
 def test_noise_refuses_a_deviation_that_is_not_a_number(std: str) -> None:
-    with pytest.raises(ConfigError, match="'std'"):
+    with pytest.raises(ConfigError, check=names("option 'std' of shift 'noise'")):
         DataSpec("digits", "noise", (("std", std),))
 
 
 @pytest.mark.parametrize("angle", ["nan", "inf"])
 def test_rotate_refuses_an_angle_that_is_not_a_number(angle: str) -> None:
-    with pytest.raises(ConfigError, match="'angle'"):
+    with pytest.raises(ConfigError, check=names("option 'angle' of shift 'rotate'")):
         DataSpec("digits", "rotate", (("angle", angle),))
 
 
 def test_more_target_samples_than_there_are_is_refused() -> None:
-    with pytest.raises(ConfigError, match="target-samples is 1000, but there are only 336"):
+    with pytest.raises(ConfigError, check=names("target-samples", 1000)):
         load_federation(DataSpec("digits", "rotate", target_samples=1000))
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from naming import names
 from sites import write_table
 
 from fda_flower.datasets.table import load
@@ -163,5 +164,5 @@ def test_other_columns_on_one_machine_are_an_error_with_both_files(tmp_path: Pat
 
 
 def test_without_a_folder_the_error_says_how_to_give_one() -> None:
-    with pytest.raises(ConfigError, match=r"'table' needs .*--data-dir .*or, at a site, as data-dir"):
+    with pytest.raises(ConfigError, check=names("data set", "table")):
         load(None, 0, "a")

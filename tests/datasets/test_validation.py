@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from naming import names
 
 from fda_flower.datasets import load_domain, load_federation
 from fda_flower.datasets.samples import Samples
@@ -40,7 +41,7 @@ def test_nothing_is_held_out_unless_asked_for(nothing):
     "given", ["1", "0", "-0.2", "many", "cv:1", "cv:x", "fold:0/5", "fold:6/5", "fold:1/1"]
 )
 def test_what_cannot_be_held_out_is_refused(given):
-    with pytest.raises(ConfigError, match=f"validation is '{given}': give a share"):
+    with pytest.raises(ConfigError, check=names("validation")):
         read_validation(given)
 
 
@@ -86,9 +87,7 @@ def test_numbers_are_not_stratified(what):
     ],
 )
 def test_too_few_labels_are_refused(what, counts):
-    with pytest.raises(
-        ConfigError, match=rf"validation is {what}, but domain 'a' has too few .*, {sum(counts)} "
-    ):
+    with pytest.raises(ConfigError, check=names("validation")):
         hold_out(samples(*counts), what, 0, "domain 'a'")
 
 
@@ -135,7 +134,7 @@ def test_samples_held_out_go_to_the_device_too():
 
 
 def test_a_word_that_says_nobodys_labels_is_refused():
-    with pytest.raises(ConfigError, match="select-by is 'nobody': choose target or sources"):
+    with pytest.raises(ConfigError, check=names("select-by", "nobody")):
         DataSpec("digits", select_by="nobody")
 
 
@@ -165,5 +164,5 @@ def test_each_group_is_held_out_once_in_all_folds():
 
 def test_too_few_groups_are_refused():
     samples = Samples(torch.zeros(9, 1), torch.zeros(9, dtype=torch.int64), groups=torch.zeros(9))
-    with pytest.raises(ConfigError, match=r"has too few labelled samples, 9 .*number of groups: 1"):
+    with pytest.raises(ConfigError, check=names("validation")):
         hold_out(samples, HeldOut(0.2), 3, "the target")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import RecordDict
+from naming import names
 
 from fda_flower import ConfigError, RunConfig
 from fda_flower.clients import DomainClient, SourceClient
@@ -278,10 +279,10 @@ def test_what_cannot_be_is_refused(config, given, message):
 
 def test_a_run_without_clients_or_classes_is_refused(config, small):
     central = replace(config, method="central:erm")
-    with pytest.raises(ConfigError, match="method 'central:erm' has no clients"):
+    with pytest.raises(ConfigError, check=names("attack", "random")):
         read_attack({"attack": "random", "attackers": 1}, central)
     regression = RunConfig(dataset="rbf", model="sigmoid", method="source-only")
-    with pytest.raises(ConfigError, match="attack is 'flip-labels', but 'rbf' has no classes"):
+    with pytest.raises(ConfigError, check=names("attack", "flip-labels")):
         read_attack({"attack": "flip-labels", "attackers": 1}, regression)
     assert read_attack({"attack": "flip-sign", "attackers": 1}, regression) is not None
     deployed = RunRequest(config, connection="none", output=None, attack=Attack("random", ("source-1",)))
@@ -291,7 +292,7 @@ def test_a_run_without_clients_or_classes_is_refused(config, small):
 
 def test_no_site_of_a_deployment_attacks(config, tmp_path):
     request = RunRequest(config, tmp_path, connection="none", attack=Attack("random", ("source-1",)))
-    with pytest.raises(ConfigError, match="with engine deploy no site attacks"):
+    with pytest.raises(ConfigError, check=names("attack", "random")):
         RUNNERS["deploy"](request)
 
 

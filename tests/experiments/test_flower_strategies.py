@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
+from naming import names
 
 from fda_flower import ConfigError, RunConfig
 from fda_flower.errors import RefusedError
@@ -116,7 +117,7 @@ def test_options_are_flowers_and_checked():
     assert dict(config.method_options) == {"num_malicious_nodes": 2, "num_nodes_to_select": 3}
     with pytest.raises(ConfigError, match=r"Flower's FedTrimmedAvg refuses .*beta"):
         RunConfig(method="flower:FedTrimmedAvg", method_options={"cut": 0.5})
-    with pytest.raises(ConfigError, match=r"unknown method 'flower:kram' \(did you mean 'flower:Krum'\?\)"):
+    with pytest.raises(ConfigError, check=names("method", "flower:kram")):
         RunConfig(method="flower:kram")
-    with pytest.raises(ConfigError, match="source_mean is 'median', but FlowerKrum never takes"):
+    with pytest.raises(ConfigError, check=names("source_mean", "median")):
         RunConfig(method="flower:Krum", source_mean="median")

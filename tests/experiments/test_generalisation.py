@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+from naming import names
 
 from fda_flower import run
 from fda_flower.errors import ConfigError
@@ -66,12 +67,12 @@ def test_the_records_have_what_the_method_measures(method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_one_source_is_too_few(method: str) -> None:
-    with pytest.raises(ConfigError, match=f"'{method}' needs at least two sources, but there is 1"):
+    with pytest.raises(ConfigError, check=names("method")):
         run(**SMALL, method=method, sources=1, rounds=1)
 
 
 def test_irm_needs_classes() -> None:
-    with pytest.raises(ConfigError, match="'irm' needs classes"):
+    with pytest.raises(ConfigError, check=names("method", "irm")):
         run(device="cpu", dataset="rbf", model="sigmoid", target_samples=8, rounds=1, method="irm")
 
 

@@ -24,6 +24,7 @@ from flwr.common import (
 from flwr.server import Server, ServerConfig, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.compat import start_grid
+from naming import names
 
 from fda_flower.clients import LocalTraining, SourceClient, TargetClient, serve
 from fda_flower.datasets import DataSpec, load_federation
@@ -369,7 +370,7 @@ def test_a_method_that_asks_twice_in_a_round_is_refused(strategy):
 
 
 def test_an_averaged_model_is_refused():
-    with pytest.raises(ConfigError, match=r"average is 'tail:2', but .*leave it out, or use the Message API"):
+    with pytest.raises(ConfigError, check=names("average", "tail:2")):
         LegacyStrategy(FedAvg(average="tail:2"))
 
 
@@ -450,7 +451,7 @@ def test_buffers_are_given_by_names_or_by_numbers(options):
 
 
 def test_buffers_that_are_not_given_are_refused():
-    with pytest.raises(ConfigError, match=r"array '2' holds no floats.*names=list\(model.state_dict\(\)\)"):
+    with pytest.raises(ConfigError, check=names("array", "2")):
         counted()
 
 

@@ -8,6 +8,7 @@ from urllib.error import URLError
 
 import pytest
 import torch
+from naming import names
 from safetensors.torch import save_file
 from torch import nn
 from torchvision import models
@@ -115,7 +116,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
     if name == "cut.pth":
         path = saved(tmp_path / name, {"a": torch.zeros(99)})
         path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(ConfigError, match=f"the weights '{tmp_path / name}' cannot be read"):
+    with pytest.raises(ConfigError, check=names("weights")):
         build(tmp_path / name)
 
 
@@ -142,7 +143,7 @@ def test_a_file_that_is_no_state_is_refused_without_torchs_advice_to_run_it(
 @pytest.mark.parametrize("content", [{"state_dict": {}}, [torch.zeros(2)], {0: torch.zeros(2)}])
 def test_a_file_without_a_state_dictionary_is_refused(tmp_path: Path, content: object) -> None:
     torch.save(content, tmp_path / "w.pth")
-    with pytest.raises(ConfigError, match=r"w\.pth' are not a state dictionary"):
+    with pytest.raises(ConfigError, check=names("weights")):
         build(tmp_path / "w.pth")
 
 
@@ -168,7 +169,7 @@ def test_a_download_that_fails_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_two_channels_are_refused() -> None:
-    with pytest.raises(ConfigError, match="3 channels, or 1 if grey, but these have 2"):
+    with pytest.raises(ConfigError, check=names("model", "resnet18")):
         build("", 4, (2, 32, 32))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from handmade import HandMade, initial, moves
+from naming import names
 
 from fda_flower import run
 from fda_flower.errors import ConfigError
@@ -87,5 +88,5 @@ def test_what_it_cannot_go_with(settings, says):
 
 
 def test_flowers_older_server_does_not_know_the_last_rounds():
-    with pytest.raises(ConfigError, match="evaluate_every is 2"):
+    with pytest.raises(ConfigError, check=names("evaluate_every", 2)):
         LegacyStrategy(FedAvg(evaluate_every=2))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 from handmade import HandMade, reply_of
+from naming import names
 
 from fda_flower.errors import ConfigError
 from fda_flower.strategies import KD3A, RunFolder
@@ -262,9 +263,9 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
 
 def test_a_target_that_does_not_tell_its_head_is_an_error_before_training():
     found = sites()
-    with pytest.raises(ConfigError, match=r"target 't' does not tell its 'head'.*KD3ATarget"):
+    with pytest.raises(ConfigError, check=names("target", "t")):
         start(found, info={"t": {"head": "head.w"}})
-    with pytest.raises(ConfigError, match=r"'fc\.w' is in its head, but the model has no such array"):
+    with pytest.raises(ConfigError, check=names("target says that", "fc.w")):
         start(found, info={"t": {"head": ["head.w", "fc.w"]}})
     assert found["a"].received == []
 

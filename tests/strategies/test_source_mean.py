@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from naming import names
 
 from fda_flower import ConfigError, RunConfig
 from fda_flower.aggregation import Mean, Median, TrimmedMean
@@ -52,18 +53,14 @@ def test_a_method_takes_it_if_it_averages_sources_or_warms_up(method):
     if method in AVERAGING or method == "finetune-offline":
         assert entry.build(source_mean="median").settings()["source-mean"] == "median"
     else:
-        with pytest.raises(
-            ConfigError, match="never takes a plain mean of the sources: leave it out, give w"
-        ):
+        with pytest.raises(ConfigError, check=names("source_mean", "median")):
             entry.build(source_mean="median")
     assert "source-mean" not in entry.build(source_mean="mean").settings()
     assert entry.build(source_mean="median", warmup_rounds=1).mean_of_sources == Median()
 
 
 def test_a_centralised_reference_refuses_it():
-    with pytest.raises(
-        ConfigError, match="source_mean is 'median', but a centralised reference has no models"
-    ):
+    with pytest.raises(ConfigError, check=names("source_mean", "median")):
         RunConfig(method="central:erm", source_mean="median")
     assert RunConfig(method="central:erm").fingerprint()["source_mean"] == "mean"
 
