@@ -46,7 +46,7 @@ class Signatures(Extension):
 
 
 def sign(owner: Class) -> None:
-    """Give a class the `__init__` that its fields make, with ``**common`` for those of every strategy."""
+    """Give a class the `__init__` that its fields make, with ``**common`` for the shared ones."""
     fields: dict[str, Parameter] = {}
     shared = owner.name != COMMON
     for base in reversed([owner, *owner.mro()]):

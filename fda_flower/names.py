@@ -153,7 +153,7 @@ class WithOptions:
 
     ``top: Count = 5`` is a keyword argument `top`: a whole number of at least 1, by default 5. A `Literal`
     lists words. An option that a subclass fixes is a ``field(default=..., init=False)``. What else there is
-    to check or to prepare stands in ``__post_init__``, after that of the base.
+    to check or to prepare stands in ``__post_init__``, after a call of the base.
 
     Raises
     ------

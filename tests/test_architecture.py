@@ -93,7 +93,7 @@ FLOORS = (
     {"files"},
     {"errors"},
 )
-"""The parts of the package, from top to bottom: each imports those below it, and none beside it."""
+"""The parts of the package, from top to bottom: each imports only parts below it."""
 
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 

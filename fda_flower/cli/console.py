@@ -167,7 +167,7 @@ def check_jobs(jobs: int) -> None:
 
 
 def end_with(failures: Mapping[str, str]) -> None:
-    """Name the cells that failed, those of one reason in one line; with any, the exit code is 1."""
+    """Name the cells that failed, one line for each reason; with any, the exit code is 1."""
     for reason in dict.fromkeys(failures.values()):
         first, *others = [cell for cell in failures if failures[cell] == reason]
         cells = f"{first} and {len(others)} more" if others else first

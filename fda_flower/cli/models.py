@@ -115,7 +115,7 @@ def export(
     path = output or Path(f"model{SUFFIXES.get(format, '')}")
     write(model, path, format)
     if model.about.preparation is not None and model.about.features:
-        takes = {"onnx": "as they are in a table", "state-dict": "standardised, as model.json says"}[format]
+        takes = {"onnx": "in a table's units", "state-dict": "standardised, as model.json says"}[format]
         say(f"It takes rows of {len(model.about.features)} features, {takes}; a category is 1 or 0.")
     say(f"Written to {path}")
 

@@ -48,7 +48,7 @@ COMPARED = "source-only,fedavg,target-only,fedda,fedgp,fedda-auto,fedgp-auto,fed
 
 COMPARABLE = [each.name for each in SETTINGS if each.defines_run and each.hint in (int, float, str, bool)]
 COMPARABLE.remove("model")  # `auto` is written as the network that it chose
-"""Settings that a folder's config.json has as they are given."""
+"""Settings that a folder's config.json has exactly as given."""
 
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]
 Workers = Annotated[

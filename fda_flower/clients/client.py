@@ -108,7 +108,7 @@ class DomainClient(NumPyFace):
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return the number of samples of each kind, whether labels are numbers, and the client's `about`.
 
-        If a part of the model is frozen, its digest too, by which the server sees that all have the same.
+        If a part of the model is frozen, its digest too, so that the server sees whether all have the same.
         """
         rest, held_out = self.domain.unlabelled, self.domain.validation
         frozen = frozen_digest(self.model)

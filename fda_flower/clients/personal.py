@@ -145,7 +145,7 @@ class APFLTarget(TargetClient):
             return super().local_evaluate(request)
         passes, alone = self.passes(config), self.single(self.received(request), config)
         reply = self.score(self._mixed(alone, request), config, passes)
-        return reply.beside(self.figures(alone.outputs(passes), self.domain.test))
+        return reply.with_second(self.figures(alone.outputs(passes), self.domain.test))
 
     def _mixed(self, alone: Single, request: EvaluateRequest) -> Predictor:
         config = request.config
@@ -303,7 +303,7 @@ class KNNPerTarget(TargetClient):
             labels = self.domain.test.y.cpu().numpy()
             best = best_weight(outputs.cpu().numpy(), near, labels, predictor.mix)
             metrics |= dict(zip((protocol.LAMBDA_ORACLE, protocol.ACCURACY_ORACLE), best, strict=True))
-        reply = reply.beside(self.figures(passes.outputs(predictor.layers), self.domain.test))
+        reply = reply.with_second(self.figures(passes.outputs(predictor.layers), self.domain.test))
         return replace(reply, metrics={**reply.metrics, **metrics})
 
     def _neighbours(self, request: EvaluateRequest) -> Neighbours:

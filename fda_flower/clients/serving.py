@@ -196,7 +196,7 @@ def serve(
         if protocol.GLOBAL in request.records:
             model = message.content.array_records[protocol.GLOBAL]
             second = replace(request, arrays=model, config={**request.config, protocol.BESIDE: True})
-            reply = reply.beside(_evaluation(client, second).metrics)
+            reply = reply.with_second(_evaluation(client, second).metrics)
         return Message(reply.content(), reply_to=message)
 
     answer_role_query(app, make)

@@ -476,7 +476,7 @@ def categorical_columns(
     complete : bool
         Whether the tables of all domains are here.
     problems : Problems
-        Where columns are added whose categories have to be given: there are too many, or another site may
+        Where columns are added whose categories must be given: there are too many, or another site may
         have others.
     """
     there = list(tables)

@@ -232,7 +232,7 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
         raise invalid("attackers", count, "give the number of sources that attack")
     sources: Sequence[str] = config.data.source_names
     if count > len(sources):
-        raise invalid("attackers", count, "give so many at most", f"but there are {len(sources)} sources")
+        raise invalid("attackers", count, f"give {len(sources)} at most, the number of sources")
     if name is None or not count:
         return None
     if name not in LABELS:

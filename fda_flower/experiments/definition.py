@@ -231,13 +231,13 @@ def _read(path: Path) -> tuple[str, Settings]:
 
 
 def _extended(path: Path, data: Settings) -> Settings:
-    """Return a file's keys over those of the file that it extends, which lies beside it or has a name.
+    """Return a file's keys over those of the file that it extends, in the same folder or by its name.
 
     Settings in ``[run]`` are merged one by one; an entry that has nothing but a label is the other file's.
     """
     name = str(data.pop("extends"))
-    beside = path.with_name(f"{name}.toml")
-    _, base = _read(beside if beside.is_file() else find_experiment(name))
+    neighbour = path.with_name(f"{name}.toml")
+    _, base = _read(neighbour if neighbour.is_file() else find_experiment(name))
     if "extends" in base:
         raise invalid("extends", name, "choose a file that extends none itself")
     _check_top(base)

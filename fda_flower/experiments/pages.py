@@ -90,7 +90,7 @@ def experiment_page(folder: Path) -> Page:
 
 
 def draw(folder: Path, failed: Collection[str] = ()) -> Path:
-    """Draw a run as far as it is, or the runs of a folder that have ended; return the picture's file.
+    """Draw a run so far, or the runs of a folder that have ended; return the picture's file.
 
     Runs that have `failed`, by the names of their folders, are left out unread.
 

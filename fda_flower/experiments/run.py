@@ -159,7 +159,7 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
                 "gpus-per-client",
                 request.gpus_per_client,
                 "leave one out",
-                f"by which Ray chooses the GPU, but device is '{config.device}'",
+                f"which lets Ray choose the GPU, but device is '{config.device}'",
             )
         resources = Resources(config.threads, request.gpus_per_client, request.workers)
         lines = overview(config, *check_data(config))

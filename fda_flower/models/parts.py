@@ -98,7 +98,7 @@ def frozen_modules(model: nn.Module) -> list[nn.Module]:
     """Return the modules of a network that are frozen.
 
     A module without parameters, such as dropout or BatchNorm with ``affine=False``, is frozen only inside a
-    module that is: a network of which everything is trained has none.
+    module that is: a fully trained network has none.
 
     Examples
     --------
@@ -119,7 +119,7 @@ _FROZEN: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
 
 
 def frozen_names(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of the arrays that are not trained: those of frozen modules, and single parameters.
+    """Return the names of the arrays that are not trained: arrays of frozen modules, and single parameters.
 
     They are worked out once for each network, which must keep what it trains.
     """

@@ -148,7 +148,7 @@ class RunFolder:
     ======================= =======================================================================
     ``config.json``         everything that defines the run
     ``rounds.jsonl``        one line a round, written when the round ends and never again, with a link to the
-                            line before, by which changes of the files show; see `fda_flower.records.folder`
+                            line before, so that changes of the files show; see `fda_flower.records.folder`
     ``checkpoint``          the models (safetensors), the round and a checksum of all of it, one file
     ``checkpoint-selected`` the same of the round that validation has chosen so far, if there is any
     ``selected/``           the model's files as they were after that round, if its target writes them here
@@ -307,7 +307,7 @@ class RunFolder:
             ) from error
 
     def save_round(self, record: Record, checkpoint: Checkpoint, chosen: bool = False) -> None:
-        """Append a round's record, then replace the checkpoint, and that of the chosen round.
+        """Append a round's record, then replace the checkpoint, and the chosen round's.
 
         Raises
         ------
@@ -474,7 +474,7 @@ class RunFolder:
 
 
 def of_a_round_before(record: Record) -> Record:
-    """Return a record without what only that of a run's last round has, after which another one follows.
+    """Return a record without the entries that only a run's last round keeps.
 
     Examples
     --------

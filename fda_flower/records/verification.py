@@ -134,7 +134,7 @@ def _model_problems(folder: RunFolder, links: Sequence[Link], checkpoint: str) -
 
 
 def _server_model_problems(folder: RunFolder, place: Path, checkpoint: str) -> Iterator[str]:
-    """Compare a model that no line vouches for with its checkpoint, of which the server has made it."""
+    """Compare a model that no line vouches for with the checkpoint that the server made it from."""
     name = (place / MODEL).relative_to(folder.path)
     try:
         description = json.loads((place / DESCRIPTION).read_text(encoding="utf-8"))

@@ -94,7 +94,7 @@ NEEDS: dict[str, Need] = {
     "trained body": Need(
         "a network that trains layers before its head",
         _trains_body,
-        "all those of '{model}' are frozen: train some of them",
+        "all of '{model}' are frozen: train some of them",
     ),
     "head": Need(
         "a network with a linear layer or a module 'head'",

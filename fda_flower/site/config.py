@@ -83,7 +83,7 @@ class PrivacySettings:
                         each.name.replace("_", "-"),
                         getattr(self, each.name),
                         "give dp-clip, such as 1.0",
-                        "but without dp-clip replies are sent as they are",
+                        "but without dp-clip replies are sent unchanged",
                     )
 
     @property

@@ -145,7 +145,7 @@ def finite(array: NDArray[Any]) -> NDArray[Any]:
 
 
 ORDERS = 1 + np.logspace(-3, 4, 300)
-"""Orders of the divergence, of which the best one is taken; from ε of 10,000 down to 0.01."""
+"""Orders of the divergence; the best one is taken. From ε of 10,000 down to 0.01."""
 
 
 def epsilon(releases: Iterable[tuple[float, int]], delta: float) -> float:

@@ -65,7 +65,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
     """One round: have the clients train, check their replies, aggregate them, evaluate on the target.
 
     A subclass defines `aggregate`, and overrides others of the `MethodHooks` where its method needs it. Its
-    annotated attributes are the method's options, beside those that every strategy takes (`CommonOptions`).
+    annotated attributes are the method's options, in addition to the common ones (`CommonOptions`).
 
     Attributes
     ----------

@@ -136,7 +136,7 @@ class Aggregated:
     model : Layers
         The new global model.
     state : Mapping[str, Layers]
-        Models that the method keeps beside it, by name; those that are not named stay as they are. The next
+        Further models of the method, by name; models that are not named do not change. The next
         round, also of a resumed run, finds them in the strategy's `state`; `to_layers` makes arrays of one.
         Names that begin with ``average/`` are taken.
     """

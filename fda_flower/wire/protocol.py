@@ -79,7 +79,7 @@ MASK_SHARE, CONTRIBUTION = "mask-share", "contribution-"
 domain."""
 
 HEAD, FROZEN = "head", "frozen-weights"
-"""The properties by which a client tells the names of its network's head arrays, and the digest of what is
+"""The properties in which a client tells the names of its network's head arrays, and the digest of what is
 frozen in it."""
 
 FIRST_ROUND, REPORT = "first-round", "report"
@@ -245,7 +245,7 @@ class EvaluateReply:
         own |= {f"{EVAL}{VALIDATION}-{key}": value for key, value in held_out.items()}
         return {**own, f"{EVAL}{NUM_EXAMPLES}": self.examples}
 
-    def beside(self, second: Mapping[str, MetricRecordValues]) -> "EvaluateReply":
+    def with_second(self, second: Mapping[str, MetricRecordValues]) -> "EvaluateReply":
         """Return the same evaluation with the metrics of a second model, whose names end in ``-global``."""
         others = {f"{key}-{GLOBAL}": value for key, value in second.items()}
         return replace(self, metrics={**self.metrics, **others})

@@ -267,7 +267,7 @@ def test_the_bits_are_the_same_in_every_engine(config, there):
         ({"attack": "scale:inf", "attackers": 1}, "attack is 'scale:inf': give scale:FACTOR"),
         ({"attack": "ipm", "attackers": 1}, "unknown attack 'ipm'"),
         ({"attack": 3, "attackers": 1}, "attack is 3: give one of flip-sign, random, "),
-        ({"attack": "random", "attackers": 4}, "attackers is 4, but there are 3 sources"),
+        ({"attack": "random", "attackers": 4}, "attackers is 4: give 3 at most"),
         ({"attack": "random", "attackers": -1}, "attackers is -1: give the number of sources"),
         ({"attack": "random", "attackers": True}, "attackers is True: give the number"),
     ],

@@ -23,7 +23,7 @@ def facts(model="mlp", sources=3, unlabelled=10, regression=False, body=True, **
 
 GOOD_AND_BAD = {
     "body": (facts(), facts("logistic"), "'logistic' is its own head: choose another model"),
-    "trained body": (facts(), facts(body=False), "all those of 'mlp' are frozen: train some of them"),
+    "trained body": (facts(), facts(body=False), "all of 'mlp' are frozen: train some of them"),
     "head": (facts(), replace(facts(), model=nn.Conv1d(1, 1, 1)), "'mlp' has neither: give the network an"),
     "batch-norm": (facts("resnet9", width=1), facts(), "'mlp' has none: choose another model"),
     "unlabelled": (facts(), facts(unlabelled=0), "all of its samples are labelled: lower target-samples"),

@@ -18,7 +18,7 @@ from fda_flower.site import PrivacySettings, SiteConfig
         ({"dp_clip": 1.0, "max_epsilon": 8.0}, "max-epsilon is 8, but dp-noise is 0"),
         ({"dp_clip": 1.0, "dp_buffers": "mean"}, "dp-buffers is 'mean': choose local or noise"),
         ({"dp_clip": 1.0, "dp_report": "all"}, "dp-report is 'all': choose none or figures or full"),
-        ({"dp_noise": 1.0}, "dp-noise is 1.0, but without dp-clip replies are sent as they are"),
+        ({"dp_noise": 1.0}, "dp-noise is 1.0, but without dp-clip replies are sent unchanged"),
         ({"dp_report": "none"}, "dp-report is 'none', but without dp-clip"),
         ({"dp_allow": "penalty"}, "dp-allow is 'penalty', but without dp-clip"),
     ],
