@@ -311,7 +311,8 @@ class RunResult:
     path: Path | None
 
     def __repr__(self) -> str:
-        scores = {key: self.summary.get(key) for key in ("last5", "best")}
+        known = {key: value for key in ("last5", "best") if (value := self.summary.get(key)) is not None}
+        scores = {key: round(value, 2) for key, value in known.items()}
         shown = {"method": self.config.method, "rounds": len(self.history), **scores, "path": self.path}
         return f"RunResult({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 

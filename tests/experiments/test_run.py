@@ -479,7 +479,7 @@ def test_a_result_is_shown_in_one_line_without_its_arrays(six_rounds):
     shown = repr(six_rounds)
     best = six_rounds.summary["best"]
     assert shown.startswith(f"RunResult(method={six_rounds.config.method!r}, rounds=6, last5=")
-    assert f"best={best!r}" in shown
+    assert f"best={round(best, 2)!r}" in shown
     assert "array" not in shown
     assert "\n" not in shown
 
