@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from waiting import until
+from waiting import children_with, until
 
 from fda_flower.site import launcher
 from fda_flower.site.launcher import PROGRAM, Stage, launching
@@ -79,7 +79,7 @@ def told(*arguments, **how):
 
 
 def launchers():
-    return [child for child in psutil.Process().children() if "fda_flower.site.launcher" in child.cmdline()]
+    return children_with("fda_flower.site.launcher")
 
 
 def folders(here):

@@ -9,7 +9,7 @@ import pytest
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 from site_messages import REFERENCE, context, message, write_app
-from waiting import until
+from waiting import children_with, until
 
 from fda_flower.errors import RunError
 from fda_flower.site import resident
@@ -205,9 +205,7 @@ def test_it_is_a_client_app_for_flower(app):
 def test_a_worker_is_a_fork_of_the_supernodes_launcher_while_that_is_there(asked, state_dir):
     worker = {launched_worker(): "fda_flower.site.worker:launched"}
     with launching(Stage(worker, "fda_flower.client_app:prepare")):
-        (launcher,) = (
-            each for each in psutil.Process().children() if launched_worker() in str(each.cmdline())
-        )
+        (launcher,) = children_with(launched_worker())
         first = psutil.Process(asked())
         assert first.parent() == launcher
         assert os.getsid(first.pid) == first.pid, "an interrupt from the keyboard is not for it"
