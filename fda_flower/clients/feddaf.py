@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers, blend, functional_distance, gradient_similarity
 from fda_flower.clients.client import TargetClient
 from fda_flower.clients.training import mean_gradient
-from fda_flower.wire.protocol import ADAPTED, FRESH_START, MU, SERVER_ROUND, TrainReply, TrainRequest
+from fda_flower.wire.protocol import FRESH_START, SERVER_ROUND, TrainReply, TrainRequest
+
+ADAPTED, MU = "adapted", "mu"
+"""Names on the wire: the record with the model that the target began with, and a setting."""
 
 OWN = "feddaf"
 """The name under which the target keeps its own model; see `OwnState`."""

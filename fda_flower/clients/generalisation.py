@@ -7,7 +7,10 @@ from torch.nn.functional import cross_entropy
 
 from fda_flower.clients.client import SourceClient
 from fda_flower.clients.training import Loss, training_loss
-from fda_flower.wire.protocol import IRM, PENALTY, TrainReply, TrainRequest
+from fda_flower.wire.protocol import TrainReply, TrainRequest
+
+STRENGTH, PENALTY = "irm", "penalty"
+"""Names on the wire: the setting with ``λ``, and the metric with the mean penalty."""
 
 
 class IRMSource(SourceClient):
@@ -22,10 +25,10 @@ class IRMSource(SourceClient):
             That of `DomainClient.train_from`, whose ``train-loss`` is then the mean of ``CE + λ D``, and
             ``penalty``, the mean of ``D`` over the samples that were trained on.
         """
-        if IRM not in request.config:
+        if STRENGTH not in request.config:
             return super().local_train(request)
         loss = training_loss(self.domain.train.y, self.training)
-        objective = PenalisedLoss(float(str(request.config[IRM])), loss)
+        objective = PenalisedLoss(float(str(request.config[STRENGTH])), loss)
         reply = self.train_from(self.received(request), request.config, objective)
         return replace(reply, metrics={**reply.metrics, PENALTY: objective.penalty})
 

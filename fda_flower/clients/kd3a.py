@@ -18,6 +18,12 @@ from fda_flower.models.parts import batch_norms, head_names
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import TrainReply, TrainRequest, to_layers
 
+GATE, MIXUP, TEACHER_BN = "gate", "mixup", "teacher-bn"
+SOURCE_MODEL, CONTRIBUTION = "source-", "contribution-"
+MASK_SHARE, HEAD = "mask-share", "head"
+"""Names on the wire: settings; how the records of the sources' models and the metrics of their
+contributions begin; the share of confident samples; and the property with the names of the head's arrays."""
+
 
 class KD3ATarget(TargetClient):
     """A target that distils the sources' models (Feng et al., ICML 2021), if the message has ``gate``.
@@ -29,7 +35,7 @@ class KD3ATarget(TargetClient):
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return what every client tells, and ``head``, the names of the arrays of the network's head."""
-        return {**super().get_properties(config), protocol.HEAD: list(head_names(self.model))}
+        return {**super().get_properties(config), HEAD: list(head_names(self.model))}
 
     def local_train(self, request: TrainRequest) -> TrainReply:
         """Have the models in the records ``source-DOMAIN`` vote, and train the received one on their votes.
@@ -42,16 +48,16 @@ class KD3ATarget(TargetClient):
             ``num-steps`` and ``train-loss`` are 0.
         """
         config: dict[str, Any] = dict(request.config)
-        if protocol.GATE not in config:
+        if GATE not in config:
             return super().local_train(request)
         samples, training = self._samples(), self.training_in(config)
         models = {
-            name.removeprefix(protocol.SOURCE_MODEL): self._named(to_layers(record).values())
+            name.removeprefix(SOURCE_MODEL): self._named(to_layers(record).values())
             for name, record in sorted(request.records.items())
-            if name.startswith(protocol.SOURCE_MODEL) and isinstance(record, ArrayRecord)
+            if name.startswith(SOURCE_MODEL) and isinstance(record, ArrayRecord)
         }
         votes = self._vote(list(models.values()), samples, config)
-        model, gate = self.received(request), config[protocol.GATE]
+        model, gate = self.received(request), config[GATE]
         self.load(model)
         seed = derive_seed(
             self._seed, "contributions", config.get(protocol.SERVER_ROUND, 0), self.domain.name
@@ -60,7 +66,7 @@ class KD3ATarget(TargetClient):
         labels, _, mask = votes.consensus(gate, int(votes.classes.max()) + 1)
         steps, loss = 0, 0.0
         if mask.any():
-            mixes = config[protocol.MIXUP] and len(samples.x.shape) > 2
+            mixes = config[MIXUP] and len(samples.x.shape) > 2
             with self.drawing("train", config) as generator:
                 device = samples.y.device
                 objective = distillation(
@@ -74,10 +80,10 @@ class KD3ATarget(TargetClient):
             protocol.LEARNING_RATE: training.learning_rate,
             protocol.BATCH_SIZE: training.batch_size,
             protocol.TRAIN_LOSS: loss,
-            protocol.MASK_SHARE: float(mask.mean()),
+            MASK_SHARE: float(mask.mean()),
         }
         for domain, contribution in zip(models, contributions.tolist(), strict=True):
-            metrics[f"{protocol.CONTRIBUTION}{domain}"] = contribution
+            metrics[f"{CONTRIBUTION}{domain}"] = contribution
         return TrainReply(self.layers(), len(samples), metrics)
 
     def _samples(self) -> Samples:
@@ -94,7 +100,7 @@ class KD3ATarget(TargetClient):
             self.load(model)
             self.model.eval()
             for layer in batch_norms(self.model):
-                layer.train(config[protocol.TEACHER_BN] == "batch")
+                layer.train(config[TEACHER_BN] == "batch")
             with self.drawing("vote", config) as generator:
                 for x, positions in samples.batches(self.training.batch_size, generator, shuffle=True):
                     largest, found = self.model(x).softmax(dim=1).max(dim=1)

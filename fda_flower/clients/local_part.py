@@ -12,6 +12,9 @@ from fda_flower.clients.exchange import Exchange
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
 
+FINAL_HEAD_EPOCHS = "final-head-epochs"
+"""The setting of an evaluate message that asks for a further training of the head."""
+
 Settings = Mapping[str, Any]
 
 
@@ -64,10 +67,10 @@ class LocalPart(DomainClient):
         own, _ = self._own_part(_round(config) + 1)
         model = {**self.received(request), **own}
         reply = self.score(self.single(model, config), config)
-        if protocol.FINAL_HEAD_EPOCHS not in config:
+        if FINAL_HEAD_EPOCHS not in config:
             return reply
         self.load(model)
-        self._train_head("final-head", config, config[protocol.FINAL_HEAD_EPOCHS])
+        self._train_head("final-head", config, config[FINAL_HEAD_EPOCHS])
         outputs = self.single(self.layers(), config).outputs(self.passes(config))
         final = self.figures(outputs, self.domain.test)
         beside = {f"{name}-{protocol.FINAL_HEAD}": value for name, value in final.items()}

@@ -21,6 +21,11 @@ from fda_flower.prediction.predictors import Mixed
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, to_layers
 
+MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
+GROUPS = "groups"
+"""Names on the wire: settings of an evaluate message (the plan as JSON, the round in which the target's own
+model begins, ``full`` or ``none`` of the figures), the record with that model, and a property."""
+
 Settings = Mapping[str, Any]
 
 MU = 5.0
@@ -37,7 +42,7 @@ class MixtureTarget(TargetClient):
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return what every target tells, and of how many groups its labelled samples are, if of any."""
         properties, groups = super().get_properties(config), self.domain.train.groups
-        return properties if groups is None else {**properties, protocol.GROUPS: len(torch.unique(groups))}
+        return properties if groups is None else {**properties, GROUPS: len(torch.unique(groups))}
 
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Train the members that are missing, weigh them, and evaluate the mixture on the test set.
@@ -50,11 +55,11 @@ class MixtureTarget(TargetClient):
             of classes with a single label. With ``report`` of ``none`` the number of test samples alone.
         """
         config = request.config
-        if protocol.MIXTURE not in config:
+        if MIXTURE not in config:
             return super().local_evaluate(request)
         trained = self._train(request)
         predictor = self._mixed(trained, config)
-        if config.get(protocol.REPORT) == "none":
+        if config.get(REPORT) == "none":
             self.publish(predictor, config)
             return EvaluateReply(len(self.domain.test))
         passes = self.passes(config)
@@ -70,9 +75,9 @@ class MixtureTarget(TargetClient):
 
     def _train(self, request: EvaluateRequest) -> TrainedMixture[Layers]:
         config = request.config
-        plan = MixturePlan.from_text(str(config[protocol.MIXTURE]))
-        first = self._named(to_layers(request.records[protocol.FIRST]).values())  # type: ignore[arg-type]
-        begun, now = (int(str(config[name])) for name in (protocol.FIRST_ROUND, protocol.SERVER_ROUND))
+        plan = MixturePlan.from_text(str(config[MIXTURE]))
+        first = self._named(to_layers(request.records[FIRST]).values())  # type: ignore[arg-type]
+        begun, now = (int(str(config[name])) for name in (FIRST_ROUND, protocol.SERVER_ROUND))
         samples = self.domain.train
         key = _digest(first, samples, self.training_in(config), plan.folds, self._seed, begun)
         own, done = self._own_models(key, begun, now)
@@ -97,7 +102,7 @@ class MixtureTarget(TargetClient):
 
     def _own_models(self, key: str, begun: int, now: int) -> tuple[list[Layers], int]:
         """Return the target's own models that are kept, by view, and the last round that has trained them."""
-        found = self.own_state.load(protocol.MIXTURE)
+        found = self.own_state.load(MIXTURE)
         if found is None or found[1]["key"] != key or not begun <= found[1]["round"] <= now:
             return [], begun - 1
         arrays, notes = found
@@ -118,7 +123,7 @@ class MixtureTarget(TargetClient):
         arrays |= {f"prior/{view}": outputs for view, outputs in enumerate(trained.prior)}
         models = {member: len(models) for member, models in trained.models.items()}
         about = {"models": models, "views": trained.views, "mixture": asdict(trained.mixture)}
-        self.own_state.save(protocol.MIXTURE, arrays, {**notes, **about})
+        self.own_state.save(MIXTURE, arrays, {**notes, **about})
 
     def _train_on(
         self,

@@ -27,7 +27,6 @@ from fda_flower.wire import protocol
 from fda_flower.wire.protocol import (
     EVALUATE_TRAINED,
     FRESH_START,
-    PERSONAL,
     PROXIMAL,
     SERVER_ROUND,
     EvaluateReply,
@@ -35,6 +34,12 @@ from fda_flower.wire.protocol import (
     TrainReply,
     TrainRequest,
 )
+
+PERSONAL, MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "personal", "mixing", "mix", "adaptive", "alpha-decay"
+ALPHA = "alpha"
+NEIGHBOURS, LAMBDA, KERNEL_SCALE = "neighbours", "lambda", "kernel-scale"
+ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
+"""Names on the wire: settings, and metrics of the replies (``alpha`` and ``lambda`` are both)."""
 
 DITTO = "ditto"
 """The name under which the target keeps its personal model; see `OwnState`."""
@@ -116,11 +121,11 @@ class APFLTarget(TargetClient):
             the round, and ``fresh-start``, 1 if ``v`` began as the received model, else 0.
         """
         config, model = request.config, self.received(request)
-        if protocol.MIXING not in config:
+        if MIXING not in config:
             return super().local_train(request)
         server_round = int(str(config[protocol.SERVER_ROUND]))
         kept = self.own_state.load_before(MIXED, server_round)
-        layers, alpha = (model, config[protocol.MIXING]) if kept is None else (kept[0], kept[1]["alpha"])
+        layers, alpha = (model, config[MIXING]) if kept is None else (kept[0], kept[1]["alpha"])
         self.load(layers)
         training = self.training_in(config)
         loss = training_loss(self.domain.train.y, training)
@@ -128,7 +133,7 @@ class APFLTarget(TargetClient):
         reply = self.train_from(model, config, own.objective, own.on_step)
         self.model.load_state_dict(own.model.state_dict())
         self.own_state.save_after(MIXED, self.layers(), {"alpha": own.alpha}, server_round)
-        own_metrics = {protocol.ALPHA: own.alpha, protocol.FRESH_START: int(kept is None)}
+        own_metrics = {ALPHA: own.alpha, protocol.FRESH_START: int(kept is None)}
         return replace(reply, metrics={**reply.metrics, **own_metrics})
 
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
@@ -141,7 +146,7 @@ class APFLTarget(TargetClient):
             model alone, which is also the mixture of a target that has no ``v``.
         """
         config = request.config
-        if protocol.MIXING not in config:
+        if MIXING not in config:
             return super().local_evaluate(request)
         passes, alone = self.passes(config), self.single(self.received(request), config)
         reply = self.score(self._mixed(alone, request), config, passes)
@@ -153,7 +158,7 @@ class APFLTarget(TargetClient):
         if kept is None:
             return alone
         own, alpha = kept[0], kept[1]["alpha"]
-        if config[protocol.MIX] == "outputs":
+        if config[MIX] == "outputs":
             return Weighted(self.adapted(own, config), alone.layers, alpha)
         model = self.received(request)
         buffers = model.keys() - dict(self.model.named_parameters(remove_duplicate=False)).keys()
@@ -200,9 +205,9 @@ class OwnModel:
         self._rate = training.learning_rate
         self._loss = loss
         self._optimizer = OPTIMIZERS[training.optimizer](to_train(model), lr=self._rate)
-        self._of_outputs = config[protocol.MIX] == "outputs"
-        self._adapts = bool(config[protocol.ADAPTIVE])
-        self._decay = float(config[protocol.ALPHA_DECAY])
+        self._of_outputs = config[MIX] == "outputs"
+        self._adapts = bool(config[ADAPTIVE])
+        self._decay = float(config[ALPHA_DECAY])
         self._random: RandomNumbers | None = None
 
     def objective(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -293,16 +298,16 @@ class KNNPerTarget(TargetClient):
             ``oracle-lambda``.
         """
         config = request.config
-        if protocol.NEIGHBOURS not in config:
+        if NEIGHBOURS not in config:
             return super().local_evaluate(request)
         predictor, passes = self._neighbours(request), self.passes(config)
         reply = self.score(predictor, config, passes)
-        metrics: dict[str, float] = {protocol.LAMBDA: predictor.weight}
-        if config[protocol.LAMBDA] == "oracle-test":
+        metrics: dict[str, float] = {LAMBDA: predictor.weight}
+        if config[LAMBDA] == "oracle-test":
             outputs, near = predictor.seen(passes)
             labels = self.domain.test.y.cpu().numpy()
             best = best_weight(outputs.cpu().numpy(), near, labels, predictor.mix)
-            metrics |= dict(zip((protocol.LAMBDA_ORACLE, protocol.ACCURACY_ORACLE), best, strict=True))
+            metrics |= dict(zip((LAMBDA_ORACLE, ACCURACY_ORACLE), best, strict=True))
         reply = reply.with_second(self.figures(passes.outputs(predictor.layers), self.domain.test))
         return replace(reply, metrics={**reply.metrics, **metrics})
 
@@ -310,8 +315,8 @@ class KNNPerTarget(TargetClient):
         config, train = request.config, self.domain.train
         layers = self.single(self.received(request), config).layers
         outputs, keys = self.passes(config, "keys", train).outputs_and_features(layers)
-        labels, mix, weight = train.y.cpu().numpy(), cast(Mix, config[protocol.MIX]), config[protocol.LAMBDA]
-        k, scale = int(str(config[protocol.NEIGHBOURS])), float(str(config[protocol.KERNEL_SCALE]))
+        labels, mix, weight = train.y.cpu().numpy(), cast(Mix, config[MIX]), config[LAMBDA]
+        k, scale = int(str(config[NEIGHBOURS])), float(str(config[KERNEL_SCALE]))
         predictor = Neighbours(layers, keys.double().cpu().numpy(), labels, k, scale, 0.0, mix)
         if isinstance(weight, str):
             near = predictor.near(outputs.shape[1])

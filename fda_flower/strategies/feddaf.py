@@ -18,6 +18,9 @@ from fda_flower.strategies.personal import OwnModel
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, to_layers
 
+ADAPTED, MU = "adapted", "mu"
+"""Names on the wire: the record with the model that the target began with, and a setting."""
+
 SOURCES = "sources"
 
 
@@ -74,11 +77,9 @@ class FedDAF(OwnModel):
         if not node.is_target:
             return request
         return request.adding(
-            config={protocol.MU: self.mu},
-            expects={protocol.ADAPTED: "model"},
-            requires={
-                protocol.ADAPTED: "FedDAF's target has to be served by fda_flower.clients.FedDAFTarget"
-            },
+            config={MU: self.mu},
+            expects={ADAPTED: "model"},
+            requires={ADAPTED: "FedDAF's target has to be served by fda_flower.clients.FedDAFTarget"},
             measures={name: name for name in ("sim", "theta", "alpha", protocol.FRESH_START)},
         )
 
@@ -91,9 +92,7 @@ class FedDAF(OwnModel):
         updates = list(sources.values())
         weights = source_weights(updates, self.source_weights)
         before = to_layers(self.state[SOURCES]) if SOURCES in self.state else round.model
-        return Aggregated(
-            target.extra[protocol.ADAPTED], {SOURCES: self.mean_of_sources(before, updates, weights)}
-        )
+        return Aggregated(target.extra[ADAPTED], {SOURCES: self.mean_of_sources(before, updates, weights)})
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Have the target evaluate the adapted model, and beside it the source model."""

@@ -18,8 +18,10 @@ from fda_flower.strategies.base import (
     TrainRequest,
 )
 from fda_flower.strategies.fedavg import SourceOnly
-from fda_flower.wire import protocol
 from fda_flower.wire.protocol import LOSS_AT_START, NUM_STEPS, TRAIN_LOSS
+
+STRENGTH, PENALTY = "irm", "penalty"
+"""Names on the wire: the setting with ``λ``, and the metric with the mean penalty."""
 
 ANNEALING, DONE = "annealing", "steps"
 """What the strategy keeps: the local steps that are done."""
@@ -130,9 +132,9 @@ class IRM(PenalisedSources):
         if request is None or self.strength == 0:
             return request
         return request.adding(
-            config={protocol.IRM: self.strength},
-            requires={protocol.PENALTY: "IRM's sources have to be served by fda_flower.clients.IRMSource"},
-            measures={protocol.PENALTY: protocol.PENALTY},
+            config={STRENGTH: self.strength},
+            requires={PENALTY: "IRM's sources have to be served by fda_flower.clients.IRMSource"},
+            measures={PENALTY: PENALTY},
         )
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:

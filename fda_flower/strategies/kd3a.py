@@ -21,17 +21,13 @@ from fda_flower.strategies.base import (
     TrainRequest,
 )
 from fda_flower.wire.arrays import copied
-from fda_flower.wire.protocol import (
-    CONTRIBUTION,
-    GATE,
-    HEAD,
-    MASK_SHARE,
-    MIXUP,
-    SOURCE_MODEL,
-    TEACHER_BN,
-    to_layers,
-    to_record,
-)
+from fda_flower.wire.protocol import to_layers, to_record
+
+GATE, MIXUP, TEACHER_BN = "gate", "mixup", "teacher-bn"
+SOURCE_MODEL, CONTRIBUTION = "source-", "contribution-"
+MASK_SHARE, HEAD = "mask-share", "head"
+"""Names on the wire: settings; how the records of the sources' models and the metrics of their
+contributions begin; the share of confident samples; and the property with the names of the head's arrays."""
 
 WEIGHTS = "weights"
 REMEDY = "KD3A's target has to be served by fda_flower.clients.KD3ATarget"

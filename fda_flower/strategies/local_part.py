@@ -22,13 +22,15 @@ from fda_flower.strategies.base import (
 from fda_flower.strategies.fedavg import FedAvg
 from fda_flower.wire.protocol import (
     EPOCHS,
-    FINAL_HEAD_EPOCHS,
     HEAD_EPOCHS,
     LEARNING_RATE_FACTOR,
     LOCAL_PART,
     TUNE,
     EvaluateRequest,
 )
+
+FINAL_HEAD_EPOCHS = "final-head-epochs"
+"""The setting of an evaluate message that asks for a further training of the head."""
 
 
 class LocalPart(FedAvg):

@@ -22,16 +22,12 @@ from fda_flower.strategies.base import (
 )
 from fda_flower.strategies.fedavg import SourceOnly
 from fda_flower.wire.arrays import count_bytes
-from fda_flower.wire.protocol import (
-    FIRST,
-    FIRST_ROUND,
-    GROUPS,
-    LABELLED,
-    LEARNING_RATE_FACTOR,
-    MIXTURE,
-    REPORT,
-    EvaluateRequest,
-)
+from fda_flower.wire.protocol import LABELLED, LEARNING_RATE_FACTOR, EvaluateRequest
+
+MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
+GROUPS = "groups"
+"""Names on the wire: settings of an evaluate message (the plan as JSON, the round in which the target's own
+model begins, ``full`` or ``none`` of the figures), the record with that model, and a property."""
 
 PER_MEMBER = ("weight", "temperature", "held-out", "test", "left-out")
 """Metrics of the target's reply, each followed by a member."""

@@ -12,22 +12,13 @@ from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import Count, NotNegative, Positive, Share
 from fda_flower.strategies.base import DomainAdaptationStrategy, Node, Record, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
-from fda_flower.wire.protocol import (
-    ACCURACY_ORACLE,
-    ADAPTIVE,
-    ALPHA,
-    ALPHA_DECAY,
-    FRESH_START,
-    KERNEL_SCALE,
-    LAMBDA,
-    LAMBDA_ORACLE,
-    MIX,
-    MIXING,
-    NEIGHBOURS,
-    PERSONAL,
-    PROXIMAL,
-    EvaluateRequest,
-)
+from fda_flower.wire.protocol import FRESH_START, PROXIMAL, EvaluateRequest
+
+PERSONAL, MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "personal", "mixing", "mix", "adaptive", "alpha-decay"
+ALPHA = "alpha"
+NEIGHBOURS, LAMBDA, KERNEL_SCALE = "neighbours", "lambda", "kernel-scale"
+ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
+"""Names on the wire: settings, and metrics of the replies (``alpha`` and ``lambda`` are both)."""
 
 
 class OwnModel(DomainAdaptationStrategy):

@@ -1,6 +1,7 @@
 """The wire contract of strategies and clients: names of records, requests and replies.
 
-``docs/plug-in.md`` explains each name to authors of other clients.
+``docs/plug-in.md`` explains each name to authors of other clients; a name that one method alone uses stands
+in the two files of the method.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,8 +28,8 @@ TRAIN, EVALUATE = "train", "evaluate"
 ARRAYS, CONFIG, METRICS, INFO = "arrays", "config", "metrics", "info"
 """Records of every message or reply."""
 
-BATCH_UPDATES, GRADIENTS, ADAPTED, GUIDANCE = "batch-updates", "gradients", "adapted", "guidance"
-"""Records of arrays that some methods ask of a client beside its model."""
+BATCH_UPDATES, GRADIENTS, GUIDANCE = "batch-updates", "gradients", "guidance"
+"""Records of arrays that some methods ask for with a client's model."""
 
 OUTCOMES, CONFUSION = "outcomes", "confusion"
 """The settings that ask for, and the records that hold, which test samples a model gets right, and how many
@@ -40,76 +41,38 @@ GLOBAL = "global"
 AGGREGATE, AGGREGATED_ON = "aggregate", "aggregated-on"
 """The record that asks a target to aggregate, and the entry of ``info`` that says it has."""
 
-ADABN = "adabn"
-"""The setting that asks for BatchNorm's running statistics of the target's own samples in an evaluation."""
-
-BESIDE = "beside"
-"""The setting of an evaluate message whose model is evaluated beside the one that the target uses."""
+ADABN, BESIDE, FINAL_HEAD = "adabn", "beside", "final-head"
+"""Settings of an evaluate message: take BatchNorm's running statistics of the target's own samples; the model
+is a second one, not the one that the target uses. The last is how names of metrics of a trained head end."""
 
 SERVER_ROUND, LEARNING_RATE_FACTOR = "server-round", "rate-factor"
 SKETCH_SIZE, SKETCH_SEED = "sketch-size", "sketch-seed"
-EVALUATE_TRAINED, TUNE, MU, PROXIMAL = "evaluate-trained", "tune", "mu", "proximal"
-PERSONAL, IRM, EPOCHS, HEAD_EPOCHS = "personal", "irm", "epochs", "head-epochs"
+EVALUATE_TRAINED, TUNE, PROXIMAL = "evaluate-trained", "tune", "proximal"
+EPOCHS, HEAD_EPOCHS = "epochs", "head-epochs"
 """Settings of a train message."""
 
 LOCAL_PART = "local-part"
 """The setting of a train or evaluate message that names the part of the model that the client keeps for
 itself, and the metric of the train reply with the round whose part it began with, 0 for none."""
 
-FINAL_HEAD_EPOCHS, FINAL_HEAD = "final-head-epochs", "final-head"
-"""The setting of an evaluate message that asks for a further training of the head, and the end of the names
-of the metrics that the reply then has beside the others."""
-
 VALIDATION = "validation"
-"""How the names of metrics begin that are of the samples held out; the setting of an evaluate message that,
-with ``only``, asks a source for these alone."""
-
-MIXTURE, FIRST = "mixture", "first"
-"""The setting of an evaluate message that asks for a mixture (a plan as JSON), and the record with the model
-that the target's own begins with."""
-
-GATE, MIXUP, TEACHER_BN = "gate", "mixup", "teacher-bn"
-"""Settings of a train message that asks the target to distil the sources' models."""
-
-SOURCE_MODEL = "source-"
-"""How the records with these models begin; the source's domain follows."""
-
-MASK_SHARE, CONTRIBUTION = "mask-share", "contribution-"
-"""Metrics of the reply: the share of samples with a confident vote; each source's contribution, before its
-domain."""
-
-HEAD, FROZEN = "head", "frozen-weights"
-"""The properties in which a client tells the names of its network's head arrays, and the digest of what is
-frozen in it."""
-
-FIRST_ROUND, REPORT = "first-round", "report"
-"""Settings beside it: the round in which the target's own model begins; whether the target reports the
-evaluation, ``full`` or ``none``."""
-
-MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "mixing", "mix", "adaptive", "alpha-decay"
-ALPHA = "alpha"
-"""Settings that have APFL's target train and evaluate its own model beside the global one (the second also
-tells kNN-Per's what to mix), and the metric of its reply with the weight of its own model."""
+"""How the names of metrics of the samples held out begin; the setting of an evaluate message that, with
+``only``, asks a source for these alone."""
 
 FRESH_START = "fresh-start"
 """The metric of a train reply that is 1 if the target had no model of its own to begin with, else 0."""
 
-NEIGHBOURS, LAMBDA, KERNEL_SCALE = "neighbours", "lambda", "kernel-scale"
-ACCURACY_ORACLE, LAMBDA_ORACLE = "accuracy-oracle-lambda", "oracle-lambda"
-"""Settings of an evaluate message that have kNN-Per's target look at its training samples too, and metrics of
-its reply; `LAMBDA` is both."""
-
 NUM_EXAMPLES, NUM_STEPS, LEARNING_RATE = "num-examples", "num-steps", "learning-rate"
 BATCH_SIZE = "batch-size"
-TRAIN_LOSS, EVAL = "train-loss", "eval-"
-PENALTY, LOSS_AT_START = "penalty", "loss-at-start"
+TRAIN_LOSS, LOSS_AT_START, EVAL = "train-loss", "loss-at-start", "eval-"
 """Metrics of a train reply; `EVAL` begins the names of those of an evaluation. `LOSS_AT_START` is also the
 setting that asks for it."""
 
-LABELLED, UNLABELLED, TEST, GROUPS = "examples", "unlabelled", "test-examples", "groups"
+LABELLED, UNLABELLED, TEST = "examples", "unlabelled", "test-examples"
 HELD_OUT, REGRESSION, CLASS_NAMES = "validation-examples", "regression", "class-names"
-"""Properties that a client tells with its role: how many samples it has of each kind, of how many groups
-those with labels are, whether its labels are numbers, and the names of its classes."""
+FROZEN = "frozen-weights"
+"""Properties that a client tells with its role: how many samples it has of each kind, whether its labels are
+numbers, the names of its classes, and the digest of what is frozen in its network."""
 
 EPSILON, DELTA, UNCOVERED = "epsilon", "delta", "uncovered"
 """Entries of ``info`` in the replies of a site that adds noise: its privacy so far, and what of the reply it
