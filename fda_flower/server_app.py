@@ -18,7 +18,7 @@ from fda_flower.engines import PromptGrid
 from fda_flower.errors import RunError, invalid, keep_to_one_line
 from fda_flower.files import versions
 from fda_flower.records.record import Record
-from fda_flower.reporting.summary import write_summary
+from fda_flower.reporting.summary import summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
 from fda_flower.runs.model_folder import DATA, make_model, write_global_model
@@ -182,4 +182,4 @@ def main(grid: Grid, context: Context) -> None:
         if folder is not None:
             write_global_model(folder.path, config)
     if folder is not None and not sends:
-        write_summary(folder.path, config, history)
+        write_summary(folder.path, config, summarise_run(config, history))

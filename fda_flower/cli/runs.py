@@ -4,7 +4,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -196,7 +196,7 @@ def compare(
     from fda_flower.experiments import compare as run_comparison
     from fda_flower.experiments.pages import draw
     from fda_flower.names import require
-    from fda_flower.reporting import caption, comparison_table
+    from fda_flower.reporting.experiment_tables import caption, comparison_numbers, comparison_table
 
     require("matplotlib")  # for the picture at the end
     with bar:
@@ -213,22 +213,23 @@ def compare(
             **settings,
         )
     what = ", ".join(filter(None, (settings.get("dataset", RunConfig.dataset), settings.get("shift"))))
-    metric = METRICS[comparison.rows[0].metric] if comparison.rows else METRICS["accuracy"]
-    if comparison.rows:
+    results = comparison.results
+    if results.cells:
         draw(output, failed=comparison.failures)
-        title = f"{what}: {metric.axis[0].lower()}{metric.axis[1:]}, mean (std) over seeds"
-        show_table(replace(comparison_table(comparison.rows), title=title))
-        show_markup(escape(caption(comparison.rows)))
+        axis = results.value_label
+        title = f"{what}: {axis[0].lower()}{axis[1:]}, mean (std) over seeds"
+        show_table(replace(comparison_table(results), title=title))
+        show_markup(escape(caption(results)))
     for reason in comparison.left_out.values():
         show_markup(f"Left out: {escape(reason)}")
     written = [f"Written to {escape(str(output))}: table.md, table.csv, comparison.png"]
     result = {
         "folder": str(output),
-        "rows": [asdict(row) for row in comparison.rows],
+        "rows": comparison_numbers(results).records(),
         "failures": comparison.failures,
         "left-out": comparison.left_out,
     }
-    conclude(*(written if comparison.rows else ()), result=result)
+    conclude(*(written if results.cells else ()), result=result)
     end_with(comparison.failures)
 
 
@@ -418,7 +419,8 @@ def report(
 
     With --html: one page of runs, comparisons or experiments, with tables that sort and charts to point at.
     """
-    from fda_flower.experiments.pages import draw, kind_of, write_html
+    from fda_flower.experiments.experiment import kind_of
+    from fda_flower.experiments.pages import draw, write_html
 
     if html:
         page = output or folders[0] / "report.html"

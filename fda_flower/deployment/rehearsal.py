@@ -11,7 +11,7 @@ from fda_flower.deployment.submission import run_deployed
 from fda_flower.errors import ConfigError
 from fda_flower.files import LOCK
 from fda_flower.records.record import Record
-from fda_flower.reporting import write_summary
+from fda_flower.reporting import summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
 
@@ -80,7 +80,7 @@ def rehearse(
         finally:
             if (logs := Path(folder) / "logs").is_dir():
                 shutil.copytree(logs, output / "logs", dirs_exist_ok=True)
-    write_summary(output, config, history)
+    write_summary(output, config, summarise_run(config, history))
     return history
 
 

@@ -1,9 +1,7 @@
-"""The cells of a table of runs: each is a run in its own process, whose result may go to a file."""
+"""The cells of a table of runs: each is a run in its own process and folder."""
 
-import json
 import multiprocessing
 import os
-import platform
 import signal
 import threading
 import time
@@ -18,16 +16,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-import numpy as np
-
-from fda_flower.errors import ConfigError, FdaError, RefusedError, RunError
+from fda_flower.errors import FdaError, RefusedError
 from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.definition import file_name
-from fda_flower.experiments.run import RunResult, run_config
-from fda_flower.files import versions, write_atomically
+from fda_flower.experiments.run import make_run_folder, run_config
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import has_ended
 from fda_flower.reporting.results import Place
+from fda_flower.reporting.summary import REFUSED, summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
 
 
@@ -35,20 +31,20 @@ from fda_flower.runs.config import RunConfig
 class Cell:
     """One run of a table of runs, in its own folder below `runs`.
 
-    Without a folder `results`, no result file is written besides the run; `engine`, `workers`, `resume` and
-    `track` are as in `fda_flower.run`, and `track_in` and `attack` as in `run_config`.
+    `engine`, `workers`, `resume` and `track` are as in `fda_flower.run`, and `track_in` and `attack` as in
+    `run_config`. `may_refuse` says whether a method that refuses the federation is a result or a failure.
     """
 
     place: Place
     config: RunConfig
     runs: Path
-    results: Path | None = None
     engine: str = "local"
     resume: bool = True
     track: Sequence[str] = ()
     track_in: Path | None = None
     workers: int | None = None
     attack: Attack | None = None
+    may_refuse: bool = False
 
     @property
     def name(self) -> str:
@@ -59,11 +55,6 @@ class Cell:
     def run_folder(self) -> Path:
         """The folder of the cell's run."""
         return self.runs / self.name
-
-    @property
-    def result(self) -> Path | None:
-        """The file of the cell's result, written when the run is done."""
-        return None if self.results is None else self.results / f"{self.name}.json"
 
     def has_ended(self) -> bool:
         """Return whether the run has no round to go."""
@@ -117,9 +108,9 @@ def run_cells(
 
 
 def run_cell(cell: Cell) -> None:
-    """Run a cell and write its result; where there is one, also that the method refuses the federation."""
+    """Run a cell; that its method refuses the federation goes into the summary, where that is a result."""
     try:
-        result = run_config(
+        run_config(
             cell.config,
             engine=cell.engine,
             workers=cell.workers,
@@ -130,82 +121,10 @@ def run_cell(cell: Cell) -> None:
             attack=cell.attack,
         )
     except RefusedError as error:
-        if cell.result is None:
+        if not cell.may_refuse:
             raise
-        result = RunResult(cell.config, [], {REFUSED: str(error)}, {}, None)
-    if cell.result is not None:
-        write_cell(cell.result, cell.place, result, cell.attack)
-
-
-NEEDED = {"config", "history", "group", "row", "column", "seed", "rounds", "parameters"}
-"""Keys that a cell's result must have."""
-REFUSED = "refused"
-"""The entry of its summary that says why the method refuses the federation."""
-
-
-def write_cell(path: Path, place: Place, result: RunResult, attack: Attack | None = None) -> None:
-    """Write a cell's configuration, records, timing and versions."""
-    group, row, column = place
-    found = {
-        **{"group": group, "row": row, "column": column, "seed": result.config.seed},
-        "rounds": result.config.rounds,
-        "config": _fingerprint(result.config, attack),
-        "summary": result.summary,
-        "parameters": sum(a.size for a in result.model.values() if np.issubdtype(a.dtype, np.floating)),
-        "versions": versions(),
-        "machine": platform.machine(),
-        "history": result.history,
-    }
-    try:
-        write_atomically(path, (json.dumps(found) + "\n").encode())
-    except OSError as error:
-        raise RunError(
-            f"the result '{path}' cannot be written ({error}): make room, and run again",
-            thing="result",
-            value=path,
-        ) from error
-
-
-def read_cell(path: Path) -> dict[str, Any]:
-    """Read a cell's result; raise a `ConfigError` if it is damaged."""
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if missing := NEEDED - found.keys():
-            raise ValueError(f"it has no '{min(missing)}'")
-    except (OSError, ValueError, AttributeError) as error:
-        raise ConfigError(
-            f"the result '{path}' is damaged ({error}): delete it, and run again", thing="result", value=path
-        ) from error
-    return found
-
-
-def is_done(path: Path, config: RunConfig, attack: Attack | None = None) -> bool:
-    """Return whether a cell's run has ended, by its rounds or its patience, or has been refused.
-
-    Raise a `ConfigError` if the result is from another run.
-
-    A setting that is younger than the result had its default.
-    """
-    if not path.exists():
-        return False
-    found, ours = read_cell(path), _fingerprint(config, attack)
-    theirs = {**_fingerprint(RunConfig()), **found["config"]}
-    if theirs != ours:
-        keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
-        differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)
-        raise ConfigError(
-            f"'{path}' is from another configuration ({differences}): choose another --output",
-            thing=str(path),
-        )
-    if REFUSED in found.get("summary", {}):
-        return True
-    return has_ended(found["history"], config.all_rounds, config.patience)
-
-
-def _fingerprint(config: RunConfig, attack: Attack | None = None) -> dict[str, Any]:
-    of_attack = {} if attack is None else attack.settings()
-    fingerprint: dict[str, Any] = json.loads(json.dumps(config.fingerprint() | of_attack))
-    return fingerprint
+        make_run_folder(cell.run_folder, cell.config, attack=cell.attack).begin(0)
+        write_summary(cell.run_folder, cell.config, summarise_run(cell.config, []) | {REFUSED: str(error)})
 
 
 POLL_SECONDS = 0.3

@@ -1,6 +1,7 @@
-"""The folder of an experiment's results: which experiment it belongs to, and what it holds."""
+"""Experiments, and comparisons, which are those of one column: running them, and what their folders hold."""
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,32 +10,29 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from fda_flower.engines import ENGINES, Resources
-from fda_flower.errors import ConfigError, invalid, unknown
-from fda_flower.experiments.cells import REFUSED, Cell, Progress, is_done, read_cell, run_cells
-from fda_flower.experiments.definition import Experiment, read_experiment
+from fda_flower.errors import ConfigError, FdaError, invalid, unknown
+from fda_flower.experiments.cells import Cell, Progress, run_cells
+from fda_flower.experiments.definition import Experiment, file_name, read_experiment
 from fda_flower.files import check_writable, only_writer, write_atomically
 from fda_flower.models.own import only_read
 from fda_flower.names import known_name
-from fda_flower.records.folder import RunFolder
-from fda_flower.records.record import has_stopped
-from fda_flower.reporting import (
-    CellResult,
-    Row,
-    caption,
-    comparison_numbers,
-    comparison_table,
-    make_rows,
-    markdown,
-)
-from fda_flower.reporting.results import Place, Results
-from fda_flower.reporting.summary import AVERAGE
+from fda_flower.records.folder import CONFIG, RunFolder
+from fda_flower.records.record import has_ended, has_stopped
+from fda_flower.reporting import COMPARISON, REPORTS, CellResult, Results, markdown
+from fda_flower.reporting.html import RunView
+from fda_flower.reporting.results import Place
+from fda_flower.reporting.summary import AVERAGE, PARAMETERS, REFUSED, SUMMARY
 from fda_flower.reporting.trackers import check_trackers
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import OF_FLOWER, check_federated, find_method, method_names
+from fda_flower.runs.settings import SETTINGS, command_options
 from fda_flower.server_app import check_data
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
-RESULTS, RUNS = "cells", "runs"
+RUNS, ARCHIVED = "runs", "cells"
+"""The folder of the runs, and that of their results in an archive."""
+NOT_SHARED = ("method", "method_options", "seed", "variant", "beta")
+"""Settings that the runs of a comparison need not share."""
 
 
 def check_free(folder: Path, mark: Mapping[str, Any]) -> None:
@@ -71,8 +69,7 @@ def claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None
     calls = [] if (found := _read_mark(folder)) is None else found["calls"]
     calls += [call for call in mark["calls"] if call not in calls]
     try:
-        for name in (RESULTS, RUNS):
-            (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / RUNS).mkdir(parents=True, exist_ok=True)
         write_atomically(folder / DEFINITION, experiment.text.encode())
         write_atomically(folder / MARK, (json.dumps({**mark, "calls": calls}, indent=2) + "\n").encode())
     except OSError as error:
@@ -81,43 +78,179 @@ def claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None
         ) from error
 
 
-@only_read()
-def load_results(folder: str | Path) -> Results:
-    """Return the results that an experiment's folder holds so far.
+def kind_of(folder: Path) -> str:
+    """Return whether a folder is that of a run, a comparison or an experiment.
+
+    Any folder of runs counts as a comparison.
 
     Raises
     ------
     ConfigError
-        If the folder is not an experiment's, or a result is damaged.
+        If it holds none of them.
+    """
+    if (folder / MARK).exists():
+        return "experiment"
+    if (folder / CONFIG).exists():
+        return "run"
+    if any(folder.glob(f"*/{CONFIG}")):
+        return "comparison"
+    raise ConfigError(
+        f"'{folder}' holds no run, comparison or experiment: give the --output of `fda run`, `fda compare` "
+        "or `fda experiment`",
+        thing=str(folder),
+    )
+
+
+def read_runs(folder: Path, failed: Collection[str] = ()) -> dict[str, RunView]:
+    """Return the runs in a folder by name: an experiment's (from an archive too), a comparison's or any.
+
+    Runs outside an experiment are in the usual order of methods, and labelled by their names if they are of
+    several federations, or of a method and a seed twice. Those that have `failed` are left out unread.
+    """
+    if (folder / MARK).exists():
+        views = {path.stem: _archived(path) for path in sorted((folder / ARCHIVED).glob("*.json"))}
+        runs = {path.parent.name: read_view(path.parent) for path in (folder / RUNS).glob(f"*/{CONFIG}")}
+        views |= {name: view for name, view in runs.items() if view.whole or name not in views}
+        return dict(sorted(views.items()))
+    several = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
+    paths = [folder] if (folder / CONFIG).exists() else several
+    views = {path.name: read_view(path) for path in paths if path.name not in failed}
+    shared = [{k: v for k, v in view.settings.items() if k not in NOT_SHARED} for view in views.values()]
+    if len({(v.label, v.seed) for v in views.values()}) < len(views) or any(s != shared[0] for s in shared):
+        views = {name: replace(view, label=name) for name, view in views.items()}
+    order = {name: number for number, name in enumerate(method_names())}
+    return dict(sorted(views.items(), key=lambda v: order.get(str(v[1].settings.get("method")), len(order))))
+
+
+def read_view(folder: Path) -> RunView:
+    """Return what tables and pages need of the run in a folder.
+
+    Raises
+    ------
+    ConfigError
+        If its ``config.json`` or ``summary.json`` cannot be read.
+    """
+    path = folder / CONFIG
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        settings = dict(found.get("settings") or found["run"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"'{path}' is not the configuration of a run ({error!r})", thing=str(path)
+        ) from error
+    history = RunFolder(folder).read_rounds()
+    summary = _read_result(folder / SUMMARY) if (folder / SUMMARY).exists() else None
+    config = config_of(settings)
+    rounds = config.all_rounds if config else int(found.get("rounds", 0))
+    commands = [
+        *([] if config is None else [shlex.join(["fda", "run", *command_options(SETTINGS, vars(config))])]),
+        shlex.join(["fda", "run", "--config", str(path)]),
+        shlex.join(["fda", "run", "--config", str(path), "--resume", "--output", str(folder)]),
+        shlex.join(["fda", "report", "--html", str(folder)]),
+    ]
+    return RunView(
+        label=config.entry.title if config else str(settings.get("method", folder.name)),
+        seed=int(settings.get("seed", 0)),
+        history=history,
+        settings=settings,
+        notes={key: value for key, value in found.items() if key not in ("settings", "run")},
+        rounds=rounds,
+        done=has_ended(history, rounds, config.patience) if config else summary is not None,
+        commands=commands,
+        run=dict(found.get("run", settings)),
+        summary=summary or {},
+        **({} if config is None else {"metric": config.headline}),
+    )
+
+
+def _archived(path: Path) -> RunView:
+    """Return the same of a cell's file in an archive, which stands for the folder of its run."""
+    found = _read_result(path, "config", "history", "row", "seed", "rounds", "parameters")
+    history, run = found["history"], found["config"]
+    notes = {key: value for key, value in found.items() if key in ("rounds", "versions", "machine")}
+    summary = {"rounds": len(history), PARAMETERS: found["parameters"], **found.get("summary", {})}
+    return RunView(found["row"], found["seed"], history, run, notes, len(history), run=run, summary=summary)
+
+
+def _read_result(path: Path, *needed: str) -> dict[str, Any]:
+    """Return the JSON object in a file, which has these keys; a `ConfigError` names it if it is damaged."""
+    try:
+        found: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
+        if missing := {*needed} - found.keys():
+            raise ValueError(f"it has no '{min(missing)}'")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(
+            f"the result '{path}' is damaged ({error}): delete it, and run again", thing="result", value=path
+        ) from error
+    return found
+
+
+@only_read()
+def config_of(settings: Mapping[str, Any]) -> RunConfig | None:
+    """Return the configuration of settings; None if they are of another version or project."""
+    try:
+        return RunConfig(**settings)
+    except (FdaError, TypeError, ValueError, KeyError):
+        return None
+
+
+def compared(title: str, views: Sequence[RunView]) -> Results:
+    """Return the results of runs as those of an experiment of one column, with a row for each label."""
+    return Results(
+        name=title,
+        title=title,
+        source="",
+        note="",
+        axis="",
+        rows=list(dict.fromkeys(view.label for view in views)),
+        columns=[""],
+        cells=[
+            CellResult(("", each.label, ""), each.seed, each.history, metric=each.metric) for each in views
+        ],
+        rounds=max((len(view.history) for view in views), default=0),
+        metrics={("", ""): views[0].metric} if views else {},
+        data=list(dict.fromkeys(view.data for view in views if view.data)),
+    )
+
+
+@only_read()
+def load_results(folder: str | Path) -> Results:
+    """Return the results that a folder holds so far: an experiment's, a comparison's, or those of any runs.
+
+    Raises
+    ------
+    ConfigError
+        If the folder holds none of them, or a result is damaged.
     """
     folder = Path(folder)
     mark = _read_mark(folder)
     if mark is None:
-        raise ConfigError(
-            f"'{folder}' holds no results of an experiment: give the --output of `fda experiment`",
-            thing=str(folder),
-        )
+        kind_of(folder)
+        return compared(folder.resolve().name, [run for run in read_runs(folder).values() if run.history])
     experiment = read_experiment(folder / DEFINITION)
     configs = {place: experiment.config(place, 0, mark["settings"]) for place in experiment.places}
     asked = {place: experiment.config(place, 0, {}).rounds for place in configs}
     endings = {row.label: {"model": "", "average": AVERAGE}[row.headline] for row in experiment.rows}
+    names = {file_name(place): place for place in configs}
     cells, rounds, short, stopped = [], [], [], []
     refused: dict[Place, str] = {}
-    for path in sorted((folder / RESULTS).glob("*.json")):
-        found = read_cell(path)
-        place: Place = (found["group"], found["row"], found["column"])
-        if place in configs and REFUSED in found.get("summary", {}):
-            refused[place] = found["summary"][REFUSED]
-        elif place in configs:
-            epochs = found.get("summary", {}).get("epochs", {})
-            history, parameters = found["history"], found["parameters"]
-            judged_by = configs[place].headline, endings[place[1]]
-            cells.append(CellResult(place, found["seed"], history, parameters, epochs, *judged_by))
-            rounds.append(found["rounds"])
-            if found["rounds"] < asked[place]:
-                short.append((found["rounds"], asked[place]))
-            if len(history) < found["rounds"] and has_stopped(history, configs[place].patience):
-                stopped.append(len(history))
+    for name, view in read_runs(folder).items():
+        place, told = names.get(name.rpartition("-seed")[0]), view.summary
+        if place is None or not view.whole:
+            continue
+        if REFUSED in told:
+            refused[place] = told[REFUSED]
+            continue
+        judged_by = configs[place].headline, endings[place[1]]
+        sizes = told[PARAMETERS], told.get("epochs", {})
+        cells.append(CellResult(place, view.seed, view.history, *sizes, *judged_by))
+        ran = sum(not record.get("warmup") for record in view.history)
+        ended = has_stopped(view.history, configs[place].patience)
+        rounds.append(max(ran, view.notes.get("rounds", 0)) if ended else ran)
+        if rounds[-1] < asked[place]:
+            short.append((rounds[-1], asked[place]))
+        if len(view.history) < rounds[-1]:
+            stopped.append(len(view.history))
     labels = [group.label for group in experiment.groups]
     begun = {place[0] for place in (*(cell.place for cell in cells), *refused)}
     groups = [label for label in labels if label in begun] or labels
@@ -202,7 +335,7 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
     ConfigError
         If the files cannot be written.
     """
-    from fda_flower.reporting import REPORTS, save_figures
+    from fda_flower.reporting import save_figures
 
     output = Path(output)
     beside = output.with_suffix("")
@@ -289,9 +422,16 @@ def run_experiment(
     folder = Path(output).absolute()
     changed = dict(settings or {})
     overrides = {**changed, **(machine or {}), **({} if rounds is None else {"rounds": rounds})}
-    folders = folder / RUNS, folder / RESULTS
     cells = [
-        Cell(place, config, *folders, track=track, track_in=folder, attack=experiment.attack(place, config))
+        Cell(
+            place,
+            config,
+            folder / RUNS,
+            track=track,
+            track_in=folder,
+            attack=experiment.attack(place, config),
+            may_refuse=True,
+        )
         for seed in (experiment.seeds if seeds is None else seeds)
         for place in chosen_places(experiment, only)
         for config in [experiment.config(place, seed, overrides)]
@@ -300,11 +440,35 @@ def run_experiment(
     mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed)), "calls": [call]}
     with only_writer(folder):
         check_free(folder, mark)
-        todo = [
-            cell for cell in cells if not (cell.result and is_done(cell.result, cell.config, cell.attack))
-        ]
+        found = read_runs(folder) if (folder / MARK).exists() else {}
+        todo = [cell for cell in cells if not _is_done(cell, found.get(cell.name))]
         claim(experiment, folder, mark)
         return run_cells(todo, jobs, on_progress, len(cells) - len(todo))
+
+
+def _is_done(cell: Cell, view: RunView | None) -> bool:
+    """Return whether a cell's run has no round to go, or has been refused.
+
+    Raise a `ConfigError` if it is another run. A setting that is younger than the run had its default.
+    """
+    if view is None:
+        return False
+    attack = {} if cell.attack is None else cell.attack.settings()
+    ours, default = (
+        json.loads(json.dumps(found))
+        for found in (cell.config.fingerprint() | attack, RunConfig().fingerprint())
+    )
+    theirs = {**default, **view.run}
+    theirs.pop("strategy", None)  # it follows from the settings
+    if theirs != ours:
+        keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
+        differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)
+        raise ConfigError(
+            f"'{cell.run_folder}' is from another configuration ({differences}): choose another --output",
+            thing=str(cell.run_folder),
+        )
+    ended = has_ended(view.history, cell.config.all_rounds, cell.config.patience)
+    return view.whole and (ended or REFUSED in view.summary)
 
 
 def chosen_places(experiment: Experiment, only: Collection[str]) -> list[Place]:
@@ -336,8 +500,8 @@ class Comparison:
 
     Attributes
     ----------
-    rows : list[Row]
-        The table, with a row for each method.
+    results : Results
+        The measurements, with a row for each method.
     failures : dict[str, str]
         The reason for each failure, by the name of the cell.
     path : Path
@@ -346,7 +510,7 @@ class Comparison:
         Of ``"all"`` methods those that cannot work with these settings, each with the reason.
     """
 
-    rows: list[Row]
+    results: Results
     failures: dict[str, str]
     path: Path
     left_out: dict[str, str] = field(default_factory=dict)
@@ -457,8 +621,8 @@ def compare(
         except KeyboardInterrupt:
             _write(folder, [cell for cell in cells if cell.has_ended()])
             raise
-        rows = _write(folder, [cell for cell in cells if cell.name not in failures])
-    return Comparison(rows, failures, folder, left_out)
+        results = _write(folder, [cell for cell in cells if cell.name not in failures])
+    return Comparison(results, failures, folder, left_out)
 
 
 def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[str, Any]) -> RunConfig:
@@ -474,16 +638,20 @@ def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[st
     return RunConfig(**{**shared, "method": method, "seed": seed, "method_options": own})
 
 
-def _write(folder: Path, cells: Sequence[Cell]) -> list[Row]:
-    """Write the table from the records of the cells that are done, if there are any."""
-    if not cells:
-        return []
-    runs: dict[str, list[CellResult]] = {}
-    for cell in cells:
-        history = RunFolder(cell.run_folder).read_rounds()
-        result = CellResult(cell.place, cell.config.seed, history, metric=cell.config.headline)
-        runs.setdefault(cell.config.entry.title, []).append(result)
-    rows = make_rows(runs)
-    write_atomically(folder / "table.md", markdown([comparison_table(rows), caption(rows)]).encode())
-    write_atomically(folder / "table.csv", comparison_numbers(rows).csv().encode())
-    return rows
+def _write(folder: Path, cells: Sequence[Cell]) -> Results:
+    """Write the table from the records of the cells that are done, if there are any; return the results."""
+    views = [
+        RunView(
+            cell.config.entry.title,
+            cell.config.seed,
+            RunFolder(cell.run_folder).read_rounds(),
+            cell.config.settings(),
+            metric=cell.config.headline,
+        )
+        for cell in cells
+    ]
+    results = compared(folder.name, views)
+    if results.cells:
+        write_atomically(folder / "table.md", markdown(COMPARISON.parts(results)).encode())
+        write_atomically(folder / "table.csv", COMPARISON.tables[""](results).csv().encode())
+    return results

@@ -165,9 +165,7 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
         lines = overview(config, *check_data(config))
         folder = None
         if request.output is not None:
-            device = find_device(config.device).type
-            folder = make_folder(str(request.output), config, request.resume, device)
-            folder.config |= {} if request.attack is None else request.attack.settings()
+            folder = make_run_folder(request.output, config, request.resume, request.attack)
         if config.entry.centralised:
             _tell(request, lines)
             return run_central(config, folder, request.on_round, request.validation)
@@ -189,6 +187,15 @@ def _on_this_machine(name: str, engine: Engine) -> Runner:
         return history, {name: array.numpy() for name, array in result.arrays.items()}
 
     return run_here
+
+
+def make_run_folder(
+    path: Path, config: RunConfig, resume: bool = False, attack: Attack | None = None
+) -> RunFolder:
+    """Return the folder of a run on this machine; an attack defines the run too."""
+    folder = make_folder(str(path), config, resume, find_device(config.device).type)
+    folder.config |= {} if attack is None else attack.settings()
+    return folder
 
 
 @contextmanager
@@ -450,17 +457,17 @@ def run_config(
             history, model = RUNNERS[engine](request)
     except KeyboardInterrupt:
         if path is not None and begun:
-            write_summary(path, config, RunFolder(path).read_rounds())
+            write_summary(path, config, summarise_run(config, RunFolder(path).read_rounds()))
         raise
-    if path is not None:
-        write_summary(path, config, history)
-    summary = summarise_run(config, history)
+    summary = summarise_run(config, history, model)
     failed = history[-1].get("evaluation-failed") if history else None
     if failed and not summary["figures"]:
         raise RunError(
             f"the target was evaluated in no round, since its evaluation failed ({failed}): repair it, and "
             f"run one more round (--rounds {config.rounds + 1} --resume)"
         )
+    if path is not None:
+        write_summary(path, config, summary)
     return RunResult(config, history, summary, model, path)
 
 

@@ -8,35 +8,22 @@ if TYPE_CHECKING:
     from fda_flower.reporting.experiment_plots import FIGURES, check_figures, save_figures
     from fda_flower.reporting.figures import save_figure
     from fda_flower.reporting.plots import plot_runs
-    from fda_flower.reporting.reports import REPORTS
+    from fda_flower.reporting.reports import COMPARISON, REPORTS
     from fda_flower.reporting.results import CellResult, Results, about
     from fda_flower.reporting.summary import summarise, summarise_run, write_summary
-    from fda_flower.reporting.tables import (
-        Row,
-        Table,
-        caption,
-        comparison_numbers,
-        comparison_table,
-        make_rows,
-        markdown,
-        mean_std,
-    )
+    from fda_flower.reporting.tables import Table, markdown, mean_std
 else:
     __getattr__, __dir__ = lazy_exports(__name__)
 
 __all__ = [
+    "COMPARISON",
     "FIGURES",
     "REPORTS",
     "CellResult",
     "Results",
-    "Row",
     "Table",
     "about",
-    "caption",
     "check_figures",
-    "comparison_numbers",
-    "comparison_table",
-    "make_rows",
     "markdown",
     "mean_std",
     "plot_runs",

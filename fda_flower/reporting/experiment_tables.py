@@ -1,11 +1,12 @@
-"""The tables of an experiment: measured values beside the paper's."""
+"""The tables of an experiment: measured values beside the paper's; of a comparison, which is one column."""
 
 import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fda_flower.reporting.results import Results
+from fda_flower.metrics import METRICS
+from fda_flower.reporting.results import Place, Results
 from fda_flower.reporting.summary import AVERAGE as AVERAGED
 from fda_flower.reporting.summary import describe_interval, samples_of, sampling_interval, scores
 from fda_flower.reporting.tables import (
@@ -95,6 +96,60 @@ def numbers(results: Results) -> Table:
         mark = [place[1] in results.centralised] if central else []
         lines.append([*place, len(last5), rounds, *known, *beside, *of_chosen, *mark])
     return Table((*HEADER, *more, *chosen, *central), lines)
+
+
+def comparison_table(results: Results) -> Table:
+    """Return the table of a comparison; the best mean of each column is marked."""
+    shown, metric = _compared(results), METRICS[results.cells[0].metric]
+    best = [top(values, metric) for values in shown.values()]
+    lines = [
+        [
+            place[1],
+            *(marked(mean_std(v, metric.decimals), v, b) for v, b in zip(values, best, strict=True)),
+            *(str(len(values[0])), "-".join(map(str, sorted({least, most})))),
+        ]
+        for (place, (least, most)), *values in zip(_rounds(results).items(), *shown.values(), strict=True)
+    ]
+    unit = " (%)" if metric.percent else ""
+    return Table(["Method", *(f"{name}{unit}" for name in shown), "seeds", "rounds"], lines)
+
+
+def caption(results: Results) -> str:
+    """Return what it shows, and how far its best figure may be off for the size of the test set."""
+    name = results.cells[0].metric
+    text = f"{METRICS[name].axis}: mean (std) over seeds."
+    samples = max(samples_of(cell.history) for cell in results.cells)
+    size = describe_interval(top(_compared(results)["last5"], METRICS[name]), samples, name)
+    return " ".join(filter(None, (text, size and f"{'The best last5: ' if '±' in size else ''}{size}.")))
+
+
+def comparison(results: Results) -> list[Part]:
+    """Return both."""
+    return [comparison_table(results), caption(results)] if results.cells else ["No round is done yet."]
+
+
+def comparison_numbers(results: Results) -> Table:
+    """Return the same with unrounded numbers, each in its own column."""
+    shown = _compared(results)
+    lines = [
+        [place[1], *(number for v in values for number in mean_and_std(v)), len(values[0]), most]
+        for (place, (_, most)), *values in zip(_rounds(results).items(), *shown.values(), strict=True)
+    ]
+    names = [name.replace(" ", "_") for column in shown for name in (column, f"{column}_std")]
+    return Table(["method", *names, "seeds", "rounds"], lines)
+
+
+def _compared(results: Results) -> dict[str, list[tuple[float, ...]]]:
+    """Return each row's values by the name of the column; those that few runs have only if there are any."""
+    shown = {key: [results.scores(p, key) for p in results.places] for key in ("last5", "best", "selected")}
+    shown["last5 average"] = [results.scores(place, "last5", AVERAGED) for place in results.places]
+    return {name: values for name, values in shown.items() if name in ("last5", "best") or any(values)}
+
+
+def _rounds(results: Results) -> dict[Place, tuple[int, int]]:
+    """Return the fewest and the most rounds of each row's runs."""
+    counts = {place: [len(cell.history) for cell in results.at(place)] for place in results.places}
+    return {place: (min(each), max(each)) for place, each in counts.items()}
 
 
 def half_width(values: Sequence[float]) -> float | None:

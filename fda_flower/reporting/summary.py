@@ -1,11 +1,12 @@
 """The summary of a run: ``summary.json``."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fda_flower.datasets.amounts import most
 from fda_flower.errors import RunError
@@ -17,6 +18,9 @@ from fda_flower.runs.config import RunConfig
 
 ACCURACY, AVERAGE = "accuracy", "-average"
 """The headline where none is named, and how the fields of the averaged model end."""
+SUMMARY = "summary.json"
+PARAMETERS, REFUSED = "parameters", "refused"
+"""Entries of the summary: the model's size, and why the method refuses the federation."""
 
 
 def scores(history: Sequence[Record], metric: str = ACCURACY, ending: str = "") -> dict[str, float | None]:
@@ -157,11 +161,20 @@ def describe_interval(value: float | None, samples: int, metric: str = ACCURACY)
     return f"±{(ends[1] - ends[0]) / 2:.1f} points for {samples} test samples at {CONFIDENCE:.0%}"
 
 
-def summarise_run(config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
-    """Return the same, and the ``epochs`` that a source and the target train in the whole run."""
+def summarise_run(
+    config: RunConfig, history: Sequence[Record], model: Mapping[str, NDArray[np.generic]] | None = None
+) -> dict[str, Any]:
+    """Return the same, with the ``epochs`` that a source and the target train in the whole run.
+
+    With a model also the number of its ``parameters``.
+    """
     ran = len(history) if has_stopped(history, config.patience) else None
-    epochs = config.training_epochs(_labels(config, history), ran)
-    return {**summarise(history, config.headline), "epochs": epochs}
+    summary = summarise(history, config.headline)
+    summary["epochs"] = config.training_epochs(_labels(config, history), ran)
+    if model:
+        floating = (layer for layer in model.values() if np.issubdtype(layer.dtype, np.floating))
+        summary[PARAMETERS] = sum(layer.size for layer in floating)
+    return summary
 
 
 def _labels(config: RunConfig, history: Sequence[Record]) -> int:
@@ -174,21 +187,20 @@ def _labels(config: RunConfig, history: Sequence[Record]) -> int:
     return most(config.target_samples) or 0
 
 
-def write_summary(folder: Path, config: RunConfig, history: Sequence[Record]) -> dict[str, Any]:
-    """Write ``summary.json`` into a run's folder; return the summary."""
+def write_summary(folder: Path, config: RunConfig, summary: Mapping[str, Any]) -> None:
+    """Write ``summary.json`` into a run's folder."""
     numbers = {
         "method": config.method,
         "label": config.entry.title,
         "dataset": config.dataset,
         "shift": config.shift,
         "seed": config.seed,
-        **summarise_run(config, history),
+        **summary,
     }
     text = json.dumps(json_safe(numbers), indent=2) + "\n"
     try:
-        write_atomically(folder / "summary.json", text.encode())
+        write_atomically(folder / SUMMARY, text.encode())
     except OSError as error:
         raise RunError(
             f"the summary cannot be written to '{folder}' ({error}): make room, and resume"
         ) from error
-    return numbers

@@ -74,11 +74,11 @@ def module(monkeypatch):
 
 
 def cells(folder="runs/noise"):
-    return sorted(path.stem for path in (Path(folder) / "cells").glob("*.json"))
+    return sorted(path.parent.name for path in (Path(folder) / "runs").glob("*/summary.json"))
 
 
 def config_of(name=FIRST, folder="runs/noise"):
-    return json.loads((Path(folder) / "cells" / f"{name}.json").read_text(encoding="utf-8"))["config"]
+    return json.loads((Path(folder) / "runs" / name / "config.json").read_text(encoding="utf-8"))["run"]
 
 
 # Help
@@ -128,10 +128,10 @@ def test_an_experiment_ends_with_a_report(fda, pictures):
 def test_what_is_done_is_kept_and_more_seeds_are_added(fda):
     assert fda("experiment", "noise.toml", *ONE)[0] == 0
     assert cells() == [FIRST]
-    before = (Path("runs/noise/cells") / f"{FIRST}.json").stat().st_mtime_ns
+    before = (Path("runs/noise/runs") / FIRST / "summary.json").stat().st_mtime_ns
     assert fda("experiment", "noise.toml", *ONE, "--seeds", "2")[0] == 0
     assert cells() == [FIRST, "Target_Only-0.1-seed1"]
-    assert (Path("runs/noise/cells") / f"{FIRST}.json").stat().st_mtime_ns == before
+    assert (Path("runs/noise/runs") / FIRST / "summary.json").stat().st_mtime_ns == before
 
 
 def test_a_cut_down_run_is_marked_in_its_report(fda):

@@ -100,7 +100,7 @@ def test_json_of_a_comparison_has_its_rows_and_failures(fda, monkeypatch):
     code, out, err = fda(*arguments, "--json")
     found = json.loads(out)
     assert code == 1
-    assert [(row["label"], row["rounds"], len(row["last5"])) for row in found["rows"]] == [("FedAvg", 2, 1)]
+    assert [(row["method"], row["rounds"], row["seeds"]) for row in found["rows"]] == [("FedAvg", 2, 1)]
     assert list(found["failures"]) == ["fedgp-seed0"]
     assert "cell 1/2: fedavg-seed0 is done" in err
     assert "cell fedgp-seed0 has failed: " in err

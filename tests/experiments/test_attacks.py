@@ -25,7 +25,6 @@ from fda_flower.experiments.attacks import (
     poison_of,
     read_attack,
 )
-from fda_flower.experiments.cells import is_done
 from fda_flower.experiments.run import RUNNERS, RunRequest, run_config
 from fda_flower.runs.model_folder import make_model
 from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
@@ -337,11 +336,13 @@ def test_cells_of_an_experiment_are_attacked_or_refused_and_say_so(tmp_path, in_
     file.write_text(TEXT, encoding="utf-8")
     experiment, folder = read_experiment(file), tmp_path / "out"
     assert run_experiment(experiment, folder) == {}
-    found = json.loads((folder / "cells" / "2_of_3-Source_Only-flip-seed0.json").read_text(encoding="utf-8"))
+    run, clean = (
+        json.loads((folder / "runs" / f"2_of_3-Source_Only-{name}-seed0" / "config.json").read_text())["run"]
+        for name in ("flip", "none")
+    )
     attack = {"attack": "flip-sign", "attackers": ["source-1", "source-2"]}
-    assert attack.items() <= found["config"].items()
-    clean = json.loads((folder / "cells" / "2_of_3-Source_Only-none-seed0.json").read_text(encoding="utf-8"))
-    assert "attack" not in clean["config"]
+    assert attack.items() <= run.items()
+    assert "attack" not in clean
     results = load_results(folder)
     assert {place[1:] for place in results.refused} == {("Bulyan", "none"), ("Bulyan", "flip")}
     assert results.cuts == []
@@ -351,9 +352,9 @@ def test_cells_of_an_experiment_are_attacked_or_refused_and_say_so(tmp_path, in_
     done = []
     assert run_experiment(experiment, folder, on_progress=done.append) == {}
     assert done == []  # no cell was run again
-    config, place = experiment.config(experiment.places[1], 0, {}), folder / "cells"
+    file.write_text(TEXT.replace("flip-sign", "drift"), encoding="utf-8")
     with pytest.raises(ConfigError, match=r"another configuration .*attack: 'flip-sign' there"):
-        is_done(place / "2_of_3-Source_Only-flip-seed0.json", config)
+        run_experiment(read_experiment(file), folder)
     file.write_text(TEXT.replace("attackers = 2", "attackers = 5"), encoding="utf-8")
     with pytest.raises(ConfigError, match=r"cell '2 of 3, Source Only, none': attackers is 5"):
         read_experiment(file)

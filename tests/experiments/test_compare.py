@@ -5,7 +5,8 @@ import statistics
 
 import pytest
 
-from fda_flower import Comparison, ConfigError, RunError, compare, run
+from fda_flower import ConfigError, RunError, compare, run
+from fda_flower.experiments import load_results
 from fda_flower.files import only_writer
 from fda_flower.records.folder import RunFolder
 from fda_flower.runs.methods import CENTRAL, OF_FLOWER, method_names
@@ -52,6 +53,14 @@ def no_cell_runs(monkeypatch, in_process):
     monkeypatch.setattr(in_process, "run_all", start)
 
 
+def by_place(cell):
+    return cell.place, cell.seed
+
+
+def scores(comparison, row, key="last5"):
+    return comparison.results.scores(("", row, ""), key)
+
+
 def rounds_of(cell):
     records = RunFolder(cell).read_rounds()
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
@@ -71,12 +80,13 @@ def run_of(cell):
 @pytest.mark.slow
 def test_a_comparison_has_a_row_for_each_method_with_a_value_for_each_seed(done):
     assert done.failures == {}
-    assert [row.label for row in done.rows] == ["FedAvg", "FedGP"]
-    for method, row in zip(METHODS, done.rows, strict=True):
+    assert done.results.rows == ["FedAvg", "FedGP"]
+    loaded = load_results(done.path).cells
+    assert sorted(loaded, key=by_place) == sorted(done.results.cells, key=by_place)
+    for method, row in zip(METHODS, done.results.rows, strict=True):
         summaries = [summary_of(done.path / f"{method}-seed{seed}") for seed in SEEDS]
-        assert row.last5 == tuple(summary["last5"] for summary in summaries)
-        assert row.best == tuple(summary["best"] for summary in summaries)
-        assert row.rounds == 2
+        for key in ("last5", "best"):
+            assert scores(done, row, key) == tuple(summary[key] for summary in summaries)
 
 
 def test_its_folder_holds_a_folder_for_each_cell_and_the_tables(done):
@@ -103,21 +113,21 @@ def test_the_markdown_table_shows_mean_and_deviation_over_seeds(done):
     assert lines[4:5] == [""]
     assert lines[5].startswith("Target test accuracy (%): mean (std) over seeds. The best last5: ±")
     assert lines[5].endswith(" test samples at 95%.")
-    for row, line in zip(done.rows, lines[2:4], strict=True):
-        shown = f"{statistics.mean(row.last5):.1f} ({statistics.stdev(row.last5):.1f})"
-        assert shown in line
-        assert line.startswith(f"| {row.label} |")
+    for row, line in zip(done.results.rows, lines[2:4], strict=True):
+        last5 = scores(done, row)
+        assert f"{statistics.mean(last5):.1f} ({statistics.stdev(last5):.1f})" in line
+        assert line.startswith(f"| {row} |")
         assert line.endswith("| 2 | 2 |")
 
 
 def test_the_csv_table_holds_the_same_numbers_in_columns_of_their_own(done):
     with (done.path / "table.csv").open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file))
-    for row, line in zip(done.rows, table, strict=True):
-        assert line["method"] == row.label
-        assert float(line["last5"]) == pytest.approx(statistics.mean(row.last5))
-        assert float(line["last5_std"]) == pytest.approx(statistics.stdev(row.last5))
-        assert float(line["best"]) == pytest.approx(statistics.mean(row.best))
+    for row, line in zip(done.results.rows, table, strict=True):
+        assert line["method"] == row
+        assert float(line["last5"]) == pytest.approx(statistics.mean(scores(done, row)))
+        assert float(line["last5_std"]) == pytest.approx(statistics.stdev(scores(done, row)))
+        assert float(line["best"]) == pytest.approx(statistics.mean(scores(done, row, "best")))
         assert (line["seeds"], line["rounds"]) == ("2", "2")
 
 
@@ -162,8 +172,8 @@ def test_resume_leaves_done_cells_and_a_broken_cell_does_not_stop_the_others(don
     for cell in ("fedavg-seed0", "fedgp-seed0"):
         assert files_of(copy / cell)["checkpoint"] == before[cell]["checkpoint"]
     assert rounds_of(copy / "fedgp-seed1") == rounds_of(done.path / "fedgp-seed1")
-    assert [len(row.last5) for row in resumed.rows] == [1, 2]
-    assert resumed.rows[1] == done.rows[1]
+    assert [len(scores(resumed, row)) for row in done.results.rows] == [1, 2]
+    assert scores(resumed, "FedGP") == scores(done, "FedGP")
     table = (copy / "table.md").read_text(encoding="utf-8")
     assert "| FedAvg |" in table
     assert "| 1 | 2 |" in table
@@ -179,7 +189,7 @@ def test_resume_of_a_finished_comparison_trains_nothing(
     before = files_of(copy)
     resumed = compare(METHODS, SEEDS, copy, resume=True, **config)
     after = files_of(copy)
-    assert resumed == Comparison(done.rows, {}, copy)
+    assert (resumed.results.cells, resumed.failures) == (done.results.cells, {})
     assert after.keys() == before.keys()
     assert all(after[name][0] == before[name][0] for name in after)
     for cell in CELLS:
@@ -207,8 +217,9 @@ def test_resume_may_add_methods_seeds_and_rounds(done, small, copy, in_process):
     config = {**small, "rounds": 3, "beta": 0.3}
     resumed = compare([*METHODS, "target-only"], [0, 1, 2], copy, resume=True, **config)
     assert resumed.failures == {}
-    assert [row.label for row in resumed.rows] == ["FedAvg", "FedGP", "Target Only"]
-    assert [(len(row.last5), row.rounds) for row in resumed.rows] == [(3, 3)] * 3
+    assert resumed.results.rows == ["FedAvg", "FedGP", "Target Only"]
+    assert {len(scores(resumed, row)) for row in resumed.results.rows} == {3}
+    assert {len(cell.history) for cell in resumed.results.cells} == {3}
     *before, last = rounds_of(done.path / "fedgp-seed0")
     del last["confusion"]  # only that of a run's last round counts
     assert rounds_of(copy / "fedgp-seed0")[:2] == [*before, last]
@@ -263,7 +274,7 @@ def test_a_fault_in_a_cell_is_reported_with_its_kind(config, tmp_path, in_proces
     monkeypatch.setattr(in_process, "run_config", fail)
     result = compare(METHODS, [0], tmp_path / "runs", **config)
     assert result.failures == {"fedavg-seed0": "ZeroDivisionError('a fault')"}
-    assert [row.label for row in result.rows] == ["FedGP"]
+    assert result.results.rows == ["FedGP"]
     assert (tmp_path / "runs" / "table.md").exists()
 
 
@@ -273,7 +284,7 @@ def test_if_every_cell_fails_there_is_no_table(config, tmp_path, in_process, mon
 
     monkeypatch.setattr(in_process, "run_config", fail)
     result = compare(METHODS, [0], tmp_path / "runs", **config)
-    assert result.rows == []
+    assert result.results.cells == []
     assert result.failures == {"fedavg-seed0": "the reason", "fedgp-seed0": "the reason"}
     assert not list(tmp_path.rglob("table.*"))
 

@@ -12,7 +12,6 @@ from fda_flower.datasets import load_federation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.experiments import run
-from fda_flower.experiments.cells import is_done, write_cell
 from fda_flower.experiments.run import run_config
 from fda_flower.records.folder import CHOSEN, RunFolder
 from fda_flower.server_app import run_server
@@ -148,14 +147,6 @@ def test_the_figure_that_chooses_defines_the_run(tmp_path):
         run(**SETTINGS, validation=0.2, metric="macro-f1", output=tmp_path / "chosen", resume=True)
     run(**{**SETTINGS, "rounds": 1}, output=tmp_path / "shown")
     run(**SETTINGS, metric="macro-f1", output=tmp_path / "shown", resume=True)
-
-
-def test_a_stopped_run_is_a_cell_that_is_done(tmp_path):
-    config = RunConfig(**STOPS)
-    path = tmp_path / "cell.json"
-    write_cell(path, ("", "a", "b"), run_config(config))
-    assert is_done(path, config)
-    assert not is_done(path, RunConfig(**{**STOPS, "patience": None}))
 
 
 def test_a_resumed_run_chooses_as_one_that_was_never_cut_off(tmp_path):

@@ -4,6 +4,7 @@ import csv
 import importlib
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fda_flower import ConfigError, RunConfig, files, run
 from fda_flower.errors import RunError
 from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
 from fda_flower.records import folder as run_folder
+from fda_flower.records.folder import RunFolder
 from fda_flower.reporting import summarise
 from fda_flower.runs.methods import METHODS
 
@@ -112,10 +114,10 @@ def crash(module, monkeypatch):
     """Stop each run after so many rounds, until called without a number."""
     run_config = module.run_config
 
-    def after(rounds=None):
+    def after(rounds=None, error=CrashError):
         def stop(record):
             if record["round"] == rounds:
-                raise CrashError
+                raise error
 
         def run_and_crash(config, **where):
             return run_config(config, **{**where, "on_round": stop})
@@ -126,11 +128,27 @@ def crash(module, monkeypatch):
 
 
 def cell(folder, name=FIRST):
-    return json.loads((folder / "cells" / f"{name}.json").read_text(encoding="utf-8"))
+    """The records of a cell's run, its summary, and what defines it."""
+    path = folder / "runs" / name
+    summary, config = (json.loads((path / f"{file}.json").read_text()) for file in ("summary", "config"))
+    return {"history": RunFolder(path).read_rounds(), "summary": summary, "config": config["run"]}
 
 
 def cells(folder):
-    return sorted(path.stem for path in (folder / "cells").glob("*.json"))
+    return sorted(path.parent.name for path in (folder / "runs").glob("*/summary.json"))
+
+
+def archive(folder):
+    """Keep of each run what archives keep."""
+    (folder / "cells").mkdir()
+    for name in cells(folder):
+        found = cell(folder, name)
+        row, column, seed = name.replace("Target_Only", "Target Only").split("-")
+        found |= {"group": "", "row": row, "column": column, "seed": int(seed.removeprefix("seed"))}
+        found |= {key: found["summary"][key] for key in ("rounds", "parameters")}
+        del found["config"]["strategy"]
+        (folder / "cells" / f"{name}.json").write_text(json.dumps(found))
+    shutil.rmtree(folder / "runs")
 
 
 def untimed(history):
@@ -162,29 +180,24 @@ def test_a_cells_result_is_that_of_the_run_alone(experiment, tmp_path):
     assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
     found = cell(tmp_path / "out")
     assert untimed(found["history"]) == untimed(expected.history)
-    assert found["summary"] == summarise(found["history"]) | {"epochs": {"source": 4, "target": 4}}
+    own = {"epochs": {"source": 4, "target": 4}, "parameters": 64 * 64 + 64 + 64 * 10 + 10}
+    assert (summarise(found["history"]) | own).items() <= found["summary"].items()
     assert {key: found["summary"][key] for key in ("last5", "best", "rounds")} == {
         key: expected.summary[key] for key in ("last5", "best", "rounds")
     }
-    assert found["config"] == json.loads(json.dumps(RunConfig(**settings).fingerprint()))
-    assert [found[key] for key in ("group", "row", "column", "seed", "rounds")] == [
-        *("", "FedAvg", "little"),
-        *(0, 4),
-    ]
-    assert found["parameters"] == 64 * 64 + 64 + 64 * 10 + 10
-    assert {"python", "torch", "numpy", "flwr", "fda-flower"} <= set(found["versions"])
-    assert found["machine"]
+    assert json.loads(json.dumps(RunConfig(**settings).fingerprint())).items() <= found["config"].items()
 
 
 def test_the_folder_keeps_the_experiment_and_each_run(experiment, tmp_path):
     run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
     out = tmp_path / "out"
     assert sorted(path.name for path in out.iterdir()) == [
-        *(".lock", "cells", "experiment.json", "experiment.toml"),
-        "runs",
+        *(".lock", "experiment.json", "experiment.toml", "runs"),
     ]
     assert (out / "experiment.toml").read_text(encoding="utf-8") == TEXT
-    assert {"checkpoint", "rounds.jsonl"} <= {path.name for path in (out / "runs" / FIRST).iterdir()}
+    assert {"checkpoint", "rounds.jsonl", "summary.json"} <= {
+        path.name for path in (out / "runs" / FIRST).iterdir()
+    }
 
 
 def test_groups_are_in_the_names_of_cells(define, tmp_path):
@@ -194,8 +207,7 @@ def test_groups_are_in_the_names_of_cells(define, tmp_path):
         TEXT.replace("[[columns]]", group, 1).replace("paper = { little = 60.5, much = 30 }", paper)
     )
     assert run_experiment(grouped, tmp_path / "out", rounds=1, **ONE) == {}
-    found = cell(tmp_path / "out", f"few_1-{FIRST}")
-    assert (found["group"], found["config"]["target_samples"]) == ("few 1", 8)
+    assert cell(tmp_path / "out", f"few_1-{FIRST}")["config"]["target_samples"] == 8
     results = load_results(tmp_path / "out")
     assert results.groups == ["few 1"]
     assert results.paper == {("few 1", "FedAvg", "little"): 60.5}
@@ -238,13 +250,13 @@ def test_progress_counts_cells_and_rounds(experiment, tmp_path):
 
 def test_a_done_cell_is_not_run_again(experiment, tmp_path, trained, files_of):
     run_experiment(experiment, tmp_path / "out", rounds=1, seeds=[0])
-    before = files_of(tmp_path / "out" / "cells")
+    before = files_of(tmp_path / "out" / "runs")
     trained.clear()
     assert run_experiment(experiment, tmp_path / "out", rounds=1, seeds=[0]) == {}
     assert trained == []
     assert run_experiment(experiment, tmp_path / "out", rounds=1) == {}
     assert len(trained) == 4 + 4 + 1 + 1, "the cells of the other seed"
-    after = files_of(tmp_path / "out" / "cells")
+    after = files_of(tmp_path / "out" / "runs")
     assert {name: after[name] for name in before} == before
 
 
@@ -263,6 +275,19 @@ def test_an_interrupted_cell_continues_to_the_same_bits(experiment, tmp_path, tr
     assert checkpoint(tmp_path / "out") == checkpoint(tmp_path / "whole")
 
 
+def test_an_interrupted_cell_is_a_result_when_it_has_ended(experiment, tmp_path, crash):
+    crash(3, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(experiment, tmp_path / "out", **ONE)
+    assert cell(tmp_path / "out")["summary"]["rounds"] == 3
+    assert load_results(tmp_path / "out").cells == []
+    crash(None)
+    assert run_experiment(experiment, tmp_path / "out", rounds=3, **ONE) == {}
+    results = load_results(tmp_path / "out")
+    assert [len(one.history) for one in results.cells] == [3]
+    assert "3 rounds instead of 4" in results.cuts
+
+
 def test_more_rounds_continue_from_those_that_were_run(experiment, tmp_path, trained):
     run_experiment(experiment, tmp_path / "whole", **ONE)
     run_experiment(experiment, tmp_path / "out", rounds=3, **ONE)
@@ -270,7 +295,6 @@ def test_more_rounds_continue_from_those_that_were_run(experiment, tmp_path, tra
     assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
     assert len(trained) == 4
     assert untimed(cell(tmp_path / "out")["history"]) == untimed(cell(tmp_path / "whole")["history"])
-    assert cell(tmp_path / "out")["rounds"] == 4
     assert not any("rounds instead of" in cut for cut in load_results(tmp_path / "out").cuts)
 
 
@@ -423,22 +447,22 @@ def test_a_cell_of_another_configuration_is_refused_and_the_folder_stays_as_it_i
     with pytest.raises(ConfigError) as caught:
         run_experiment(define(TEXT.replace("std = 0.1", "std = 0.15")), tmp_path / "out", rounds=1)
     message = str(caught.value)
-    assert f"{FIRST}.json' is from another configuration" in message
+    assert f"{FIRST}' is from another configuration" in message
     assert "(shift_options: {'std': 0.1} there, {'std': 0.15} asked for): choose another --output" in message
     assert trained == []
     assert files_of(tmp_path / "out") == before
 
 
-def test_a_setting_that_is_younger_than_a_result_had_its_default(experiment, tmp_path, trained):
+def test_a_setting_that_is_younger_than_a_run_had_its_default(experiment, tmp_path, trained):
     run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    path = tmp_path / "out" / "cells" / f"{FIRST}.json"
-    result = json.loads(path.read_text())
-    del result["config"]["average"]
-    path.write_text(json.dumps(result))
+    path = tmp_path / "out" / "runs" / FIRST / "config.json"
+    found = json.loads(path.read_text())
+    del found["run"]["average"]
+    path.write_text(json.dumps(found))
     trained.clear()
     assert run_experiment(experiment, tmp_path / "out", rounds=1, **ONE) == {}
     assert trained == []
-    path.write_text(json.dumps(result | {"config": result["config"] | {"average": "ema:0.9"}}))
+    path.write_text(json.dumps(found | {"run": found["run"] | {"average": "ema:0.9"}}))
     with pytest.raises(ConfigError, match=r"average: 'ema:0\.9' there, None asked for"):
         run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
 
@@ -450,34 +474,43 @@ def test_a_change_of_other_cells_does_not_matter(experiment, define, tmp_path):
     assert cell(tmp_path / "out", "FedAvg-much-seed0")["config"]["shift_options"] == {"std": 0.6}
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"), [("{", "Expecting"), ("[]", "has no attribute"), ('{"config": {}}', "it has no")]
-)
-def test_a_damaged_result_is_named(experiment, tmp_path, text, reason):
+@pytest.mark.parametrize("file", ["summary.json", "config.json"])
+def test_a_damaged_result_is_named(experiment, tmp_path, file):
     run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    path = tmp_path / "out" / "cells" / f"{FIRST}.json"
-    path.write_text(text, encoding="utf-8")
+    path = tmp_path / "out" / "runs" / FIRST / file
+    path.write_text("{", encoding="utf-8")
     for use in (lambda: load_results(tmp_path / "out"), lambda: run_experiment(experiment, tmp_path / "out")):
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(ConfigError, match="Expecting") as caught:
             use()
-        assert f"the result '{path}' is damaged" in str(caught.value)
-        assert reason in str(caught.value)
-        assert "delete it, and run again" in str(caught.value)
-    path.unlink()
-    assert run_experiment(experiment, tmp_path / "out", rounds=1, **ONE) == {}
+        assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "key", ["config", "history", "group", "row", "column", "seed", "rounds", "parameters"]
-)
-def test_a_result_without_a_key_is_damaged(experiment, tmp_path, key):
+def test_the_results_of_an_archive_are_those_of_the_runs_and_more_are_added(
+    experiment, tmp_path, trained, files_of
+):
+    run_experiment(experiment, tmp_path / "out", rounds=2, only=["little"])
+    expected = load_results(tmp_path / "out")
+    archive(tmp_path / "out")
+    before = files_of(tmp_path / "out")
+    assert load_results(tmp_path / "out") == expected
+    assert files_of(tmp_path / "out") == before
+    trained.clear()
+    assert run_experiment(experiment, tmp_path / "out", rounds=2, only=["little"]) == {}
+    assert trained == []
+    assert run_experiment(experiment, tmp_path / "out", rounds=2, only=["Target Only"], seeds=[0]) == {}
+    assert len(load_results(tmp_path / "out").cells) == 5
+
+
+@pytest.mark.parametrize("key", ["config", "history", "row", "seed", "rounds", "parameters", ""])
+def test_a_damaged_file_of_an_archive_is_named(experiment, tmp_path, key):
     run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
+    archive(tmp_path / "out")
     path = tmp_path / "out" / "cells" / f"{FIRST}.json"
     found = json.loads(path.read_text(encoding="utf-8"))
-    del found[key]
-    path.write_text(json.dumps(found), encoding="utf-8")
-    with pytest.raises(ConfigError, match=rf"is damaged \(it has no '{key}'\)"):
+    path.write_text(json.dumps({name: value for name, value in found.items() if name != key}) if key else "{")
+    with pytest.raises(ConfigError, match=f"has no '{key}'" if key else "Expecting") as caught:
         load_results(tmp_path / "out")
+    assert caught.value.value == str(path)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"experiment": "noise", "settings": 3}'])
@@ -493,7 +526,7 @@ def test_a_damaged_mark_is_named(experiment, tmp_path, text):
 
 def test_results_in_a_folder_of_no_experiment_are_refused(tmp_path):
     for folder in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(ConfigError, match="holds no results of an experiment: give the --output of"):
+        with pytest.raises(ConfigError, match="holds no run, comparison or experiment: give the"):
             load_results(folder)
 
 
@@ -512,31 +545,6 @@ def test_an_experiment_that_another_process_runs_is_refused(experiment, tmp_path
 
 
 # A full disk
-
-
-def test_a_result_that_cannot_be_written_fails_its_cell_and_can_be_written_later(
-    experiment, tmp_path, module, monkeypatch, trained
-):
-    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    files = importlib.import_module("fda_flower.experiments.cells")
-    write = files.write_atomically
-
-    def full(path, data):
-        if path.parent.name == "cells":
-            raise NO_ROOM
-        write(path, data)
-
-    monkeypatch.setattr(files, "write_atomically", full)
-    failures = run_experiment(experiment, tmp_path / "out", rounds=1, only=["little"], seeds=[0])
-    (reason,) = failures.values()
-    path = tmp_path / "out" / "cells" / "Target_Only-little-seed0.json"
-    assert reason == f"the result '{path}' cannot be written ({NO_ROOM}): make room, and run again"
-    assert [one.place for one in load_results(tmp_path / "out").cells] == [("", "FedAvg", "little")]
-    monkeypatch.setattr(files, "write_atomically", write)
-    trained.clear()
-    assert run_experiment(experiment, tmp_path / "out", rounds=1, only=["little"], seeds=[0]) == {}
-    assert trained == [], "its rounds were kept"
-    assert len(load_results(tmp_path / "out").cells) == 2
 
 
 def test_a_round_that_cannot_be_written_fails_its_cell_which_continues_to_the_same_bits(
@@ -562,7 +570,9 @@ def test_a_round_that_cannot_be_written_fails_its_cell_which_continues_to_the_sa
     assert checkpoint(tmp_path / "out") == checkpoint(tmp_path / "whole")
 
 
-def test_a_summary_that_cannot_be_written_fails_its_cell(experiment, tmp_path, monkeypatch):
+def test_a_summary_that_cannot_be_written_fails_its_cell_and_can_be_written_later(
+    experiment, tmp_path, monkeypatch, trained
+):
     summary = importlib.import_module("fda_flower.reporting.summary")
 
     def full(path, data):
@@ -575,7 +585,11 @@ def test_a_summary_that_cannot_be_written_fails_its_cell(experiment, tmp_path, m
     assert failures == {
         FIRST: f"the summary cannot be written to '{where}' ({NO_ROOM}): make room, and resume"
     }
+    assert load_results(tmp_path / "out").cells == []
+    trained.clear()
     assert run_experiment(experiment, tmp_path / "out", rounds=1, **ONE) == {}
+    assert trained == [], "its rounds were kept"
+    assert len(load_results(tmp_path / "out").cells) == 1
 
 
 # Trackers
@@ -733,7 +747,7 @@ def test_a_row_may_be_judged_by_its_averaged_model(define, tmp_path):
     assert averaged.score("last5") != plain.score("last5")
 
 
-def test_runs_that_their_patience_has_ended_are_done_and_the_report_says_so(experiment, tmp_path):
+def test_runs_that_their_patience_has_ended_are_done_and_the_report_says_so(experiment, tmp_path, files_of):
     asked = {"validation": "0.25", "patience": "1", "learning_rate": "1e-7", "target_samples": "40"}
     settings = {**asked, "model": "logistic"}
     run_experiment(experiment, tmp_path, **ONE, rounds=9, settings=settings)
@@ -742,6 +756,6 @@ def test_runs_that_their_patience_has_ended_are_done_and_the_report_says_so(expe
     assert len(cell.history) < 9
     rounds = len(cell.history)
     assert f"ended by their patience: runs 1, rounds {rounds} to {rounds}" in results.cuts
-    before = (tmp_path / "cells" / f"{FIRST}.json").stat().st_mtime_ns
+    before = files_of(tmp_path / "runs")
     run_experiment(experiment, tmp_path, **ONE, rounds=9, settings=settings)
-    assert (tmp_path / "cells" / f"{FIRST}.json").stat().st_mtime_ns == before
+    assert files_of(tmp_path / "runs") == before

@@ -7,11 +7,10 @@ import pytest
 from naming import names
 from run_folders import make_run, records
 
-from fda_flower import ConfigError, RunConfig
+from fda_flower import ConfigError
 from fda_flower.experiments import read_experiment, run_experiment
-from fda_flower.experiments.cells import write_cell
-from fda_flower.experiments.pages import comparison_page, experiment_page, kind_of, single_page, write_html
-from fda_flower.experiments.run import RunResult
+from fda_flower.experiments.experiment import kind_of
+from fda_flower.experiments.pages import single_page, table_page, write_html
 
 EXPERIMENT = """
 title = "Digits"
@@ -31,6 +30,8 @@ label = "Target Only"
 method = "target-only"
 """
 
+NOISE = {"shift": "noise", "shift_options": {"std": 0.4}}
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -49,12 +50,11 @@ def comparison(tmp_path):
 @pytest.fixture
 def experiment(tmp_path):
     folder = tmp_path / "noise"
-    (folder / "cells").mkdir(parents=True)
+    make_run(folder / "runs" / "FedAvg-0.4-seed0", method="fedavg", **NOISE)
+    summary = {"rounds": 3, "parameters": 10}
+    (folder / "runs" / "FedAvg-0.4-seed0" / "summary.json").write_text(json.dumps(summary))
     (folder / "experiment.toml").write_text(EXPERIMENT)
     (folder / "experiment.json").write_text(json.dumps({"experiment": "noise", "settings": {"model": "mlp"}}))
-    config = RunConfig(dataset="digits", shift="noise", shift_options={"std": 0.4}, method="fedavg", rounds=2)
-    result = RunResult(config, records(2), {"epochs": {}}, {}, None)
-    write_cell(folder / "cells" / "FedAvg-0.4-seed0.json", ("", "FedAvg", "0.4"), result)
     make_run(folder / "runs" / "Target_Only-0.4-seed0", rounds=1, done=False, method="target-only")
     return folder
 
@@ -100,7 +100,7 @@ def test_a_damaged_configuration_is_named(run):
 
 
 def test_the_page_of_a_comparison_has_a_row_for_each_method_in_the_usual_order(comparison):
-    page = comparison_page(comparison)
+    page = table_page(comparison)
     assert page.state == "4 of 4 runs are done."
     table, _, numbers = sections(page)["Results"]
     assert [row[0] for row in table.rows] == ["FedAvg", "Target Only"]
@@ -118,7 +118,7 @@ def test_the_page_of_a_comparison_shows_the_headline_of_its_runs(tmp_path):
         folder = make_run(tmp_path / "c" / f"{method}-seed0", method=method, metric="auroc")
         lines = [json.dumps({**record, "auroc": 0.75}) for record in records(3)]
         (folder / "rounds.jsonl").write_text("\n".join(lines) + "\n")
-    found = sections(comparison_page(tmp_path / "c"))
+    found = sections(table_page(tmp_path / "c"))
     assert [str(cell) for cell in found["Results"][0].rows[0][:2]] == ["FedAvg", "**75.0**"]
     for title in ("Mean over seeds", "By round"):
         (chart,) = found[title][0].figures.values()
@@ -128,7 +128,7 @@ def test_the_page_of_a_comparison_shows_the_headline_of_its_runs(tmp_path):
 
 def test_a_folder_of_runs_of_several_data_sets_has_a_row_for_each(comparison):
     make_run(comparison / "other", method="fedavg", seed=0, shift="noise", rounds=1)
-    page = comparison_page(comparison)
+    page = table_page(comparison)
     labels = [row[0] for row in sections(page)["Results"][0].rows]
     assert {"other", "fedavg-seed1"} < {*labels}
     assert len(sections(page)["Repeat it"][0].lines) == 6
@@ -136,18 +136,18 @@ def test_a_folder_of_runs_of_several_data_sets_has_a_row_for_each(comparison):
 
 def test_the_page_of_a_comparison_that_has_just_begun(tmp_path):
     make_run(tmp_path / "c" / "fedavg-seed4", rounds=0, done=False, method="fedavg", seed=4)
-    page = comparison_page(tmp_path / "c")
+    page = table_page(tmp_path / "c")
     assert sections(page)["Results"] == ["No round is done yet."]
     assert page.state == "0 of 1 runs are done."
     assert "--seeds 4-4 " in sections(page)["Repeat it"][0].lines[0]
 
 
 def test_the_page_of_an_experiment_shows_runs_that_are_not_done(experiment):
-    page = experiment_page(experiment)
+    page = table_page(experiment)
     assert (page.title, page.state) == ("Digits", "1 of 2 runs are done.")
     (runs,) = sections(page)["Runs"]
     assert [row[:4] for row in runs.rows] == [
-        ["FedAvg-0.4-seed0", 0, "done", 2],
+        ["FedAvg-0.4-seed0", 0, "done", 3],
         ["Target_Only-0.4-seed0", 0, "not done", 1],
     ]
     first, *_ = sections(page)["Repeat it"][0].lines
@@ -162,7 +162,7 @@ def test_the_page_of_an_experiment_repeats_each_call_with_what_was_chosen(tmp_pa
         run_experiment(definition, folder, only=["Target Only"], seeds=seeds, rounds=1, settings=settings)
     changes = "--set model=mlp --set target-samples=20"
     whole = f"fda experiment {folder}/experiment.toml --only 'Target Only' --seeds {{}} --rounds 1 {changes}"
-    assert sections(experiment_page(folder))["Repeat it"][0].lines[:2] == [
+    assert sections(table_page(folder))["Repeat it"][0].lines[:2] == [
         f"{whole.format('0-0')} --output {folder}",
         f"{whole.format('0,1')} --output {folder}",
     ]

@@ -11,7 +11,7 @@ from fda_flower.records.record import Record, curve, headline, source_weight
 from fda_flower.reporting.figures import styles_of
 from fda_flower.reporting.html import charts
 from fda_flower.reporting.html.page import Chart, Code, Page, Section, settings_table
-from fda_flower.reporting.summary import ACCURACY, scores
+from fda_flower.reporting.summary import ACCURACY, PARAMETERS, REFUSED, scores
 from fda_flower.reporting.tables import Table
 
 TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
@@ -172,6 +172,8 @@ class RunView:
         Commands that repeat it.
     metric : str
         The headline, a name of `fda_flower.metrics.METRICS`.
+    run, summary : mapping
+        What makes two runs the same; the content of ``summary.json``, empty without one.
     """
 
     label: str
@@ -183,6 +185,14 @@ class RunView:
     done: bool = True
     commands: Sequence[str] = ()
     metric: str = ACCURACY
+    run: Mapping[str, Any] = field(default_factory=dict)
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """Whether its summary is of its end, or of a refusal; not of an interrupt, or of rounds before."""
+        ended = PARAMETERS in self.summary and self.summary["rounds"] == len(self.history)
+        return ended or REFUSED in self.summary
 
     @property
     def data(self) -> str:
