@@ -18,10 +18,10 @@ from fda_flower.models.own import only_read
 from fda_flower.names import known_name
 from fda_flower.records.folder import CONFIG, RunFolder
 from fda_flower.records.record import has_ended, has_stopped
-from fda_flower.reporting import COMPARISON, REPORTS, CellResult, Results, markdown
-from fda_flower.reporting.html import RunView
-from fda_flower.reporting.results import Place
+from fda_flower.reporting.experiment_tables import comparison, comparison_numbers
+from fda_flower.reporting.results import CellResult, Place, Results, RunView
 from fda_flower.reporting.summary import AVERAGE, PARAMETERS, REFUSED, SUMMARY
+from fda_flower.reporting.tables import markdown
 from fda_flower.reporting.trackers import check_trackers
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import OF_FLOWER, check_federated, find_method, method_names
@@ -335,7 +335,7 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
     ConfigError
         If the files cannot be written.
     """
-    from fda_flower.reporting import save_figures
+    from fda_flower.reporting import REPORTS, save_figures
 
     output = Path(output)
     beside = output.with_suffix("")
@@ -652,6 +652,6 @@ def _write(folder: Path, cells: Sequence[Cell]) -> Results:
     ]
     results = compared(folder.name, views)
     if results.cells:
-        write_atomically(folder / "table.md", markdown(COMPARISON.parts(results)).encode())
-        write_atomically(folder / "table.csv", COMPARISON.tables[""](results).csv().encode())
+        write_atomically(folder / "table.md", markdown(comparison(results)).encode())
+        write_atomically(folder / "table.csv", comparison_numbers(results).csv().encode())
     return results

@@ -23,7 +23,8 @@ from fda_flower.files import versions, write_atomically
 from fda_flower.records.folder import CONFIG
 from fda_flower.records.record import Record
 from fda_flower.reporting import COMPARISON, REPORTS, about
-from fda_flower.reporting.html import Page, RunView, render, results_page, run_page
+from fda_flower.reporting.html import Page, render, results_page, run_page
+from fda_flower.reporting.results import RunView
 from fda_flower.runs.settings import SETTINGS, command_options
 
 

@@ -28,7 +28,7 @@ from fda_flower.files import versions
 from fda_flower.models.devices import find_device, is_numbered
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import VALIDATION, Record, curve
-from fda_flower.reporting import summarise_run, write_summary
+from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
 from fda_flower.reporting.trackers import TrackedRun, Tracking, check_trackers
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
@@ -460,14 +460,16 @@ def run_config(
             write_summary(path, config, summarise_run(config, RunFolder(path).read_rounds()))
         raise
     summary = summarise_run(config, history, model)
-    failed = history[-1].get("evaluation-failed") if history else None
-    if failed and not summary["figures"]:
+    failed = history[-1].get("evaluation-failed") if history and not summary["figures"] else None
+    if failed:
+        summary.pop(PARAMETERS, None)  # without it, no run is complete
+    if path is not None:
+        write_summary(path, config, summary)
+    if failed:
         raise RunError(
             f"the target was evaluated in no round, since its evaluation failed ({failed}): repair it, and "
             f"run one more round (--rounds {config.rounds + 1} --resume)"
         )
-    if path is not None:
-        write_summary(path, config, summary)
     return RunResult(config, history, summary, model, path)
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product, zip_longest
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.metrics import METRICS, Metric
-from fda_flower.records.record import Record
-from fda_flower.reporting.summary import ACCURACY, LAST, scores
+from fda_flower.records.record import Record, headline
+from fda_flower.reporting.summary import ACCURACY, LAST, PARAMETERS, REFUSED, scores
 
 Outcomes = NDArray[np.float64]
 """For each test sample, the share of rounds in which it was classified correctly; shape ``(n,)``."""
@@ -138,6 +139,63 @@ class CellResult:
         if self.metric != ACCURACY:
             return None
         return mean_outcomes(self.history, self.ending)
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run as tables and pages take it from its folder.
+
+    Attributes
+    ----------
+    label : str
+        The method.
+    seed : int
+        The seed.
+    history : list[dict]
+        The records so far.
+    settings, notes : mapping
+        All settings of the run; versions, device and what else its ``config.json`` says.
+    rounds : int
+        Rounds asked for, warm-up rounds included; 0 if unknown.
+    done : bool
+        Whether the run has ended.
+    commands : sequence of str
+        Commands that repeat it.
+    metric : str
+        The headline, a name of `fda_flower.metrics.METRICS`.
+    run, summary : mapping
+        What makes two runs the same; the content of ``summary.json``, empty without one.
+    """
+
+    label: str
+    seed: int
+    history: Sequence[Record]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    rounds: int = 0
+    done: bool = True
+    commands: Sequence[str] = ()
+    metric: str = ACCURACY
+    run: Mapping[str, Any] = field(default_factory=dict)
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """Whether its summary is of its end, or of a refusal; not of an interrupt, or of rounds before."""
+        ended = PARAMETERS in self.summary and self.summary["rounds"] == len(self.history)
+        return ended or REFUSED in self.summary
+
+    @property
+    def data(self) -> str:
+        """The data set and its shift."""
+        return ", ".join(str(self.settings[key]) for key in ("dataset", "shift") if self.settings.get(key))
+
+    @property
+    def state(self) -> str:
+        """How far the run is."""
+        of = f" of {self.rounds}" if self.rounds else ""
+        last = headline(self.history[-1], self.metric) if self.history else "no round is done yet"
+        return f"{'Done' if self.done else 'Not done'}: {len(self.history)}{of} rounds; {last}."
 
 
 @dataclass(frozen=True)

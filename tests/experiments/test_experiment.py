@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 from in_process import run_all
+from naming import names
 
 from fda_flower import ConfigError, RunConfig, files, run
 from fda_flower.errors import RunError
@@ -508,9 +509,8 @@ def test_a_damaged_file_of_an_archive_is_named(experiment, tmp_path, key):
     path = tmp_path / "out" / "cells" / f"{FIRST}.json"
     found = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({name: value for name, value in found.items() if name != key}) if key else "{")
-    with pytest.raises(ConfigError, match=f"has no '{key}'" if key else "Expecting") as caught:
+    with pytest.raises(ConfigError, match=f"has no '{key}'" if key else None, check=names("result", path)):
         load_results(tmp_path / "out")
-    assert caught.value.value == str(path)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"experiment": "noise", "settings": 3}'])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fda_flower.reporting.figures import style
-from fda_flower.reporting.html import Chart, Code, Page, RunView, Section, charts, render
+from fda_flower.reporting.html import Chart, Code, Page, Section, charts, render
 from fda_flower.reporting.html.page import settings_table
 from fda_flower.reporting.html.results_page import results_page
 from fda_flower.reporting.html.run_page import (
@@ -19,6 +19,7 @@ from fda_flower.reporting.html.run_page import (
     sizes_table,
     weight_series,
 )
+from fda_flower.reporting.results import RunView
 from fda_flower.reporting.tables import Cell, Heading, Table
 
 NASTY = "</script><script>alert(1)</script>"

@@ -2,13 +2,12 @@
 
 from fda_flower.reporting.html.page import Chart, Code, Page, Section, render
 from fda_flower.reporting.html.results_page import results_page
-from fda_flower.reporting.html.run_page import RunView, run_page
+from fda_flower.reporting.html.run_page import run_page
 
 __all__ = [
     "Chart",
     "Code",
     "Page",
-    "RunView",
     "Section",
     "render",
     "results_page",

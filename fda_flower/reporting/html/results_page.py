@@ -10,9 +10,9 @@ from fda_flower.records.record import curve
 from fda_flower.reporting.figures import styles_of
 from fda_flower.reporting.html import charts
 from fda_flower.reporting.html.page import Chart, Code, Page, Section, settings_table, show
-from fda_flower.reporting.html.run_page import RunView, faults, sizes_table, weight_series
+from fda_flower.reporting.html.run_page import faults, sizes_table, weight_series
 from fda_flower.reporting.plots import member_weights
-from fda_flower.reporting.results import CellResult, Place, Results
+from fda_flower.reporting.results import CellResult, Place, Results, RunView
 from fda_flower.reporting.tables import Part, Table
 
 

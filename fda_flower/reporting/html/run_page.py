@@ -1,17 +1,16 @@
 """What the records say of rounds: who took part, what was not used and why, bytes and seconds."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 from fda_flower.metrics import METRICS, Metric
-from fda_flower.records.record import Record, curve, headline, source_weight
+from fda_flower.records.record import Record, curve, source_weight
 from fda_flower.reporting.figures import styles_of
 from fda_flower.reporting.html import charts
 from fda_flower.reporting.html.page import Chart, Code, Page, Section, settings_table
-from fda_flower.reporting.summary import ACCURACY, PARAMETERS, REFUSED, scores
+from fda_flower.reporting.results import RunView
+from fda_flower.reporting.summary import scores
 from fda_flower.reporting.tables import Table
 
 TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
@@ -148,63 +147,6 @@ def _faults(record: Record) -> list[tuple[str, str, str]]:
 
 NO_FIGURES = {"round", "bytes-received", "test-examples", "test-examples-average", "selected"}
 """Numbers of a record that are no measurement of the target."""
-
-
-@dataclass(frozen=True)
-class RunView:
-    """What a page needs of one run.
-
-    Attributes
-    ----------
-    label : str
-        The method.
-    seed : int
-        The seed.
-    history : list[dict]
-        The records so far.
-    settings, notes : mapping
-        All settings of the run; versions, device and what else its ``config.json`` says.
-    rounds : int
-        Rounds asked for, warm-up rounds included; 0 if unknown.
-    done : bool
-        Whether the run has ended.
-    commands : sequence of str
-        Commands that repeat it.
-    metric : str
-        The headline, a name of `fda_flower.metrics.METRICS`.
-    run, summary : mapping
-        What makes two runs the same; the content of ``summary.json``, empty without one.
-    """
-
-    label: str
-    seed: int
-    history: Sequence[Record]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    rounds: int = 0
-    done: bool = True
-    commands: Sequence[str] = ()
-    metric: str = ACCURACY
-    run: Mapping[str, Any] = field(default_factory=dict)
-    summary: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def whole(self) -> bool:
-        """Whether its summary is of its end, or of a refusal; not of an interrupt, or of rounds before."""
-        ended = PARAMETERS in self.summary and self.summary["rounds"] == len(self.history)
-        return ended or REFUSED in self.summary
-
-    @property
-    def data(self) -> str:
-        """The data set and its shift."""
-        return ", ".join(str(self.settings[key]) for key in ("dataset", "shift") if self.settings.get(key))
-
-    @property
-    def state(self) -> str:
-        """How far the run is."""
-        of = f" of {self.rounds}" if self.rounds else ""
-        last = headline(self.history[-1], self.metric) if self.history else "no round is done yet"
-        return f"{'Done' if self.done else 'Not done'}: {len(self.history)}{of} rounds; {last}."
 
 
 def run_page(view: RunView, title: str) -> Page:
