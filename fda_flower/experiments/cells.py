@@ -123,6 +123,7 @@ def run_cell(cell: Cell) -> None:
     except RefusedError as error:
         if not cell.may_refuse:
             raise
+        cell.run_folder.mkdir(parents=True, exist_ok=True)
         make_run_folder(cell.run_folder, cell.config, attack=cell.attack).begin(0)
         write_summary(cell.run_folder, cell.config, summarise_run(cell.config, []) | {REFUSED: str(error)})
 
