@@ -178,8 +178,9 @@ def main(grid: Grid, context: Context) -> None:
     with sending(grid, Path(path)) if sends else nullcontext() as on_round:
         config = RunConfig.from_flower(settings)
         folder = make_folder(path, config, bool(settings.get("resume", False))) if path else None
-        _, history = run_server(PromptGrid(grid), config, folder, on_round)
+        result, history = run_server(PromptGrid(grid), config, folder, on_round)
         if folder is not None:
             write_global_model(folder.path, config)
     if folder is not None and not sends:
-        write_summary(folder.path, config, summarise_run(config, history))
+        model = {name: array.numpy() for name, array in result.arrays.items()}
+        write_summary(folder.path, config, summarise_run(config, history, model))

@@ -1,5 +1,6 @@
 """`flwr run .`, as the README says it: a real SuperLink, Ray, and the same bits as in this process."""
 
+import json
 import os
 import shutil
 import socket
@@ -86,6 +87,8 @@ def test_flwr_run_gives_the_same_bits_as_the_local_engine(flower, tmp_path, meth
     )
     assert (output / "summary.json").exists(), done.stdout + done.stderr
     local = run(sources=2, target_batch_size=8, rounds=2, output=tmp_path / "local", **chosen)
+    summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
+    assert summary["parameters"] == local.summary["parameters"]
     checkpoint = RunFolder(output).load_checkpoint()
     assert checkpoint.round == 2
     for name, array in local.model.items():

@@ -44,6 +44,7 @@ REGRET = Report(
 LOST = Report([*SCORES.sections, lost.report], {**SCORES.tables, "-lost": lost.numbers})
 
 COMPARISON = Report([experiment_tables.comparison], {"": experiment_tables.comparison_numbers})
+"""The report of a comparison."""
 
 REPORTS: dict[str, Report] = {"table": SCORES, "regret": REGRET, "lost": LOST}
 """The kinds by name, as an experiment's file has them."""

@@ -17,6 +17,7 @@ from fda_flower.cli.app import app
 from fda_flower.datasets import DATASETS, SHIFTS
 from fda_flower.errors import RunError
 from fda_flower.experiments import RUNNERS
+from fda_flower.experiments.experiment import compared
 from fda_flower.models import MODELS
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import COSTS
@@ -538,7 +539,7 @@ def test_cells_with_workers_leave_each_other_a_core_for_each_worker(caught, monk
 def test_compare_with_all_methods_says_which_it_leaves_out(fda, monkeypatch):
     def compare(methods, *_, **__):
         assert methods == "all"
-        return Comparison([], {}, Path("c"), {"some": "method 'some' needs what is not there"})
+        return Comparison(compared("c", []), {}, Path("c"), {"some": "method 'some' needs what is not there"})
 
     monkeypatch.setattr("fda_flower.experiments.compare", compare)
     code, out, _ = fda("compare", "--methods", "all")

@@ -1,8 +1,10 @@
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fda_flower import RunConfig
 from fda_flower.metrics import interval
@@ -81,7 +83,7 @@ def test_the_numbers_are_plain_so_that_they_are_json(history):
 )
 def test_write_summary_writes_the_numbers(history, tmp_path, values, last5):
     config = RunConfig(method="fedavg", seed=7)
-    model = {"weight": np.zeros((2, 3), np.float32), "steps": np.zeros((), np.int64)}
+    model: dict[str, NDArray[Any]] = {"weight": np.zeros((2, 3), np.float32), "steps": np.zeros((), np.int64)}
     summary = summarise_run(config, history(*values), model)
     write_summary(tmp_path, config, summary)
     text = (tmp_path / "summary.json").read_text(encoding="utf-8")
