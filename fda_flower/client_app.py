@@ -259,7 +259,7 @@ def _sites(config: RunConfig, shared: Path | None) -> dict[str, _Site]:
 def _model(
     config: RunConfig, shape: tuple[int, ...], classes: int, device: "torch.device", thread: int
 ) -> "nn.Module":
-    from fda_flower.models.precision import in_precision
+    from fda_flower.models.parts import in_precision
     from fda_flower.runs.model_folder import make_model
 
     return in_precision(make_model(config, shape, classes), config.precision).to(device)

@@ -4,33 +4,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fda_flower.datasets import images
-from fda_flower.datasets.domains import Domain
 from fda_flower.datasets.own_data import visible
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.datasets.table_reading import Problem, Problems, places, tables_in
 from fda_flower.errors import ConfigError
 from fda_flower.names import split_names
 
-if TYPE_CHECKING:
-    from fda_flower.datasets.table import Rows
-
 
 @dataclass
 class DomainCheck:
-    """What a domain holds.
-
-    Attributes
-    ----------
-    samples : int
-        Rows or images.
-    classes : dict
-        Samples by class; empty in a regression.
-    missing : dict
-        Missing values by column, of the columns that have any.
-    """
+    """What a domain holds: rows or images, samples by class if it has classes, missing values by column."""
 
     samples: int
     classes: dict[str, int]
@@ -39,17 +25,7 @@ class DomainCheck:
 
 @dataclass
 class Check:
-    """What a data set holds.
-
-    Attributes
-    ----------
-    domains : dict
-        What each domain holds that can be read.
-    inputs : str
-        What the samples are, in words.
-    problems : Problems
-        What a run would refuse.
-    """
+    """What each domain holds that can be read, what the samples are in words, and what a run would refuse."""
 
     domains: dict[str, DomainCheck]
     inputs: str
@@ -57,13 +33,7 @@ class Check:
 
 
 def find_dataset(folder: Path) -> str:
-    """Return the data set whose layout a folder has: ``images`` or ``table``.
-
-    Raises
-    ------
-    ConfigError
-        If it has neither or both.
-    """
+    """Return the data set whose layout a folder has: ``images`` or ``table``."""
     if not folder.is_dir():
         raise ConfigError(
             f"there is no folder '{folder}': give the one that holds the domains",
@@ -87,13 +57,15 @@ def find_dataset(folder: Path) -> str:
 
 def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
     """Look through the tables of a folder; `options` are those of the data set ``table``."""
-    from fda_flower.datasets.table import load
+    from fda_flower.datasets.table import OwnTables
 
-    found = load(folder, 0, **options).survey()
+    found = OwnTables(folder, 0, **options).survey()
     domains = {
         name: DomainCheck(
             rows.samples,
-            _counted(rows) if found.classes else {},
+            dict(sorted(Counter(text for cells in rows.labels for text in cells.texts).items()))
+            if found.classes
+            else {},
             {column: count for column, count in rows.missing.items() if count},
         )
         for name, rows in found.rows.items()
@@ -106,13 +78,9 @@ def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
     return Check(domains, f"{len(columns)} columns: {inputs}", found.problems)
 
 
-def _counted(rows: "Rows") -> dict[str, int]:
-    return dict(sorted(Counter(text for cells in rows.labels for text in cells.texts).items()))
-
-
 def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
     """Look through the image folders of a folder, and decode every image."""
-    from fda_flower.datasets.image_files import unreadable
+    from fda_flower.datasets.preparation import unreadable
 
     names = split_names("option 'domains'", str(options["domains"]))
     files = {name: images.files_of(folder / name) for name in names}
@@ -142,14 +110,10 @@ def sizes_of(spec: DataSpec, problems: Problems) -> dict[str, tuple[str, str]]:
     sizes = {}
     for name in spec.domain_names:
         with problems.caught():
-            sizes[name] = _sizes(load_domain(spec, name).domains[name])
+            domain = load_domain(spec, name).domains[name]
+            rest = f" + {len(domain.unlabelled)} unlabelled" if domain.unlabelled else ""
+            sizes[name] = f"{len(domain.train)}{rest}", str(len(domain.test))
     return sizes
-
-
-def _sizes(domain: Domain) -> tuple[str, str]:
-    labelled, rest = len(domain.train), 0 if domain.unlabelled is None else len(domain.unlabelled)
-    train = f"{labelled} + {rest} unlabelled" if rest else str(labelled)
-    return train, str(len(domain.test))
 
 
 CHECKS: dict[str, Callable[[Path, Mapping[str, Any]], Check]] = {

@@ -1,7 +1,7 @@
 """Samples by domain, as data sets return them and clients receive them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ class Split:
     class_names, features : tuple of str
         Names of the classes and of the features, in order; empty where there are none.
     preparation : Preparation, optional
-        How the inputs were made of raw samples. Default: the inputs are the raw samples.
+        How the inputs were made of raw samples. Default: they are the raw samples.
     """
 
     train: "Samples"
@@ -37,15 +37,7 @@ class Split:
 
 
 class Splits(Mapping[str, Split]):
-    """The domains of a data set, each read on first access, since a site has only its own files.
-
-    Parameters
-    ----------
-    names : tuple of str
-        The names of the domains.
-    read : callable
-        Returns the samples of the domain with a given name.
-    """
+    """The domains of a data set, each read on first access by `read`, since a site has only its own files."""
 
     def __init__(self, names: tuple[str, ...], read: Callable[[str], Split]) -> None:
         self._names = names
@@ -76,7 +68,7 @@ class Domain:
     unlabelled : Samples, optional
         The target's further training samples, without their labels: ``y`` is -1, or NaN for a regression.
     preparation : Preparation, optional
-        How the inputs were made of raw samples; each domain has its own, and keeps it.
+        How the inputs were made of raw samples; it never leaves the domain.
     validation : Samples, optional
         Labelled samples that are held out from training, to choose by.
     """
@@ -100,8 +92,6 @@ class Domain:
 
     def to(self, device: "torch.device") -> "Domain":
         """Return the same data on a device."""
-        parts = (self.train, self.test, self.unlabelled, self.validation)
-        train, test, rest, held = (None if part is None else part.to(device) for part in parts)
-        assert train is not None
-        assert test is not None
-        return Domain(self.name, train, test, rest, self.preparation, held)
+        parts = ("train", "test", "unlabelled", "validation")
+        given = {name: part for name in parts if (part := getattr(self, name)) is not None}
+        return replace(self, **{name: part.to(device) for name, part in given.items()})

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import torch
 
-from fda_flower.datasets.amounts import Amount, count
+from fda_flower.datasets.amounts import Amount, count, hold_out
 from fda_flower.datasets.domains import Domain, Split
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.shifts import PARTITIONS
 from fda_flower.datasets.spec import DataSpec, Pairs
-from fda_flower.datasets.validation import hold_out
 from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.files import derive_seed
 
@@ -27,8 +26,7 @@ class FederatedDataset:
     Attributes
     ----------
     domains : dict[str, Domain]
-        The domains by name; the target's training samples are the labelled ones, the others
-        are unlabelled.
+        The domains by name.
     target : str
         The name of the target's domain.
     classes : int
@@ -51,16 +49,13 @@ class FederatedDataset:
 def load_federation(spec: DataSpec) -> FederatedDataset:
     """Load, shift and deal the data of all clients; cached per process.
 
-    Raises
-    ------
-    ConfigError
-        If a setting is invalid, or data are missing or damaged.
+    A `ConfigError` says which setting is invalid, or which data are missing or damaged; so does
+    `load_domain`.
     """
     if spec.shift is None:
-        sites = [load_domain(spec, name) for name in spec.domain_names]
-        return replace(
-            sites[0], domains={name: site.domains[name] for site in sites for name in site.domains}
-        )
+        sites = {name: load_domain(spec, name) for name in spec.domain_names}
+        first = sites[spec.domain_names[0]]
+        return replace(first, domains={name: site.domains[name] for name, site in sites.items()})
     data, generator = _data(spec), _generator(spec)
     assert isinstance(data, Split)
     shift = spec.shift_object
@@ -75,13 +70,8 @@ def load_federation(spec: DataSpec) -> FederatedDataset:
 def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
     """Load one client's domain, with the same bits as in `load_federation`; cached per process.
 
-    If the domains are the data set's own, only this domain's files are needed, so that a site can load it.
-    Domains that a shift makes need the whole data set.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such domain, or its data are missing or damaged.
+    If the domains are the data set's own, only this domain's files are needed, so that a site can load it; a
+    shift makes domains of the whole data set.
     """
     if name not in spec.domain_names:
         raise unknown("domain", name, spec.domain_names)
@@ -95,9 +85,8 @@ def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
         # After an error, the next call reads the files again: they may have been corrected.
         _load.cache_clear()
         raise
-    domain = _cut(
-        Domain(name, split.train, split.test, preparation=split.preparation), spec, _generator(spec)
-    )
+    whole = Domain(name, split.train, split.test, preparation=split.preparation)
+    domain = _cut(whole, spec, _generator(spec))
     shape = tuple(split.train.x.shape[1:])
     return FederatedDataset(
         {name: domain}, spec.target_name, split.classes, shape, split.class_names, split.features
@@ -129,10 +118,7 @@ def _load(name: str, data_dir: str | None, seed: int, options: Pairs) -> Split |
 
 
 def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
-    """Cut a domain to the training samples that the spec asks for, and hold out those to choose by.
-
-    `generator` draws the target's training samples.
-    """
+    """Cut a domain to the samples that the spec asks for, and hold out those to choose by."""
     if domain.name == spec.target_name:
         kept, rest = _dealt(domain.train, "target-samples", spec.target_samples, generator)
         unlabelled = domain.train.take(rest).without_labels() if len(rest) else None
@@ -171,15 +157,7 @@ def _dealt(
 
 
 def write_shared(spec: DataSpec, path: Path) -> None:
-    """Load a federation's data, write them to a file, and free the memory that they take in this process.
-
-    Raises
-    ------
-    ConfigError
-        If a setting is invalid, or data are missing or damaged.
-    RunError
-        If the file cannot be written.
-    """
+    """Load a federation's data, write them to a file, and free the memory that they take in this process."""
     try:
         torch.save(load_federation(spec), path)
     except (OSError, RuntimeError) as error:
@@ -188,14 +166,9 @@ def write_shared(spec: DataSpec, path: Path) -> None:
             "or set TMPDIR to a folder that has it"
         ) from error
     forget()
-    _return_memory()
-
-
-def _return_memory() -> None:
-    """Give freed memory back to the system; glibc keeps it, hundreds of megabytes after large data."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:
-        trim(0)
+        trim(0)  # glibc would keep it, hundreds of megabytes after large data
 
 
 def shared_domain(path: Path, name: str) -> FederatedDataset:

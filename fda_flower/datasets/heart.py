@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fda_flower.datasets.domains import Split, Splits
+from fda_flower.datasets.own_data import unusable
 from fda_flower.datasets.preparation import Column, TablePreparation
 from fda_flower.datasets.samples import Samples, balanced
 from fda_flower.errors import ConfigError
@@ -15,16 +16,7 @@ FILES = {"cleveland": "cleveland", "hungary": "hungarian", "switzerland": "switz
 """Each domain's name in ``processed.NAME.data``."""
 
 COLUMNS = 14
-NUMBERS = {
-    "age": 0,
-    "sex": 1,
-    "trestbps": 3,
-    "chol": 4,
-    "fbs": 5,
-    "thalach": 7,
-    "exang": 8,
-    "oldpeak": 9,
-}
+NUMBERS = {"age": 0, "sex": 1, "trestbps": 3, "chol": 4, "fbs": 5, "thalach": 7, "exang": 8, "oldpeak": 9}
 """Positions of the columns that are numbers."""
 
 CATEGORIES = {"cp": 2, "restecg": 6}
@@ -42,30 +34,15 @@ def load(data_dir: Path | None, seed: int) -> Splits:
     """Return the patients of each hospital, 66 % for training, labelled as ill (1) or healthy (0).
 
     As in Fed-Heart-Disease, the columns slope, ca and thal, which most hospitals lack, are left out, and so
-    are patients with a missing value in another column: 303, 261, 46 and 130 patients remain. The chest
-    pain type (cp) and the electrocardiogram (restecg) become an indicator for each level but the first,
-    after the 8 other columns: 13 features. Unlike in Fed-Heart-Disease, `seed` draws the split, balanced by
-    label, and each hospital's features are standardised by the mean and deviation of its own training
-    samples, so that no hospital has to share them; a feature that is constant in them is only centred.
-    Switzerland's only healthy patient is always a training sample.
+    are patients with a missing value in another column: 303, 261, 46 and 130 patients remain. The chest pain
+    type (cp) and the electrocardiogram (restecg) become an indicator for each level but the first, after the
+    8 other columns: `x` has shape ``(n, 13)``. Unlike in Fed-Heart-Disease, `seed` draws the split, balanced
+    by label, and each hospital's features are standardised by the mean and deviation of its own training
+    samples, so that no hospital has to share them; a constant feature is only centred. Switzerland's only
+    healthy patient is always a training sample.
 
-    Parameters
-    ----------
-    data_dir : Path
-        A folder that holds ``heart_disease/`` with the files ``processed.*.data``; each is only
-        read, when its hospital is accessed.
-    seed : int
-        Determines which patients are for training.
-
-    Returns
-    -------
-    Splits
-        The hospitals, with `x` of shape ``(n, 13)``.
-
-    Raises
-    ------
-    ConfigError
-        If a file is missing or damaged; the message names the file and the line.
+    `data_dir` holds ``heart_disease/`` with the files ``processed.*.data``; each is read when its hospital is
+    accessed. A `ConfigError` names the file, and the line, that is missing or damaged.
 
     References
     ----------
@@ -85,12 +62,8 @@ def load(data_dir: Path | None, seed: int) -> Splits:
 def _split(path: Path, seed: int) -> Split:
     rows = torch.tensor(_read(path), dtype=torch.float64).reshape(-1, COLUMNS)
     if len(rows) < FEWEST:
-        raise ConfigError(
-            f"the data file '{path}' has {len(rows)} patients without a missing value, at least {FEWEST} are "
-            "needed: get it again",
-            thing="data file",
-            value=path,
-        )
+        what = f"has {len(rows)} patients without a missing value, at least {FEWEST} are needed"
+        raise unusable("data file", path, what, "get it again")
     labels = (rows[:, LABEL] > 0).long()
     train, test = balanced(labels, int(TRAIN_SHARE * len(rows)), torch.Generator().manual_seed(seed))
     columns = _columns(rows)
@@ -109,21 +82,17 @@ def _read(path: Path) -> list[list[float]]:
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
-        raise ConfigError(
-            f"the data file '{path}' cannot be read ({error.strerror}): put there the file from the UCI "
-            "Machine Learning Repository's 'Heart Disease'",
-            thing="data file",
-            value=path,
-        ) from error
+        remedy = "put there the file from the UCI Machine Learning Repository's 'Heart Disease'"
+        raise unusable("data file", path, f"cannot be read ({error.strerror})", remedy) from error
     rows = [_row(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     return [row for row in rows if not any(map(math.isnan, row))]
 
 
 def _row(path: Path, number: int, line: str) -> list[float]:
-    where = f"the data file '{path}' is damaged: line {number}"
+    where = f"is damaged: line {number}"
     cells = [cell.strip() for cell in line.split(",")]
     if len(cells) != COLUMNS:
-        raise ConfigError(f"{where} has {len(cells)} columns, not {COLUMNS}: get it again")
+        raise unusable("data file", path, f"{where} has {len(cells)} columns, not {COLUMNS}", "get it again")
     row = [0.0] * COLUMNS
     for column in (*NUMBERS.values(), *LEVELS, LABEL):
         cell = cells[column]
@@ -133,7 +102,7 @@ def _row(path: Path, number: int, line: str) -> list[float]:
             row[column] = math.inf
         levels = LEVELS.get(column, (row[column],))
         if cell != "?" and not (math.isfinite(row[column]) and row[column] in levels):
-            raise ConfigError(f"{where} has {cell!r} in column {column + 1}: get it again")
+            raise unusable("data file", path, f"{where} has {cell!r} in column {column + 1}", "get it again")
     return row
 
 

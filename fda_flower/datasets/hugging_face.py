@@ -3,7 +3,7 @@
 import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -12,12 +12,11 @@ import numpy as np
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.image_files import pixels_of
 from fda_flower.datasets.images import LOOKED_AT, common_size
-from fda_flower.datasets.own_data import PARTS, found_names, read_size
-from fda_flower.datasets.preparation import ImagePreparation
+from fda_flower.datasets.own_data import PARTS, found_names, read_size, unusable
+from fda_flower.datasets.preparation import ImagePreparation, pixels_of
 from fda_flower.datasets.samples import Samples
-from fda_flower.datasets.table import Survey, Target, divide, split_of, survey
+from fda_flower.datasets.table import Survey, divide, split_of, survey
 from fda_flower.datasets.table_reading import Meaning, Problems, RawTable, read_names
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import derive_seed
@@ -29,29 +28,15 @@ SAVED = ("dataset_dict.json", "state.json")
 
 @dataclass(frozen=True)
 class Source:
-    """Where the samples are, and what divides them; the fields are options of the data set `hf`.
+    """Where the samples are, and what divides them; the fields are options of the data set `hf`."""
 
-    Attributes
-    ----------
-    path : str
-        A name on the hub, or a folder.
-    subset : str
-        The configuration of a data set of the hub.
-    split, test_split : str
-        The parts to train on and to test on; without the latter, a fifth of the first is tested on.
-    domain : str
-        The column that names the domain.
-    partitioner, partitioner_options : str
-        A partitioner of ``flwr_datasets`` instead, with its arguments as ``name:value,name:value``.
-    """
-
-    path: str
-    subset: str
-    split: str
-    test_split: str
-    domain: str
-    partitioner: str
-    partitioner_options: str
+    path: str = ""
+    subset: str = ""
+    split: str = "train"
+    test_split: str = ""
+    domain: str = ""
+    partitioner: str = ""
+    partitioner_options: str = ""
 
     def __post_init__(self) -> None:
         if bool(self.domain) == bool(self.partitioner):
@@ -61,13 +46,7 @@ class Source:
             )
 
     def open(self, data_dir: Path | None) -> dict[str, Any]:
-        """Return the parts ``train`` and, if there is one, ``test``.
-
-        Raises
-        ------
-        ConfigError
-            If the data set or a part cannot be found or read.
-        """
+        """Return the parts ``train`` and, if there is one, ``test``; a `ConfigError` if that fails."""
         from datasets.load import load_dataset, load_from_disk
 
         place = self._place(data_dir)
@@ -78,17 +57,15 @@ class Source:
                 found = load_dataset(str(place), self.subset or None)
         except Exception as error:  # Many kinds: the hub's, pyarrow's, of files.
             reason = " ".join(str(error).split())[:300]
-            raise ConfigError(
-                f"the data set '{place}' cannot be read ({type(error).__name__}: {reason}): give a name on "
-                "the hub or a folder by --dataset-option path=..., or the folder alone by --data-dir",
-                thing="data set",
-                value=place,
-            ) from error
+            remedy = (
+                "give a name on the hub or a folder by --dataset-option path=..., or the folder alone by "
+            )
+            what = f"cannot be read ({type(error).__name__}: {reason})"
+            raise unusable("data set", place, what, f"{remedy}--data-dir") from error
         parts = found if isinstance(found, Mapping) else {self.split: found}
-        if self.split not in parts:
-            raise unknown("part of the option 'split'", self.split, parts)
-        if self.test_split and self.test_split not in parts:
-            raise unknown("part of the option 'test_split'", self.test_split, parts)
+        for option, name in (("split", self.split), ("test_split", self.test_split)):
+            if name not in parts and (name or option == "split"):
+                raise unknown(f"part of the option '{option}'", name, parts)
         names = zip(PARTS, (self.split, self.test_split), strict=True)
         return {part: parts[name] for part, name in names if name}
 
@@ -104,13 +81,7 @@ class Source:
         return local if local.is_dir() else self.path
 
     def domains(self, parts: Mapping[str, Any], seed: int) -> dict[str, dict[str, Any]]:
-        """Return the parts of each domain, by name.
-
-        Raises
-        ------
-        ConfigError
-            If there is no such column or partitioner, or it refuses its arguments.
-        """
+        """Return the parts of each domain, by name; a `ConfigError` if column or partitioner do not serve."""
         found: dict[str, dict[str, Any]] = {}
         for part, data in parts.items():
             divided = self._by_column(data) if self.domain else self._partitioned(data, seed)
@@ -173,11 +144,7 @@ def class_names_of(data: Any, column: str) -> tuple[str, ...]:
 def words(data: Any, column: str) -> list[str]:
     """Return a column as text; classes by their names."""
     names = class_names_of(data, column)
-    return [names[value] if names and value is not None else _text(value) for value in data[column]]
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
+    return ["" if value is None else names[value] if names else str(value) for value in data[column]]
 
 
 def image_column(data: Any) -> str:
@@ -193,26 +160,30 @@ Parts = Mapping[str, Any]
 """The samples of a domain, ``train`` and ``test``, as the library `datasets` holds them."""
 
 
-def load(
-    data_dir: Path | None,
-    seed: int,
-    domains: str,
-    path: str = "",
-    subset: str = "",
-    split: str = "train",
-    test_split: str = "",
-    domain: str = "",
-    partitioner: str = "",
-    partitioner_options: str = "",
-    label: str = "label",
-    image_size: str | int = "",
-    ignore: str = "",
-    missing: Literal["refuse", "mean"] = "refuse",
-    categorical: Literal["refuse", "onehot"] = "refuse",
-) -> "HuggingFace":
-    """Return the domains of a data set of the library `datasets`, a fifth for testing, balanced by class.
+def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
+    """Return the options that follow from a data set: the domains, and the images' size."""
+    if "domains" in options:
+        return {}
+    given = {name: str(options[name]) for name in Source.__dataclass_fields__ if name in options}
+    source = Source(**given)
+    parts = source.open(folder)
+    names = list(source.domains(parts, 0))
+    if source.domain:
+        names = list(found_names("hf", folder or Path(source.path), names, "a data set"))
+    found = {"domains": ",".join(names)}
+    column = image_column(parts["train"])
+    if column and "image_size" not in options:
+        shown = parts["train"].select(range(min(LOOKED_AT, len(parts["train"]))))
+        sizes = Counter((image.height, image.width) for image in shown[column])
+        found["image_size"] = "x".join(map(str, common_size(sizes)))
+    return found
 
-    With a column of images, the samples are images; otherwise they are rows, as of the data set ``table``.
+
+class HuggingFace(Splits):
+    """The domains of a data set of the library `datasets`, a fifth for testing, balanced by class.
+
+    With a column of images, the samples are images; otherwise they are rows, as of the data set ``table``. A
+    `ConfigError` says if the data set cannot be read, a column is missing, or values cannot be used.
 
     Parameters
     ----------
@@ -240,67 +211,32 @@ def load(
         As of the data set ``images``.
     ignore, missing, categorical
         For rows, as of the data set ``table``.
-
-    Returns
-    -------
-    HuggingFace
-        The domains.
-
-    Raises
-    ------
-    ConfigError
-        If the data set cannot be read, a column is missing, or values are not usable.
     """
-    source = Source(path, subset, split, test_split, domain, partitioner, partitioner_options)
-    meaning = Meaning(
-        label, "", (*read_names("ignore", ignore), domain), missing == "mean", categorical == "onehot"
-    )
-    size = read_size(str(image_size)) if image_size else None
-    return HuggingFace(split_names("option 'domains'", domains), source, data_dir, meaning, size, seed)
-
-
-def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
-    """Return the options that follow from a data set: the domains, and the images' size."""
-    if "domains" in options:
-        return {}
-    source = _source(options)
-    parts = source.open(folder)
-    names = list(source.domains(parts, 0))
-    if source.domain:
-        names = list(found_names("hf", folder or Path(source.path), names, "a data set"))
-    found = {"domains": ",".join(names)}
-    column = image_column(parts["train"])
-    if column and "image_size" not in options:
-        shown = parts["train"].select(range(min(LOOKED_AT, len(parts["train"]))))
-        sizes = Counter((image.height, image.width) for image in shown[column])
-        found["image_size"] = "x".join(map(str, common_size(sizes)))
-    return found
-
-
-def _source(options: Mapping[str, Any]) -> Source:
-    defaults = {"split": "train"}
-    names = Source.__dataclass_fields__
-    return Source(**{name: str(options.get(name, defaults.get(name, ""))) for name in names})
-
-
-class HuggingFace(Splits):
-    """The domains of a data set; the arguments are those of `load`, read."""
 
     def __init__(
         self,
-        names: tuple[str, ...],
-        source: Source,
         data_dir: Path | None,
-        meaning: Meaning,
-        size: tuple[int, int] | None,
         seed: int,
+        domains: str,
+        path: str = "",
+        subset: str = "",
+        split: str = "train",
+        test_split: str = "",
+        domain: str = "",
+        partitioner: str = "",
+        partitioner_options: str = "",
+        label: str = "label",
+        image_size: str | int = "",
+        ignore: str = "",
+        missing: Literal["refuse", "mean"] = "refuse",
+        categorical: Literal["refuse", "onehot"] = "refuse",
     ) -> None:
-        super().__init__(names, self._split)
-        self._source = source
-        self._data_dir = data_dir
-        self._meaning = meaning
-        self._size = size
-        self._seed = seed
+        super().__init__(split_names("option 'domains'", domains), self._split)
+        self._data_dir, self._seed = data_dir, seed
+        self._source = Source(path, subset, split, test_split, domain, partitioner, partitioner_options)
+        left_out = (*read_names("ignore", ignore), domain)
+        self._meaning = Meaning(label, "", left_out, missing == "mean", categorical == "onehot")
+        self._size = read_size(str(image_size)) if image_size else None
 
     @cached_property
     def _there(self) -> dict[str, Parts]:
@@ -322,7 +258,7 @@ class HuggingFace(Splits):
         if column:
             return self._images(domain, column)
         seed = derive_seed(self._seed, domain)
-        return split_of(domain, self._survey, self._meaning, Target(self._named), seed)
+        return split_of(domain, self._survey, self._meaning, seed)
 
     @property
     def _every_part(self) -> Iterator[Any]:
@@ -350,7 +286,7 @@ class HuggingFace(Splits):
     @cached_property
     def _survey(self) -> Survey:
         tables = {name: self._tables(name, parts) for name, parts in self._there.items()}
-        found = survey(tables, len(self), self._meaning, Target(self._named), Problems())
+        found = survey(tables, len(self), replace(self._meaning, classes=self._named), Problems())
         found.problems.raise_first()
         return found
 

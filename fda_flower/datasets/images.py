@@ -11,9 +11,16 @@ from typing import Any
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.image_files import CHANNELS
-from fda_flower.datasets.own_data import found_names, is_here, own_folder, read_size, visible, warn_of_one
-from fda_flower.datasets.preparation import ImagePreparation
+from fda_flower.datasets.own_data import (
+    found_names,
+    is_here,
+    own_folder,
+    read_size,
+    unusable,
+    visible,
+    warn_of_one,
+)
+from fda_flower.datasets.preparation import CHANNELS, ImagePreparation
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
@@ -40,18 +47,14 @@ def complete(folder: Path | None, options: Mapping[str, Any], target: str | None
     if folder is None or not is_here(folder, options):
         return found
     if "domains" not in options:
-        found["domains"] = ",".join(find_domains(folder))
+        names = [path.name for path in visible(folder) if path.is_dir() and files_of(path)]
+        wanted = "a folder for each domain, and in it one for each class"
+        found["domains"] = ",".join(found_names("images", folder, names, wanted))
     if "image_size" not in options:
         domains = split_names("option 'domains'", str({**options, **found}["domains"]))
         if sizes := sizes_of(files_of(folder / name) for name in domains):
             found["image_size"] = "x".join(map(str, common_size(sizes)))
     return found
-
-
-def find_domains(folder: Path) -> tuple[str, ...]:
-    """Return the folders that hold images in folders, by name; raise a `ConfigError` if there is none."""
-    names = [path.name for path in visible(folder) if path.is_dir() and files_of(path)]
-    return found_names("images", folder, names, "a folder for each domain, and in it one for each class")
 
 
 def files_of(place: Path) -> Files:
@@ -83,10 +86,9 @@ def sizes_of(domains: Iterable[Files]) -> Counter[Size]:
 
 
 def common_size(sizes: Counter[Size]) -> Size:
-    """Return the size to which images are brought.
+    """Return the size to which images are brought: that of at least half of them, if not above `LARGEST`.
 
-    It is the size of at least half of them, if it is not above `LARGEST`. Otherwise it is a square of their
-    median shorter side, at most `LARGEST`.
+    Otherwise it is a square of their median shorter side, at most `LARGEST`.
 
     Examples
     --------
@@ -122,16 +124,20 @@ def load(
 ) -> Splits:
     """Return the domains, each with four fifths of every class for training and a fifth for testing.
 
+    Images are uint8, ``(n, 3, image_size, image_size)``, or `ImageFiles` of this shape if all of them would
+    take more than `MEMORY_LIMIT`. A `ConfigError` says if a folder is missing or has no image, an image is
+    damaged, or an option is invalid.
+
     Parameters
     ----------
     folder : str
-        The data set's folder in `data_dir`; it is only read.
+        The data set's folder in `data_dir`.
     domains : tuple of str
         The folders of its domains; each is needed only when its domain is accessed.
     source : str
         Where to get the data set, for error messages.
-    data_dir : Path, optional
-        The folder of data sets. None is an error, since these data sets cannot be downloaded.
+    data_dir : Path
+        The folder of data sets, which are only read.
     seed : int
         Determines, for each domain independently, which images are for testing.
     image_size : int
@@ -139,19 +145,15 @@ def load(
     classes : str
         The classes, separated by commas, in the order of their numbers. Default: the folders with images in
         any domain that is present, by name.
-
-    Returns
-    -------
-    Splits
-        The domains; images are uint8, ``(n, 3, image_size, image_size)``, or `ImageFiles` of this shape
-        if all of them would take more than `MEMORY_LIMIT`.
-
-    Raises
-    ------
-    ConfigError
-        If a folder is missing or has no image, an image is damaged, or an option is invalid.
     """
-    root = _root(folder, source, data_dir)
+    if data_dir is None:
+        raise ConfigError(
+            f"{folder} cannot be downloaded: get it from {source}, and give the folder that holds "
+            f"'{folder}' with --data-dir (FDA_DATA_DIR)"
+        )
+    root = data_dir.expanduser() / folder
+    if not root.is_dir():
+        raise unusable("data folder", root, "is missing", f"get it from {source}, and put it there")
     remedy = f"get it from {source}, and put it there"
     if image_size < 1:
         raise ConfigError(f"option 'image_size' of {folder} is {image_size}, it must be at least 1")
@@ -163,13 +165,8 @@ def load_own(
 ) -> Splits:
     """Return a consortium's own images, whose domains are folders in `data_dir`; see `load`.
 
-    Parameters
-    ----------
-    domains : str
-        The domains, separated by commas.
-    image_size : str
-        Height and width, in pixels, of the resized images: ``64``, or ``48x64``. Default: the `common_size`
-        of the images that are here.
+    `image_size` is ``64``, or a height and width, ``48x64``. Default: the `common_size` of the images that
+    are here.
     """
     names = split_names("option 'domains'", domains)
     root = own_folder("images", data_dir)
@@ -223,44 +220,20 @@ def _splits(
     return Splits(domains, read)
 
 
-def _root(folder: str, source: str, data_dir: Path | None) -> Path:
-    if data_dir is None:
-        raise ConfigError(
-            f"{folder} cannot be downloaded: get it from {source}, and give the folder that holds "
-            f"'{folder}' with --data-dir (FDA_DATA_DIR)"
-        )
-    root = data_dir.expanduser() / folder
-    if not root.is_dir():
-        raise ConfigError(
-            f"the data folder '{root}' is missing: get it from {source}, and put it there",
-            thing="data folder",
-            value=root,
-        )
-    return root
-
-
 def _check_domain(place: Path, files: Files | None, classes: list[str], remedy: str) -> None:
+    what = ""
     if files is None:
         siblings = visible(place.parent) if place.parent.is_dir() else []
         found = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
-        raise ConfigError(
-            f"the domain folder '{place}' is missing (found: {found}): {remedy}",
-            thing="domain folder",
-            value=place,
-        )
-    if not files:
-        raise ConfigError(
-            f"the domain folder '{place}' has no image ({', '.join(SUFFIXES)}) in a class folder: {remedy}",
-            thing="domain folder",
-            value=place,
-        )
-    if classes and (others := [name for name in files if name not in classes]):
-        raise ConfigError(
-            f"the domain folder '{place}' has images of {', '.join(others)}, which the option 'classes' "
-            f"does not list ({', '.join(classes)}): list all classes, or remove these images",
-            thing="domain folder",
-            value=place,
-        )
+        what = f"is missing (found: {found})"
+    elif not files:
+        what = f"has no image ({', '.join(SUFFIXES)}) in a class folder"
+    elif classes and (others := [name for name in files if name not in classes]):
+        listed = f"which the option 'classes' does not list ({', '.join(classes)})"
+        what = f"has images of {', '.join(others)}, {listed}"
+        remedy = "list all classes, or remove these images"
+    if what:
+        raise unusable("domain folder", place, what, remedy)
 
 
 def _divide(files: Files, classes: list[str], seed: int) -> tuple[Labelled, Labelled]:

@@ -1,4 +1,4 @@
-"""What is wrong with the samples of a client, though they can be used."""
+"""A consortium's own data: the folders that hold them, and what a person should know about them."""
 
 import logging
 from collections import Counter
@@ -18,12 +18,7 @@ FEWEST_TESTS = 10
 def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
     """Return what keeps a model from learning all classes, a sentence each, with the counts.
 
-    Parameters
-    ----------
-    labels : sequence of int
-        The class of each labelled sample.
-    names : sequence of str
-        The names of all classes.
+    `labels` are the classes of the labelled samples, as positions in `names`.
 
     Examples
     --------
@@ -38,11 +33,13 @@ def label_problems(labels: Sequence[int], names: Sequence[str]) -> list[str]:
         return [
             f"all {len(labels)} labels are of one class, {names[only]}: a model can learn no other from them"
         ]
-    single = [name for i, name in enumerate(names) if counts[i] == 1]
-    absent = [name for i, name in enumerate(names) if counts[i] == 0]
+    rare = {
+        what: [name for i, name in enumerate(names) if counts[i] == count]
+        for count, what in ((1, "a single label"), (0, "no label"))
+    }
     return [
         f"{len(found)} of {len(names)} classes {'has' if len(found) == 1 else 'have'} {what}: {_list(found)}"
-        for found, what in ((single, "a single label"), (absent, "no label"))
+        for what, found in rare.items()
         if found
     ]
 
@@ -75,6 +72,11 @@ NOT_IN_NAMES = ",="
 """Characters that options by name, separated by commas, cannot tell from their own."""
 
 
+def unusable(thing: str, value: object, what: str, remedy: str) -> ConfigError:
+    """Return the error for data that cannot be used, whose message begins with ``the THING 'VALUE'``."""
+    return ConfigError(f"the {thing} '{value}' {what}", thing=thing, value=value, remedy=remedy)
+
+
 def own_folder(dataset: str, data_dir: Path | None) -> Path:
     """Return the folder that holds the domains; raise a `ConfigError` if none is given."""
     if data_dir is None:
@@ -87,27 +89,13 @@ def own_folder(dataset: str, data_dir: Path | None) -> Path:
     return data_dir.expanduser()
 
 
-def is_here(folder: Path | None, options: Mapping[str, Any]) -> bool:
-    """Return whether the folder that holds the domains is on this machine.
-
-    Raises
-    ------
-    ConfigError
-        If it is not, although it is given, and the options do not name the domains.
-    """
-    if folder is None or folder.is_dir():
-        return folder is not None
-    if "domains" not in options:
-        raise invalid(
-            "data-dir",
-            folder,
-            (
-                "correct it, or, if the data are elsewhere, name the domains with the "
-                "option 'domains', separated by commas"
-            ),
-            "which is not a folder on this machine",
-        )
-    return False
+def is_here(folder: Path, options: Mapping[str, Any]) -> bool:
+    """Whether a folder is on this machine; a `ConfigError` if it must be, to find the domains."""
+    if not folder.is_dir() and "domains" not in options:
+        names = "name the domains with the option 'domains', separated by commas"
+        remedy = f"correct it, or, if the data are elsewhere, {names}"
+        raise invalid("data-dir", folder, remedy, "which is not a folder on this machine")
+    return folder.is_dir()
 
 
 def visible(place: Path) -> list[Path]:
@@ -116,12 +104,9 @@ def visible(place: Path) -> list[Path]:
 
 
 def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -> tuple[str, ...]:
-    """Return names of domains that were found in a folder, in alphabetical order.
+    """Return the domains that were found in a folder, by name.
 
-    Raises
-    ------
-    ConfigError
-        If there is none, or one has a character that options cannot hold.
+    A `ConfigError` says if there is none, or one has a character that options cannot hold.
     """
     found = tuple(sorted(names))
     if not found:
@@ -134,12 +119,8 @@ def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -
         )
     for name in found:
         if any(mark in name for mark in NOT_IN_NAMES) or name != name.strip():
-            raise ConfigError(
-                f"the domain '{name}' in '{folder}' has a comma, an equals sign or a space around it in its "
-                "name: rename it",
-                thing="domain",
-                value=name,
-            )
+            what = f"in '{folder}' has a comma, an equals sign or a space around it in its name"
+            raise unusable("domain", name, what, "rename it")
     return found
 
 
@@ -155,12 +136,7 @@ def warn_of_one(dataset: str, domain: str, classes: int) -> None:
 
 
 def read_size(text: str) -> tuple[int, int]:
-    """Return the height and the width that an option ``image_size`` names: ``64``, or ``48x64``.
-
-    Raises
-    ------
-    ConfigError
-        If it names none.
+    """Return the height and the width that an option ``image_size`` names.
 
     Examples
     --------
@@ -169,30 +145,19 @@ def read_size(text: str) -> tuple[int, int]:
     """
     sides = text.lower().split("x")
     if len(sides) > 2 or not all(side.strip().isdigit() and int(side) > 0 for side in sides):
-        raise invalid(
-            "option 'image_size'",
-            text,
-            "give pixels, such as 64, or height and width, such as 48x64",
-            "it must be at least 1",
-        )
+        remedy = "give pixels, such as 64, or height and width, such as 48x64"
+        raise invalid("option 'image_size'", text, remedy, "it must be at least 1")
     return int(sides[0]), int(sides[-1])
 
 
 def network_for_images(options: Mapping[str, Any]) -> str:
-    """Return the name of a network that fits images of the size that the options give.
-
-    Raises
-    ------
-    ConfigError
-        If the options give no size, as where a server has no data.
-    """
+    """Return the name of a network that fits images of the size that the options must give."""
     if "image_size" not in options:
         raise ConfigError(
             "the size of the images is not known here, so no network can be chosen: give it by "
             "--dataset-option image_size=64, or choose the network by --model"
         )
-    small = min(read_size(str(options["image_size"]))) < LARGE
-    return "cnn" if small else "resnet18"
+    return "cnn" if min(read_size(str(options["image_size"]))) < LARGE else "resnet18"
 
 
 def network_for_inputs(options: Mapping[str, Any]) -> str:

@@ -1,24 +1,100 @@
 """How raw samples become the inputs of a network: fitted to training samples, kept with data and model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
-from fda_flower.datasets.image_files import ImageFiles
-from fda_flower.errors import unknown
+from fda_flower.datasets.own_data import unusable
+from fda_flower.errors import ConfigError, unknown
 
-Numbers = Sequence[float] | Tensor | NDArray[Any]
-"""A column of numbers, NaN where one is missing."""
+Column = Sequence[float] | Sequence[str] | Tensor | NDArray[Any]
+"""A column of numbers, NaN where one is missing, or of categories, empty where one is missing."""
 
-Column = Numbers | Sequence[str]
-"""A column of numbers, or of categories, empty where one is missing."""
+CHANNELS = 3
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Image files that replace a tensor in `Samples`: they are selected as files and decoded when indexed.
+
+    `size` is the height and width, in pixels, of the resized images.
+    """
+
+    paths: tuple[Path, ...]
+    size: int | tuple[int, int]
+    device: torch.device = CPU
+    dtype: ClassVar[torch.dtype] = torch.uint8
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def shape(self) -> torch.Size:
+        """``(n, 3, height, width)``."""
+        height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
+        return torch.Size([len(self), CHANNELS, height, width])
+
+    def to(self, device: torch.device) -> "ImageFiles":
+        """Return the same files, to be decoded to another device."""
+        return replace(self, device=device)
+
+    def index_select(self, dim: int, index: Tensor) -> "ImageFiles":
+        """Return the files at these positions, not yet decoded; `dim` is 0."""
+        return replace(self, paths=tuple(self.paths[i] for i in index.tolist()))
+
+    def joined(self, others: "ImageFiles") -> "ImageFiles":
+        """Return these files followed by others of the same size."""
+        return replace(self, paths=self.paths + others.paths)
+
+    def __getitem__(self, indices: Tensor | slice) -> Tensor:
+        """Return the images at these positions, uint8, shape ``(images, 3, height, width)``.
+
+        A `ConfigError` names a file that cannot be decoded.
+        """
+        chosen = range(len(self))[indices] if isinstance(indices, slice) else indices.tolist()
+        paths = [self.paths[i] for i in chosen]
+        images = np.empty((len(paths), *self.shape[1:]), dtype=np.uint8)
+        with ThreadPoolExecutor() as pool:
+            decoded = pool.map(self._decode, paths)
+            for i, image in enumerate(decoded):
+                images[i] = image
+        return torch.from_numpy(images).to(self.device)
+
+    def _decode(self, path: Path) -> NDArray[np.uint8]:
+        try:
+            with Image.open(path) as image:
+                return pixels_of(image, self.shape[2], self.shape[3])
+        except Exception as error:  # Pillow's decoders raise errors of many kinds.
+            raise unusable("image", path, f"is damaged ({error})", "get it again") from error
+
+
+def pixels_of(image: Image.Image, height: int, width: int) -> NDArray[np.uint8]:
+    """Return an image as RGB in another size, uint8, shape ``(3, height, width)``."""
+    # 16 bits of grey are scaled to 8: Pillow's conversion would clip them to white.
+    eight_bits = image.point(lambda grey: grey / 256) if image.mode[0] == "I" else image
+    rgb = eight_bits.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+
+
+def unreadable(paths: Iterable[Path]) -> list[str]:
+    """Decode images, and return a message for each that is damaged, which names the file."""
+    found = []
+    for path in paths:
+        try:
+            _ = ImageFiles((path,), 1)[:1]
+        except ConfigError as error:
+            found.append(str(error))
+    return found
 
 
 class Preparation(ABC):
@@ -40,13 +116,7 @@ class Preparation(ABC):
 
     @staticmethod
     def from_json(found: Mapping[str, Any]) -> "Preparation":
-        """Return the preparation that `to_json` described.
-
-        Raises
-        ------
-        ConfigError
-            If its kind is unknown.
-        """
+        """Return the preparation that `to_json` described; raise a `ConfigError` if its kind is unknown."""
         fields = dict(found)
         kind = str(fields.pop("kind", None))
         if kind not in PREPARATIONS:
@@ -65,13 +135,12 @@ class TablePreparation(Preparation):
     mean, deviation : tuple of float
         Of each feature in the domain's training samples; the deviation of a constant one is 1.
     fill : tuple of float
-        Of each feature, what replaces a missing number: the mean of those in the domain's training samples.
-        Empty if none may be missing.
+        Of each feature, the mean that replaces a missing number. Empty if none may be missing.
     categories : tuple
-        The columns that are categories, each a tuple of its name and its categories: a feature for each
-        category is 1 where the row has it. A missing category, or one that is not listed, has none.
+        The names of categorical columns, each with its categories: a feature for each is 1 where the row has
+        it. A missing category, or one that is not listed, has none.
     baseline : tuple
-        The categories that have no feature, each a tuple of its column and itself.
+        The names of columns, each with a category that has no feature.
     label_mean, label_deviation : float
         In a regression, the network predicts ``(label - label_mean) / label_deviation``.
 
@@ -105,18 +174,8 @@ class TablePreparation(Preparation):
     ) -> "TablePreparation":
         """Return the preparation for columns in this order, fitted to the rows at the positions `train`.
 
-        Parameters
-        ----------
-        raw : Mapping
-            The columns by name.
-        train : Tensor
-            Positions of the training samples.
-        categories : Mapping, optional
-            The categories of the columns that have any.
-        missing : bool
-            Whether numbers may be missing.
-        baseline : Mapping, optional
-            By column, a category without a feature.
+        `categories` are those of columns that have any, without a `baseline`, which gets no feature; with
+        `missing`, numbers may be missing.
         """
         listed = {name: tuple(values) for name, values in (categories or {}).items() if name in raw}
         rows = _features(raw, tuple(raw), listed)[train]
@@ -159,13 +218,7 @@ class TablePreparation(Preparation):
         return ((labels.double() - self.label_mean) / self.label_deviation).float()[:, None]
 
     def apply(self, raw: Mapping[str, Column]) -> Tensor:
-        """Return the features of rows, float32, shape ``(n, features)``.
-
-        Parameters
-        ----------
-        raw : Mapping
-            By name, the numbers or the categories of each column; others than `columns` are not used.
-        """
+        """Return the features of rows, float32, shape ``(n, features)``; `raw` may hold other columns too."""
         rows = _features(raw, self.columns, dict(self.categories))
         mean, deviation = (
             torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.deviation)
@@ -177,13 +230,7 @@ class TablePreparation(Preparation):
 
 @dataclass(frozen=True)
 class ImagePreparation(Preparation):
-    """Image files, decoded as RGB and resized.
-
-    Attributes
-    ----------
-    size : int or (int, int)
-        Height and width, in pixels.
-    """
+    """Image files, decoded as RGB and resized to a height and width in pixels."""
 
     size: int | tuple[int, int]
     kind: ClassVar[str] = "images"

@@ -20,16 +20,15 @@ WIDTH = 5.1
 def load(data_dir: Path | None, seed: int, shift: float = 0.5, samples: int = 5000) -> dict[str, Split]:
     """Return points in R^50 with 10 real outputs each, for a source and the target.
 
-    The target's outputs are ``y_k = Σ_i exp(−‖x − μ_ki‖² / (2 σ_ki)²)`` over 100 functions, with every
-    entry of `μ` from U(−0.5, 0.5) and `σ` from 5.1 · U(−0.5, 0.5). The paper prints no factor for `σ`, but
-    without one every function underflows in 50 dimensions; with this one the outputs have a variance of 1.
-    `x` is drawn from a mixture of 10 Gaussians with unit covariance, whose centres, from U(−0.5, 0.5), are
-    the same for both domains.
+    The target's outputs are ``y_k = Σ_i exp(−‖x − μ_ki‖² / (2 σ_ki)²)`` over 100 functions, with every entry
+    of `μ` from U(−0.5, 0.5) and `σ` from 5.1 · U(−0.5, 0.5). The paper prints no factor for `σ`, but without
+    one every function underflows in 50 dimensions; with this one the outputs have a variance of 1. `x` is
+    drawn from a mixture of 10 Gaussians with unit covariance, whose centres, from U(−0.5, 0.5), are the same
+    for both domains.
 
-    The paper does not print either how the source's functions deviate. Here, unrelated functions, drawn in
-    the same way, replace a share `shift` of each output's functions, and are added or subtracted at random.
-    (The signs make the shift: in 50 dimensions, sums of 100 positive functions hardly depend on their
-    centres.)
+    Nor does the paper print how the source's functions deviate. Here, unrelated functions, drawn in the same
+    way, replace a share `shift` of each output's functions, and are added or subtracted at random. (The signs
+    make the shift: in 50 dimensions, sums of 100 positive functions hardly depend on their centres.)
 
     Parameters
     ----------
@@ -41,16 +40,6 @@ def load(data_dir: Path | None, seed: int, shift: float = 0.5, samples: int = 50
         Share of the source's functions that are not the target's: 0 is no shift, 1 an unrelated source.
     samples : int
         Points in each domain, 80 % of them for training.
-
-    Returns
-    -------
-    dict[str, Split]
-        ``source`` and ``target``, with `y` of shape ``(n, 10)``.
-
-    Raises
-    ------
-    ConfigError
-        If an option is out of range.
 
     References
     ----------

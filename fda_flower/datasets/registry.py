@@ -31,8 +31,8 @@ class Dataset:
     summary : str
         One line for ``fda list``.
     load : str or callable
-        A function, or ``"module:function"``, that takes the data folder and a seed, and returns a `Split`,
-        or a mapping with a `Split` for each of `domains`; further keyword arguments are its options.
+        A function, or ``"module:function"``, that takes the data folder and a seed, and returns a `Split`, or
+        a mapping with a `Split` for each domain; further keyword arguments are its options.
     domains : tuple of str, optional
         Its own domains, if it has any, in order. None if its option ``domains`` names them.
     shift : str
@@ -40,12 +40,10 @@ class Dataset:
     arguments : tuple
         Leading arguments of `load`, before the folder and the seed.
     regression : bool
-        Whether its labels are numbers, so that R² takes the place of the accuracy. Whether it is one or not,
-        an option ``task=regression`` makes it one.
+        Whether its labels are numbers; an option ``task=regression`` makes them so too.
     complete : str or callable, optional
-        A function, or ``"module:function"``, that returns the options that follow from what a folder holds:
-        ``complete(folder, options, target)``, with the folder, those that are given, and the target's domain,
-        where there are any.
+        A function, or ``"module:function"``, of the folder, the options that are given and the target's
+        domain; it returns the options that follow from what the folder holds.
     model : str or callable
         The network that fits its samples, or a function of its options that returns its name.
     """
@@ -80,13 +78,7 @@ class Dataset:
         return self.regression or options.get("task") == "regression"
 
     def own_domains(self, options: Options) -> tuple[str, ...]:
-        """Return the data set's own domains, fixed or named by its options.
-
-        Raises
-        ------
-        ConfigError
-            If the options must name the domains, but do not.
-        """
+        """Return the data set's own domains, fixed or named by its options, which must then have them."""
         if self.domains is not None:
             return self.domains
         if "domains" not in options:
@@ -156,14 +148,14 @@ DATASETS: Registry[Dataset] = Registry(
         ),
         "table": _ours(
             "your own tables, in files DOMAIN.csv",
-            "table:load",
+            "table:OwnTables",
             domains=None,
             complete="fda_flower.datasets.table_reading:complete",
             model="mlp",
         ),
         "hf": _ours(
             "a Hugging Face data set, from the hub or a folder",
-            "hugging_face:load",
+            "hugging_face:HuggingFace",
             domains=None,
             complete="fda_flower.datasets.hugging_face:complete",
             model=network_for_inputs,

@@ -1,4 +1,4 @@
-"""Functions for rows of features, such as patients or customers."""
+"""Labelled samples: taken, joined, dealt in batches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,17 +23,14 @@ class Samples:
     Attributes
     ----------
     x : Tensor
-        Images in [0, 1], float32, shape ``(n, channels, height, width)``, or uint8 in [0, 255]; or
-        features, float32, shape ``(n, features)``. Any object will do that a tensor or a slice can index,
-        ``to`` can move and, to take samples, ``index_select`` can cut and, to join them, ``joined`` can
-        lengthen, such as `ImageFiles`.
+        Images in [0, 1], float32, shape ``(n, channels, height, width)``, or uint8 in [0, 255]; or features,
+        float32, shape ``(n, features)``; or an object with the methods of `ImageFiles`.
     y : Tensor
         Classes, int64, shape ``(n,)``; or, if the task is a regression, float32, ``(n, outputs)``.
     noise : float
         Standard deviation of the Gaussian noise that is drawn anew and added at every access.
     groups : Tensor, optional
-        The group of each sample, such as a patient, int64, shape ``(n,)``; those of one stay together where
-        labels are held out.
+        The group of each sample, such as a patient, int64, shape ``(n,)``; it is held out as a whole.
     """
 
     x: Tensor
@@ -93,15 +90,14 @@ class Samples:
         size : int
             The most samples in a batch.
         generator : torch.Generator
-            On the CPU; determines the order, which is the same on every device, and the noise; see
-            `on_device`.
+            On the CPU; determines the order, the same on every device, and the noise; see `on_device`.
         shuffle : bool
             Whether to shuffle the samples.
         cut : {"even", "keep-last", "drop-last"}
             ``"even"``: the fewest batches, of nearly equal size, as the estimators of auto-weighting assume;
             they also avoid a last batch of a single sample, on which BatchNorm cannot train. The others:
-            batches of exactly `size` samples, and a last one of the rest, which ``"drop-last"`` leaves out
-            unless it is the only one.
+            batches of exactly `size`, and a last one of the rest, which ``"drop-last"`` leaves out unless it
+            is the only one.
         """
         positions = (self.order(generator) if shuffle else torch.arange(len(self))).to(self.y.device)
         number = -(-len(self) // size)
@@ -130,13 +126,8 @@ def _picked(values: Tensor, where: Tensor | slice) -> Tensor:
 def on_device(generator: torch.Generator, device: torch.device) -> torch.Generator:
     """Return a generator for the random numbers of a device, so that none has to be copied to it.
 
-    Parameters
-    ----------
-    generator : torch.Generator
-        On the CPU, for which it is returned itself. It draws the seed of a GPU's own, whose numbers depend on
-        nothing else: it counts (Philox; Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011).
-    device : torch.device
-        The device.
+    On the CPU it is the given one, which draws the seed of a GPU's own. A GPU's numbers depend on nothing
+    else: it counts (Philox; Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011).
     """
     if device.type == "cpu":
         return generator

@@ -1,7 +1,6 @@
-"""Shifts: how one data set becomes a federation of domains that differ.
+"""Shifts make domains that differ of one data set; partitions deal its samples to clients.
 
-A shift is a dataclass; its fields are its options. It works with any image data set. Names and options
-are read without torch, which only the methods that make domains import.
+Both are dataclasses, whose fields are their options, and are read without torch.
 """
 
 from __future__ import annotations
@@ -29,18 +28,25 @@ class Partition(ABC):
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
         """Return the samples of each of `parts` clients; no sample goes to two clients.
 
-        Raises
-        ------
-        ConfigError
-            If a client would have no samples.
+        A `ConfigError` says if a client would have no samples.
         """
+
+    @property
+    def includes_target(self) -> bool:
+        """Whether the target is dealt its samples as a source is; otherwise it gets an even share."""
+        return False
 
     def deal_with_target(
         self, samples: Samples, sources: int, generator: torch.Generator
     ) -> tuple[list[Samples], Samples]:
-        """Return the sources' parts, and an even share for the target."""
-        rest, target = _cut(samples, sources, generator)
-        return self.deal(rest, sources, generator), target
+        """Return the sources' parts, and the target's."""
+        if self.includes_target:
+            *parts, target = self.deal(samples, sources + 1, generator)
+            return parts, target
+        order, size = samples.order(generator), len(samples) // (sources + 1)
+        if not size:
+            raise _too_few(samples, sources + 1)
+        return self.deal(samples.take(order[size:]), sources, generator), samples.take(order[:size])
 
 
 @dataclass(frozen=True)
@@ -50,15 +56,13 @@ class Even(Partition):
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
         """Shuffle the samples, then cut them into even parts."""
         if len(samples) < parts:
-            raise ConfigError(f"{len(samples)} samples cannot be dealt to {parts} clients: use fewer sources")
+            raise _too_few(samples, parts)
         return [samples.take(part) for part in samples.order(generator).tensor_split(parts)]
 
-    def deal_with_target(
-        self, samples: Samples, sources: int, generator: torch.Generator
-    ) -> tuple[list[Samples], Samples]:
-        """Cut even parts for all clients, the last for the target."""
-        *parts, target = self.deal(samples, sources + 1, generator)
-        return parts, target
+    @property
+    def includes_target(self) -> bool:
+        """Always."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -69,9 +73,8 @@ class Dirichlet(Partition):
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < math.inf:
-            raise invalid(
-                "option 'alpha' of partition 'dirichlet'", self.alpha, "it must be a number above 0"
-            )
+            thing = "option 'alpha' of partition 'dirichlet'"
+            raise invalid(thing, self.alpha, "it must be a number above 0")
 
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
         """Deal the samples class by class (Hsu et al., 2019)."""
@@ -122,24 +125,14 @@ class Labels(Partition):
                 members[client].append(piece)
         return [_not_empty(samples.take(*mine), "labels") for mine in members]
 
-    def deal_with_target(
-        self, samples: Samples, sources: int, generator: torch.Generator
-    ) -> tuple[list[Samples], Samples]:
-        """Give the target `k` classes too if `target` is True, else an even share of all."""
-        if not self.target:
-            return super().deal_with_target(samples, sources, generator)
-        *parts, target = self.deal(samples, sources + 1, generator)
-        return parts, target
+    @property
+    def includes_target(self) -> bool:
+        """The option `target`."""
+        return self.target
 
 
-def _cut(samples: Samples, sources: int, generator: torch.Generator) -> tuple[Samples, Samples]:
-    order = samples.order(generator)
-    size = len(samples) // (sources + 1)
-    if not size:
-        raise ConfigError(
-            f"{len(samples)} samples cannot be dealt to {sources + 1} clients: use fewer sources"
-        )
-    return samples.take(order[size:]), samples.take(order[:size])
+def _too_few(samples: Samples, clients: int) -> ConfigError:
+    return ConfigError(f"{len(samples)} samples cannot be dealt to {clients} clients: use fewer sources")
 
 
 def _not_empty(samples: Samples, name: str) -> Samples:
@@ -152,13 +145,8 @@ def _not_empty(samples: Samples, name: str) -> Samples:
     return samples
 
 
-PARTITIONS: dict[str, type[Partition]] = {
-    "even": Even,
-    "dirichlet": Dirichlet,
-    "labels": Labels,
-}
+PARTITIONS: dict[str, type[Partition]] = {"even": Even, "dirichlet": Dirichlet, "labels": Labels}
 """The partitions by name. A new one is a class and one line here."""
-
 
 EVEN = Even()
 
@@ -178,19 +166,7 @@ class Shift(ABC):
     def domains(
         self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
     ) -> list[Domain]:
-        """Return the domains, in the order of `names`.
-
-        Parameters
-        ----------
-        data : Split
-            The data set to make them from.
-        num_sources : int
-            The number of domains besides the target's.
-        generator : torch.Generator
-            Determines which client gets which samples.
-        partition : Partition
-            How the training samples are dealt.
-        """
+        """Return the domains, in the order of `names`: `num_sources`, and the target."""
 
     def classes(self, data: Split) -> int:
         """Return the number of classes after the shift."""
@@ -322,18 +298,12 @@ class Color(Shift):
     ) -> list[Domain]:
         """Colour an even part of the samples for each domain."""
         names, half = self.names(num_sources), data.classes // 2
+        parts, tests = (EVEN.deal(each, len(names), generator) for each in (data.train, data.test))
         return [
             Domain(
-                name,
-                self._colored(train, half, name, generator),
-                self._colored(test, half, name, generator),
+                name, self._colored(part, half, name, generator), self._colored(test, half, name, generator)
             )
-            for name, train, test in zip(
-                names,
-                EVEN.deal(data.train, len(names), generator),
-                EVEN.deal(data.test, len(names), generator),
-                strict=True,
-            )
+            for name, part, test in zip(names, parts, tests, strict=True)
         ]
 
     def classes(self, data: Split) -> int:
@@ -361,10 +331,5 @@ def summary(thing: object) -> str:
     return (thing.__doc__ or "").splitlines()[0]
 
 
-SHIFTS: dict[str, type[Shift]] = {
-    "rotate": Rotate,
-    "noise": Noise,
-    "label": Label,
-    "color": Color,
-}
+SHIFTS: dict[str, type[Shift]] = {"rotate": Rotate, "noise": Noise, "label": Label, "color": Color}
 """The shifts by name. A new one is a class and one line here."""

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fda_flower.datasets.amounts import Amount, read_amount
+from fda_flower.datasets.amounts import Amount, HeldOut, read_amount, read_validation
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Shift
-from fda_flower.datasets.validation import HeldOut, read_validation
 from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 from fda_flower.names import read_options
 
@@ -17,7 +16,7 @@ Pairs = tuple[tuple[str, str | int | float | bool], ...]
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The settings that define a federation's data.
+    """The settings that define a federation's data; an invalid one is a `ConfigError`.
 
     Attributes
     ----------
@@ -49,11 +48,6 @@ class DataSpec:
         Determines which client gets which samples.
     data_dir : str, optional
         The folder of data sets.
-
-    Raises
-    ------
-    ConfigError
-        If a setting is invalid.
     """
 
     dataset: str
@@ -110,25 +104,15 @@ class DataSpec:
     def _check_shift(self) -> None:
         own = self._own_domains
         if len(own) == 1:
-            raise invalid(
-                "option 'domains'",
-                own[0],
-                "name two domains or more, separated by commas",
-                "which leaves no source besides the target",
-            )
+            remedy = "name two domains or more, separated by commas"
+            raise invalid("option 'domains'", own[0], remedy, "which leaves no source besides the target")
         if own:
-            for name, given, without in (
-                ("shift", self.shift, None),
-                ("sources", self.num_sources, None),
-                ("partition", self.partition, "even"),
-            ):
-                if given != without:
-                    raise invalid(
-                        name,
-                        given,
-                        "leave it out",
-                        f"but data set '{self.dataset}' has domains of its own ({', '.join(own)})",
-                    )
+            given = {"shift": self.shift, "sources": self.num_sources}
+            given |= {} if self.partition == "even" else {"partition": self.partition}
+            why = f"but data set '{self.dataset}' has domains of its own ({', '.join(own)})"
+            for name, value in given.items():
+                if value is not None:
+                    raise invalid(name, value, "leave it out", why)
             if self.shift_options:
                 raise ConfigError(
                     f"data set '{self.dataset}' takes no shift options: leave them out",
@@ -150,13 +134,7 @@ class DataSpec:
 
     @property
     def shift_object(self) -> Shift:
-        """The shift with its options.
-
-        Raises
-        ------
-        ConfigError
-            If the data set has domains of its own.
-        """
+        """The shift with its options; a `ConfigError` if the data set has domains of its own."""
         if self.shift is None:
             raise ConfigError(f"data set '{self.dataset}' has no shift", thing="data set", value=self.dataset)
         return SHIFTS[self.shift](**dict(self.shift_options))

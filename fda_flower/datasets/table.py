@@ -1,8 +1,8 @@
-"""Which rows of a table are for training, and which for testing."""
+"""The data set `table`: its files read together, and which rows are for training and which for testing."""
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fda_flower.datasets.domains import Split, Splits
-from fda_flower.datasets.own_data import PARTS, own_folder, warn_of_one
+from fda_flower.datasets.own_data import PARTS, own_folder, unusable, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.samples import Samples, balanced
 from fda_flower.datasets.table_reading import (
@@ -50,11 +50,14 @@ def divide(
 ) -> tuple[Tensor, Tensor]:
     """Return the positions of training samples and of test samples, a fifth unless `parts` say otherwise.
 
+    Both get their share of each class or, in a regression, of small and large labels. The rows of a group,
+    such as a patient, are all for training or all for testing. A `ConfigError` says if a part is empty, or
+    there is a single group.
+
     Parameters
     ----------
     y : Tensor
-        The labels, shape ``(n,)``; both parts get their share of each class or, in a regression, of small and
-        large ones.
+        The labels, shape ``(n,)``.
     seed : int
         Determines the rows.
     where : str
@@ -62,12 +65,7 @@ def divide(
     parts : sequence of str
         Of each row ``train`` or ``test``, where somebody has divided them.
     groups : sequence of str
-        Of each row its group, such as a patient, which is either for training or for testing.
-
-    Raises
-    ------
-    ConfigError
-        If a part is empty, or there is a single group.
+        Of each row its group.
     """
     if parts:
         train, test = (
@@ -114,43 +112,9 @@ Tables = Mapping[str, Mapping[str, RawTable]]
 """By domain, its tables by part: ``train`` and ``test``, or one of the part ``""``."""
 
 
-@dataclass(frozen=True)
-class Target:
-    """What is to be predicted.
-
-    Attributes
-    ----------
-    named : tuple of str
-        The classes, if an option names them.
-    regression : bool
-        Whether it is a number.
-    mean, deviation : float
-        In a regression, what is subtracted from the labels, and what divides them then.
-    """
-
-    named: tuple[str, ...] = ()
-    regression: bool = False
-    mean: float = 0.0
-    deviation: float = 1.0
-
-
 @dataclass
 class Rows:
-    """The rows of a domain.
-
-    Attributes
-    ----------
-    columns : dict
-        The features by name.
-    labels : list of Cells
-        The labels, of each part.
-    parts, groups : list of str
-        The part and the group of each row; empty without.
-    missing : Counter
-        The number of missing values by column.
-    samples : int
-        How many there are.
-    """
+    """The rows of a domain: features by column, labels by part, and each row's part and group, if any."""
 
     columns: dict[str, Array] = field(default_factory=dict)
     labels: list[Cells] = field(default_factory=list)
@@ -164,18 +128,8 @@ class Rows:
 class Survey:
     """The tables that are here, read together.
 
-    Attributes
-    ----------
-    rows : dict
-        The rows of each domain that can be read.
-    categories : dict
-        The categories by column.
-    classes : tuple of str
-        The classes in the order of their numbers; empty in a regression.
-    numbers : dict
-        By domain, the number of each row's class, or the number to predict.
-    problems : Problems
-        What is wrong.
+    `rows` has the domains that can be read, `categories` those of each column, and `numbers` by domain the
+    class of each row, as a position in `classes`, or the number to predict.
     """
 
     rows: dict[str, Rows] = field(default_factory=dict)
@@ -185,34 +139,22 @@ class Survey:
     problems: Problems = field(default_factory=Problems)
 
 
-def load(
-    data_dir: Path | None,
-    seed: int,
-    domains: str,
-    label: str = "label",
-    classes: str = "",
-    task: Literal["classes", "regression"] = "classes",
-    missing: Literal["refuse", "mean"] = "refuse",
-    categorical: Literal["refuse", "onehot"] = "refuse",
-    categories: str = "",
-    ignore: str = "",
-    group: str = "",
-    decimal: Literal["point", "comma"] = "point",
-    encoding: str = "",
-    label_mean: float = 0.0,
-    label_deviation: float = 1.0,
-) -> "OwnTables":
-    """Return the rows of each domain's file, a fifth of them for testing, balanced by class.
+class OwnTables(Splits):
+    """The rows of each domain's file, a fifth of them for testing, balanced by class.
 
-    Each domain's features are standardised by the mean and deviation of its own training samples, so that
-    no site has to share them; a feature that is constant in them is only centred. Folders ``train`` and
-    ``test``, or a column ``split`` with these words, say which rows are for testing, if there are any.
+    `x` has shape ``(n, features)``, in the alphabetical order of the columns' names. Each domain's features
+    are standardised by the mean and deviation of its own training samples, so that no site has to share them;
+    a constant feature is only centred. Folders ``train`` and ``test``, or a column ``split`` with these
+    words, say which rows are for testing, if there are any.
+
+    A `ConfigError` names the file, the line and the column where something is wrong, but no value, since the
+    server reads it.
 
     Parameters
     ----------
     data_dir : Path
         The folder with the files ``DOMAIN.csv`` (or ``.tsv``, ``.txt``): a header, then a row for each
-        sample; they are only read. The separator is found: a comma, semicolon, tab or bar.
+        sample. The separator is found: a comma, semicolon, tab or bar.
     seed : int
         Determines, for each domain independently, which rows are for testing.
     domains : str
@@ -220,17 +162,16 @@ def load(
     label : str
         The column of the label. All other columns are features.
     classes : str
-        The classes as written in the label column, separated by commas, in the order of their numbers.
-        Default: the whole numbers from 0 to the largest label in the files present or, if labels are words,
-        the words in them by name.
+        The classes as the label's column has them, in the order of their numbers, separated by commas.
+        Default: the whole numbers from 0 to the largest label or, if labels are words, the words by name, in
+        the files present.
     task : {"classes", "regression"}
         Whether labels are classes, or numbers to predict.
     missing : {"refuse", "mean"}
         Whether a missing value is an error, or replaced by the column's mean in the domain's own training
-        samples (scikit-learn's `SimpleImputer`). A missing category is none of the categories.
+        samples. A missing category is none of the categories.
     categorical : {"refuse", "onehot"}
-        Whether a column of words is an error, or becomes a feature for each word (scikit-learn's
-        `OneHotEncoder`).
+        Whether a column of words is an error, or becomes a feature for each word.
     categories : str
         The categories of columns, such as ``sex:f|m,pain:none|some``. Default: the words in the files
         present; a site that has only its own file has to be told.
@@ -244,52 +185,53 @@ def load(
         The files' encoding, as Python names it. Default: UTF-8, or UTF-16 with its mark.
     label_mean, label_deviation : float
         In a regression, the network predicts ``(label - label_mean) / label_deviation``.
-
-    Returns
-    -------
-    OwnTables
-        The domains, with `x` of shape ``(n, features)``, in the alphabetical order of the columns' names.
-
-    Raises
-    ------
-    ConfigError
-        If a file or a value is missing, a value is not a number, or a label is not a class. The message names
-        the file, the line and the column, but no value, since the server reads it.
     """
-    if not label_deviation > 0:
-        raise invalid("option 'label_deviation'", label_deviation, "it must be above 0")
-    meaning = Meaning(
-        label,
-        group,
-        read_names("ignore", ignore),
-        missing == "mean",
-        categorical == "onehot",
-        read_categories(categories),
-        decimal == "comma",
-    )
-    target = Target(read_names("classes", classes), task == "regression", label_mean, label_deviation)
-    names = split_names("option 'domains'", domains)
-    return OwnTables(own_folder("table", data_dir), names, encoding, meaning, target, seed)
-
-
-class OwnTables(Splits):
-    """The domains of tables in a folder; the arguments are those of `load`, read."""
 
     def __init__(
-        self, folder: Path, names: tuple[str, ...], encoding: str, meaning: Meaning, target: Target, seed: int
+        self,
+        data_dir: Path | None,
+        seed: int,
+        domains: str,
+        label: str = "label",
+        classes: str = "",
+        task: Literal["classes", "regression"] = "classes",
+        missing: Literal["refuse", "mean"] = "refuse",
+        categorical: Literal["refuse", "onehot"] = "refuse",
+        categories: str = "",
+        ignore: str = "",
+        group: str = "",
+        decimal: Literal["point", "comma"] = "point",
+        encoding: str = "",
+        label_mean: float = 0.0,
+        label_deviation: float = 1.0,
     ) -> None:
-        super().__init__(names, self._split)
-        self._folder = folder
-        self._encoding = encoding
-        self._meaning = meaning
-        self._target = target
-        self._seed = seed
+        if not label_deviation > 0:
+            raise invalid("option 'label_deviation'", label_deviation, "it must be above 0")
+        self._meaning = Meaning(
+            label,
+            group,
+            read_names("ignore", ignore),
+            missing == "mean",
+            categorical == "onehot",
+            read_categories(categories),
+            decimal == "comma",
+            read_names("classes", classes),
+            task == "regression",
+            label_mean,
+            label_deviation,
+        )
+        super().__init__(split_names("option 'domains'", domains), self._split)
+        self._folder, self._seed, self._encoding = own_folder("table", data_dir), seed, encoding
 
     def survey(self) -> Survey:
         """Read all tables that are here, and collect what is wrong with them."""
         problems = Problems()
-        tables = read_files(self._folder, self, self._encoding, problems)
-        return survey(tables, len(self), self._meaning, self._target, problems)
+        tables: dict[str, dict[str, RawTable]] = {}
+        for name in self:
+            for part, path in files_of(self._folder, name).items():
+                with problems.caught():
+                    tables.setdefault(name, {})[part] = read_table(path, self._encoding, problems)
+        return survey(tables, len(self), self._meaning, problems)
 
     @cached_property
     def _sound(self) -> Survey:
@@ -299,40 +241,16 @@ class OwnTables(Splits):
 
     def _split(self, domain: str) -> Split:
         if not files_of(self._folder, domain):
-            raise ConfigError(
-                f"the data file '{self._folder / domain}{SUFFIXES[0]}' is missing: put the domain's table "
-                "there"
-            )
-        found, target = self._sound, self._target
-        if not (target.named or target.regression) and len(found.rows) == 1 < len(self):
+            path = self._folder / f"{domain}{SUFFIXES[0]}"
+            raise unusable("data file", path, "is missing", "put the domain's table there")
+        found, meaning = self._sound, self._meaning
+        if not (meaning.classes or meaning.regression) and len(found.rows) == 1 < len(self):
             warn_of_one("table", domain, len(found.classes))
-        return split_of(domain, found, self._meaning, target, derive_seed(self._seed, domain))
+        return split_of(domain, found, meaning, derive_seed(self._seed, domain))
 
 
-def read_files(folder: Path, names: Iterable[str], encoding: str, problems: Problems) -> Tables:
-    """Return the tables of the domains that are there; a file that cannot be read is a problem."""
-    tables: dict[str, dict[str, RawTable]] = {}
-    for name in names:
-        for part, path in files_of(folder, name).items():
-            with problems.caught():
-                tables.setdefault(name, {})[part] = read_table(path, encoding, problems)
-    return tables
-
-
-def survey(tables: Tables, domains: int, meaning: Meaning, target: Target, problems: Problems) -> Survey:
-    """Read the tables that are here together, and collect what is wrong with them.
-
-    Parameters
-    ----------
-    tables : Mapping
-        The tables by domain and part.
-    domains : int
-        How many domains there are, here and elsewhere.
-    meaning, target
-        What the columns mean, and what is to be predicted.
-    problems : Problems
-        Where problems are added.
-    """
+def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -> Survey:
+    """Read the tables that are here, of `domains` in all, together; what is wrong goes to `problems`."""
     features: dict[Path, list[str]] = {}
     for table in (table for parts in tables.values() for table in parts.values()):
         with problems.caught():
@@ -343,7 +261,7 @@ def survey(tables: Tables, domains: int, meaning: Meaning, target: Target, probl
     alone = len(tables) == 1 < domains
     found = Survey(problems=problems)
     every = sorted({name for names in features.values() for name in names})
-    found.categories = categorical_columns(there, every, meaning, not alone, problems)
+    found.categories = categorical_columns(there, every, meaning, alone, problems)
     for domain, parts in tables.items():
         rows = found.rows[domain] = Rows()
         for part, table in parts.items():
@@ -353,13 +271,13 @@ def survey(tables: Tables, domains: int, meaning: Meaning, target: Target, probl
                 _append(rows, part, table, columns, meaning, problems)
     with problems.caught():
         labels = [each for rows in found.rows.values() for each in rows.labels]
-        if not target.regression:
-            found.classes = class_names(labels, target.named, alone)
+        if not meaning.regression:
+            found.classes = class_names(labels, meaning.classes, alone)
         for domain, rows in found.rows.items():
             numbers = [
                 numbers_to_predict(each, meaning.decimal_comma, problems)
-                if target.regression
-                else class_numbers(each, found.classes, bool(target.named), problems)
+                if meaning.regression
+                else class_numbers(each, found.classes, bool(meaning.classes), problems)
                 for each in rows.labels
             ]
             found.numbers[domain] = np.concatenate(numbers) if numbers else np.empty(0)
@@ -380,12 +298,8 @@ def _append(
     elif has_split(table):
         split = table.column(SPLIT)
         parts = [text.lower() for text in split.texts]
-        split.tell(
-            problems,
-            np.array([word not in PARTS for word in parts]),
-            "neither 'train' nor 'test'",
-            "fix it, or remove the column",
-        )
+        wrong = np.array([word not in PARTS for word in parts])
+        split.tell(problems, wrong, "neither 'train' nor 'test'", "fix it, or remove the column")
         rows.parts += parts
     if meaning.group in table.header:
         rows.groups += table.texts[meaning.group]
@@ -401,18 +315,17 @@ def _check_features(path: Path, features: Mapping[Path, list[str]]) -> None:
             )
 
 
-def split_of(domain: str, found: Survey, meaning: Meaning, target: Target, seed: int) -> Split:
+def split_of(domain: str, found: Survey, meaning: Meaning, seed: int) -> Split:
     """Return the training and test samples of a domain."""
     rows = found.rows[domain]
-    kind = torch.float64 if target.regression else torch.int64
-    y = torch.as_tensor(found.numbers[domain], dtype=kind)
+    y = torch.as_tensor(found.numbers[domain], dtype=torch.float64 if meaning.regression else torch.int64)
     train, test = divide(y, seed, f"the table of domain '{domain}'", rows.parts, rows.groups)
     fitted = TablePreparation.fit(rows.columns, train, found.categories, meaning.missing)
-    preparation = replace(fitted, label_mean=target.mean, label_deviation=target.deviation)
-    labels = preparation.outputs(y) if target.regression else y
+    preparation = replace(fitted, label_mean=meaning.label_mean, label_deviation=meaning.label_deviation)
+    labels = preparation.outputs(y) if meaning.regression else y
     groups = numbered(rows.groups) if rows.groups else None
     samples = Samples(preparation.apply(rows.columns), labels, groups=groups)
-    outputs = 1 if target.regression else len(found.classes)
+    outputs = 1 if meaning.regression else len(found.classes)
     return Split(
         samples.take(train), samples.take(test), outputs, found.classes, preparation.features, preparation
     )

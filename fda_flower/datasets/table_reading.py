@@ -5,16 +5,17 @@ import io
 import math
 import re
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.datasets.own_data import PARTS, found_names, is_here, visible
+from fda_flower.datasets.own_data import PARTS, found_names, is_here, unusable, visible
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import split_names
 
@@ -39,6 +40,8 @@ MOST_CLASSES = 1000
 
 Array = NDArray[Any]
 
+State = tuple[str, int, int]
+
 Columns = Mapping[str, Array]
 """Numbers, NaN where one is missing, or words, empty where one is missing, by the name of the column."""
 
@@ -50,18 +53,8 @@ Columns = Mapping[str, Array]
 class Problem:
     """A problem of a file; it names no value, since the server may read it.
 
-    Attributes
-    ----------
-    what : str
-        What the file has or, without a file, the whole message.
-    remedy : str
-        What to do about it.
-    path : Path, optional
-        The file.
-    line, column
-        The first place, if it is in one.
-    count : int
-        How many lines have it.
+    `what` is what the file has in its first `line` and `column` or, without a file, the whole message;
+    `remedy` is what to do about it, `count` the number of lines that have it.
     """
 
     what: str
@@ -72,14 +65,11 @@ class Problem:
     count: int = 1
 
     def __str__(self) -> str:
-        """Return the message of an error."""
         if self.path is None:
             return self.what
         column = f", column '{self.column}'" if self.column else ""
-        place = f" in line {self.line}{column}" if self.line else ""
-        return (
-            f"the data file '{self.path}' has {self.what}{place}{self._others(' (and ', ')')}: {self.remedy}"
-        )
+        place = f" in line {self.line}{column}{self._others(' (and ', ')')}" if self.line else ""
+        return f"the data file '{self.path}' has {self.what}{place}: {self.remedy}"
 
     @property
     def place(self) -> str:
@@ -144,19 +134,7 @@ class Problems:
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a column as text, with their places.
-
-    Attributes
-    ----------
-    texts : list of str
-        The cells, without spaces around them.
-    column : str
-        The column's name.
-    path : Path
-        The file.
-    lines : NDArray
-        The line of each cell in the file.
-    """
+    """The cells of a column as text without spaces around them, with the file's line of each."""
 
     texts: list[str]
     column: str
@@ -172,19 +150,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class RawTable:
-    """A table as text.
-
-    Attributes
-    ----------
-    path : Path
-        Its file.
-    header : list of str
-        The names of its columns.
-    texts : dict
-        The cells of each column, without spaces around them.
-    lines : NDArray
-        The line of each row in the file.
-    """
+    """A table as text without spaces around cells, with the file's line of each row."""
 
     path: Path
     header: list[str]
@@ -199,47 +165,25 @@ class RawTable:
         return Cells(self.texts[name], name, self.path, self.lines)
 
 
-def has_parts(folder: Path) -> bool:
-    """Whether a folder holds the folders ``train`` and ``test``."""
-    return all((folder / part).is_dir() for part in PARTS)
-
-
 def places(folder: Path) -> dict[str, Path]:
     """Return the folders of tables by part: ``train`` and ``test``, or the folder itself as ``""``."""
-    return {part: folder / part for part in PARTS} if has_parts(folder) else {"": folder}
-
-
-def find_domains(folder: Path) -> tuple[str, ...]:
-    """Return the domains whose tables a folder holds, by name.
-
-    Raises
-    ------
-    ConfigError
-        If there is none, or a name cannot be a domain's.
-    """
-    names = {path.stem for place in places(folder).values() for path in tables_in(place)}
-    return found_names("table", folder, names, f"a file for each domain, such as north{SUFFIXES[0]}")
+    parts = {part: folder / part for part in PARTS}
+    return parts if all(place.is_dir() for place in parts.values()) else {"": folder}
 
 
 def complete(folder: Path | None, options: Mapping[str, Any], target: str | None) -> dict[str, Any]:
     """Return the options that are not given, but follow from the tables in a folder.
 
-    They are the domains and, in a regression, the mean and deviation of the sources' labels.
-
-    Parameters
-    ----------
-    folder : Path, optional
-        The folder with the tables.
-    options : Mapping
-        Those that are given.
-    target : str, optional
-        The target, whose labels have no say. Default: the last domain.
+    They are the domains and, in a regression, the mean and deviation of the labels of all domains but the
+    target.
     """
     found: dict[str, Any] = {}
     if folder is None or not is_here(folder, options):
         return found
     if "domains" not in options:
-        found["domains"] = ",".join(find_domains(folder))
+        names = {path.stem for place in places(folder).values() for path in tables_in(place)}
+        wanted = f"a file for each domain, such as north{SUFFIXES[0]}"
+        found["domains"] = ",".join(found_names("table", folder, names, wanted))
     if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
         found |= label_scale(folder, {**options, **found}, target)
     return found
@@ -264,29 +208,61 @@ def tables_in(place: Path) -> list[Path]:
     return []
 
 
-def read_table(path: Path, encoding: str = "", problems: Problems | None = None) -> RawTable:
-    """Read a table, whose separator is the one that its header has most of.
+_AHEAD: dict[Path, tuple[State, tuple[RawTable, list[Problem]]]] = {}
+"""Tables read for their labels, until they are read for the rest."""
+
+
+def read_table(
+    path: Path, encoding: str = "", problems: Problems | None = None, ahead: bool = False
+) -> RawTable:
+    """Read a table with a header, whose separator is the one that the header has most of.
+
+    Rows of more or fewer cells than the header are left out, and added to `problems`; without it the first of
+    them is an error, as is a file that cannot be read.
 
     Parameters
     ----------
     path : Path
-        A file with a header, and a row for each sample.
+        The file.
     encoding : str
         As Python names it. Default: UTF-8, or UTF-16 if the file begins with its mark.
     problems : Problems, optional
-        Where rows are added that have other columns than the header, which are left out. Default: they are an
-        error.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read.
+        Where rows that cannot be used are added.
+    ahead : bool
+        Whether the table is kept for the next time that it is read.
     """
-    found = Problems() if problems is None else problems
+    state = _state(path, encoding)
+    before, found = _AHEAD.pop(path, (None, None))
+    if found is None or before != state:
+        found = _read(path, encoding)
+    if ahead:
+        _AHEAD[path] = state, found
+    table, wrong = found
+    known = Problems() if problems is None else problems
+    for problem in wrong:
+        known.add(replace(problem))
+    if problems is None:
+        known.raise_first()
+    return table
+
+
+def _state(path: Path, encoding: str) -> State:
+    """Return what tells a file from what it was before."""
+    try:
+        found = path.stat()
+    except OSError:
+        return encoding, 0, 0  # reading it says why
+    return encoding, found.st_mtime_ns, found.st_size
+
+
+def _read(path: Path, encoding: str) -> tuple[RawTable, list[Problem]]:
     flat: list[str] = []  # of all cells: a list of lists would keep the garbage collector busy
     lines: list[int] = []
+    wrong: list[Problem] = []
     try:
-        text = _decoded(path.read_bytes(), encoding)
+        data = path.read_bytes()
+        marked = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+        text = data.decode(encoding or ("utf-16" if marked else "utf-8")).removeprefix("\ufeff")
         names = QUOTED.sub("", HEADER.match(text)[0])  # type: ignore[index]
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(SEPARATORS, key=names.count))
         rows = filter(any, reader)
@@ -297,36 +273,20 @@ def read_table(path: Path, encoding: str = "", problems: Problems | None = None)
                 lines.append(reader.line_num)
             else:
                 remedy = f"fix it, the header has {len(header)}"
-                found.add(Problem(f"{len(cells)} columns", remedy, path, reader.line_num))
+                wrong.append(Problem(f"{len(cells)} columns", remedy, path, reader.line_num))
     except UnicodeError as error:
-        raise ConfigError(
-            f"the data file '{path}' cannot be read ({error}): save it as UTF-8, or name its encoding by the "
-            "option 'encoding', such as cp1252 for what Excel writes in Western Europe",
-            thing="data file",
-            value=path,
-        ) from error
+        remedy = (
+            "save it as UTF-8, or name its encoding by the option 'encoding', such as cp1252 for what Excel "
+            "writes in Western Europe"
+        )
+        raise unusable("data file", path, f"cannot be read ({error})", remedy) from error
     except (OSError, LookupError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(
-            f"the data file '{path}' cannot be read ({reason}): put a CSV file there",
-            thing="data file",
-            value=path,
-        ) from error
+        raise unusable("data file", path, f"cannot be read ({reason})", "put a CSV file there") from error
     if not header:
-        raise ConfigError(
-            f"the data file '{path}' is empty: give it a header and a row for each sample",
-            thing="data file",
-            value=path,
-        )
-    if problems is None:
-        found.raise_first()
+        raise unusable("data file", path, "is empty", "give it a header and a row for each sample")
     texts = {name: [cell.strip() for cell in flat[at :: len(header)]] for at, name in enumerate(header)}
-    return RawTable(path, header, texts, np.array(lines, dtype=np.int64))
-
-
-def _decoded(data: bytes, encoding: str) -> str:
-    marked = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    return data.decode(encoding or ("utf-16" if marked else "utf-8")).removeprefix("\ufeff")
+    return RawTable(path, header, texts, np.array(lines, dtype=np.int64)), wrong
 
 
 # Columns
@@ -334,22 +294,10 @@ def _decoded(data: bytes, encoding: str) -> str:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What the columns of a table mean; the fields are options of the data set `table`.
+    """What the columns of a table mean; the fields are options of the data set `table`, read.
 
-    Attributes
-    ----------
-    label, group : str
-        The column of the label, and of what keeps rows together; `group` may be empty.
-    ignore : tuple of str
-        Columns that are left out.
-    missing : bool
-        Whether features may be missing.
-    categorical : bool
-        Whether columns of words are categories.
-    categories : dict of tuple of str
-        Categories by column, where they are given.
-    decimal_comma : bool
-        Whether numbers are written with a comma.
+    `missing` allows features to be missing, `categorical` columns of words to be categories; the network
+    predicts ``(label - label_mean) / label_deviation`` in a regression.
     """
 
     label: str = "label"
@@ -359,6 +307,10 @@ class Meaning:
     categorical: bool = False
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     decimal_comma: bool = False
+    classes: tuple[str, ...] = ()
+    regression: bool = False
+    label_mean: float = 0.0
+    label_deviation: float = 1.0
 
 
 def is_missing(cell: str, words: bool = False) -> bool:
@@ -391,11 +343,6 @@ def _are_words(numbers: Array) -> bool:
 def read_categories(text: str) -> dict[str, tuple[str, ...]]:
     """Return the categories that an option names for each column.
 
-    Raises
-    ------
-    ConfigError
-        If it is not of this form.
-
     Examples
     --------
     >>> read_categories("sex:f|m,pain:none|some|much")
@@ -406,14 +353,10 @@ def read_categories(text: str) -> dict[str, tuple[str, ...]]:
         name, colon, values = part.partition(":")
         names = tuple(value.strip() for value in values.split("|"))
         if not (name.strip() and colon and all(names) and len(set(names)) == len(names)):
-            raise invalid(
-                "option 'categories'",
-                text,
-                (
-                    "give columns with their categories, each of them once, such as "
-                    "sex:f|m,pain:none|some|much"
-                ),
+            remedy = (
+                "give columns with their categories, each of them once, such as sex:f|m,pain:none|some|much"
             )
+            raise invalid("option 'categories'", text, remedy)
         found[name.strip()] = names
     return found
 
@@ -441,12 +384,10 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
         return features
     for option, name in (("group", meaning.group), *(("categories", name) for name in meaning.categories)):
         if name and name not in header:
-            problems.add(
-                Problem(columns, f"the option '{option}' names '{name}': name one of them", table.path)
-            )
+            remedy = f"the option '{option}' names '{name}': name one of them"
+            problems.add(Problem(columns, remedy, table.path))
     if len(table) < FEWEST:
-        what = f"{len(table)} rows, at least {FEWEST} are needed"
-        problems.add(Problem(what, "get more", table.path))
+        problems.add(Problem(f"{len(table)} rows, at least {FEWEST} are needed", "get more", table.path))
     return features
 
 
@@ -456,40 +397,24 @@ def has_split(table: RawTable) -> bool:
 
 
 def categorical_columns(
-    tables: Iterable[RawTable],
-    features: Iterable[str],
-    meaning: Meaning,
-    complete: bool,
-    problems: Problems,
+    tables: Sequence[RawTable], features: Iterable[str], meaning: Meaning, alone: bool, problems: Problems
 ) -> dict[str, tuple[str, ...]]:
-    """Return the columns that are categories, with the categories found in all tables or given.
+    """Return the columns that are categories, with the categories given or found in all tables that are here.
 
-    Parameters
-    ----------
-    tables : iterable of RawTable
-        All tables that are here.
-    features : iterable of str
-        The columns that may be categories.
-    meaning : Meaning
-        A column that is given is of its categories. Any other one is if words are allowed, and most of its
-        cells in some table are words.
-    complete : bool
-        Whether the tables of all domains are here.
-    problems : Problems
-        Where columns are added whose categories must be given: there are too many, or another site may
-        have others.
+    A column is categorical if its categories are given or, where words are allowed, if most of its cells in
+    some table are words. It is a problem if these must be given: there are too many, or the tables are
+    `alone` here, so that another site may have others.
     """
-    there = list(tables)
     found = dict(meaning.categories)
     for name in features if meaning.categorical else ():
-        cells = [table.texts[name] for table in there if name in table.header]
+        cells = [table.texts[name] for table in tables if name in table.header]
         if name in found or not any(_are_words(to_numbers(each, meaning.decimal_comma)) for each in cells):
             continue
         words = {text for each in cells for text in each}
         found[name] = tuple(sorted(text for text in words if not is_missing(text, True)))
         remedy = f"list its categories by --dataset-option categories={name}:A|B|..., or leave it out by"
-        where = f"column '{name}' of the data file '{there[0].path}'"
-        if not complete:
+        where = f"column '{name}' of the data file '{tables[0].path}'"
+        if alone:
             what = f"{where} holds words, and other sites may have others: {remedy} ignore={name}"
             problems.add(Problem(what))
         elif len(found[name]) > MOST_CATEGORIES:
@@ -556,22 +481,11 @@ UNKNOWN, COMMA = "none of the known categories", "a decimal comma"
 
 
 def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool) -> tuple[str, ...]:
-    """Return the classes in the order of their numbers.
+    """Return the classes in the order of their numbers: those `named` by an option or found in the labels.
 
-    Parameters
-    ----------
-    labels : iterable of Cells
-        Those of all tables that are here.
-    named : tuple of str
-        The classes, if an option names them. Otherwise they are the whole numbers from 0 to the largest label
-        or, if no label is a number, the words found, in alphabetical order.
-    alone : bool
-        Whether other domains are elsewhere, and may have other words.
-
-    Raises
-    ------
-    ConfigError
-        If classes have to be named: there are too many, or another site may have others.
+    Found are the whole numbers from 0 to the largest label or, if no label is a number, all words by name. A
+    `ConfigError` says if words must be named: there are too many, or the labels are `alone` here, so that
+    another site may have others.
     """
     found = {
         text: each for each in labels for text in dict.fromkeys(each.texts) if not is_missing(text, True)
@@ -600,17 +514,12 @@ def class_numbers(labels: Cells, classes: tuple[str, ...], named: bool, problems
     words = named or not all(name.isdigit() for name in classes)
     numbers = {text: known.get(text if words else text.removesuffix(".0"), -1) for text in set(labels.texts)}
     found = np.array([numbers[text] for text in labels.texts], dtype=np.int64)
-    what, remedy = (
-        (
-            f"a label that is none of the classes {', '.join(classes)},",
-            "fix it, or list all in the option 'classes'",
-        )
-        if words
-        else (
-            f"a label that is not a whole number from 0 to {MOST_CLASSES - 1}",
-            "list them in the option 'classes', or predict them by --dataset-option task=regression",
-        )
-    )
+    if words:
+        what = f"a label that is none of the classes {', '.join(classes)},"
+        remedy = "fix it, or list all in the option 'classes'"
+    else:
+        what = f"a label that is not a whole number from 0 to {MOST_CLASSES - 1}"
+        remedy = "list them in the option 'classes', or predict them by --dataset-option task=regression"
     labels.tell(problems, found < 0, what, remedy)
     return found.clip(min=0)
 
@@ -618,8 +527,8 @@ def class_numbers(labels: Cells, classes: tuple[str, ...], named: bool, problems
 def numbers_to_predict(labels: Cells, decimal_comma: bool, problems: Problems) -> Array:
     """Return the labels as numbers, and add those that are none to `problems`."""
     found = to_numbers(labels.texts, decimal_comma)
-    what, remedy = "a label that is no number", "a regression needs one: fix it, or remove the line"
-    labels.tell(problems, ~np.isfinite(found), what, remedy)
+    remedy = "a regression needs one: fix it, or remove the line"
+    labels.tell(problems, ~np.isfinite(found), "a label that is no number", remedy)
     return found
 
 
@@ -633,20 +542,20 @@ def label_scale(folder: Path, options: Mapping[str, Any], target: str | None) ->
         for domain in domains
         if domain != (target or domains[-1])
         for path in files_of(folder, domain).values()
-        if column in (table := read_table(path, encoding)).header
-        for number in to_numbers(table.texts[column], comma).tolist()
-        if math.isfinite(number)
+        for number in _labels_in(path, column, comma, _state(path, encoding))
     ]
     if len(numbers) < 2 or not (deviation := statistics.pstdev(numbers)):
         return {}
-    return {
-        "label_mean": _three_digits(statistics.mean(numbers)),
-        "label_deviation": _three_digits(deviation),
-    }
+    scale = {"label_mean": statistics.mean(numbers), "label_deviation": deviation}
+    return {name: float(f"{value:.3g}") for name, value in scale.items()}
 
 
-def _three_digits(number: float) -> float:
-    return float(f"{number:.3g}")
+@lru_cache(maxsize=256)
+def _labels_in(path: Path, column: str, comma: bool, state: State) -> list[float]:
+    """Return the labels of a file that are numbers; kept, as each run of a comparison asks for them."""
+    table = read_table(path, state[0], ahead=True)
+    found = to_numbers(table.texts.get(column, []), comma)
+    return [float(number) for number in found if math.isfinite(number)]
 
 
 def _whole(text: str) -> int | None:

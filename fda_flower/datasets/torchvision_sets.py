@@ -12,8 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from fda_flower.datasets.domains import Split
+from fda_flower.datasets.own_data import unusable
 from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
+
+CLASSES = 10
+PIXELS = (32, 32, 3)
+"""The shape of CIFAR-10's images."""
 
 CACHE = Path("~/.cache/fda-flower")
 """Where torchvision downloads data sets if no folder is given."""
@@ -24,65 +29,41 @@ def check_file(path: Path, md5: str) -> None:
     from torchvision.datasets.utils import check_integrity
 
     if not path.exists():
-        raise ConfigError(
-            f"the data file '{path}' is missing: put it there, or leave out --data-dir (FDA_DATA_DIR) to "
-            "download the data set",
-            thing="data file",
-            value=path,
-        )
+        remedy = "put it there, or leave out --data-dir (FDA_DATA_DIR) to download the data set"
+        raise unusable("data file", path, "is missing", remedy)
     if not check_integrity(str(path), md5):
-        raise ConfigError(
-            f"the data file '{path}' is damaged (its md5 is not {md5}): get it again",
-            thing="data file",
-            value=path,
-        )
+        raise unusable("data file", path, f"is damaged (its md5 is not {md5})", "get it again")
 
 
-def read_parts(dataset: Any, root: Path, download: bool = False) -> tuple[Any, Any]:
-    """Return the training part and the test part of a data set.
-
-    Raises
-    ------
-    ConfigError
-        If the data set cannot be read or downloaded; the message names the folder.
-    """
+def read_parts(dataset: Any, root: Path, download: bool = False) -> Split:
+    """Read a data set of torchvision; a `ConfigError` names the folder if that or the download fails."""
     try:
-        train, test = (dataset(root, train=train, download=download) for train in (True, False))
+        parts = [dataset(root, train=train, download=download) for train in (True, False)]
     except (OSError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
             f"{dataset.__name__} cannot be read from '{root}' ({reason}): get its files again, or give a "
             "folder that has them with --data-dir (FDA_DATA_DIR)"
         ) from error
-    return train, test
+    train, test = (_samples(np.asarray(part.data), np.asarray(part.targets)) for part in parts)
+    return Split(train, test, CLASSES)
 
 
 def load_mnist_like(name: str, data_dir: Path | None, seed: int) -> Split:
-    """Return the data set with its own split into training and test samples.
+    """Return MNIST or FashionMNIST with its own split into training and test samples; `seed` is not used.
 
-    Parameters
-    ----------
-    name : {"MNIST", "FashionMNIST"}
-        torchvision's name for the data set and its folder.
-    data_dir : Path, optional
-        A folder that holds ``NAME/raw/`` with the four files, unpacked or as ``.gz``; it is only read.
-        Default: ``~/.cache/fda-flower``, to which they are downloaded.
-    seed : int
-        Not used: the split is the data set's own.
-
-    Raises
-    ------
-    ConfigError
-        If files are missing and cannot be downloaded, or are damaged; the message names them.
+    `data_dir` holds ``NAME/raw/`` with the four files, unpacked or as ``.gz``, and is only read. Default:
+    ``~/.cache/fda-flower``, to which they are downloaded. A `ConfigError` names files that are missing or
+    damaged.
     """
     from torchvision import datasets
 
     dataset: Any = getattr(datasets, name)
     if data_dir is None:
-        return _read(dataset, CACHE.expanduser(), download=True)
+        return read_parts(dataset, CACHE.expanduser(), download=True)
     raw = data_dir.expanduser() / name / "raw"
     if all((raw / file.removesuffix(".gz")).exists() for file, _ in dataset.resources):
-        return _read(dataset, raw.parent.parent)
+        return read_parts(dataset, raw.parent.parent)
     with tempfile.TemporaryDirectory() as scratch:
         # The user's folder may be read-only or shared: nothing is written to it.
         unpacked = Path(scratch) / name / "raw"
@@ -90,107 +71,77 @@ def load_mnist_like(name: str, data_dir: Path | None, seed: int) -> Split:
         for file, md5 in dataset.resources:
             check_file(raw / file, md5)
             datasets.utils.extract_archive(str(raw / file), str(unpacked))
-        return _read(dataset, Path(scratch))
+        return read_parts(dataset, Path(scratch))
 
 
 load_mnist = partial(load_mnist_like, "MNIST")
 load_fashion_mnist = partial(load_mnist_like, "FashionMNIST")
 
 
-def _read(dataset: Any, root: Path, download: bool = False) -> Split:
-    parts = read_parts(dataset, root, download)
-    train, test = (Samples(part.data[:, None].float() / 255, part.targets.long()) for part in parts)
-    return Split(train, test, 10)
-
-
-CLASSES = 10
-SHAPE = (32, 32, 3)
-
-
 def load_cifar10(
     data_dir: Path | None, seed: int, subset: Literal["full", "exact", "jpeg"] = "full"
 ) -> Split:
-    """Return the data set with its own split into training and test samples.
+    """Return CIFAR-10 with its own split into training and test samples; `seed` is not used.
 
-    Parameters
-    ----------
-    data_dir : Path, optional
-        A folder that holds ``cifar-10-batches-py/`` or ``cifar-10-python.tar.gz``, or for a subset
-        ``cifar10/cifar10_exact_subset.npz`` or ``cifar10/cifar10_jpeg_subset.npz``; it is only read.
-        Default: ``~/.cache/fda-flower``, to which the full data set is downloaded.
-    seed : int
-        Not used: the split is the data set's own.
-    subset : {"full", "exact", "jpeg"}
-        The full data set, or a subset with the original pixels (``"exact"``) or compressed copies
-        (``"jpeg"``). A subset's file has ``x_train`` and ``x_test``, uint8, ``(n, 32, 32, 3)``, and
-        ``y_train`` and ``y_test``.
-
-    Raises
-    ------
-    ConfigError
-        If files are missing and cannot be downloaded, or are damaged; the message names them.
+    `data_dir` is only read; it holds ``cifar-10-batches-py/`` or ``cifar-10-python.tar.gz``. Default:
+    ``~/.cache/fda-flower``, to which the data set is downloaded. A `subset` has the original pixels
+    (``"exact"``) or compressed copies (``"jpeg"``); it is a file ``cifar10/cifar10_SUBSET_subset.npz`` in
+    `data_dir`, with ``x_train`` and ``x_test``, uint8, ``(n, 32, 32, 3)``, and ``y_train`` and ``y_test``. A
+    `ConfigError` names files that are missing or damaged.
 
     References
     ----------
     Krizhevsky, "Learning multiple layers of features from tiny images", 2009.
     """
     if subset != "full":
-        return _read_part(data_dir, f"cifar10_{subset}_subset.npz")
+        return _read_subset(data_dir, f"cifar10_{subset}_subset.npz")
     from torchvision.datasets import CIFAR10
     from torchvision.datasets.utils import extract_archive
 
     if data_dir is None:
-        return _read_whole(CACHE.expanduser(), download=True)
+        return read_parts(CIFAR10, CACHE.expanduser(), download=True)
     root = data_dir.expanduser()
     if (root / CIFAR10.base_folder).is_dir():
-        return _read_whole(root)
+        return read_parts(CIFAR10, root)
     archive = root / CIFAR10.filename
     check_file(archive, CIFAR10.tgz_md5)
     with tempfile.TemporaryDirectory() as scratch:
         # The user's folder may be read-only or shared: nothing is written to it.
         extract_archive(str(archive), scratch)
-        return _read_whole(Path(scratch))
+        return read_parts(CIFAR10, Path(scratch))
 
 
-def _read_whole(root: Path, download: bool = False) -> Split:
-    from torchvision.datasets import CIFAR10
-
-    parts = read_parts(CIFAR10, root, download)
-    train, test = (_samples(part.data, np.array(part.targets)) for part in parts)
-    return Split(train, test, CLASSES)
-
-
-def _read_part(data_dir: Path | None, name: str) -> Split:
+def _read_subset(data_dir: Path | None, name: str) -> Split:
     if data_dir is None:
         raise ConfigError(
             f"'{name}' cannot be downloaded: give the folder that holds 'cifar10/{name}' with --data-dir "
             "(FDA_DATA_DIR), or leave out the option 'subset'",
-            thing=str(name),
+            thing=name,
         )
     path = data_dir.expanduser() / "cifar10" / name
     if not path.exists():
-        raise ConfigError(
-            f"the data file '{path}' is missing: put it there, or leave out the option 'subset'",
-            thing="data file",
-            value=path,
-        )
+        raise unusable("data file", path, "is missing", "put it there, or leave out the option 'subset'")
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            train, test = (_samples(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test"))
+            parts = [(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")]
+        for images, labels in parts:
+            if images.dtype != np.uint8 or images.shape[1:] != PIXELS:
+                raise ValueError(
+                    f"images are {images.dtype} of shape {images.shape}, not uint8 of (n, 32, 32, 3)"
+                )
+            if labels.shape != images.shape[:1] or not np.isin(labels, range(CLASSES)).all():
+                raise ValueError("labels are not a class from 0 to 9 for each image")
     except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise ConfigError(
-            f"the data file '{path}' is damaged ({error}): get it again", thing="data file", value=path
-        ) from error
+        raise unusable("data file", path, f"is damaged ({error})", "get it again") from error
+    train, test = (_samples(*part) for part in parts)
     return Split(train, test, CLASSES)
 
 
 def _samples(images: NDArray[np.uint8], labels: NDArray[np.int_]) -> Samples:
-    if images.dtype != np.uint8 or images.shape[1:] != SHAPE:
-        raise ValueError(f"images are {images.dtype} of shape {images.shape}, not uint8 of (n, 32, 32, 3)")
-    if labels.shape != images.shape[:1] or not np.isin(labels, range(CLASSES)).all():
-        raise ValueError("labels are not a class from 0 to 9 for each image")
-    x = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous().float() / 255
-    return Samples(x, torch.from_numpy(labels.astype(np.int64)))
+    """Return images of shape ``(n, height, width)`` or ``(n, height, width, channels)``, in [0, 1]."""
+    x = torch.from_numpy(images)
+    x = x[:, None] if x.ndim == 3 else x.permute(0, 3, 1, 2).contiguous()
+    return Samples(x.float() / 255, torch.from_numpy(labels.astype(np.int64)))
 
 
 TEST_SHARE = 0.25

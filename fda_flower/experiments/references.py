@@ -25,8 +25,7 @@ from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import derive_seed, json_safe
 from fda_flower.metrics import METRICS, headline_metric
 from fda_flower.models.devices import find_device
-from fda_flower.models.parts import features_of, head_of, replace_head, to_train
-from fda_flower.models.precision import in_precision
+from fda_flower.models.parts import features_of, head_of, in_precision, replace_head, to_train
 from fda_flower.names import Bounds, NotNegative, Positive
 from fda_flower.prediction.predictors import Single
 from fda_flower.records.folder import Checkpoint, RunFolder

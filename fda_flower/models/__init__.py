@@ -65,19 +65,13 @@ point ``fda_flower.models``."""
 
 
 def check_name(name: str) -> None:
-    """Raise a `ConfigError` if a name is neither in `MODELS` nor of the form ``package.module:function``."""
+    """Raise a `ConfigError` unless a name is in `MODELS`, or of the form ``package.module:function``."""
     if name not in MODELS and not is_reference(name):
         raise unknown("model", name, MODELS)
 
 
 def find_model(name: str) -> Model:
-    """Return the network of a name in `MODELS`, or of ``package.module:function``.
-
-    Raises
-    ------
-    ConfigError
-        If the name is unknown, or the function cannot be imported or does not take a shape and classes.
-    """
+    """Return the network of a name in `MODELS`, or of ``package.module:function``; else a `ConfigError`."""
     check_name(name)
     return MODELS[name] if name in MODELS else Model("a network of your own", builder_of(name))
 
@@ -87,12 +81,8 @@ def build_model(
 ) -> "nn.Module":
     """Return a network with weights drawn from a seed, without changing the global random state.
 
-    A network of one's own, ``package.module:function``, is tried on one sample.
-
-    Raises
-    ------
-    ConfigError
-        If the name is unknown, or the network does not accept such samples.
+    A network of one's own, ``package.module:function``, is tried on one sample. A `ConfigError` says if the
+    name is unknown, or the network does not accept such samples.
     """
     import torch
 

@@ -34,6 +34,11 @@ def may_import(name: str) -> bool:
     return not (is_reference(name) and _ONLY_READ.get())
 
 
+def unfit(name: str, what: str, remedy: str) -> ConfigError:
+    """Return the error for a model that cannot be used."""
+    return ConfigError(f"model '{name}' {what}", thing="model", value=name, remedy=remedy)
+
+
 def is_reference(name: str) -> bool:
     """Whether a model's name is of the form ``package.module:function``."""
     return ":" in name
@@ -42,10 +47,7 @@ def is_reference(name: str) -> bool:
 def builder_of(reference: str) -> "Callable[..., nn.Module]":
     """Return the function that a reference names; modules in the current folder are found too.
 
-    Raises
-    ------
-    ConfigError
-        If it cannot be imported, is no function, or does not take the arguments ``shape`` and ``classes``.
+    A `ConfigError` says if it cannot be imported, or does not take the arguments ``shape`` and ``classes``.
     """
     module, _, attribute = reference.partition(":")
     here = os.getcwd()
@@ -56,63 +58,44 @@ def builder_of(reference: str) -> "Callable[..., nn.Module]":
         for part in attribute.split("."):
             found = getattr(found, part)
     except Exception as error:  # A module of someone else's may raise anything.
-        raise ConfigError(
-            f"model '{reference}' cannot be loaded ({error!r}): it has to be package.module:function, and "
-            "importable by Python wherever the run takes place, in a deployment at every site: install its "
-            "package, or start in the folder that holds it",
-            thing="model",
-            value=reference,
+        raise unfit(
+            reference,
+            f"cannot be loaded ({error!r})",
+            "it has to be package.module:function, and importable by Python wherever the run takes place, in "
+            "a deployment at every site: install its package, or start in the folder that holds it",
         ) from error
     try:
         parameters = list(inspect.signature(found).parameters)
     except (TypeError, ValueError):
         parameters = []
     if parameters[:2] != list(ARGUMENTS):
-        raise ConfigError(
-            f"model '{reference}' takes ({', '.join(parameters)}): let it be a function whose first "
-            "arguments are shape, of one sample, and classes, their number; further ones are options",
-            thing="model",
-            value=reference,
+        raise unfit(
+            reference,
+            f"takes ({', '.join(parameters)})",
+            "let it be a function whose first arguments are shape, of one sample, and classes, their number; "
+            "further ones are options",
         )
     builder: Callable[..., nn.Module] = found
     return builder
 
 
 def check_network(reference: str, network: Any, shape: tuple[int, ...], classes: int) -> None:
-    """Check that a network gives an output for each class of one sample.
-
-    Raises
-    ------
-    ConfigError
-        If it is no network, fails, or gives other outputs.
-    """
+    """Raise a `ConfigError` unless a network gives an output for each class of one sample."""
     import torch
 
     if not isinstance(network, torch.nn.Module):
-        raise ConfigError(
-            f"model '{reference}' returns a {type(network).__name__}, not a torch.nn.Module: fix it",
-            thing="model",
-            value=reference,
-        )
+        raise unfit(reference, f"returns a {type(network).__name__}, not a torch.nn.Module", "fix it")
     training = network.training
     network.eval()
     try:
         with torch.no_grad():
             outputs = network(torch.zeros(1, *shape))
     except Exception as error:  # A network of someone else's may raise anything.
-        raise ConfigError(
-            f"model '{reference}' fails on a sample of shape {shape} ({error}): fix it, or choose a network "
-            "for such samples",
-            thing="model",
-            value=reference,
-        ) from error
+        what = f"fails on a sample of shape {shape} ({error})"
+        raise unfit(reference, what, "fix it, or choose a network for such samples") from error
     finally:
         network.train(training)
     found = tuple(getattr(outputs, "shape", ())) or type(outputs).__name__
     if found != (1, classes):
-        raise ConfigError(
-            f"model '{reference}' gives {found} for one sample of shape {shape}, not (1, {classes}), one "
-            "output for each class: fix it",
-            thing="model",
-            value=reference,
-        )
+        what = f"gives {found} for one sample of shape {shape}, not (1, {classes}), one output for each class"
+        raise unfit(reference, what, "fix it")

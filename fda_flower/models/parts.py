@@ -1,4 +1,4 @@
-"""The tensors of a network's state dictionary, found without making the dictionary anew each time."""
+"""Parts of a network: the tensors of its state, its head and body, what is frozen, and its precision."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -53,22 +53,16 @@ def _places(network: nn.Module, state: dict[str, Any]) -> list[_Place]:
 def head_of(model: nn.Module) -> nn.Module:
     """Return the head of a network: the layers that turn features into outputs.
 
-    It is the network's attribute ``head``, if it has one that is a module, else its last linear layer.
-
-    Raises
-    ------
-    ConfigError
-        If there is neither.
+    It is the network's attribute ``head``, if it has one that is a module, else its last linear layer; a
+    `ConfigError` if there is neither.
     """
     own = getattr(model, "head", None)
     if isinstance(own, nn.Module):
         return own
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if not layers:
-        raise ConfigError(
-            "the model has no head, since it has no linear layer: choose another model, or give the module "
-            "an attribute 'head'"
-        )
+        remedy = "choose another model, or give the module an attribute 'head'"
+        raise ConfigError("the model has no head, since it has no linear layer", remedy=remedy)
     return layers[-1]
 
 
@@ -155,11 +149,7 @@ def to_train(model: nn.Module, part: Part = "all") -> list[nn.Parameter]:
 def features_of(model: nn.Module) -> Iterator[list[Tensor]]:
     """Collect the features of each batch that the model is called with inside: the inputs of its head.
 
-    Yields
-    ------
-    list[Tensor]
-        The features of the calls so far, each of shape ``(n, features)``, float32, with their
-        gradients.
+    They are of shape ``(n, features)``, float32, one entry for each call, with their gradients.
 
     Examples
     --------
@@ -193,15 +183,7 @@ def _names(model: nn.Module, parts: Sequence[nn.Module]) -> tuple[str, ...]:
 
 
 class PrototypeHead(nn.Linear):
-    """``W · f/‖f‖ / T``, without bias: the classes' prototypes.
-
-    Parameters
-    ----------
-    features, classes : int
-        Numbers of inputs and outputs.
-    temperature : float
-        T.
-    """
+    """``W · f/‖f‖ / T`` with the `temperature` T, without bias: the classes' prototypes."""
 
     def __init__(self, features: int, classes: int, temperature: float) -> None:
         super().__init__(features, classes, bias=False)
@@ -213,16 +195,9 @@ class PrototypeHead(nn.Linear):
 
 
 def replace_head(model: nn.Module, x: Tensor, temperature: float) -> None:
-    """Replace a network's head by a `PrototypeHead`, whose weights are drawn.
+    """Replace a network's head by a `PrototypeHead`, whose weights are drawn; it is left in evaluation mode.
 
-    Parameters
-    ----------
-    model : Module
-        Changed in place; it is left in evaluation mode.
-    x : Tensor
-        A batch of inputs.
-    temperature : float
-        T of the head.
+    `x` is a batch of inputs, `temperature` the head's.
     """
     model.eval()
     with torch.no_grad(), features_of(model) as features:
@@ -230,3 +205,35 @@ def replace_head(model: nn.Module, x: Tensor, temperature: float) -> None:
     old = head_of(model)
     (name,) = [name for name, module in model.named_modules() if module is old]
     model.set_submodule(name, PrototypeHead(features[0].shape[1], classes, temperature).to(features[0]))
+
+
+def in_precision(network: nn.Module, precision: str) -> nn.Module:
+    """Have a network train in a precision: its outputs are computed in it where gradients are taken.
+
+    Its parameters, buffers and outputs stay float32, and so does whatever is computed without gradients:
+    evaluations, and the statistics that are estimated for AdaBN.
+
+    The network is changed in place, and keeps its names and its class. In ``"bf16"`` train the layers for
+    which torch's autocast has bfloat16, such as convolutions and linear layers.
+
+    Examples
+    --------
+    >>> network = in_precision(nn.Linear(3, 2), "bf16")
+    >>> network(torch.ones(1, 3)).dtype, network.weight.dtype, isinstance(network, nn.Linear)
+    (torch.float32, torch.float32, True)
+    """
+    if precision == "bf16":
+        kind = type(network)
+        # A wrapper would rename the arrays; a function in place of `forward` would be shared by copies.
+        network.__class__ = type(kind.__name__, (_InBf16, kind), {})
+    return network
+
+
+class _InBf16(nn.Module):
+    """Comes before a network's own class."""
+
+    def forward(self, x: Tensor, *more: Any) -> Tensor:
+        """Return what the network's own class returns, as float32."""
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=torch.is_grad_enabled()):
+            outputs: Tensor = super().forward(x, *more)
+        return outputs.float()

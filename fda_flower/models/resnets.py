@@ -1,4 +1,4 @@
-"""Weights for a network: downloaded, or read from a file."""
+"""Residual networks of torchvision, with weights that are random, downloaded, or read from a file."""
 
 import pickle
 import warnings
@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fda_flower.errors import ConfigError
+from fda_flower.models.own import unfit
 from fda_flower.models.small import check_images
 
 HEAD = ("fc.weight", "fc.bias")
@@ -42,19 +43,7 @@ def replaced() -> Iterator[None]:
 def load_weights(network: nn.Module, name: str, weights: str) -> None:
     """Load weights into a network of torchvision; a last layer that they do not fit stays as it is.
 
-    Parameters
-    ----------
-    network : Module
-        Changed in place.
-    name : str
-        torchvision's name for the network.
-    weights : str
-        ``imagenet``, or a file.
-
-    Raises
-    ------
-    ConfigError
-        If the weights cannot be loaded or do not fit.
+    `weights` is ``imagenet``, or a file. A `ConfigError` says if they cannot be loaded or do not fit.
     """
     if _REPLACED.get():
         return
@@ -108,22 +97,19 @@ def _read(path: Path) -> Mapping[str, Tensor]:
         with warnings.catch_warnings(action="ignore"):  # torch would advise another way to load a program
             state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except UNREADABLE as error:
-        raise ConfigError(
-            f"the weights '{path}' cannot be read ({_reason(error)}): give a state dictionary as torch.save "
-            "writes it, or a .safetensors file",
-            thing="weights",
-            value=path,
-        ) from error
+        what = f"cannot be read ({_reason(error)})"
+        remedy = "give a state dictionary as torch.save writes it, or a .safetensors file"
+        raise _unusable(path, what, remedy) from error
     if not isinstance(state, Mapping) or not all(
         isinstance(entry, str) and isinstance(value, Tensor) for entry, value in state.items()
     ):
-        raise ConfigError(
-            f"the weights '{path}' are not a state dictionary, which has a tensor for each name: save "
-            "only the network's state_dict()",
-            thing="weights",
-            value=path,
-        )
+        what = "are not a state dictionary, which has a tensor for each name"
+        raise _unusable(path, what, "save only the network's state_dict()")
     return state
+
+
+def _unusable(path: Path, what: str, remedy: str) -> ConfigError:
+    return ConfigError(f"the weights '{path}' {what}", thing="weights", value=path, remedy=remedy)
 
 
 def _reason(error: Exception) -> str:
@@ -152,18 +138,12 @@ def resnet(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -
         torchvision's name.
     shape : tuple[int, ...]
         Channels (1 or 3), height and width of one image; at least 32x32. BatchNorm cannot be trained on a
-        batch of a single image if it has 32x32 or less.
+        batch of a single image of 32x32.
     classes : int
         Number of classes.
     weights : str
-        Empty for random weights, ``imagenet`` for torchvision's best, which are downloaded, or a file with
-        a state dictionary (``.pth``, ``.safetensors``). A last layer that does not fit is left out.
-
-    Raises
-    ------
-    ConfigError
-        If the samples are not images, are too small or have another number of channels, or the weights
-        cannot be loaded or do not fit.
+        Empty for random weights, ``imagenet`` for torchvision's best, which are downloaded, or a file with a
+        state dictionary (``.pth``, ``.safetensors``). A last layer that does not fit is left out.
 
     References
     ----------
@@ -173,12 +153,8 @@ def resnet(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -
 
     check_images(name, shape, 32)
     if shape[0] not in (1, 3):
-        raise ConfigError(
-            f"model '{name}' needs images of 3 channels, or 1 if grey, but these have {shape[0]}: choose "
-            "conv4 or resnet9",
-            thing="model",
-            value=name,
-        )
+        what = f"needs images of 3 channels, or 1 if grey, but these have {shape[0]}"
+        raise unfit(name, what, "choose conv4 or resnet9")
     network: nn.Module = getattr(models, name)(num_classes=classes)
     if weights:
         load_weights(network, name, weights)
@@ -193,13 +169,7 @@ resnet50 = partial(resnet, "resnet50")
 
 
 class Prepare(nn.Module):
-    """Prepares images for a network with three input channels.
-
-    Parameters
-    ----------
-    normalise : bool
-        Whether to normalise by ImageNet's mean and deviation.
-    """
+    """Repeats grey images, and normalises by ImageNet's mean and deviation if asked to."""
 
     mean: Tensor
     deviation: Tensor

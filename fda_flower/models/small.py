@@ -1,86 +1,40 @@
-"""Small networks: dense, convolutional, ResNet-9."""
+"""Small networks: dense, convolutional, ResNet-9.
+
+Each is built for samples of a `shape`, the number of features or an image's channels, height and width, and a
+number of `classes` or, for a regression, outputs. A `ConfigError` says if it does not take such samples.
+"""
 
 import torch
 from torch import Size, Tensor, nn
 
-from fda_flower.errors import ConfigError, invalid
+from fda_flower.errors import invalid
+from fda_flower.models.own import unfit
 
 
 def check_images(name: str, shape: tuple[int, ...], smallest: int = 1) -> None:
-    """Raise a `ConfigError` if a network for images does not accept samples of a shape.
-
-    Parameters
-    ----------
-    name : str
-        The model's name.
-    shape : tuple[int, ...]
-        Shape of one sample.
-    smallest : int
-        The smallest height and width, in pixels.
-
-    Raises
-    ------
-    ConfigError
-        If the samples are not images, or too small.
-    """
+    """Raise a `ConfigError` unless samples are images, at least `smallest` pixels high and wide."""
     if len(shape) == 1:
-        raise ConfigError(
-            f"model '{name}' needs images, but these are rows of {shape[0]} features: choose mlp, "
-            "logistic or sigmoid",
-            thing="model",
-            value=name,
-        )
+        what = f"needs images, but these are rows of {shape[0]} features"
+        raise unfit(name, what, "choose mlp, logistic or sigmoid")
     if min(shape[1:]) < smallest:
-        raise ConfigError(
-            f"model '{name}' needs images of {smallest}x{smallest} or more, "
-            f"but these are {shape[1]}x{shape[2]}",
-            thing="model",
-            value=name,
-        )
+        needed = f"needs images of {smallest}x{smallest} or more"
+        raise unfit(name, f"{needed}, but these are {shape[1]}x{shape[2]}", "")
 
 
 def logistic(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build one linear layer: logistic regression or, for a regression task, linear regression.
-
-    Parameters
-    ----------
-    shape : tuple[int, ...]
-        Shape of one sample.
-    classes : int
-        Number of classes, or of outputs.
-    """
+    """Build one linear layer: logistic regression or, for a regression task, linear regression."""
     return nn.Sequential(nn.Flatten(), nn.Linear(Size(shape).numel(), classes))
 
 
 def mlp(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build one hidden layer of 64 with ReLU.
-
-    Parameters
-    ----------
-    shape : tuple[int, ...]
-        Shape of one sample.
-    classes : int
-        Number of classes, or of outputs.
-    """
+    """Build one hidden layer of 64 with ReLU."""
     return _hidden(shape, classes, 64, nn.ReLU())
 
 
 def sigmoid(shape: tuple[int, ...], classes: int, hidden: int = 100) -> nn.Module:
     """Build one hidden layer with sigmoid, as in Jiang et al.'s synthetic regression (ICLR 2024, Appendix B).
 
-    Parameters
-    ----------
-    shape : tuple[int, ...]
-        Shape of one sample.
-    classes : int
-        Number of classes, or of outputs.
-    hidden : int
-        Width of the hidden layer, which the paper does not print.
-
-    Raises
-    ------
-    ConfigError
-        If `hidden` is below 1.
+    The paper does not print the width of its hidden layer.
     """
     if hidden < 1:
         raise invalid("option 'hidden' of model 'sigmoid'", hidden, "it must be at least 1")
@@ -93,20 +47,7 @@ def _hidden(shape: tuple[int, ...], classes: int, hidden: int, activation: nn.Mo
 
 
 def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build two 3x3 convolutions with pooling, then two linear layers.
-
-    Parameters
-    ----------
-    shape : tuple[int, ...]
-        Channels, height and width of one image; at least 4x4.
-    classes : int
-        Number of classes.
-
-    Raises
-    ------
-    ConfigError
-        If the samples are not images, or too small.
-    """
+    """Build two 3x3 convolutions with pooling, then two linear layers, for images of 4x4 or more."""
     check_images("cnn", shape, 4)
     features = nn.Sequential(
         nn.Conv2d(shape[0], 32, 3, padding=1),
@@ -123,24 +64,11 @@ def cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def lenet(shape: tuple[int, ...], classes: int, batch_norm: bool = False) -> nn.Module:
-    """Build two 5x5 convolutions with pooling, then three linear layers.
+    """Build two 5x5 convolutions with pooling, then three linear layers, for images of 16x16 or more.
 
     The network of Jiang et al.'s Fashion-MNIST experiments (ICLR 2024, Section C.7), with 44,426 parameters
-    for 1x28x28 and 10 classes.
-
-    Parameters
-    ----------
-    shape : tuple[int, ...]
-        Channels, height and width of one image; at least 16x16.
-    classes : int
-        Number of classes.
-    batch_norm : bool
-        With BatchNorm after each convolution, without which plain SGD hardly trains the network.
-
-    Raises
-    ------
-    ConfigError
-        If the samples are not images, or too small.
+    for 1x28x28 and 10 classes. `batch_norm` puts BatchNorm after each convolution, without which plain SGD
+    hardly trains the network.
     """
     check_images("lenet", shape, 16)
 
@@ -165,18 +93,6 @@ def conv4(shape: tuple[int, ...], classes: int) -> nn.Module:
     al.'s Colored MNIST experiments (ICLR 2024, Section C.2) in the size of DomainBed's (Gulrajani, Lopez-Paz,
     ICLR 2021), with 372,426 parameters for 2x28x28 and 10 classes. It normalises groups, not batches, since a
     target's batch may have only one or two samples.
-
-    Parameters
-    ----------
-    shape : tuple[int, ...]
-        Channels, height and width of one image.
-    classes : int
-        Number of classes.
-
-    Raises
-    ------
-    ConfigError
-        If the samples are not images.
     """
     check_images("conv4", shape)
     layers: list[nn.Module] = []
@@ -191,26 +107,11 @@ def conv4(shape: tuple[int, ...], classes: int) -> nn.Module:
 def resnet9(shape: tuple[int, ...], classes: int, width: int = 64) -> nn.Module:
     """Build eight 3x3 convolutions with BatchNorm, two pairs of them residual, then a linear layer.
 
-    The convolutions have 64 and 128 channels, a residual pair 128, then 256 and 512, a residual pair 512. All
-    from the second on except the residual ones halve the image; the maxima of the channels are classified. A
-    small variant of He et al., "Deep Residual Learning for Image Recognition" (CVPR 2016).
-    6,573,130 parameters for 3x32x32 and 10.
-
-    Parameters
-    ----------
-    shape : tuple[int, ...]
-        Channels, height and width of one image; at least 16x16, so that BatchNorm can be trained on a
-        batch of a single image.
-    classes : int
-        Number of classes.
-    width : int
-        Channels of the first convolution; the others scale with it. On a CPU, 8 trains about 40 times as
-        fast as 64.
-
-    Raises
-    ------
-    ConfigError
-        If the samples are not images, or too small, or the width is below 1.
+    The convolutions have `width`, 64, and 128 channels, a residual pair 128, then 256 and 512, a residual
+    pair 512; all scale with `width`, and on a CPU 8 trains about 40 times as fast as 64. All from the second
+    on except the residual ones halve the image, of 16x16 or more, so that BatchNorm can be trained on a batch
+    of a single one; the maxima of the channels are classified. A small variant of He et al., "Deep Residual
+    Learning for Image Recognition" (CVPR 2016). 6,573,130 parameters for 3x32x32 and 10 classes.
     """
     check_images("resnet9", shape, 16)
     if width < 1:

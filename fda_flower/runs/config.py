@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.clients.local_training import LocalTraining
-from fda_flower.datasets.amounts import most, read_amount
+from fda_flower.datasets.amounts import HeldOut, most, read_amount, read_validation
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
 from fda_flower.datasets.spec import DataSpec
-from fda_flower.datasets.validation import HeldOut, read_validation
 from fda_flower.errors import ConfigError, check_choice, invalid
 from fda_flower.metrics import headline_metric
 from fda_flower.models import MODELS, check_name, find_model

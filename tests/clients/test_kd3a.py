@@ -12,7 +12,7 @@ from torch import nn
 from fda_flower.clients import KD3ATarget, LocalTraining, TargetClient
 from fda_flower.clients.kd3a import distillation
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
-from fda_flower.datasets.image_files import ImageFiles
+from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.models import build_model
 from fda_flower.wire.protocol import TrainReply, TrainRequest, to_record
 

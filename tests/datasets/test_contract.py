@@ -159,7 +159,7 @@ def own_tables(root: Path) -> Callable[[Path | None, int], Any]:
         x = torch.randn(TABLE_ROWS, 2, generator=generator)
         rows = [f"{a},{i % 3},{b}" for i, (a, b) in enumerate(x.tolist())]
         (root / f"{domain}.csv").write_text("\n".join(["age,ill,height", *rows]))
-    return lambda data_dir, seed: table.load(root, seed, ",".join(MADE_DOMAINS), label="ill")
+    return lambda data_dir, seed: table.OwnTables(root, seed, ",".join(MADE_DOMAINS), label="ill")
 
 
 def own_hugging_face(root: Path) -> Callable[[Path | None, int], Any]:
@@ -179,7 +179,7 @@ def own_hugging_face(root: Path) -> Callable[[Path | None, int], Any]:
     kinds = Features(image=Picture(), label=ClassLabel(names=list(MADE_CLASSES)), site=Value("string"))
     Dataset.from_dict(made, features=kinds).save_to_disk(str(root))
     domains = ",".join(MADE_DOMAINS)
-    return lambda data_dir, seed: hugging_face.load(root, seed, domains, domain="site")
+    return lambda data_dir, seed: hugging_face.HuggingFace(root, seed, domains, domain="site")
 
 
 def forget() -> None:

@@ -13,7 +13,7 @@ from naming import names
 from PIL import Image
 
 from fda_flower.datasets import DATASETS, Dataset, DataSpec, Split, Splits, images, load_federation
-from fda_flower.datasets.image_files import ImageFiles
+from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import ConfigError
 
 DATA_DIR = os.environ.get("FDA_DATA_DIR")

@@ -66,9 +66,11 @@ def test_images_of_a_saved_data_set_by_a_column_of_domains(tmp_path: Path) -> No
 
 def test_the_images_of_a_path_in_the_folder_have_their_own_size_where_none_is_given(tmp_path: Path) -> None:
     images().save_to_disk(str(tmp_path / "saved"))
-    found = hugging_face.load(tmp_path, 0, "a,b,c", path="saved", domain="site")["b"]
+    found = hugging_face.HuggingFace(tmp_path, 0, "a,b,c", path="saved", domain="site")["b"]
     assert found.train.x.shape == (16, 3, 6, 4)
-    elsewhere = hugging_face.load(None, 0, "a,b,c", path=str(tmp_path / "saved"), domain="site", image_size=8)
+    elsewhere = hugging_face.HuggingFace(
+        None, 0, "a,b,c", path=str(tmp_path / "saved"), domain="site", image_size=8
+    )
     assert elsewhere["b"].train.x.shape == (16, 3, 8, 8)
 
 
@@ -110,8 +112,8 @@ def test_the_domains_are_looked_through_once_together(
     images().save_to_disk(str(tmp_path / "saved"))
     of_rows = {"domain": "site", "label": "ill", "missing": "mean", "categorical": "onehot"}
     for made in (
-        hugging_face.load(tmp_path, 0, "0,1,2", **of_rows),  # type: ignore[arg-type]
-        hugging_face.load(tmp_path / "saved", 0, "a,b,c", domain="site"),
+        hugging_face.HuggingFace(tmp_path, 0, "0,1,2", **of_rows),  # type: ignore[arg-type]
+        hugging_face.HuggingFace(tmp_path / "saved", 0, "a,b,c", domain="site"),
     ):
         assert [len(split.train) for split in made.values()] == [16, 16, 16]
     assert [look.call_count for look in looks.values()] == [1, 1]

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from sites import write_images
 
-from fda_flower.datasets.image_files import ImageFiles
+from fda_flower.datasets.preparation import ImageFiles
 
 
 def test_pixels_are_rgb_in_rows_from_the_top_left(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from PIL import Image
 from sites import write_images
 
 from fda_flower.datasets import DataSpec, load_federation
-from fda_flower.datasets.image_files import unreadable
 from fda_flower.datasets.images import common_size, files_of, sizes_of
 from fda_flower.datasets.own_data import network_for_images, network_for_inputs, read_size
+from fda_flower.datasets.preparation import unreadable
 from fda_flower.errors import ConfigError
 from fda_flower.runs.config import RunConfig
 

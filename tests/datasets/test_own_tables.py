@@ -8,7 +8,7 @@ import torch
 
 from fda_flower.datasets import DataSpec, Split, load_domain, load_federation
 from fda_flower.datasets.preparation import Preparation, TablePreparation
-from fda_flower.datasets.table import load
+from fda_flower.datasets.table import OwnTables
 from fda_flower.datasets.table_reading import MOST_CATEGORIES, Problems, read_table
 from fda_flower.errors import ConfigError
 from fda_flower.prediction.model import columns_for
@@ -40,7 +40,7 @@ def numbers(**changed: str) -> list[list[str]]:
 
 
 def one(folder: Path, **options: Any) -> Split:
-    return load(folder, 0, "a", **options)["a"]
+    return OwnTables(folder, 0, "a", **options)["a"]
 
 
 # Files
@@ -136,7 +136,7 @@ def test_a_server_without_data_needs_the_names_of_the_domains(tmp_path: Path) ->
 def test_words_are_classes_by_name_over_all_files(tmp_path: Path) -> None:
     write(tmp_path, "a", rows=[[*row[:2], "ill" if row[2] == "1" else "none"] for row in numbers()])
     write(tmp_path, "b", rows=[[*row[:2], "cured"] for row in numbers()])
-    splits = load(tmp_path, 0, "a,b")
+    splits = OwnTables(tmp_path, 0, "a,b")
     assert splits["a"].class_names == splits["b"].class_names == ("cured", "ill", "none")
     assert set(splits["b"].train.y.tolist()) == {0}
 
@@ -144,9 +144,9 @@ def test_words_are_classes_by_name_over_all_files(tmp_path: Path) -> None:
 def test_a_site_alone_has_to_be_told_classes_that_are_words_and_names_none(tmp_path: Path) -> None:
     write(tmp_path, "a", rows=[[*row[:2], "secret"] for row in numbers()])
     with pytest.raises(ConfigError, match="is a word, and other sites may have others: list all") as caught:
-        _ = load(tmp_path, 0, "a,b")["a"]
+        _ = OwnTables(tmp_path, 0, "a,b")["a"]
     assert "secret" not in str(caught.value)
-    assert load(tmp_path, 0, "a,b", classes="secret,open")["a"].classes == 2
+    assert OwnTables(tmp_path, 0, "a,b", classes="secret,open")["a"].classes == 2
 
 
 def test_a_column_of_too_many_words_is_no_label(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_words_are_refused_and_the_error_names_the_ways_out_but_no_word(tmp_path
 def test_categories_are_features_of_their_own_over_all_files(tmp_path: Path) -> None:
     write(tmp_path, "a")
     write(tmp_path, "b", rows=[[row[0], "other", row[2]] for row in ROWS])
-    splits = load(tmp_path, 0, "a,b", categorical="onehot")
+    splits = OwnTables(tmp_path, 0, "a,b", categorical="onehot")
     assert splits["a"].features == splits["b"].features == ("age", "sex=f", "sex=m", "sex=other")
     preparation = splits["a"].preparation
     assert isinstance(preparation, TablePreparation)
@@ -194,11 +194,11 @@ def test_a_site_alone_has_to_be_told_categories(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"'sex' .* holds words, and other .*categories=sex:A\|B.*ignore=sex"
     ):
-        _ = load(tmp_path, 0, "a,b", categorical="onehot")["a"]
-    split = load(tmp_path, 0, "a,b", categories="sex:f|m|x")["a"]
+        _ = OwnTables(tmp_path, 0, "a,b", categorical="onehot")["a"]
+    split = OwnTables(tmp_path, 0, "a,b", categories="sex:f|m|x")["a"]
     assert split.features == ("age", "sex=f", "sex=m", "sex=x")
     with pytest.raises(ConfigError, match="none of the known categories in line 3, column 'sex'"):
-        _ = load(tmp_path, 0, "a,b", categories="sex:f|x")["a"]
+        _ = OwnTables(tmp_path, 0, "a,b", categories="sex:f|x")["a"]
 
 
 @pytest.mark.parametrize("text", ["sex", "sex:", ":f|m", "sex:f|f", "sex:f||m"])

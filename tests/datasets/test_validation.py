@@ -6,9 +6,9 @@ import torch
 from naming import names
 
 from fda_flower.datasets import load_domain, load_federation
+from fda_flower.datasets.amounts import HeldOut, hold_out, read_validation
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.spec import DataSpec
-from fda_flower.datasets.validation import HeldOut, hold_out, read_validation
 from fda_flower.errors import ConfigError
 
 DIGITS = DataSpec("digits", target_samples=60)

@@ -16,8 +16,7 @@ from fda_flower.datasets.samples import on_device
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.models import MODELS, build_model
 from fda_flower.models.devices import check_device, find_device, is_numbered
-from fda_flower.models.parts import features_of
-from fda_flower.models.precision import in_precision
+from fda_flower.models.parts import features_of, in_precision
 from fda_flower.prediction.passes import predict
 from fda_flower.runs.config import RunConfig
 
