@@ -16,6 +16,7 @@ from flwr.common import (
 )
 
 from fda_flower.errors import ConfigError
+from fda_flower.wire.numpy_client import packed_in
 from fda_flower.wire.protocol import ARRAYS, METRICS, NUM_EXAMPLES, EvaluateRequest, read_request
 
 NUMPY = "numpy.ndarray"
@@ -23,13 +24,7 @@ NUMPY = "numpy.ndarray"
 
 
 def instruction(message: Message) -> tuple[Parameters, dict[str, Scalar]]:
-    """Return what an older client receives of a message: arrays without names, and settings.
-
-    Raises
-    ------
-    ConfigError
-        If the message holds more than that.
-    """
+    """Return what an older client receives of a message: arrays without names, and settings."""
     request = read_request(message.content)
     check_request(request)
     settings = {key: value for key, value in request.config.items() if isinstance(value, Scalar)}
@@ -42,35 +37,29 @@ def check_request(request: EvaluateRequest) -> None:
     if extra:
         raise ConfigError(
             f"the method sends its clients '{extra[0]}', which Flower's older clients cannot take: use the "
-            "Message API"
+            "Message API",
+            thing=extra[0],
         )
 
 
 def parameters_of(arrays: ArrayRecord) -> Parameters:
-    """Return the arrays without their names; the bytes are not copied."""
+    """Return the arrays without their names, uncopied."""
     return Parameters([array.data for array in arrays.values()], NUMPY)
 
 
 def arrays_of(parameters: Parameters, names: Sequence[str] = ()) -> ArrayRecord:
-    """Return the arrays by name, or by ``"0"``, ``"1"``, ... without names; the bytes are not copied."""
-    kind = parameters.tensor_type
-    named = [*names, *(str(i) for i in range(len(names), len(parameters.tensors)))]
-    return ArrayRecord(
-        {
-            name: Array(dtype="", shape=(), stype=kind, data=tensor)
-            for name, tensor in zip(named, parameters.tensors, strict=False)
-        }
-    )
+    """Return the arrays by name, uncopied; those without a name by their number, as ``"0"``."""
+    tensors, kind = parameters.tensors, parameters.tensor_type
+    named = [*names, *map(str, range(len(names), len(tensors)))]
+    arrays = {name: Array("", (), kind, tensor) for name, tensor in zip(named, tensors, strict=False)}
+    return ArrayRecord(arrays)
 
 
 def as_types_of(like: NDArrays, parameters: Parameters) -> Parameters:
     """Return arrays in the types of others; whole numbers are rounded."""
-    arrays = parameters_to_ndarrays(parameters)
+    pairs = zip(parameters_to_ndarrays(parameters), like, strict=True)
     return ndarrays_to_parameters(
-        [
-            (np.rint(array) if other.dtype.kind in "iu" else array).astype(other.dtype)
-            for array, other in zip(arrays, like, strict=True)
-        ]
+        [(np.rint(a) if other.dtype.kind in "iu" else a).astype(other.dtype) for a, other in pairs]
     )
 
 
@@ -79,17 +68,9 @@ def fit_reply(message: Message, result: FitRes, names: Sequence[str]) -> Message
 
     Metrics ``RECORD.NAME`` that hold bytes (arrays in NumPy's file format) become records of arrays.
     """
-    recorded: dict[str, dict[str, bytes]] = {}
-    for key, value in result.metrics.items():
-        record, _, name = key.partition(".")
-        if isinstance(value, bytes) and name:
-            recorded.setdefault(record, {})[name] = value
-    content = RecordDict(
-        {
-            record: arrays_of(Parameters(list(arrays.values()), NUMPY), list(arrays))
-            for record, arrays in recorded.items()
-        }
-    )
+    content = RecordDict()
+    for record, arrays in packed_in(result.metrics).items():
+        content[record] = arrays_of(Parameters(list(arrays.values()), NUMPY), list(arrays))
     content[ARRAYS] = arrays_of(result.parameters, names)
     content[METRICS] = MetricRecord({NUM_EXAMPLES: result.num_examples, **_numbers(result.metrics)})
     return Message(content, reply_to=message)

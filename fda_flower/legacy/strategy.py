@@ -15,7 +15,7 @@ from flwr.server.strategy import Strategy
 from flwr.serverapp.strategy import Result
 
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.legacy.grid import ClientError, ManagerGrid
+from fda_flower.legacy.grid import ClientError, ManagerGrid, NamedProxy
 from fda_flower.legacy.messages import (
     arrays_of,
     as_types_of,
@@ -38,11 +38,11 @@ Failures = Sequence[tuple[ClientProxy, Any] | BaseException]
 class LegacyStrategy(Strategy):
     """A strategy of this package for ``ServerAppComponents(strategy=...)`` or an older ``Server``.
 
-    It only translates: the given strategy checks replies, aggregates them and writes its records, as with
-    the Message API. Clients are plain ``NumPyClient`` objects under ``ClientApp(client_fn=...)``. Each
-    client's ``get_properties`` reports its ``domain`` and, unless the strategy is given ``target=``, its
-    ``role``. Arrays that a method needs besides the model are bytes in NumPy's file format among the metrics
-    of ``fit``: for auto-weighting ``batch-updates.norms`` and so on, as in `fda_flower.clients.TargetClient`.
+    It only translates: the given strategy checks and aggregates replies and writes records, as with the
+    Message API. Clients are plain ``NumPyClient`` objects under ``ClientApp(client_fn=...)``, whose
+    ``get_properties`` reports a ``domain`` and, unless the strategy is given ``target=``, a ``role``. Arrays
+    that a method needs besides the model are bytes in NumPy's file format among the metrics of ``fit``: for
+    auto-weighting ``batch-updates.norms`` and so on, as in `fda_flower.clients.TargetClient`.
 
     Parameters
     ----------
@@ -52,17 +52,16 @@ class LegacyStrategy(Strategy):
     initial_parameters : Parameters, optional
         The initial model. Default: a client's.
     names : Sequence[str], optional
-        Names of the arrays, such as ``list(model.state_dict())``, by which buffers are recognised and
-        checkpoints are written; `FedDWA` needs them. Default: ``"0"``, ``"1"``, ...; then any buffers must
-        be given by the strategy's ``buffer_names``, such as ``["3", "4"]``.
+        Names of the arrays, such as ``list(model.state_dict())``, which tell buffers and stand in
+        checkpoints; `FedDWA` needs them. Default: ``"0"``, ``"1"``, ...; then the strategy's
+        ``buffer_names`` must list all buffers, as in ``["3", "4"]``.
     on_fit_config_fn, on_evaluate_config_fn : callable, optional
         Returns the settings that clients receive in a round, besides the strategy's.
     evaluate_fn : callable, optional
-        Evaluates the model on the server: takes round, arrays and an empty dictionary, returns loss and
-        metrics.
+        Takes round, arrays and an empty dictionary; returns the server's loss and metrics of the model.
     secure_aggregation : bool
-        The workflow is Flower's ``SecAggPlusWorkflow``, which hands over the mean of the clients' models by
-        examples in the place of each one, in double precision. Only methods that need no more are possible.
+        Whether the workflow is Flower's ``SecAggPlusWorkflow``, which hands over the mean of the clients'
+        models by examples in the place of each, in double precision.
 
     Raises
     ------
@@ -89,41 +88,14 @@ class LegacyStrategy(Strategy):
         evaluate_fn: EvaluateFn | None = None,
         secure_aggregation: bool = False,
     ) -> None:
-        if strategy.asks_again:
-            raise ConfigError(
-                f"{type(strategy).__name__} asks its clients twice in a round, which Flower's older server "
-                "cannot do: use the Message API, or aggregate_on='server' if it is 'target'"
-            )
-        if strategy.ends_with_an_evaluation:
-            raise ConfigError(
-                f"{type(strategy).__name__} has its target evaluate in the last round, but Flower's older "
-                "server does not say which round is the last: use the Message API, or final_head_epochs=0 "
-                "if it is above 0"
-            )
-        if strategy.evaluate_every > 1:
-            raise invalid(
-                "evaluate_every",
-                strategy.evaluate_every,
-                "leave it out, or use the Message API",
-                "but Flower's older server does not say which rounds are the last",
-            )
-        if strategy.selection.by != "target" or strategy.selection.patience is not None:
-            raise ConfigError(
-                "Flower's older server asks the target alone to evaluate, and runs all its rounds: leave out "
-                "select_by='sources' and patience, or use the Message API"
-            )
-        if (average := strategy.model_average.text) is not None:
-            raise invalid(
-                "average",
-                average,
-                "leave it out, or use the Message API",
-                "but Flower's older server has the clients evaluate one model a round",
-            )
+        _check_it_works(strategy)
         if secure_aggregation and not _takes_the_mean(strategy):
             raise ConfigError(
                 f"{type(strategy).__name__} looks at each model, but secure aggregation shows only their "
                 "mean by examples: use SourceOnly or FedAvg with weights by examples, without "
-                "max_update_norm and source_mean, or leave out secure_aggregation"
+                "max_update_norm and source_mean, or leave out secure_aggregation",
+                thing="secure_aggregation",
+                value=True,
             )
         self.strategy = strategy
         self._initial = initial_parameters
@@ -140,13 +112,7 @@ class LegacyStrategy(Strategy):
     # The older server calls these, in this order.
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
-        """Wait for the clients, query their roles, and return the checkpoint's or the initial model.
-
-        Raises
-        ------
-        ConfigError, RunError
-            As `DomainAdaptationStrategy.start` does before the first round.
-        """
+        """Wait for the clients, query their roles, and return the checkpoint's or the initial model."""
         strategy, result, parameters = self.strategy, Result(), self._initial
         self._done = strategy.resume(result)
         if self._done:
@@ -209,13 +175,7 @@ class LegacyStrategy(Strategy):
     def aggregate_evaluate(
         self, server_round: int, results: list[tuple[ClientProxy, EvaluateRes]], failures: Failures
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Return loss and metrics of the target, and finish the round.
-
-        Raises
-        ------
-        RunError
-            If the model could not be updated for `max_held_rounds` rounds in a row.
-        """
+        """Return loss and metrics of the target, and finish the round."""
         replies = [evaluate_reply(self._asked[proxy.cid], result) for proxy, result in results]
         replies += self._failed(failures)
         metrics = _scalars(self.strategy.aggregate_evaluate(self._done + server_round, replies))
@@ -229,16 +189,14 @@ class LegacyStrategy(Strategy):
         server_round: int,
         parameters: Parameters,
         make_config: MakeConfig,
-    ) -> list[tuple[ClientProxy, Message]]:
+    ) -> list[tuple[NamedProxy, Message]]:
         number = self._done + server_round
         arrays = arrays_of(parameters, self._names or ())
         with task_identity():
             messages = configure(number, arrays, ConfigRecord(dict(make_config(number))), self._grid)
-            asked = [
-                (self._grid.proxy(message.metadata.dst_node_id), message) for message in numbered(messages)
-            ]
+            asked = [(self._grid.proxy(each.metadata.dst_node_id), each) for each in numbered(messages)]
         self._asked = {proxy.cid: message for proxy, message in asked}
-        return list(asked)
+        return asked
 
     def _failed(self, failures: Failures) -> Iterator[Message]:
         for failure in failures:
@@ -264,9 +222,11 @@ class LegacyStrategy(Strategy):
         arrays = to_ndarrays(parameters)
         names = [str(i) for i in range(len(arrays))] if self._names is None else self._names
         if len(names) != len(arrays):
-            raise ConfigError(f"there are {len(names)} names for {len(arrays)} arrays: give one for each")
+            remedy = "give one for each"
+            said = f"there are {len(names)} names for {len(arrays)} arrays"
+            raise ConfigError(said, thing="names", value=names, remedy=remedy)
+        known = self._names is not None or self.strategy.buffer_names is not None
         for name, array in zip(names, arrays, strict=True):
-            known = self._names is not None or self.strategy.buffer_names is not None
             if not known and not np.issubdtype(array.dtype, np.floating):
                 raise ConfigError(
                     f"array '{name}' holds no floats, so it is a buffer, but arrays have no names here: give "
@@ -275,6 +235,37 @@ class LegacyStrategy(Strategy):
                     value=name,
                 )
         return ArrayRecord({name: Array(array) for name, array in zip(names, arrays, strict=True)})
+
+
+def _check_it_works(strategy: DomainAdaptationStrategy) -> None:
+    """Raise a `ConfigError` if a strategy needs what Flower's older server cannot do."""
+    name, remedy = type(strategy).__name__, "leave it out, or use the Message API"
+    if strategy.asks_again:
+        raise ConfigError(
+            f"{name} asks its clients twice in a round, which Flower's older server cannot do: use the "
+            "Message API, or aggregate_on='server' if it is 'target'",
+            thing="strategy",
+            value=name,
+        )
+    if strategy.ends_with_an_evaluation:
+        raise ConfigError(
+            f"{name} has its target evaluate in the last round, but Flower's older server does not say which "
+            "round is the last: use the Message API, or final_head_epochs=0 if it is above 0",
+            thing="strategy",
+            value=name,
+        )
+    if (every := strategy.evaluate_every) > 1:
+        why = "but Flower's older server does not say which rounds are the last"
+        raise invalid("evaluate_every", every, remedy, why)
+    if strategy.selection.by != "target" or strategy.selection.patience is not None:
+        raise ConfigError(
+            "Flower's older server asks the target alone to evaluate, and runs all its rounds: leave out "
+            "select_by='sources' and patience, or use the Message API",
+            thing="select_by",
+        )
+    if (average := strategy.model_average.text) is not None:
+        why = "but Flower's older server has the clients evaluate one model a round"
+        raise invalid("average", average, remedy, why)
 
 
 def _no_config(server_round: int) -> dict[str, Scalar]:

@@ -88,11 +88,19 @@ def add_arrays(reply: RecordDict | dict[str, Any], record: str, arrays: Layers) 
         reply[record] = to_record(arrays)
 
 
-def unpack(metrics: Mapping[str, Any]) -> dict[str, dict[str, NDArray[Any]]]:
-    """Return the arrays among metrics by record and name: what `pack` has packed."""
-    records: dict[str, dict[str, NDArray[Any]]] = {}
+def packed_in(metrics: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
+    """Return the bytes among metrics ``RECORD.NAME``, by record and name."""
+    records: dict[str, dict[str, bytes]] = {}
     for key, value in metrics.items():
         record, _, name = key.partition(".")
         if isinstance(value, bytes) and name:
-            records.setdefault(record, {})[name] = np.load(io.BytesIO(value), allow_pickle=False)
+            records.setdefault(record, {})[name] = value
     return records
+
+
+def unpack(metrics: Mapping[str, Any]) -> dict[str, dict[str, NDArray[Any]]]:
+    """Return the arrays among metrics by record and name: what `pack` has packed."""
+    return {
+        record: {name: np.load(io.BytesIO(data), allow_pickle=False) for name, data in arrays.items()}
+        for record, arrays in packed_in(metrics).items()
+    }

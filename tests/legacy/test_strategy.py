@@ -1,5 +1,6 @@
 """The methods under Flower's older server API: the same bits as under the Message API."""
 
+import copy
 import json
 import os
 import subprocess
@@ -8,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 from flwr.client import NumPyClient
+from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, message_size_mod
 from flwr.common import (
@@ -21,9 +23,10 @@ from flwr.common import (
     ndarrays_to_parameters,
     parameters_to_ndarrays,
 )
-from flwr.server import Server, ServerConfig, SimpleClientManager
+from flwr.server import LegacyContext, Server, ServerConfig, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.compat import start_grid
+from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from naming import names
 
 from fda_flower.clients import LocalTraining, SourceClient, TargetClient, serve
@@ -31,9 +34,10 @@ from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.legacy import LegacyStrategy
+from fda_flower.legacy.messages import as_types_of
 from fda_flower.models import build_model
 from fda_flower.runs.methods import METHODS
-from fda_flower.strategies import KD3A, FedAvg, FedDA, FedGP, RunFolder
+from fda_flower.strategies import KD3A, FedAvg, FedDA, FedDAF, FedGP, Mixture, RunFolder, SourceOnly
 from fda_flower.wire.internals import TaskIdentity  # type: ignore[attr-defined]
 
 pytestmark = pytest.mark.usefixtures("in_a_run")
@@ -54,10 +58,16 @@ def network():
     return build_model("mlp", DATA.shape, DATA.classes, seed=0)
 
 
-def client_of(domain, method="fedgp", state=None):
-    kind = METHODS[method].client_class("target" if domain == TARGET else "source")
+def client_of(domain, method="fedgp", state=None, kind=None):
+    kind = kind or METHODS[method].client_class("target" if domain == TARGET else "source")
     about = {"domain": domain, "role": kind.role}
     return kind(DATA.domains[domain], network(), LocalTraining(0.05, 10), seed=1, about=about, state=state)
+
+
+def clients(method="fedgp", **kinds):
+    """The clients of all domains, called a, b, c, target; some of kinds of their own."""
+    names = ("a", "b", "c", "target")
+    return [client_of(d, method, kind=kinds.get(n)) for n, d in zip(names, DOMAINS, strict=True)]
 
 
 def client_fn(context):
@@ -90,9 +100,9 @@ class Proxy(ClientProxy):
         raise NotImplementedError
 
 
-def manager(clients=None):
+def manager(connected=None):
     found = SimpleClientManager()
-    for i, client in enumerate(map(client_of, DOMAINS) if clients is None else clients):
+    for i, client in enumerate(connected or clients()):
         found.register(Proxy(client, f"client-{i}"))
     return found
 
@@ -101,10 +111,10 @@ def initial():
     return ndarrays_to_parameters([tensor.numpy() for tensor in network().state_dict().values()])
 
 
-def run_legacy(strategy, clients=None, rounds=3, **options):
+def run_legacy(strategy, connected=None, rounds=3, **options):
     """Rounds of a `Server`; its model, its history."""
     server = Server(
-        client_manager=manager(clients),
+        client_manager=manager(connected),
         strategy=LegacyStrategy(strategy, options.pop("initial_parameters", initial()), **options),
     )
     server.set_max_workers(1)
@@ -145,7 +155,7 @@ def test_the_same_bits_and_records_as_under_the_message_api(method):
     own = {"finetune-offline": {"warmup_rounds": 1}, "fedrep": {"final_head_epochs": 0}}
     options = own.get(method, {})
     one, other = build(method, **options), build(method, **options)
-    model, history = run_legacy(one, [client_of(domain, method) for domain in DOMAINS], names=NAMES)
+    model, history = run_legacy(one, clients(method), names=NAMES)
     assert model == run_messages(other, method=method)
     assert comparable(one.history) == comparable(other.history)
     end = "-global" if one.evaluates_trained else ""
@@ -161,22 +171,15 @@ def test_the_same_bits_and_records_as_under_the_message_api(method):
 def test_gradients_at_the_global_model_travel_among_the_metrics(method):
     options = {"estimate_at": "start", "sketch_size": 128}
     one, other = build(method, **options), build(method, **options)
-    model, _ = run_legacy(one, [client_of(domain, method) for domain in DOMAINS], names=NAMES)
+    model, _ = run_legacy(one, clients(method), names=NAMES)
     assert model == run_messages(other, method=method)
     assert all(e["fallback"] is None for r in one.history for e in r["sources"].values())
 
 
-def test_arrays_need_no_names():
-    assert run_legacy(build("fedgp-auto"))[0] == run_legacy(build("fedgp-auto"), names=NAMES)[0]
-
-
-def test_the_order_of_the_clients_changes_no_bit():
-    clients = [client_of(domain) for domain in DOMAINS]
-    assert run_legacy(build("fedgp-auto"))[0] == run_legacy(build("fedgp-auto"), clients[::-1])[0]
-
-
-def test_without_a_model_a_clients_is_the_initial_one():
-    assert run_legacy(build("fedgp"), initial_parameters=None)[0] == run_legacy(build("fedgp"))[0]
+def test_neither_names_nor_a_first_model_nor_the_order_of_the_clients_change_a_bit():
+    expected, _ = run_legacy(build("fedgp-auto"), names=NAMES)
+    assert run_legacy(build("fedgp-auto"), clients()[::-1])[0] == expected
+    assert run_legacy(build("fedgp-auto"), initial_parameters=None)[0] == expected
 
 
 def test_outside_a_run_no_identity_is_left_behind(monkeypatch):
@@ -194,12 +197,9 @@ def test_clients_receive_the_projects_settings_and_the_strategys():
             seen.append(config)
             return super().fit(parameters, config)
 
-    source = Curious(DATA.domains[DOMAINS[0]], network(), LocalTraining(0.05, 10), about={"domain": "a"})
+    strategy = build("fedavg", learning_rate_factor=0.5)
     run_legacy(
-        FedAvg(target=TARGET, learning_rate_factor=0.5),
-        [source, client_of(TARGET)],
-        rounds=1,
-        on_fit_config_fn=lambda server_round: {"epochs": 10 * server_round},
+        strategy, clients(a=Curious), rounds=1, on_fit_config_fn=lambda number: {"epochs": 10 * number}
     )
     assert seen == [{"server-round": 1, "rate-factor": 0.5, "epochs": 10}]
 
@@ -223,25 +223,35 @@ class Broken(SourceClient):
         raise OSError("disk full")
 
 
+class Forgetful(SourceClient):
+    def fit(self, parameters, config):
+        arrays, examples, metrics = super().fit(parameters, config)
+        return arrays[:-1], examples, metrics
+
+
+class Damaged(TargetClient):
+    def fit(self, parameters, config):
+        arrays, examples, metrics = super().fit(parameters, config)
+        return arrays, examples, {**metrics, "batch-updates.norms": b"what?", "note": b"x", "ok": True}
+
+
+class Blind(TargetClient):
+    def evaluate(self, parameters, config):
+        raise OSError("no test set")
+
+
 class Refusing(Proxy):
     def fit(self, ins, timeout, group_id):
         return FitRes(Status(Code.FIT_NOT_IMPLEMENTED, "not today"), Parameters([], ""), 0, {})
 
 
-def broken(domain):
-    about = {"domain": domain, "role": "source"}
-    return Broken(DATA.domains[domain], network(), LocalTraining(0.05, 10), about=about)
-
-
 def test_failing_clients_are_dropped_and_named():
     strategy = build("fedgp")
-    clients = [broken(d) if d in DOMAINS[:2] else client_of(d) for d in DOMAINS]
-    run_legacy(strategy, clients, rounds=1)
+    run_legacy(strategy, clients(a=Broken, b=Forgetful), rounds=1)
     (record,) = strategy.history
-    assert [(each["domain"], "disk full" in each["reason"]) for each in record["dropped"]] == [
-        (DOMAINS[0], True),
-        (DOMAINS[1], True),
-    ]
+    dropped = {each["domain"]: each["reason"] for each in record["dropped"]}
+    assert "disk full" in dropped.pop(DOMAINS[0])
+    assert dropped == {DOMAINS[1]: "its arrays lack '3' (1 of 4 missing)"}
     assert list(record["sources"]) == [DOMAINS[2]]
     assert record["held"] is None
 
@@ -257,30 +267,14 @@ def test_a_client_that_refuses_is_dropped_with_its_reason():
     assert "not today" in dropped["reason"]
 
 
-def test_too_few_arrays_are_dropped_and_named():
-    class Forgetful(SourceClient):
-        def fit(self, parameters, config):
-            arrays, examples, metrics = super().fit(parameters, config)
-            return arrays[:-1], examples, metrics
-
-    forgetful = Forgetful(DATA.domains[DOMAINS[0]], network(), LocalTraining(0.05, 10), about={"domain": "a"})
-    strategy = FedGP(target=TARGET)
-    run_legacy(strategy, [forgetful, client_of(DOMAINS[1]), client_of(TARGET)], rounds=1)
-    (dropped,) = strategy.history[0]["dropped"]
-    assert dropped == {"domain": "a", "reason": "its arrays lack '3' (1 of 4 missing)"}
-
-
-def test_damaged_batch_updates_fall_back_to_the_fixed_beta():
-    class Damaged(TargetClient):
-        def fit(self, parameters, config):
-            arrays, examples, metrics = super().fit(parameters, config)
-            return arrays, examples, {**metrics, "batch-updates.norms": b"what?", "note": b"x", "ok": True}
-
-    about = {"domain": TARGET, "role": "target"}
-    target = Damaged(DATA.domains[TARGET], network(), LocalTraining(0.05, 10), about=about)
-    strategy = FedDA(auto=True)
-    run_legacy(strategy, [client_of(DOMAINS[0]), target], rounds=1)
+def test_what_the_target_sends_damaged_or_not_at_all_is_in_the_record():
+    strategy = build("fedda", auto=True)
+    run_legacy(strategy, clients(target=Damaged), rounds=1)
     assert "'norms' cannot be read" in strategy.history[0]["sources"][DOMAINS[0]]["fallback"]
+    strategy = build("fedgp")
+    _, history = run_legacy(strategy, clients(target=Blind), rounds=1)
+    assert "no test set" in strategy.history[0]["evaluation-failed"]
+    assert history.losses_distributed == []
 
 
 def test_a_server_that_hands_over_bare_exceptions_loses_the_reason_alone():
@@ -296,10 +290,9 @@ def test_a_server_that_hands_over_bare_exceptions_loses_the_reason_alone():
 
 
 def test_without_usable_replies_the_run_ends_with_an_error():
-    clients = [broken(d) if d != TARGET else client_of(d) for d in DOMAINS]
     strategy = build("fedgp", max_held_rounds=2)
     with pytest.raises(RunError, match=r"2 rounds in a row.*usable replies of sources"):
-        run_legacy(strategy, clients, rounds=5)
+        run_legacy(strategy, clients(a=Broken, b=Broken, c=Broken), rounds=5)
     assert len(strategy.history) == 2
 
 
@@ -317,34 +310,25 @@ def test_a_round_without_any_client_is_recorded():
     assert "0 usable replies of sources" in record["held"]
 
 
-def test_a_target_that_cannot_evaluate_says_so_in_the_record():
-    class Blind(TargetClient):
-        def evaluate(self, parameters, config):
-            raise OSError("no test set")
-
-    about = {"domain": TARGET, "role": "target"}
-    target = Blind(DATA.domains[TARGET], network(), LocalTraining(0.05, 10), about=about)
-    strategy = FedGP()
-    _, history = run_legacy(strategy, [client_of(DOMAINS[0]), target], rounds=1)
-    assert "no test set" in strategy.history[0]["evaluation-failed"]
-    assert history.losses_distributed == []
-
-
 # roles
 
 
-def test_no_target_is_an_error_that_names_the_remedy():
-    with pytest.raises(RunError, match=r"no node with role 'target' among .*target argument"):
-        run_legacy(FedGP(wait_for=2), [client_of(d) for d in DOMAINS if d != TARGET])
+class Plain(NumPyClient):
+    def fit(self, parameters, config):
+        return parameters, 1, {}
 
 
-def test_without_get_properties_the_error_says_what_to_do():
-    class Plain(NumPyClient):
-        def fit(self, parameters, config):
-            return parameters, 1, {}
-
-    with pytest.raises(RunError, match=r"client-0 does not report its domain: let its get_properties return"):
-        run_legacy(FedGP(target="3", wait_for=2), [Plain(), Plain()])
+@pytest.mark.parametrize(
+    ("strategy", "connected", "says"),
+    [
+        (FedGP(wait_for=2), DOMAINS[:2], "no node with role 'target'"),
+        (FedGP(target="3", wait_for=2), (), "client-0 does not report its domain"),
+    ],
+    ids=["no target", "no properties"],
+)
+def test_without_the_roles_no_run_begins(strategy, connected, says):
+    with pytest.raises(RunError, match=says):
+        run_legacy(strategy, [client_of(domain) for domain in connected] or [Plain(), Plain()])
 
 
 def test_a_client_that_cannot_report_is_left_out_with_its_reason():
@@ -352,38 +336,13 @@ def test_a_client_that_cannot_report_is_left_out_with_its_reason():
         def get_properties(self, config):
             raise OSError("no data")
 
-    sick = Sick(DATA.domains[DOMAINS[0]], network(), LocalTraining(0.05, 10))
-    strategy = FedGP(wait_for=3)
-    run_legacy(strategy, [sick, client_of(DOMAINS[1]), client_of(TARGET)], rounds=1)
+    strategy = FedGP(wait_for=len(DOMAINS))
+    run_legacy(strategy, clients(a=Sick), rounds=1)
     (missing,) = strategy.history[0]["missing"]
     assert "no data" in missing["reason"]
 
 
 # what is not supported
-
-
-@pytest.mark.parametrize("strategy", [FedGP(aggregate_on="target"), KD3A()], ids=["FedGP", "KD3A"])
-def test_a_method_that_asks_twice_in_a_round_is_refused(strategy):
-    name = type(strategy).__name__
-    with pytest.raises(ConfigError, match=f"{name} asks its clients twice in a round"):
-        LegacyStrategy(strategy)
-
-
-def test_an_averaged_model_is_refused():
-    with pytest.raises(ConfigError, check=names("average", "tail:2")):
-        LegacyStrategy(FedAvg(average="tail:2"))
-
-
-def test_a_mixture_is_refused():
-    with pytest.raises(ConfigError, match=r"Mixture has its target evaluate in the last round.*Message API"):
-        LegacyStrategy(build("mixture"))
-
-
-def test_feddaf_is_refused():
-    strategy = build("feddaf")
-    with pytest.raises(ConfigError, match=r"sends its clients 'global'.*use the Message API"):
-        run_legacy(strategy)
-    assert strategy.history == []
 
 
 class Demanding(FedAvg):
@@ -403,11 +362,27 @@ class Demanding(FedAvg):
 
 
 @pytest.mark.parametrize(
-    ("extra", "named"), [("record", "'prototypes'"), ("list", "'layers'"), ("ask", "once")]
+    ("strategy", "thing"),
+    [
+        (FedGP(aggregate_on="target"), "strategy"),
+        (KD3A(), "strategy"),
+        (Mixture(), "strategy"),
+        (FedAvg(average="tail:2"), "average"),
+        (FedAvg(evaluate_every=2), "evaluate_every"),
+        (FedAvg(patience=2), "select_by"),
+        (FedAvg(select_by="sources"), "select_by"),
+        (FedDAF(), "global"),
+        (Demanding("record"), "prototypes"),
+        (Demanding("list"), "layers"),
+        (Demanding("ask"), "method"),
+    ],
+    ids=str,
 )
-def test_methods_that_need_more_of_their_clients_are_refused(extra, named):
-    with pytest.raises(ConfigError, match=f"{named}.*use the Message API"):
-        run_legacy(Demanding(extra))
+def test_what_flowers_older_server_cannot_do_is_refused(strategy, thing):
+    with pytest.raises(ConfigError, match="Message API") as caught:
+        run_legacy(strategy)
+    assert caught.value.thing == thing
+    assert strategy.history == []
 
 
 # names and buffers
@@ -430,13 +405,11 @@ class Counting(NumPyClient):
         return 0.5, 4, {}
 
 
-def counted(**options):
-    strategy = FedGP(beta=0.5, target="t", buffer_names=options.pop("buffer_names", None))
-    arrays = [np.ones(2, np.float32), np.ones(2, np.float32), np.array(3)]
-    clients = [Counting("t", np.float32(1)), Counting("a", np.float32(-1))]
-    model, _ = run_legacy(
-        strategy, clients, rounds=1, initial_parameters=ndarrays_to_parameters(arrays), **options
-    )
+def counted(buffer_names=None, names=None):
+    strategy = FedGP(beta=0.5, target="t", buffer_names=buffer_names)
+    first = ndarrays_to_parameters([np.ones(2, np.float32), np.ones(2, np.float32), np.array(3)])
+    two = [Counting("t", np.float32(1)), Counting("a", np.float32(-1))]
+    model, _ = run_legacy(strategy, two, rounds=1, initial_parameters=first, names=names)
     return parameters_to_ndarrays(Parameters(model, "numpy.ndarray"))
 
 
@@ -450,13 +423,10 @@ def test_buffers_are_given_by_names_or_by_numbers(options):
     assert count == 4
 
 
-def test_buffers_that_are_not_given_are_refused():
+def test_buffers_or_names_that_are_not_given_are_refused():
     with pytest.raises(ConfigError, check=names("array", "2")):
         counted()
-
-
-def test_names_that_do_not_fit_are_refused():
-    with pytest.raises(ConfigError, match="there are 2 names for 3 arrays"):
+    with pytest.raises(ConfigError, check=names("names", ["a", "b"])):
         counted(names=["a", "b"])
 
 
@@ -468,8 +438,7 @@ def test_records_checkpoints_and_resume(tmp_path):
     run_legacy(build("fedgp-auto", output=RunFolder(tmp_path)), rounds=2, names=NAMES)
     folder = RunFolder(tmp_path, resume=True)
     assert list(folder.load_checkpoint().model) == NAMES
-    strategy = build("fedgp-auto", output=folder)
-    resumed, _ = run_legacy(strategy, rounds=2, names=NAMES)
+    resumed, _ = run_legacy(build("fedgp-auto", output=folder), rounds=2, names=NAMES)
     assert resumed == whole
     assert [record["round"] for record in RunFolder(tmp_path).read_rounds()] == [1, 2, 3, 4]
 
@@ -479,6 +448,16 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     strategy = build("fedavg", output=RunFolder(tmp_path, resume=True))
     with pytest.raises(ConfigError, match="another model"):
         run_legacy(strategy, initial_parameters=ndarrays_to_parameters([np.ones(3, np.float32)]))
+
+
+def test_a_method_whose_target_keeps_a_model_resumes(tmp_path):
+    whole = build("ditto")
+    run_legacy(whole, clients("ditto"), names=NAMES)
+    same = clients("ditto")
+    run_legacy(build("ditto", output=RunFolder(tmp_path)), same, rounds=1, names=NAMES)
+    resumed = build("ditto", output=RunFolder(tmp_path, resume=True))
+    run_legacy(resumed, same, rounds=2, names=NAMES)
+    assert comparable(resumed.history) == comparable(whole.history)
 
 
 # Flower's own messages to the clients
@@ -540,10 +519,7 @@ for own_server in (False, True):
 def test_flowers_simulation_gives_the_same_bits(tmp_path):
     strategy = build("fedgp-auto")
     run_messages(strategy, rounds=2)
-    expected = [
-        [array.tobytes().hex() for array in strategy.model.values()],
-        comparable(strategy.history),
-    ]
+    expected = [[a.tobytes().hex() for a in strategy.model.values()], comparable(strategy.history)]
     script = tmp_path / "simulation.py"
     script.write_text(SIMULATION)
     paths = [path for path in sys.path if path]
@@ -561,11 +537,69 @@ def test_flowers_simulation_gives_the_same_bits(tmp_path):
         assert json.loads(line.removeprefix("RESULT ")) == json.loads(json.dumps(expected))
 
 
-def test_a_method_whose_target_keeps_a_model_resumes(tmp_path):
-    whole = build("ditto")
-    run_legacy(whole, [client_of(domain, "ditto") for domain in DOMAINS], names=NAMES)
-    clients = [client_of(domain, "ditto") for domain in DOMAINS]
-    run_legacy(build("ditto", output=RunFolder(tmp_path)), clients, rounds=1, names=NAMES)
-    resumed = build("ditto", output=RunFolder(tmp_path, resume=True))
-    run_legacy(resumed, clients, rounds=2, names=NAMES)
-    assert comparable(resumed.history) == comparable(whole.history)
+# Flower's secure aggregation: docs/privacy.md
+
+
+def run_workflow(strategy, secure):
+    """The model after two rounds of Flower's own workflow, as one vector."""
+    client_app = ClientApp(client_fn, mods=[secaggplus_mod] if secure else [])
+
+    def app(message, context):
+        # Flower's workflow sends all nodes the same content, which its mod changes: over a network each has
+        # its own.
+        message.content = copy.deepcopy(message.content)
+        return client_app(message, context)
+
+    names = list(network().state_dict())
+    wrapper = LegacyStrategy(strategy, initial(), names=names, secure_aggregation=secure)
+    state = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+    fit = {"fit_workflow": SecAggPlusWorkflow(3, 2)} if secure else {}
+    grid = LocalGrid(app, len(DOMAINS))  # type: ignore[arg-type]
+    DefaultWorkflow(**fit)(grid, LegacyContext(state, ServerConfig(num_rounds=2), wrapper))
+    return np.concatenate([array.reshape(-1) for array in strategy.model.values()])
+
+
+@pytest.mark.parametrize(("method", "trained"), [("source-only", 3), ("fedavg", 4)])
+def test_the_mean_of_masked_models_is_the_mean_and_all_that_the_server_sees(method, trained, monkeypatch):
+    # A small network: Flower masks each number of it.
+    logistic = build_model("logistic", DATA.shape, DATA.classes, seed=0)
+    monkeypatch.setitem(globals(), "network", lambda: copy.deepcopy(logistic))
+    expected, seen = run_workflow(build(method), False), []
+    whole = LegacyStrategy.aggregate_fit
+
+    def aggregate_fit(self, server_round, results, failures):
+        seen.append([result.parameters.tensors for _, result in results])
+        return whole(self, server_round, results, failures)
+
+    monkeypatch.setattr(LegacyStrategy, "aggregate_fit", aggregate_fit)
+    strategy = build(method)
+    found = run_workflow(strategy, True)
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+    assert np.abs(found).max() > 0.01
+    assert [len(models) for models in seen] == [trained, trained]
+    assert all(model == models[0] for models in seen for model in models)
+    assert strategy.history[0]["dropped"] == []
+    assert strategy.history[0]["accuracy"] > 0
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        FedDA(beta=0.5),
+        FedDA(auto=True),
+        SourceOnly(source_weights="uniform"),
+        FedAvg(max_update_norm=1.0),
+        SourceOnly(source_mean="median"),
+    ],
+)
+def test_what_looks_at_each_model_is_refused(strategy):
+    with pytest.raises(ConfigError, check=names("secure_aggregation", True)):
+        LegacyStrategy(strategy, secure_aggregation=True)
+
+
+def test_counters_keep_their_type():
+    like = [np.array([1.0], np.float32), np.array(3)]
+    mean = ndarrays_to_parameters([np.array([0.25]), np.array(6.9999)])
+    floats, counter = parameters_to_ndarrays(as_types_of(like, mean))
+    assert (str(floats.dtype), floats.tolist()) == ("float32", [0.25])
+    assert (str(counter.dtype), counter.tolist()) == ("int64", 7)
