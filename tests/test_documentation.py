@@ -191,3 +191,12 @@ def test_the_readme_is_a_page_that_one_reads():
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) < 150
     assert [line for line in lines if len(line) > 120] == []
+
+
+def test_the_readmes_table_has_the_methods_that_the_demo_compares_in_its_order():
+    from fda_flower.cli.runs import COMPARED
+    from fda_flower.runs.methods import METHODS
+
+    table = (ROOT / "README.md").read_text(encoding="utf-8").split("<!-- demo table")[1]
+    labels = re.findall(r"^\| (\w[\w ]+?) \| \*{0,2}\d", table, flags=re.MULTILINE)
+    assert labels == [METHODS[name].label for name in COMPARED.split(",")]

@@ -1,12 +1,11 @@
-"""Flower's own mods beside FedGP, with a fixed β and with auto-weighting, as docs/plug-in.md says them."""
+"""Flower's own mods with FedGP, with a fixed β and with auto-weighting, as docs/plug-in.md says."""
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord
 from flwr.client import NumPyClient
 from flwr.client.mod import secaggplus_mod
-from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import (
     LocalDpMod,
     adaptiveclipping_mod,
@@ -16,29 +15,31 @@ from flwr.clientapp.mod import (
 )
 from flwr.common import ndarray_to_bytes
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
+from projects import (
+    EXAMPLES,
+    NODES,
+    STEPS,
+    TARGET,
+    client_app,
+    data,
+    loss_of,
+    network,
+    partition_of,
+    reply_to,
+    sgd,
+    start,
+    take_steps,
+)
 
-from fda_flower.clients import answer_role_query, make_recorder, serve
-from fda_flower.engines import LocalGrid
+from fda_flower.clients import make_recorder, serve
 from fda_flower.errors import RunError
 from fda_flower.strategies import FedGP
-from fda_flower.wire.internals import task_identity
 
-NODES, TARGET = 4, "3"
-STEPS = 3
 NORM = 0.01
 CLIP = LocalDpMod(NORM, sensitivity=0, epsilon=1, delta=1e-5)
 NOISE = LocalDpMod(1.0, sensitivity=1.0, epsilon=1, delta=1e-5)
 WITH_NORM = {"clipping_norm": NORM}
 ROLES = ["source", "target"]
-
-
-# a project: a small network, with or without BatchNorm, and three steps of SGD
-
-
-def network(batch_norm):
-    torch.manual_seed(1)
-    norm = [torch.nn.BatchNorm1d(4)] if batch_norm else []
-    return torch.nn.Sequential(torch.nn.Linear(3, 4), *norm, torch.nn.Linear(4, 1))
 
 
 def load(arrays, batch_norm):
@@ -48,35 +49,20 @@ def load(arrays, batch_norm):
     return model
 
 
-def data(partition):
-    x = torch.randn(24, 3, generator=torch.Generator().manual_seed(partition))
-    return x, (x.sum(dim=1, keepdim=True) > 0.3 * partition).float()
-
-
-def loss_of(model, x, y):
-    return torch.nn.functional.binary_cross_entropy_with_logits(model(x), y)
-
-
 def fit(partition, arrays, config, batch_norm):
     """The model after training, metrics, and batch updates if they are asked for."""
     model = load(arrays, batch_norm)
-    x, y = data(partition)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     recorder = make_recorder(list(model.parameters()), config)
-    for xs, ys in zip(x.chunk(STEPS), y.chunk(STEPS), strict=True):
-        optimizer.zero_grad()
-        loss_of(model, xs, ys).backward()
-        optimizer.step()
-        if recorder is not None:
-            recorder.step()
+    take_steps(model, sgd(model), partition, recorder.step if recorder else lambda: None)
     trained = [tensor.numpy() for tensor in model.state_dict().values()]
     updates = {} if recorder is None else recorder.arrays()
     return trained, {"num-steps": STEPS, "learning-rate": 0.1}, updates
 
 
 def evaluate(partition, arrays, batch_norm):
+    x, y = data(partition)
     with torch.no_grad():
-        return float(loss_of(load(arrays, batch_norm).eval(), *data(partition)))
+        return float(loss_of(load(arrays, batch_norm).eval()(x), y))
 
 
 class Client(NumPyClient):
@@ -85,77 +71,53 @@ class Client(NumPyClient):
 
     def fit(self, parameters, config):
         arrays, metrics, updates = fit(self.partition, parameters, config, self.batch_norm)
-        return arrays, 24, metrics | {f"batch-updates.{k}": ndarray_to_bytes(v) for k, v in updates.items()}
+        packed = {f"batch-updates.{k}": ndarray_to_bytes(v) for k, v in updates.items()}
+        return arrays, EXAMPLES, metrics | packed
 
     def evaluate(self, parameters, config):
-        return evaluate(self.partition, parameters, self.batch_norm), 24, {}
+        return evaluate(self.partition, parameters, self.batch_norm), EXAMPLES, {}
 
 
 def served(mods, batch_norm):
     """A `NumPyClient` with mods around training."""
-    return serve(lambda context: Client(context.node_config["partition-id"], batch_norm), mods=mods)
+    return serve(lambda context: Client(partition_of(context), batch_norm), mods=mods)
 
 
-def around_training(mods, batch_norm):
+def around_training(mods, batch_norm, of_all=None):
     """A Message-API app with mods around its train function."""
-    return native(ClientApp(), mods, batch_norm)
+
+    def train(message, context):
+        arrays, config = message.content["arrays"], message.content["config"]
+        trained, metrics, updates = fit(partition_of(context), arrays.to_numpy_ndarrays(), config, batch_norm)
+        return reply_to(message, dict(zip(arrays, map(np.asarray, trained), strict=True)), updates, **metrics)
+
+    def measured(arrays, partition):
+        return {"loss": evaluate(partition, arrays, batch_norm)}
+
+    return client_app(train, measured, mods=of_all, train_mods=mods)
 
 
 def around_all(mods, batch_norm):
     """A Message-API app with mods around all its functions."""
-    return native(ClientApp(mods=mods), [], batch_norm)
-
-
-def native(app, mods, batch_norm):
-    answer_role_query(app)
-
-    @app.train(mods=mods)
-    def train(message, context):
-        arrays = message.content["arrays"]
-        trained, metrics, updates = fit(
-            context.node_config["partition-id"],
-            arrays.to_numpy_ndarrays(),
-            message.content["config"],
-            batch_norm,
-        )
-        named = {name: Array(np.asarray(array)) for name, array in zip(arrays, trained, strict=True)}
-        reply = RecordDict({"arrays": ArrayRecord(named)})
-        reply["metrics"] = MetricRecord({"num-examples": 24, **metrics})
-        if updates:
-            reply["batch-updates"] = ArrayRecord({name: Array(array) for name, array in updates.items()})
-        return Message(reply, reply_to=message)
-
-    @app.evaluate()
-    def evaluate_(message, context):
-        arrays = message.content["arrays"].to_numpy_ndarrays()
-        loss = evaluate(context.node_config["partition-id"], arrays, batch_norm)
-        return Message(RecordDict({"metrics": MetricRecord({"loss": loss})}), reply_to=message)
-
-    return app
+    return around_training([], batch_norm, mods)
 
 
 WAYS = [served, around_training, around_all]
 AROUND_TRAINING = [served, around_training]
 
 
-def run(way, mod, roles, auto, config=None, batch_norm=False, wrap=None):
+def run(way, mod, roles, auto, config=None, batch_norm=False, wrap=lambda it: it):
     """A round in which the clients of some roles have a mod: the model, and the strategy."""
     plain, modded = way([], batch_norm), way([mod], batch_norm)
 
     def app(message, context):
-        role = "target" if str(context.node_config["partition-id"]) == TARGET else "source"
+        role = "target" if str(partition_of(context)) == TARGET else "source"
         return (modded if role in roles else plain)(message, context)
 
     np.random.seed(0)  # noqa: NPY002 - what Flower's mods draw from
     strategy = FedGP(target=TARGET, auto=auto)
     initial = ArrayRecord(network(batch_norm).state_dict())
-    with task_identity():
-        result = (wrap or (lambda it: it))(strategy).start(
-            LocalGrid(app, NODES),  # type: ignore[arg-type]
-            initial,
-            1,
-            train_config=ConfigRecord(config or {}),
-        )
+    result = start(wrap(strategy), app, initial, 1, train_config=ConfigRecord(config or {}))
     return {name: array.numpy() for name, array in result.arrays.items()}, strategy
 
 
@@ -171,11 +133,6 @@ def assert_good(strategy):
     assert all(entry.get("fallback") is None for entry in record["sources"].values())
 
 
-def assert_same(one, other):
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name])
-
-
 # mods that only log
 
 
@@ -185,7 +142,7 @@ def assert_same(one, other):
 def test_mods_that_log_sizes_change_no_bit(mod, way, auto):
     model, strategy = run(way, mod, ROLES, auto)
     assert_good(strategy)
-    assert_same(model, run(way, mod, [], auto)[0])
+    np.testing.assert_equal(model, run(way, mod, [], auto)[0])
 
 
 # clipping and local differential privacy
@@ -196,15 +153,10 @@ CLIPPING = [(CLIP, {}), (fixedclipping_mod, WITH_NORM), (adaptiveclipping_mod, W
 
 @pytest.mark.parametrize("way", AROUND_TRAINING)
 @pytest.mark.parametrize(("mod", "config"), CLIPPING)
-def test_with_a_fixed_beta_all_clients_can_clip(mod, config, way):
+def test_all_clients_can_clip_with_a_fixed_beta_and_sources_with_auto_weighting(mod, config, way):
     _, strategy = run(way, mod, ROLES, False, config)
     assert_good(strategy)
     np.testing.assert_allclose(norms(strategy, "source") + norms(strategy, "target"), NORM, rtol=1e-4)
-
-
-@pytest.mark.parametrize("way", AROUND_TRAINING)
-@pytest.mark.parametrize(("mod", "config"), CLIPPING)
-def test_with_auto_weighting_sources_can_clip(mod, config, way):
     _, strategy = run(way, mod, ["source"], True, config)
     assert_good(strategy)
     np.testing.assert_allclose(norms(strategy, "source"), NORM, rtol=1e-4)
@@ -248,10 +200,13 @@ def test_around_a_whole_app_they_refuse_the_role_query(mod):
 
 
 def test_within_flowers_wrapper_for_central_privacy_there_are_no_records():
-    def wrap(strategy):
-        return DifferentialPrivacyClientSideFixedClipping(strategy, 0.1, NORM, NODES)
-
-    model, strategy = run(served, fixedclipping_mod, ROLES, False, wrap=wrap)
+    model, strategy = run(
+        served,
+        fixedclipping_mod,
+        ROLES,
+        False,
+        wrap=lambda it: DifferentialPrivacyClientSideFixedClipping(it, 0.1, NORM, NODES),
+    )
     assert not np.array_equal(model["0.weight"], network(False).state_dict()["0.weight"].numpy())
     assert strategy.history == []
 

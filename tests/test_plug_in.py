@@ -1,4 +1,4 @@
-"""The recipes of the README and of docs/plug-in.md, on a project that is not ours."""
+"""The contract of docs/plug-in.md, and its recipes, on projects that are not ours."""
 
 import re
 from pathlib import Path
@@ -6,80 +6,78 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
+from projects import (
+    client_app,
+    data,
+    fallbacks,
+    loss_of,
+    network,
+    partition_of,
+    reply_to,
+    same_bits,
+    sgd,
+    start,
+    take_steps,
+)
+from torch import nn
 
-from fda_flower.clients import answer_role_query, batch_gradients, make_recorder
-from fda_flower.engines import LocalGrid
+from fda_flower.clients import (
+    aggregate_on_target,
+    answer_role_query,
+    batch_gradients,
+    make_recorder,
+    record_updates,
+    serve,
+)
 from fda_flower.strategies import FedBN, FedDA, FedDAJoint, FedGP, FedRep, RunFolder
-from fda_flower.wire.internals import task_identity
 
 ROOT = Path(__file__).resolve().parent.parent
 
-
-def data(partition):
-    generator = torch.Generator().manual_seed(partition)
-    x = torch.randn(24, 3, generator=generator)
-    return x, (x.sum(dim=1, keepdim=True) > 0.3 * partition).float()
+every_auto = pytest.mark.parametrize(
+    "make",
+    [
+        lambda **more: FedDA(target="3", auto=True, **more),
+        lambda **more: FedGP(target="3", auto=True, **more),
+        lambda **more: FedGP(target="3", auto=True, batch_update_encoding="full", **more),
+    ],
+    ids=["norms", "sketch", "full"],
+)
 
 
 def users_project(records=False, takes_gradients=False):
-    """A client app as Flower's PyTorch template makes it, with the one line for roles."""
-    app = ClientApp()
-    answer_role_query(app)
+    """A project with a recorder, or with gradients at the global model, or neither."""
 
-    @app.train()
     def train(message, context):
         torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+        model, config = network(), message.content["config"]
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        x, y = data(context.node_config["partition-id"])
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loss_fn = torch.nn.functional.binary_cross_entropy_with_logits
         if takes_gradients:
-            loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 8, shuffle=True)
-            gradients = batch_gradients(model, loader, loss_fn, message.content["config"])
-        recorder = make_recorder(list(model.parameters()), message.content["config"]) if records else None
-        for part in range(0, 24, 8):
-            optimizer.zero_grad()
-            output = model(x[part : part + 8])
-            loss_fn(output, y[part : part + 8]).backward()
-            optimizer.step()
-            if recorder is not None:
-                recorder.step()
-        metrics = {"num-examples": 24, "train_loss": 0.5} | (
-            {"num-steps": 3, "learning-rate": 0.1} if records else {}
-        )
-        reply = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)})  # type: ignore[arg-type]
-        if recorder is not None:
-            reply["batch-updates"] = ArrayRecord({k: Array(v) for k, v in recorder.arrays().items()})
+            samples = torch.utils.data.TensorDataset(*data(partition_of(context)))
+            loader = torch.utils.data.DataLoader(samples, 8, shuffle=True)
+            gradients = batch_gradients(model, loader, loss_of, config)
+        recorder = make_recorder(list(model.parameters()), config) if records else None
+        take_steps(model, sgd(model), partition_of(context), recorder.step if recorder else lambda: None)
+        told = {"num-steps": 3, "learning-rate": 0.1} if records else {}
+        updates = recorder.arrays() if recorder else None
+        reply = reply_to(message, model.state_dict(), updates, train_loss=0.5, **told)
         if takes_gradients:
-            gradients.add_to(reply)
-        return Message(reply, reply_to=message)
+            gradients.add_to(reply.content)
+        return reply
 
-    @app.evaluate()
-    def evaluate(message, context):
-        metrics = MetricRecord({"eval_loss": 0.1, "num-examples": 24})
-        return Message(RecordDict({"metrics": metrics}), reply_to=message)
-
-    return app
+    return client_app(train)
 
 
 def initial():
-    torch.manual_seed(1)
-    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
-    return ArrayRecord(model.state_dict())
-
-
-def start(strategy, app, rounds=3):
-    with task_identity():
-        return strategy.start(grid=LocalGrid(app, 4), initial_arrays=initial(), num_rounds=rounds)
+    return ArrayRecord(network().state_dict())
 
 
 @pytest.mark.parametrize("make", [FedGP, FedDA])
 def test_fixed_beta_in_two_lines(make):
     strategy = make(target="3")
-    result = start(strategy, users_project())
+    result = start(strategy, users_project(), initial(), 3)
     assert strategy.roster.target.domain == "3"
     assert all(record["held"] is None and not record["dropped"] for record in strategy.history)
     assert (result.arrays["1.running_var"].numpy() > 0).all()
@@ -88,28 +86,25 @@ def test_fixed_beta_in_two_lines(make):
     assert not np.array_equal(result.arrays["0.weight"].numpy(), initial()["0.weight"].numpy())
 
 
+@every_auto
+def test_auto_weighting_with_the_recorder(make):
+    strategy = make()
+    start(strategy, users_project(records=True), initial())
+    assert fallbacks(strategy) == {None}
+    assert all(0 <= e["beta"] <= 1 for record in strategy.history for e in record["sources"].values())
+
+
 @pytest.mark.parametrize(
-    "strategy",
+    ("options", "why"),
     [
-        FedDA(target="3", auto=True),
-        FedGP(target="3", auto=True),
-        FedGP(target="3", auto=True, batch_update_encoding="full"),
+        ({}, "it has no ArrayRecord 'batch-updates'"),
+        ({"estimate_at": "start"}, "the target: it has no ArrayRecord 'gradients'"),
     ],
 )
-def test_auto_weighting_with_the_recorder(strategy):
-    start(strategy, users_project(records=True))
-    for record in strategy.history:
-        for entry in record["sources"].values():
-            assert entry["fallback"] is None
-            assert 0 <= entry["beta"] <= 1
-
-
-def test_auto_weighting_without_the_recorder_falls_back_and_says_so():
-    strategy = FedDA(beta=0.5, target="3", auto=True)
-    start(strategy, users_project(records=False), rounds=1)
-    assert {e["fallback"] for e in strategy.history[0]["sources"].values()} == {
-        "it has no ArrayRecord 'batch-updates'"
-    }
+def test_without_what_is_asked_for_the_fixed_beta_serves(options, why):
+    strategy = FedDA(beta=0.5, target="3", auto=True, **options)
+    start(strategy, users_project(), initial(), 1)
+    assert fallbacks(strategy) == {why}
 
 
 @pytest.mark.parametrize("encoding", ["sketch", "full"])
@@ -117,52 +112,37 @@ def test_auto_weighting_without_the_recorder_falls_back_and_says_so():
 def test_estimates_from_gradients_at_the_global_model(make, encoding):
     auto = {} if make is FedDAJoint else {"auto": True}
     strategy = make(target="3", estimate_at="start", gradient_encoding=encoding, **auto)
-    start(strategy, users_project(takes_gradients=True))
+    start(strategy, users_project(takes_gradients=True), initial())
+    assert fallbacks(strategy) == {None}
     for record in strategy.history:
         for entry in record["sources"].values():
-            assert entry["fallback"] is None
             assert 0 <= entry.get("beta", entry.get("weight")) <= 1
             assert entry["sigma2"] > 0
 
 
 def test_a_project_that_takes_gradients_sends_none_that_nobody_asks_for():
     strategy, plain = FedDA(target="3"), FedDA(target="3")
-    start(strategy, users_project(takes_gradients=True), rounds=1)
-    start(plain, users_project(), rounds=1)
+    start(strategy, users_project(takes_gradients=True), initial(), 1)
+    start(plain, users_project(), initial(), 1)
     assert strategy.history[0]["bytes-received"] == plain.history[0]["bytes-received"]
-
-
-def test_without_gradients_the_fixed_beta_serves():
-    strategy = FedDA(beta=0.5, target="3", auto=True, estimate_at="start")
-    start(strategy, users_project(records=True), rounds=1)
-    assert {e["fallback"] for e in strategy.history[0]["sources"].values()} == {
-        "the target: it has no ArrayRecord 'gradients'"
-    }
 
 
 def project_that_keeps_a_part(names):
     """A client app that does what the page says of `local-part`, by the page's own code."""
     page = (ROOT / "docs" / "plug-in.md").read_text(encoding="utf-8")
     (code,) = (code for code in re.findall(r"```python\n(.*?)```", page, re.S) if '"local-part" in' in code)
-    app = ClientApp()
-    answer_role_query(app)
 
-    @app.train()
     def train(message, context):
-        own = context.node_config["partition-id"]
-        metrics = {"num-examples": 8}
+        own = partition_of(context)
         found = {
-            **{"message": message, "context": context, "names": names, "metrics": metrics},
+            **{"message": message, "context": context, "names": names, "metrics": {}},
             **{"Array": Array, "ArrayRecord": ArrayRecord, "ConfigRecord": ConfigRecord},
             "train": lambda model: {n: np.asarray(a + own + 1, a.dtype) for n, a in model.items()},
         }
         exec(code, found)
-        arrays = ArrayRecord({name: Array(array) for name, array in found["arrays"].items()})
-        return Message(
-            RecordDict({"arrays": arrays, "metrics": MetricRecord(found["metrics"])}), reply_to=message
-        )
+        return reply_to(message, found["arrays"], **found["metrics"])
 
-    return app
+    return client_app(train)
 
 
 @pytest.mark.parametrize(
@@ -174,10 +154,9 @@ def project_that_keeps_a_part(names):
 )
 def test_a_part_that_clients_keep_by_the_pages_own_code(make, names):
     strategy, first = make(target="3"), initial()
-    result = start(strategy, project_that_keeps_a_part(names))
+    result = start(strategy, project_that_keeps_a_part(names), first)
     for name, array in result.arrays.items():
-        same = array.numpy().tobytes() == first[name].numpy().tobytes()
-        assert same == (name in names), name
+        assert (array.numpy().tobytes() == initial()[name].numpy().tobytes()) == (name in names), name
     for record in strategy.history:
         entries = [record["target"], *record["sources"].values()]
         assert [entry["local-part"] for entry in entries] == [record["round"] - 1] * 4
@@ -185,45 +164,25 @@ def test_a_part_that_clients_keep_by_the_pages_own_code(make, names):
         assert not record["dropped"]
 
 
-def test_records_and_resume_in_a_users_project(tmp_path):
-    whole = start(FedGP(target="3"), users_project(), rounds=4)
-    start(FedGP(target="3", output=RunFolder(tmp_path, {"my": "run"})), users_project(), rounds=2)
-    folder = RunFolder(tmp_path, {"my": "run"}, resume=True)
-    resumed = start(FedGP(target="3", output=folder), users_project(), rounds=4)
-    for name in whole.arrays:
-        assert whole.arrays[name].numpy().tobytes() == resumed.arrays[name].numpy().tobytes()
+def test_server_side_evaluation_and_a_projects_own_settings_work_as_flowers_do():
+    seen, configs = [], []
 
-
-def test_server_side_evaluation_works_as_flowers_does(tmp_path):
-    seen = []
+    def train(message, context):
+        configs.append(set(message.content["config"]))
+        return reply_to(message, {"w": np.ones(2, np.float32)})
 
     def evaluate_fn(server_round, arrays):
         seen.append(server_round)
         return MetricRecord({"accuracy": 0.25})
 
-    strategy = FedGP(target="3")
-    with task_identity():
-        result = strategy.start(
-            LocalGrid(users_project(), 4),
-            initial(),
-            2,
-            train_config=ConfigRecord({"lr": 0.1}),
-            evaluate_fn=evaluate_fn,
-        )
+    strategy, first = FedGP(target="3", auto=True), ArrayRecord({"w": Array(np.zeros(2, np.float32))})
+    own = {"train_config": ConfigRecord({"lr": 0.1}), "evaluate_fn": evaluate_fn}
+    result = start(strategy, client_app(train), first, **own)
     assert seen == [0, 1, 2]
     assert result.evaluate_metrics_serverapp[2]["accuracy"] == 0.25
     assert strategy.history[1]["server"] == {"accuracy": 0.25}
-
-
-def test_the_readmes_table_is_the_one_of_its_rows():
-    """The README's methods are those that the demo compares, in its order."""
-    from fda_flower.cli.runs import COMPARED
-    from fda_flower.runs.methods import METHODS
-
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = text.split("<!-- demo table")[1]
-    labels = re.findall(r"^\| (\w[\w ]+?) \| \*{0,2}\d", table, flags=re.MULTILINE)
-    assert labels == [METHODS[name].label for name in COMPARED.split(",")]
+    assert configs[0] == {"server-round", "lr"}
+    assert configs[3] == {"server-round", "lr", "batch-updates", "sketch-size", "sketch-seed"}
 
 
 @pytest.mark.parametrize("make", [FedGP, FedDA])
@@ -246,7 +205,183 @@ def test_records_of_other_names_give_the_same_bits(make):
     app.train()(answer)
     app.evaluate()(answer)
     strategy = make(target="3", auto=True, arrayrecord_key="model", configrecord_key="settings")
-    result, expected = start(strategy, app), start(make(target="3", auto=True), ours)
+    result = start(strategy, app, initial())
     assert not any(record["dropped"] or record["held"] for record in strategy.history)
-    for name, array in expected.arrays.items():
-        assert result.arrays[name].numpy().tobytes() == array.numpy().tobytes()
+    assert same_bits(result.arrays, start(make(target="3", auto=True), ours, initial()).arrays)
+
+
+# models of which a part is frozen
+
+
+class Adapted(nn.Module):
+    """A frozen layer with a low-rank adapter, and a head that is trained whole."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.frozen = nn.Linear(3, 4)
+        self.lora_a, self.lora_b = nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.randn(2, 4))
+        self.head = nn.Linear(4, 1)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.frozen(x) + x @ self.lora_a @ self.lora_b))
+
+    def sent(self, whole):
+        return {k: t for k, t in self.state_dict().items() if whole or not k.startswith("frozen")}
+
+
+def partial_project(whole, seen):
+    """Clients that send the adapters alone, or (`whole`) the frozen layer as well."""
+
+    def train(message, context):
+        model = Adapted()
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict(), strict=whole)
+        optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
+        given = model.parameters() if whole else None
+        with record_updates(optimizer, message.content["config"], given) as updates:
+            take_steps(model, optimizer, partition_of(context))
+        reply = reply_to(message, model.sent(whole))
+        updates.add_to(reply.content)
+        if "batch-updates" in reply.content:
+            seen.append(reply.content["batch-updates"]["norms"].numpy())
+        return reply
+
+    return client_app(train)
+
+
+@every_auto
+def test_a_partly_frozen_model_with_auto_weighting(make):
+    recorded = []
+    for whole in (False, True):
+        strategy, seen = make(), []
+        first = ArrayRecord(Adapted().sent(whole))
+        result = start(strategy, partial_project(whole, seen), ArrayRecord(Adapted().sent(whole)))
+        assert fallbacks(strategy) == {None}
+        assert list(result.arrays) == list(first)
+        for name in first:
+            same = np.array_equal(result.arrays[name].numpy(), first[name].numpy())
+            assert same == name.startswith("frozen"), name
+        recorded.append(seen[0])
+    np.testing.assert_allclose(recorded[0], recorded[1], rtol=1e-6)
+
+
+# arrays of any names, in any order
+
+NAMES = ("layers/0/kernel:0", "bias β")
+
+
+def named_project(names=("weight", "bias"), **mods):
+    """Arrays of any names: the client knows them by their order."""
+
+    @record_updates
+    def train(message, context):
+        model = nn.Linear(3, 1)
+        tensors = map(torch.from_numpy, message.content["arrays"].to_numpy_ndarrays())
+        model.load_state_dict({k: t.clone() for k, t in zip(model.state_dict(), tensors, strict=True)})
+        take_steps(model, sgd(model), partition_of(context))
+        return reply_to(message, dict(zip(names, model.state_dict().values(), strict=True)))
+
+    return client_app(train, **mods)
+
+
+def linear(names=("weight", "bias")):
+    arrays = (Array(np.zeros(shape, np.float32)) for shape in ((1, 3), (1,)))
+    return ArrayRecord(dict(zip(names, arrays, strict=True)))
+
+
+@every_auto
+@pytest.mark.parametrize("names", [("0", "1"), NAMES], ids=["numbers", "paths"])
+def test_arrays_of_other_names_also_after_a_resume(make, names, tmp_path):
+    strategy = make()
+    whole = start(strategy, named_project(names), linear(names), 3)
+    assert fallbacks(strategy) == {None}
+    assert list(whole.arrays) == list(names)
+    for rounds, resume in ((1, False), (3, True)):
+        strategy = make(output=RunFolder(tmp_path / "run", resume=resume))
+        resumed = start(strategy, named_project(names), linear(names), rounds)
+    assert same_bits(resumed.arrays, whole.arrays)
+
+
+def test_a_mod_that_changes_the_targets_arrays_makes_beta_the_fixed_one():
+    def doubling(message, context, call_next):
+        reply = call_next(message, context)
+        arrays = reply.content["arrays"]
+        reply.content["arrays"] = ArrayRecord({k: Array(2 * a.numpy() + 1) for k, a in arrays.items()})
+        return reply
+
+    strategy = FedGP(beta=0.25, target="3", auto=True)
+    start(strategy, named_project(train_mods=[doubling]), linear(), 1)
+    assert {entry["beta"] for entry in strategy.history[0]["sources"].values()} == {0.25}
+    assert all("do not fit the target's update" in reason for reason in fallbacks(strategy))
+
+
+@every_auto
+def test_the_target_can_aggregate_what_was_recorded(make):
+    app = named_project(mods=[aggregate_on_target])
+    first, second = (start(make(aggregate_on=place), app, linear()).arrays for place in ("server", "target"))
+    assert same_bits(first, second)
+
+
+def grouped_project(how):
+    """Weights and biases in groups of their own, as for weight decay: another order than the arrays'."""
+
+    def train(message, context):
+        model = nn.Linear(3, 1)
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        groups = [{"params": [model.bias]}, {"params": [model.weight]}]
+        optimizer = torch.optim.SGD(groups, lr=0.1)  # type: ignore[arg-type]
+        if how == "decorated":
+            take_steps(model, optimizer, partition_of(context))
+            return reply_to(message, model.state_dict())
+        parameters = model.parameters() if how == "given" else None
+        with record_updates(optimizer, message.content["config"], parameters) as updates:
+            take_steps(model, optimizer, partition_of(context))
+        reply = reply_to(message, model.state_dict())
+        updates.add_to(reply.content)
+        return reply
+
+    return client_app(record_updates(train) if how == "decorated" else train)
+
+
+@pytest.mark.parametrize("form", ["sketch", "full"])
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [("given", None), ("default", "batch-updates do not fit the target's update: they do not sum to it")],
+)
+def test_groups_in_another_order_are_told_by_the_server(how, expected, form):
+    strategy = FedGP(target="3", auto=True, batch_update_encoding=form)
+    start(strategy, grouped_project(how), linear())
+    assert fallbacks(strategy) == {expected}
+
+
+def test_groups_in_another_order_are_an_error_of_the_decorator_that_names_the_remedy():
+    strategy = FedGP(target="3", auto=True)
+    start(strategy, grouped_project("decorated"), linear(), 1)
+    (dropped,) = strategy.history[0]["dropped"]
+    assert dropped["domain"] == "3"
+    assert "record_updates(optimizer, config, parameters)" in dropped["reason"]
+
+
+@every_auto
+def test_a_numpy_client_with_auto_weighting(make):
+    class Client(NumPyClient):
+        def __init__(self, partition):
+            self.partition = partition
+
+        def fit(self, parameters, config):
+            model = nn.Linear(3, 1)
+            tensors = map(torch.from_numpy, parameters)
+            model.load_state_dict({k: t.clone() for k, t in zip(model.state_dict(), tensors, strict=True)})
+            optimizer, metrics = sgd(model), {}
+            with record_updates(optimizer, config) as updates:
+                take_steps(model, optimizer, self.partition)
+            updates.add_to(metrics)
+            return [t.numpy() for t in model.state_dict().values()], 24, metrics
+
+        def evaluate(self, parameters, config):
+            return 0.5, 24, {}
+
+    strategy = make()
+    start(strategy, serve(lambda context: Client(partition_of(context))), linear())
+    assert fallbacks(strategy) == {None}

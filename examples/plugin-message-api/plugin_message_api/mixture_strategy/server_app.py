@@ -4,7 +4,7 @@ from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from fda_flower.strategies import Mixture
-from plugin_mixture.task import Net
+from plugin_message_api.task import Net
 
 app = ServerApp()
 

@@ -4,7 +4,7 @@ from flwr.app import Context
 
 from fda_flower.clients import DomainClient, LocalTraining, MixtureTarget, SourceClient, serve
 from fda_flower.datasets import Domain, Samples
-from plugin_mixture.task import Net, load_data
+from plugin_message_api.task import Net, load_data
 
 
 def client_fn(context: Context) -> DomainClient:

@@ -2,9 +2,9 @@
 
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg
 
-from plugin_mixture.task import Net
+from fda_flower.strategies import SourceOnly
+from plugin_message_api.task import Net
 
 app = ServerApp()
 
@@ -14,7 +14,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run the rounds."""
     num_rounds = context.run_config["num-server-rounds"]
     arrays = ArrayRecord(Net().state_dict())
-    strategy = FedAvg()
+    strategy = SourceOnly(target="3")
     result = strategy.start(
         grid=grid,
         initial_arrays=arrays,

@@ -1,0 +1,1 @@
+"""The same project with Mixture: the sources train alone, and the target mixes models."""

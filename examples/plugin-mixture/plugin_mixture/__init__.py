@@ -1,1 +1,0 @@
-"""An app on Flower's Message API: digits, with PyTorch."""

@@ -1,1 +1,0 @@
-"""The app as it was: the template's FedAvg."""
