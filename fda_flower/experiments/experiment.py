@@ -267,7 +267,6 @@ def load_results(folder: str | Path) -> Results:
         groups=groups,
         group_axis=experiment.group_axis,
         values={c.label: c.value for c in experiment.columns if c.value is not None},
-        group_values={g.label: g.value for g in experiment.groups if g.value is not None},
         paper=experiment.paper,
         figures=experiment.figures,
         average=experiment.average,

@@ -1,29 +1,17 @@
 """The tables of an experiment: measured values beside the paper's; of a comparison, which is one column."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from fda_flower.metrics import METRICS
 from fda_flower.reporting.results import Place, Results
 from fda_flower.reporting.summary import AVERAGE as AVERAGED
-from fda_flower.reporting.summary import describe_interval, samples_of, sampling_interval, scores
-from fda_flower.reporting.tables import (
-    Cell,
-    Heading,
-    Part,
-    Table,
-    marked,
-    mean_and_std,
-    mean_std,
-    top,
-)
+from fda_flower.reporting.summary import REFUSED, describe_interval, samples_of, sampling_interval, scores
+from fda_flower.reporting.tables import Cell, Heading, Part, Table, marked, mean_and_std, mean_std, top
 
 AVERAGE = "Avg"
-
-REFUSED = "refused"
-"""Stands for a number where a method refuses the federation."""
 
 LEAST_SEEDS = 3
 """The fewest seeds from which the spread over draws is estimated."""
@@ -57,16 +45,15 @@ def report(results: Results) -> list[Part]:
             parts.append(Heading(f"{results.group_axis}: {group}" if results.group_axis else group))
         parts += [
             _legend(results, counts if results.paper else ()),
-            _table(results, group, _scores(results, group, "last5"), _paper(results, group), usual),
+            _table(results, group, "last5", usual, _paper(results, group)),
             "The same for the best round on the test set, which is **optimistic**: the test labels chose it.",
-            _table(results, group, _scores(results, group, "best"), {}, usual),
+            _table(results, group, "best", usual),
         ]
-        chosen = _scores(results, group, "selected")
-        if any(chosen.values()):
+        if any(_scores(results, group, "selected").values()):
             parts += [
                 "The same for the round that labels held out from training have chosen; no test label has a "
                 "say.",
-                _table(results, group, chosen, {}, usual),
+                _table(results, group, "selected", usual),
             ]
     return [part for part in parts if part]
 
@@ -77,30 +64,26 @@ def numbers(results: Results) -> Table:
     The columns of the averaged model and of the round that labels held out have chosen are there if any run
     has them, and the column ``centralised`` if any row is a centralised reference.
     """
-    averaged = {place: results.scores(place, "last5", AVERAGED) for place in results.places}
-    more = ("last5_average", "last5_average_std") if any(averaged.values()) else ()
-    selected = {place: results.scores(place, "selected") for place in results.places}
-    chosen = ("selected", "selected_std") if any(selected.values()) else ()
-    central = ("centralised",) if results.centralised else ()
+    shown = _by_key(results)
+    more = [key for key in ("last5 average", "selected") if key in shown]
     lines = []
-    for place in results.places:
-        last5, best = (results.scores(place, key) for key in ("last5", "best"))
+    for i, place in enumerate(results.places):
+        last5, best = shown["last5"][i], shown["best"][i]
         rounds = max((len(cell.history) for cell in results.at(place)), default=None)
         paper = results.paper.get(place)
         difference = np.mean(last5) - paper if last5 and paper is not None else None
         interval = half_width(last5)
         inside = None if interval is None or difference is None else bool(abs(difference) <= interval)
-        known = (*mean_and_std(last5), *mean_and_std(best), paper, difference, interval, inside)
-        beside = mean_and_std(averaged[place]) if more else ()
-        of_chosen = mean_and_std(selected[place]) if chosen else ()
-        mark = [place[1] in results.centralised] if central else []
-        lines.append([*place, len(last5), rounds, *known, *beside, *of_chosen, *mark])
-    return Table((*HEADER, *more, *chosen, *central), lines)
+        known = [*mean_and_std(last5), *mean_and_std(best), paper, difference, interval, inside]
+        known += [number for key in more for number in mean_and_std(shown[key][i])]
+        known += [place[1] in results.centralised] if results.centralised else []
+        lines.append([*place, len(last5), rounds, *known])
+    return Table([*HEADER, *_named(more), *(["centralised"] if results.centralised else [])], lines)
 
 
 def comparison_table(results: Results) -> Table:
     """Return the table of a comparison; the best mean of each column is marked."""
-    shown, metric = _compared(results), METRICS[results.cells[0].metric]
+    shown, metric = _by_key(results), METRICS[results.cells[0].metric]
     best = [top(values, metric) for values in shown.values()]
     lines = [
         [
@@ -119,31 +102,34 @@ def caption(results: Results) -> str:
     name = results.cells[0].metric
     text = f"{METRICS[name].axis}: mean (std) over seeds."
     samples = max(samples_of(cell.history) for cell in results.cells)
-    size = describe_interval(top(_compared(results)["last5"], METRICS[name]), samples, name)
+    size = describe_interval(top(_by_key(results)["last5"], METRICS[name]), samples, name)
     return " ".join(filter(None, (text, size and f"{'The best last5: ' if '±' in size else ''}{size}.")))
 
 
 def comparison(results: Results) -> list[Part]:
-    """Return both."""
+    """Return the table of a comparison, and its caption."""
     return [comparison_table(results), caption(results)] if results.cells else ["No round is done yet."]
 
 
 def comparison_numbers(results: Results) -> Table:
     """Return the same with unrounded numbers, each in its own column."""
-    shown = _compared(results)
+    shown = _by_key(results)
     lines = [
         [place[1], *(number for v in values for number in mean_and_std(v)), len(values[0]), most]
         for (place, (_, most)), *values in zip(_rounds(results).items(), *shown.values(), strict=True)
     ]
-    names = [name.replace(" ", "_") for column in shown for name in (column, f"{column}_std")]
-    return Table(["method", *names, "seeds", "rounds"], lines)
+    return Table(["method", *_named(shown), "seeds", "rounds"], lines)
 
 
-def _compared(results: Results) -> dict[str, list[tuple[float, ...]]]:
-    """Return each row's values by the name of the column; those that few runs have only if there are any."""
+def _by_key(results: Results) -> dict[str, list[tuple[float, ...]]]:
+    """Return each place's scores by what they are; those that few runs have only if there are any."""
     shown = {key: [results.scores(p, key) for p in results.places] for key in ("last5", "best", "selected")}
     shown["last5 average"] = [results.scores(place, "last5", AVERAGED) for place in results.places]
     return {name: values for name, values in shown.items() if name in ("last5", "best") or any(values)}
+
+
+def _named(keys: Iterable[str]) -> list[str]:
+    return [name.replace(" ", "_") for key in keys for name in (key, f"{key}_std")]
 
 
 def _rounds(results: Results) -> dict[Place, tuple[int, int]]:
@@ -199,8 +185,9 @@ def _paper(results: Results, group: str) -> Mapping[tuple[str, str], float]:
 
 
 def _table(
-    results: Results, group: str, scores: Scores, paper: Mapping[tuple[str, str], float], usual: int
+    results: Results, group: str, key: str, usual: int, paper: Mapping[tuple[str, str], float] | None = None
 ) -> Table:
+    scores, printed = _scores(results, group, key), paper or {}
     columns = [*results.columns, *([AVERAGE] if results.average else [])]
     shown = {column: results.metric(group, column) for column in results.columns}
     shown[AVERAGE] = shown[results.columns[0]]
@@ -211,7 +198,7 @@ def _table(
             *(
                 REFUSED
                 if (group, row, c) in results.refused
-                else _cell(scores[row, c], tops[c], paper.get((row, c)), usual, shown[c].decimals)
+                else _cell(scores[row, c], tops[c], printed.get((row, c)), usual, shown[c].decimals)
                 for c in columns
             ),
         ]
@@ -220,7 +207,7 @@ def _table(
     return Table([results.axis, *columns], rows)
 
 
-def _cell(values: Sequence[float], best: float, paper: float | None, usual: int, decimals: int = 1) -> Cell:
+def _cell(values: Sequence[float], best: float, paper: float | None, usual: int, decimals: int) -> Cell:
     """Return ``71.0 (0.4, 3 seeds)`` and below it ``paper 71.1, -0.1, inside``; seeds only if unusual."""
     text = mean_std(values, decimals)
     if values and len(values) != usual:
@@ -250,12 +237,11 @@ def _legend(results: Results, counts: Sequence[int]) -> str:
 
 def _test_sets(results: Results) -> str:
     """Say how many test samples there are, and how far a figure may be off for it."""
-    known = [cell for cell in results.cells if samples_of(cell.history)]
-    if not known:
+    counts = [(samples, cell) for cell in results.cells if (samples := samples_of(cell.history))]
+    if not counts:
         return ""
-    counts = [samples_of(cell.history) for cell in known]
-    least, most = min(counts), max(counts)
-    fewest = [cell for cell, count in zip(known, counts, strict=True) if count == least]
+    least, most = (end(samples for samples, _ in counts) for end in (min, max))
+    fewest = [cell for samples, cell in counts if samples == least]
     values = [(scores(cell.history, cell.metric)["last5"], least, cell.metric) for cell in fewest]
     widest = describe_interval(*max(values, key=lambda value: _width(*value)))
     return f" {widest}." if least == most else f" {least} to {most} test samples; the fewest: {widest}."

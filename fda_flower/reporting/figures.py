@@ -1,4 +1,4 @@
-"""How curves and dots are told apart: a colour, a marker and a dash for each."""
+"""How figures look: sizes for print, panels and legends, and curves and dots that can be told apart."""
 
 import io
 import math
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -43,33 +42,28 @@ def style(number: int) -> Style:
     """Return the look of a curve by its number; the first 77 differ in colour or marker, and most in both.
 
     The numbers of colours, markers and dashes share no divisor but 1, so that neighbours differ in all three.
-
-    Examples
-    --------
-    >>> style(0)
-    Style(color='#0072b2', marker='o', dash='-')
-    >>> style(7)
-    Style(color='#0072b2', marker='X', dash=':')
     """
     colors, markers, dashes = COLORS, [*MARKERS], [*DASHES]
     return Style(colors[number % len(colors)], markers[number % len(markers)], dashes[number % len(dashes)])
 
 
+def styles_of(labels: Sequence[str]) -> dict[str, Style]:
+    """Return a style for each label, by its place."""
+    return {label: style(i) for i, label in enumerate(labels)}
+
+
 SIZE = 8
 """Size of all text, in points, at the printed width of the figure."""
-
 PRINT: Any = {
     **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), SIZE),
     **{"axes.linewidth": 0.6, "lines.linewidth": 1.2, "lines.markersize": 4},
 }
 COLUMN, PAGE = 3.5, 7.0
 """Widths in print, in inches."""
-
 LETTER, TEXT_LINE = 0.062, 0.18
 """Approximate width of a letter and height of a line of text, in inches."""
-
-FEW = 6
-"""The most curves for which a single panel is as narrow as a column, and has bands."""
+FEW, MANY = 6, 12
+"""The most curves that have bands, and the most sources that are told apart."""
 
 
 def panels(
@@ -83,31 +77,16 @@ def panels(
     wide: bool = False,
     share_y: bool | str = True,
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with a panel for each title, and its axes; those at the edges are labelled.
+    """Return a figure with a panel for each title, at most `per_line` side by side, and its axes.
 
-    Parameters
-    ----------
-    titles : list[str]
-        Titles of the panels, at least one.
-    xlabel, ylabel : str
-        Labels of the axes.
-    about : str
-        The sub-title of the figure: what is shown, of which data and seeds.
-    per_line : int
-        The most panels side by side.
-    height : float
-        Height of a panel, in inches; a single panel in a column is higher.
-    wide : bool
-        Whether a single panel is as wide as the page.
-    share_y : bool or "row"
-        Whether all panels have the same y axis, or those of a line.
+    `height` is that of a panel in inches. A single panel is as narrow as a column and higher, unless it is
+    `wide`. `share_y` is ``"row"`` where only the panels of a line have the same y axis.
     """
     lines = math.ceil(len(titles) / per_line)
     per_line = math.ceil(len(titles) / lines)
     narrow = per_line == 1 and not wide
     width, tall = (COLUMN, 1.4 * height) if narrow else (PAGE, height)
     figure = Figure(figsize=(width, tall * lines + 0.4), layout="constrained")
-    FigureCanvasAgg(figure)
     every = list(figure.subplots(lines, per_line, sharex=True, sharey=share_y, squeeze=False).flat)  # type: ignore[arg-type]
     axes = every[: len(titles)]
     for spare in every[len(titles) :]:
@@ -141,19 +120,17 @@ def set_categories(axis: Axes, labels: Sequence[str]) -> None:
 
 
 def add_legend(
-    figure: Figure, axes: Sequence[Axes], order: Sequence[str], more: Sequence[Artist] = ()
+    figure: Figure, axes: Sequence[Axes], order: Sequence[str] = (), more: Sequence[Artist] = ()
 ) -> None:
-    """Add one legend below all panels, in columns of its own: each label once, those of `order` first."""
-    entries = {
-        label: handle
-        for axis in axes
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    """Add one legend below all panels, in columns: each label once, those of `order` first."""
+    found = [axis.get_legend_handles_labels() for axis in axes]
+    entries: dict[str, Artist] = {
+        label: handle for pair in found for handle, label in zip(*pair, strict=True)
     }
     entries |= {str(handle.get_label()): handle for handle in more}
     if not entries:
         return
-    labels = [label for label in order if label in entries]
-    labels += [label for label in entries if label not in order]
+    labels = [*(label for label in order if label in entries), *(e for e in entries if e not in order)]
     room = (figure.get_figwidth() + 0.2) / (0.53 + LETTER * max(map(len, labels)))
     columns = min(len(labels), max(1, int(room)))
     figure.set_figheight(figure.get_figheight() + TEXT_LINE * math.ceil(len(labels) / columns))
@@ -164,7 +141,6 @@ def add_legend(
 def blank(message: str) -> Figure:
     """Return a figure that says why there is nothing to see."""
     figure = Figure(figsize=(COLUMN, COLUMN / 3))
-    FigureCanvasAgg(figure)
     figure.text(0.5, 0.5, message, ha="center", va="center", fontsize=SIZE)
     return figure
 
@@ -178,16 +154,17 @@ Series = Sequence[Sequence[float]]
 """For each seed, a value for each round; NaN where it is unknown."""
 
 
-MANY = 12
-"""The most sources that are told apart in a picture."""
-
-
 def by_round(values: Series) -> NDArray[np.float64]:
     """Return the values of each seed by round as a table; NaN where a seed has no more rounds."""
     table = np.full((len(values), max(map(len, values), default=0)), np.nan)
     for row, series in zip(table, values, strict=True):
         row[: len(series)] = series
     return table
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Return the sample standard deviation; 0 for fewer than two values."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def mean_and_deviation(values: Series) -> tuple[list[int], list[float], list[float]]:
@@ -203,14 +180,30 @@ def mean_and_deviation(values: Series) -> tuple[list[int], list[float], list[flo
     table = by_round(values)
     known = ~np.isnan(table).all(axis=0)
     seeds = np.ma.masked_invalid(table[:, known])
-    deviation = seeds.std(axis=0, ddof=1).filled(0) if len(values) > 1 else np.zeros(known.sum())
-    return (np.flatnonzero(known) + 1).tolist(), seeds.mean(axis=0).tolist(), deviation.tolist()
+    spread = seeds.std(axis=0, ddof=1).filled(0) if len(values) > 1 else np.zeros(known.sum())
+    return (np.flatnonzero(known) + 1).tolist(), seeds.mean(axis=0).tolist(), spread.tolist()
+
+
+RANGE = "lowest to highest"
+
+
+def mean_and_range(sources: Mapping[str, Series]) -> tuple[str, list[float], list[list[float]]]:
+    """Return a name for the mean of sources, the mean by round, and the range: rounds, lowest, highest.
+
+    Each source counts with its mean over seeds.
+    """
+    each = [np.ma.masked_invalid(by_round(values)).mean(axis=0).filled(np.nan) for values in sources.values()]
+    table = np.ma.masked_invalid(by_round(each))
+    known = np.flatnonzero(table.count(axis=0))
+    low, high = (end(axis=0).filled(np.nan)[known].tolist() for end in (table.min, table.max))
+    mean = table.mean(axis=0).filled(np.nan).tolist()
+    return f"mean of {len(sources)} sources", mean, [(known + 1).tolist(), low, high]
 
 
 def draw_curves(axis: Axes, curves: Mapping[str, Series], styles: Mapping[str, Style]) -> None:
     """Draw each curve's mean over seeds, and for few curves one standard deviation around it."""
     for i, (label, values) in enumerate(curves.items()):
-        rounds, mean, deviation = mean_and_deviation(values)
+        rounds, mean, spread = mean_and_deviation(values)
         look = styles[label]
         step = max(1, len(rounds) // 5)
         axis.plot(
@@ -222,10 +215,10 @@ def draw_curves(axis: Axes, curves: Mapping[str, Series], styles: Mapping[str, S
             markevery=(i * step // len(curves), step),
         )
         if len(values) > 1 and len(curves) <= FEW:
-            low, high = np.subtract(mean, deviation), np.add(mean, deviation)
+            low, high = np.subtract(mean, spread), np.add(mean, spread)
             axis.fill_between(rounds, low, high, color=look.color, alpha=0.15, linewidth=0)
     axis.grid(alpha=0.3, linewidth=0.5)
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=True))
 
 
 def draw_sources(axis: Axes, sources: Mapping[str, Series], styles: Mapping[str, Style]) -> None:
@@ -233,16 +226,9 @@ def draw_sources(axis: Axes, sources: Mapping[str, Series], styles: Mapping[str,
     if len(sources) <= MANY:
         draw_curves(axis, sources, styles)
         return
-    means = [
-        np.ma.masked_invalid(by_round(values)).mean(axis=0).filled(np.nan) for values in sources.values()
-    ]
-    table = np.ma.masked_invalid(by_round(means))
-    name = f"mean of {len(sources)} sources"
-    draw_curves(axis, {name: [table.mean(axis=0).filled(np.nan)]}, {name: style(0)})
-    known = table[:, table.count(axis=0) > 0]
-    rounds = np.flatnonzero(table.count(axis=0)) + 1
-    look: Any = {"color": style(0).color, "alpha": 0.15, "linewidth": 0, "label": "lowest to highest"}
-    axis.fill_between(rounds, known.min(axis=0).filled(), known.max(axis=0).filled(), **look)
+    name, mean, ends = mean_and_range(sources)
+    draw_curves(axis, {name: [mean]}, {name: style(0)})
+    axis.fill_between(*ends, color=style(0).color, alpha=0.15, linewidth=0, label=RANGE)
 
 
 def with_gaps(rounds: Sequence[int], values: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -267,26 +253,13 @@ def draw_dots(axis: Axes, values: Mapping[str, Sequence[float]], styles: Mapping
     """
     for height, (label, each) in enumerate(values.items()):
         if each:
-            deviation = float(np.std(each, ddof=1)) if len(each) > 1 else 0.0
-            look: dict[str, Any] = {"color": styles[label].color, "marker": styles[label].marker}
-            axis.errorbar(
-                [float(np.mean(each))],
-                [height],
-                xerr=[deviation],
-                label=label,
-                capsize=2,
-                elinewidth=0.8,
-                **look,
-            )
+            look: Any = {"color": styles[label].color, "marker": styles[label].marker, "capsize": 2}
+            mean = [float(np.mean(each))]
+            axis.errorbar(mean, [height], xerr=[deviation(each)], label=label, elinewidth=0.8, **look)
     axis.set_yticks(range(len(values)), [*values])
     axis.set_ylim(len(values) - 0.5, -0.5)
     axis.tick_params(labelsize=SIZE)
     axis.grid(alpha=0.3, linewidth=0.5)
-
-
-def styles_of(labels: Sequence[str]) -> dict[str, Style]:
-    """Return a style for each label, by its place."""
-    return {label: style(i) for i, label in enumerate(labels)}
 
 
 def save_figure(path: Path, figure: Figure, dpi: int = 200) -> None:

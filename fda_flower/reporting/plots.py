@@ -1,30 +1,45 @@
-"""The figure of runs: accuracy by round, and the β of each source by round."""
+"""The figures of runs, and of an experiment's columns, rounds, weights and best rules."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import product
+from operator import itemgetter
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
+from fda_flower.aggregation.estimation import predicted_best_rule
 from fda_flower.metrics import METRICS
 from fda_flower.records.record import Record, curve, source_weight
 from fda_flower.reporting.figures import (
+    FEW,
     PAGE,
     PRINT,
     SIZE,
     TEXT_LINE,
     add_about,
+    add_legend,
+    blank,
+    deviation,
     draw_curves,
     draw_dots,
     draw_sources,
+    panels,
+    set_categories,
     style,
     styles_of,
 )
+from fda_flower.reporting.results import CellResult, Results
 from fda_flower.reporting.summary import ACCURACY, LAST, scores
 from fda_flower.reporting.tables import mean_std
+from fda_flower.runs.methods import METHODS
 
 Runs = Mapping[str, Sequence[Sequence[Record]]]
 """By method: a history for each seed."""
@@ -48,57 +63,54 @@ def plot_runs(runs: Runs, metric: str = ACCURACY, about: str = "") -> Figure:
     metric : str
         The figure, a name of `fda_flower.metrics.METRICS`.
     about : str
-        What the sub-title says: data set, seeds.
+        The sub-title: data set, seeds.
     """
-    estimated = [label for label, histories in runs.items() if estimated_sources(histories)]
+    estimated = {label: histories for label, histories in runs.items() if estimated_sources(histories)}
     tall = max(2.6, 0.7 + ROW * len(runs))
     below = HEIGHT * math.ceil(len(estimated) / PER_LINE) + TEXT_LINE
-    figure = Figure(figsize=(PAGE, tall + (below if estimated else 0)), layout="constrained")
-    FigureCanvasAgg(figure)
     ratios = [tall, below] if estimated else [tall]
+    figure = Figure(figsize=(PAGE, sum(ratios)), layout="constrained")
     parts = figure.subfigures(len(ratios), 1, height_ratios=ratios, squeeze=False)[:, 0]
     _plot_figures(parts[0], runs, metric)
     if estimated:
-        _plot_betas(parts[1], {label: runs[label] for label in estimated})
+        _plot_betas(parts[1], estimated)
     add_about(figure, about)
     return figure
 
 
 def _plot_figures(part: SubFigure, runs: Runs, metric: str) -> None:
-    styles = styles_of([*runs])
+    styles, shown = styles_of([*runs]), METRICS[metric]
     values = {label: [curve(history, metric) for history in histories] for label, histories in runs.items()}
+    last = {
+        label: [score for each in histories if (score := scores(each, metric)["last5"]) is not None]
+        for label, histories in runs.items()
+    }
     if len(runs) == 1:
         axis = part.subplots()
         ((label, histories),) = runs.items()
         axis.set_title(label)
         members = member_weights(histories)
         if members and max(np.isfinite(each).sum() for each in values[label]) < 2:
-            found = [score for each in histories if (score := scores(each, metric)["last5"]) is not None]
-            axis.set_title(f"{label}: {METRICS[metric].axis} {mean_std(found, METRICS[metric].decimals)}")
+            axis.set_title(f"{label}: {shown.axis} {mean_std(last[label], shown.decimals)}")
             _plot_members(axis, members)
             return
     else:
         axis, beside = part.subplots(1, 2, width_ratios=[2, 1])
-        last = {
-            label: [score for each in histories if (score := scores(each, metric)["last5"]) is not None]
-            for label, histories in runs.items()
-        }
-        sign = -1 if METRICS[metric].higher_is_better else 1
+        sign = -1 if shown.higher_is_better else 1
         best = sorted(last, key=lambda label: sign * float(np.mean(last[label])) if last[label] else math.inf)
         draw_dots(beside, {label: last[label] for label in best}, styles)
         beside.yaxis.tick_right()
         beside.set_xlabel(f"Mean ± std of the last {LAST} rounds")
     draw_curves(axis, values, styles)
-    axis.set(xlabel="Round", ylabel=METRICS[metric].axis)
+    axis.set(xlabel="Round", ylabel=shown.axis)
 
 
 def _plot_members(axis: Axes, members: Mapping[str, Sequence[float]]) -> None:
     """Draw a bar for the mean weight of each member, with one deviation over seeds."""
-    deviations = [float(np.std(each, ddof=1)) if len(each) > 1 else 0.0 for each in members.values()]
+    deviations = [deviation(each) for each in members.values()]
     means = [float(np.mean(each)) for each in members.values()]
-    axis.barh(
-        [*members], means, xerr=deviations if any(deviations) else None, color=style(0).color, capsize=2
-    )
+    spread = deviations if any(deviations) else None
+    axis.barh([*members], means, xerr=spread, color=style(0).color, capsize=2)
     axis.invert_yaxis()
     axis.set(xlabel="Weight of the member in the mixture", xlim=(0, None))
 
@@ -109,37 +121,21 @@ def _plot_betas(part: SubFigure, runs: Runs) -> None:
     every = list(part.subplots(lines, columns, squeeze=False).flat)
     for spare in every[len(runs) :]:
         spare.remove()
-    sources = {label: estimated_sources(histories) for label, histories in runs.items()}
-    styles = styles_of(sorted({source for each in sources.values() for source in each}))
+    styles = styles_of(estimated_sources([history for each in runs.values() for history in each]))
+    shown = {}
     for i, (axis, (label, histories)) in enumerate(zip(every, runs.items(), strict=False)):
-        draw_sources(axis, {source: betas(histories, source) for source in sources[label]}, styles)
-        axis.set_title(label)
-        axis.set_xlabel("Round")
-        axis.set_ylabel(WEIGHT if i % columns == 0 else "")
-        axis.set_ylim(0, None)
-    lines_of = [axis.get_legend_handles_labels() for axis in every[: len(runs)]]
-    shown = {text: line for handles, texts in lines_of for line, text in zip(handles, texts, strict=True)}
-    part.legend(
-        [*shown.values()],
-        [*shown],
-        loc="outside lower center",
-        ncols=min(len(shown), 6),
-        frameon=False,
-        fontsize=SIZE,
-    )
+        draw_sources(axis, betas(histories), styles)
+        axis.set(title=label, xlabel="Round", ylabel="" if i % columns else WEIGHT, ylim=(0, None))
+        shown |= {text: line for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+    how: Any = {"loc": "outside lower center", "frameon": False, "fontsize": SIZE}
+    part.legend([*shown.values()], [*shown], ncols=min(len(shown), 6), **how)
 
 
 def estimated_sources(histories: Sequence[Sequence[Record]]) -> list[str]:
     """Return the sources whose β was estimated in any round."""
-    return sorted(
-        {
-            domain
-            for history in histories
-            for record in history
-            for domain, entry in record["sources"].items()
-            if entry.get("sigma2") is not None
-        }
-    )
+    records = (record for history in histories for record in history)
+    entries = (each for record in records for each in record["sources"].items())
+    return sorted({domain for domain, entry in entries if entry.get("sigma2") is not None})
 
 
 def member_weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[float]]:
@@ -153,8 +149,216 @@ def member_weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[floa
     return weights
 
 
-def betas(histories: Sequence[Sequence[Record]], source: str) -> list[list[float]]:
-    """Return β or the joint weight of a source by round, for each history; NaN where it is unknown."""
-    entries = [[record["sources"].get(source, {}) for record in history] for history in histories]
-    found = [[source_weight(entry) for entry in row] for row in entries]
-    return [[np.nan if value is None else value for value in row] for row in found]
+def betas(histories: Sequence[Sequence[Record]]) -> dict[str, list[list[float]]]:
+    """Return by estimated source β or its joint weight by round, for each history; NaN where unknown."""
+    return {
+        source: [[_weight(record, source) for record in history] for history in histories]
+        for source in estimated_sources(histories)
+    }
+
+
+def _weight(record: Record, source: str) -> float:
+    found = source_weight(record["sources"].get(source, {}))
+    return np.nan if found is None else found
+
+
+PAPER: Any = {"markerfacecolor": "none", "linestyle": "none", "markeredgewidth": 0.8}
+KEY: Any = {"color": "0.4", "marker": "o"}
+
+
+@matplotlib.rc_context(PRINT)
+def plot_columns(results: Results) -> Figure:
+    """Plot the headline by column, of the rows that were run; the paper's values are hollow.
+
+    Two columns or more with values are a numeric axis, with a panel for each group. Else each column of each
+    group has a panel, in which the rows stand below each other.
+    """
+    groups, rows, columns = (
+        [label for label in labels if any(cell.place[i] == label for cell in results.cells)]
+        for i, labels in enumerate((results.groups, results.rows, results.columns))
+    )
+    if not rows:
+        return blank("Nothing was measured yet.")
+    numeric = len(columns) > 1 and all(column in results.values for column in columns)
+    plot = _plot_numbers if numeric else _plot_categories
+    return plot(results, rows, groups, columns)
+
+
+def _plot_numbers(
+    results: Results, rows: Sequence[str], groups: Sequence[str], columns: Sequence[str]
+) -> Figure:
+    titles = results.titles([(group,) for group in groups])
+    how: Any = {"about": results.about(), "wide": len(rows) > FEW, "height": 2.1}
+    figure, axes = panels(titles, results.axis, results.value_label, **how)
+    styles = styles_of(results.rows)
+    keys = []
+    ascending = sorted(columns, key=lambda column: results.values[column])
+    for axis, group in zip(axes, groups, strict=True):
+        axis.grid(alpha=0.3, linewidth=0.5)
+        for row in rows:
+            places = {results.values[column]: (group, row, column) for column in ascending}
+            measured = {x: v for x, place in places.items() if (v := results.scores(place, "last5"))}
+            printed = {x: results.paper[place] for x, place in places.items() if place in results.paper}
+            look: Any = {"color": styles[row].color, "marker": styles[row].marker}
+            if measured:
+                means, spread = zip(*((np.mean(v), deviation(v)) for v in measured.values()), strict=True)
+                bars: Any = {"capsize": 2, "elinewidth": 0.8, "linestyle": styles[row].dash}
+                axis.errorbar([*measured], means, spread, label=row, **bars, **look)
+            if printed:
+                keys = [Line2D([], [], label="in the paper", **KEY | PAPER)]
+                axis.plot([*printed], [*printed.values()], **PAPER, **look)
+    add_legend(figure, axes, rows, keys)
+    return figure
+
+
+def _plot_categories(
+    results: Results, rows: Sequence[str], groups: Sequence[str], columns: Sequence[str]
+) -> Figure:
+    places = [*product(groups, columns)]
+    per_line = len(columns) if len(columns) <= 4 else 4 if len(columns) % 3 else 3
+    how: Any = {"about": results.about(), "per_line": per_line, "height": 0.5 + 0.15 * len(rows)}
+    figure, axes = panels(results.titles(places), results.value_label, wide=True, **how)
+    styles = styles_of(results.rows)
+    keys = []
+    for axis, (group, column) in zip(axes, places, strict=True):
+        draw_dots(axis, {row: results.scores((group, row, column), "last5") for row in rows}, styles)
+        for height, row in enumerate(rows):
+            if (place := (group, row, column)) in results.paper:
+                measured = Line2D([], [], linestyle="none", label="measured", **KEY)
+                keys = [measured, Line2D([], [], label="in the paper", **KEY | PAPER)]
+                look: Any = {"color": styles[row].color, "marker": styles[row].marker}
+                axis.plot([results.paper[place]], [height], **PAPER, **look)
+    add_legend(figure, [], more=keys)
+    return figure
+
+
+BETA = 0.5
+INITIAL = "At initialisation"
+"""Label of the row from which the prediction is made, if there is such a row."""
+ESTIMATES = ("sigma2", "d2", "tau2-d2")
+RULES = {METHODS[name].label: name for name in ("source-only", "target-only", "fedda", "fedgp")}
+LETTERS = "STDG"
+COLORS = ("#fde725", "#5ec0d0", "#2a788e", "#440154")
+"""From light to dark, so that they also differ in greyscale."""
+
+
+@matplotlib.rc_context(PRINT)
+def plot_best_rule(results: Results) -> Figure:
+    """Plot the best rule by column and group: predicted, with fixed β, and with estimated β."""
+    fixed = [row for row in results.rows if "_Auto" not in row]
+    auto = [row for row in results.rows if row not in fixed or rule_of(row) in ("Source Only", "Target Only")]
+    maps: Mapping[str, Callable[[str, str], str | None]] = {
+        f"(a) Predicted, β = {BETA}": partial(predict, results),
+        "(b) Measured, β fixed": partial(find_best, results, fixed),
+        "(c) Measured, β estimated": partial(find_best, results, auto),
+    }
+    height, about = max(1.4, 0.5 + 0.2 * len(results.groups)), results.about(spread=False)
+    figure, axes = panels([*maps], results.axis, results.group_axis, about=about, height=height)
+    names = [*RULES]
+    for axis, best in zip(axes, maps.values(), strict=True):
+        table = np.full((len(results.groups), len(results.columns)), np.nan)
+        for (y, group), (x, column) in product(enumerate(results.groups), enumerate(results.columns)):
+            rule = best(group, column)
+            if rule is not None:
+                table[y, x] = i = names.index(rule)
+                white = "white" if i >= 2 else "black"
+                axis.text(x, y, LETTERS[i], ha="center", va="center", color=white, fontsize=SIZE)
+        cells = np.ma.masked_invalid(table)
+        axis.imshow(cells, ListedColormap(COLORS), vmin=0, vmax=3, origin="lower", aspect="auto")
+        set_categories(axis, results.columns)
+        axis.set_yticks(range(len(results.groups)), results.groups)
+    keys = zip(COLORS, names, LETTERS, strict=True)
+    add_legend(figure, [], more=[Patch(facecolor=c, label=f"{name} ({letter})") for c, name, letter in keys])
+    return figure
+
+
+def rule_of(row: str) -> str | None:
+    """Return the rule that a row runs, by the start of its label."""
+    return next((name for name in RULES if row.startswith(name)), None)
+
+
+def predict(results: Results, group: str, column: str) -> str | None:
+    """Return the rule with the smallest Delta error, by the mean estimates of the first round that has any.
+
+    The estimates are those of the row `INITIAL` or, without it, of all rows.
+    """
+    cells = [cell for cell in results.cells if (cell.place[0], cell.place[2]) == (group, column)]
+    cells = [cell for cell in cells if cell.place[1] == INITIAL] or cells
+    found = [(cell, entry) for cell in cells if cell.parameters for entry in _first_estimates(cell)]
+    if not found:
+        return None
+    values = np.array([[entry.get(key) for key in ESTIMATES] for _, entry in found], dtype=float)
+    sigma2, d2, tau2_d2 = np.ma.masked_invalid(values).mean(axis=0).filled(np.nan).tolist()
+    rule = predicted_best_rule(BETA, sigma2, d2, tau2_d2, found[0][0].parameters)
+    return METHODS[rule].label
+
+
+def _first_estimates(cell: CellResult) -> Sequence[Mapping[str, float]]:
+    """Return each source's entry in the record of the first round with estimates."""
+    rounds = (
+        [entry for entry in record["sources"].values() if entry.get("sigma2") is not None]
+        for record in cell.history
+    )
+    return next((entries for entries in rounds if entries), [])
+
+
+def find_best(results: Results, rows: Sequence[str], group: str, column: str) -> str | None:
+    """Return the rule of the row with the best ``last5`` at a place, if any was run."""
+    sign = 1 if results.metric(group, column).higher_is_better else -1
+    means = [
+        (sign * float(np.mean(values)), rule)
+        for row in rows
+        if (rule := rule_of(row)) and (values := results.scores((group, row, column), "last5"))
+    ]
+    return max(means, key=itemgetter(0), default=(0.0, None))[1]
+
+
+@matplotlib.rc_context(PRINT)
+def plot_rounds(results: Results) -> Figure:
+    """Plot the headline by round of each row, a panel for each group and column; few rows have bands."""
+    places = results.measured
+    if not places:
+        return blank("No round was run.")
+    per_line = len(results.columns) if len(results.columns) in (1, 2, 4) else 3
+    how: Any = {"about": results.about(spread=len(results.rows) <= FEW), "per_line": per_line, "wide": True}
+    figure, axes = panels(results.titles(places), "Round", results.value_label, **how)
+    styles = styles_of(results.rows)
+    for axis, (group, column) in zip(axes, places, strict=True):
+        shown = {row: found for row in results.rows if (found := results.at((group, row, column)))}
+        draw_curves(axis, {row: [cell.curve for cell in cells] for row, cells in shown.items()}, styles)
+        _mark_warmup(axis, [cell.history for cells in shown.values() for cell in cells])
+    add_legend(figure, axes, results.rows)
+    return figure
+
+
+@matplotlib.rc_context(PRINT)
+def plot_betas(results: Results) -> Figure:
+    """Plot β of the sources by round: each row that estimates β has a line of panels, one for each column.
+
+    The panels of a line share their scale.
+    """
+    found = {cell.place for cell in results.cells if estimated_sources([cell.history])}
+    if not found:
+        return blank("No β was estimated.")
+    columns = [column for column in results.columns if any(column == place[2] for place in found)]
+    lines = {place[:2] for place in found}
+    places = [p for p in results.places if p[:2] in lines and p[2] in columns]
+    sources = estimated_sources([cell.history for cell in results.cells])
+    titles = results.titles([(group, column, row) for group, row, column in places])
+    how: Any = {"about": results.about(spread=len(sources) <= FEW), "per_line": len(columns)}
+    figure, axes = panels(titles, "Round", WEIGHT, share_y="row", wide=len(columns) > 1, **how)
+    styles = styles_of(sources)
+    for axis, place in zip(axes, places, strict=True):
+        histories = [cell.history for cell in results.at(place)]
+        draw_sources(axis, betas(histories), styles)
+        _mark_warmup(axis, histories)
+    for axis in axes:
+        axis.set_ylim(0, None)
+    add_legend(figure, axes, sources)
+    return figure
+
+
+def _mark_warmup(axis: Axes, histories: Sequence[Sequence[Record]]) -> None:
+    """Mark the end of the warm-up rounds."""
+    for end in {sum(bool(record.get("warmup")) for record in history) for history in histories} - {0}:
+        axis.axvline(end + 0.5, color="0.3", linewidth=0.8, linestyle=":", label="end of warm-up rounds")

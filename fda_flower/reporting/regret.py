@@ -13,12 +13,11 @@ from itertools import product
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.reporting.figures import PAGE, PRINT, SIZE, add_about, add_legend, blank, wrapped
-from fda_flower.reporting.results import CENTRALISED, ENSEMBLE, CellResult, Place, Results, paired_error
+from fda_flower.reporting.results import CENTRALISED, ENSEMBLE, Place, Results, paired_error
 from fda_flower.reporting.tables import Cell, Heading, Part, Table, marked, mean_and_std, top
 
 BoardCell = tuple[str, str]
@@ -42,8 +41,7 @@ class CellRegret:
     rival : str
         The best other rival, by its mean over the seeds.
     scores : mapping of int to float
-        The row's ``last5`` in points, by the seeds that the row and all other rivals have; see
-        `CellResult.points`.
+        The row's ``last5`` in points, by the seeds that the row and all other rivals have.
     leads : mapping of int to float
         By seed, how far the row is ahead of `rival`.
     paired_error : float, optional
@@ -163,38 +161,28 @@ class Board:
         if not seeds or not others:
             return None
         rival = max(others, key=lambda name: np.mean([known[name][seed] for seed in seeds]))
-        ours, theirs = self._runs[_place(cell, row)], self._runs[_place(cell, rival)]
+        ours, theirs = (
+            {run.seed: run.outcomes for run in self.results.at(_place(cell, name)) if run.seed in seeds}
+            for name in (row, rival)
+        )
         return CellRegret(
             cell,
             rival,
             {seed: known[row][seed] for seed in seeds},
             {seed: known[row][seed] - known[rival][seed] for seed in seeds},
-            _combined([paired_error(ours[seed].outcomes, theirs[seed].outcomes) for seed in seeds]),
+            _combined([paired_error(ours[seed], theirs[seed]) for seed in seeds]),
         )
 
     def epochs(self, row: str, cells: Sequence[BoardCell]) -> dict[str, tuple[int, int]]:
         """Return the fewest and most epochs of a row's runs in cells, by role, of those that are known."""
-        runs = [run for cell in cells for run in self._runs.get(_place(cell, row), {}).values()]
+        runs = [run for cell in cells for run in self.results.at(_place(cell, row))]
         found = {role: [run.epochs[role] for run in runs if role in run.epochs] for role in ROLES}
         return {role: (min(epochs), max(epochs)) for role, epochs in found.items() if epochs}
 
     @cached_property
-    def _runs(self) -> dict[Place, dict[int, CellResult]]:
-        runs: dict[Place, dict[int, CellResult]] = {}
-        for run in self.results.cells:
-            runs.setdefault(run.place, {})[run.seed] = run
-        return runs
-
-    @cached_property
     def _scores(self) -> dict[Place, dict[int, float]]:
-        """The ``last5`` of each place in points by seed, of the seeds that have it."""
-        scores = {
-            place: {seed: run.points for seed, run in runs.items()} for place, runs in self._runs.items()
-        }
-        return {
-            place: {seed: score for seed, score in each.items() if not math.isnan(score)}
-            for place, each in scores.items()
-        }
+        """The ``last5`` of each place in points by seed."""
+        return {place: self.results.points(place) for place in self.results.places}
 
 
 def standard_error(values: Sequence[float]) -> float | None:
@@ -362,21 +350,23 @@ CELL, MEAN, WORST = "#8fb8de", "#1b3a5c", "#c0392b"
 def plot_regret(results: Results) -> Figure:
     """Plot each method's regret by cell on a line, the best mean first; accuracy and R² have a panel each."""
     board = Board(results)
-    tasks = {task: [row for row in rows if row.cells] for task, rows in board.rows.items()}
-    tasks = {task: sorted(rows, key=_mean, reverse=True) for task, rows in tasks.items() if rows}
+    tasks = {
+        task: sorted(shown, key=lambda row: row.mean or 0.0, reverse=True)
+        for task, rows in board.rows.items()
+        if (shown := [row for row in rows if row.cells])
+    }
     if not tasks:
         return blank("No cell has two rivals yet.")
     lines = [len(rows) for rows in tasks.values()]
     figure = Figure(figsize=(PAGE, LINE * sum(lines) + 0.5 * len(lines) + 0.3), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = list(figure.subplots(len(lines), 1, squeeze=False, height_ratios=lines).flat)
     for axis, (task, rows) in zip(axes, tasks.items(), strict=True):
         _draw(axis, results, rows, len(board.tasks[task]))
         axis.set_title(task, loc="left")
-    marked = f"; {ENSEMBLE} an ensemble" if results.ensembles else ""
-    marked += f"; {CENTRALISED} centralised" if results.centralised else ""
-    axis_label = f"Regret to the best other method (points, logarithmic beyond {LINEAR:g}{marked})"
-    axes[-1].set_xlabel(wrapped(axis_label, 0.6 * PAGE))
+    marks = f"; {ENSEMBLE} an ensemble" * bool(results.ensembles)
+    marks += f"; {CENTRALISED} centralised" * bool(results.centralised)
+    label = f"Regret to the best other method (points, logarithmic beyond {LINEAR:g}{marks})"
+    axes[-1].set_xlabel(wrapped(label, 0.6 * PAGE))
     add_about(figure, results.about(spread=False))
     add_legend(figure, axes, ["a cell", "mean", "worst"])
     return figure
@@ -408,7 +398,3 @@ def _draw(axis: Axes, results: Results, rows: Sequence[RowRegret], cells: int) -
         if len(row.cells) < cells:
             words += f", {len(row.cells)} of {cells} cells"
         axis.text(1.015, height, words, transform=axis.get_yaxis_transform(), va="center", fontsize=SIZE)
-
-
-def _mean(row: RowRegret) -> float:
-    return float(np.mean([cell.regret for cell in row.cells]))

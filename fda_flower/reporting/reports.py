@@ -1,9 +1,14 @@
-"""The kinds of reports: what is written of an experiment besides its figures."""
+"""What an experiment's file may ask for by name: a kind of report, and figures."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from fda_flower.reporting import experiment_tables, lost, regret
+from matplotlib.figure import Figure
+
+from fda_flower.errors import unknown
+from fda_flower.reporting import experiment_tables, lost, plots, regret
+from fda_flower.reporting.figures import save_figure
 from fda_flower.reporting.results import Results
 from fda_flower.reporting.tables import Heading, Part, Table, markdown
 
@@ -17,7 +22,7 @@ class Report:
     sections : sequence of callable
         Each returns some of the text's parts.
     tables : mapping of str to callable
-        Each returns a table of numbers, by what its file's name has after the experiment's.
+        Each returns a table of numbers, by the ending of its file's name.
     """
 
     sections: Sequence[Callable[[Results], list[Part]]]
@@ -35,16 +40,34 @@ class Report:
 SCORES = Report([experiment_tables.report], {"": experiment_tables.numbers})
 REGRET = Report(
     [*SCORES.sections, regret.report],
-    {
-        **SCORES.tables,
-        "-regret": regret.by_cell,
-        "-regret-methods": regret.by_row,
-    },
+    {**SCORES.tables, "-regret": regret.by_cell, "-regret-methods": regret.by_row},
 )
 LOST = Report([*SCORES.sections, lost.report], {**SCORES.tables, "-lost": lost.numbers})
-
 COMPARISON = Report([experiment_tables.comparison], {"": experiment_tables.comparison_numbers})
-"""The report of a comparison."""
-
 REPORTS: dict[str, Report] = {"table": SCORES, "regret": REGRET, "lost": LOST}
-"""The kinds by name, as an experiment's file has them."""
+
+FIGURES: dict[str, Callable[[Results], Figure]] = {
+    "columns": plots.plot_columns,
+    "rounds": plots.plot_rounds,
+    "betas": plots.plot_betas,
+    "best-rule": plots.plot_best_rule,
+    "regret": regret.plot_regret,
+    "lost": lost.plot_lost,
+}
+
+
+def check_figures(names: Iterable[str]) -> None:
+    """Raise a `ConfigError` if a name is not in `FIGURES`."""
+    for name in names:
+        if name not in FIGURES:
+            raise unknown("figure", name, FIGURES)
+
+
+def save_figures(results: Results, folder: Path) -> list[Path]:
+    """Write each of the experiment's figures as PNG; return their paths."""
+    check_figures(results.figures)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{results.name}-{name}.png" for name in results.figures]
+    for path, name in zip(paths, results.figures, strict=True):
+        save_figure(path, FIGURES[name](results))
+    return paths

@@ -1,7 +1,8 @@
-"""Which test samples a run got right, to compare two runs sample by sample."""
+"""The results of runs, as tables, figures and pages take them; which test samples each got right."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product, zip_longest
 from typing import Any
 
@@ -9,22 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.metrics import METRICS, Metric
-from fda_flower.records.record import Record, headline
+from fda_flower.records.record import Record, curve, headline
 from fda_flower.reporting.summary import ACCURACY, LAST, PARAMETERS, REFUSED, scores
 
 Outcomes = NDArray[np.float64]
 """For each test sample, the share of rounds in which it was classified correctly; shape ``(n,)``."""
 
 
-def mean_outcomes(history: Sequence[Record], suffix: str = "") -> Outcomes | None:
+def mean_outcomes(history: Sequence[Record], ending: str = "") -> Outcomes | None:
     """Return the outcomes over those of the last 5 rounds that recorded them; None if none did.
 
-    A round's ``outcomes`` are the packed bits of its test samples in hexadecimal digits, and
-    ``test-examples`` is their number. As for ``last5``, warm-up rounds do not count. `suffix` ends both
-    names: ``"-average"`` for the averaged model.
+    A round's ``outcomes`` are the packed bits of its ``test-examples`` samples in hexadecimal digits. Warm-up
+    rounds do not count. `ending` ends both names: ``-average`` for the averaged model.
     """
     last = [record for record in history if not record.get("warmup")][-LAST:]
-    names = f"outcomes{suffix}", f"test-examples{suffix}"
+    names = f"outcomes{ending}", f"test-examples{ending}"
     rounds = [unpack(*(record[name] for name in names)) for record in last if record.get(names[0])]
     return np.mean(rounds, axis=0) if rounds else None
 
@@ -62,21 +62,16 @@ def about(
     --------
     >>> about(["digits", "rotate"], [0, 1, 2])
     'digits, rotate; seeds 0 to 2; mean ± std over seeds'
-    >>> about(["heart", None], [3])
-    'heart; seed 3'
-    >>> about(["pacs"], [1, 4], spread=False, everywhere=False)
+    >>> about(["pacs", None], [1, 4], spread=False, everywhere=False)
     'pacs; seeds 1, 4 (fewer in some cells); mean over seeds'
     """
     shown = f"mean{' ± std' * spread} over seeds" if len(seeds) > 1 else ""
-    named = name_seeds(seeds) + " (fewer in some cells)" * (not everywhere)
-    return "; ".join(filter(None, [", ".join(filter(None, data)), named, shown]))
-
-
-def name_seeds(seeds: Sequence[int]) -> str:
-    """Return ``seeds 0 to 2``, ``seeds 1, 4`` or ``seed 0``; nothing for no seeds."""
+    named = ", ".join(map(str, seeds))
     if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
-        return f"seeds {seeds[0]} to {seeds[-1]}"
-    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}" if seeds else ""
+        named = f"{seeds[0]} to {seeds[-1]}"
+    named = f"seed{'s' * (len(seeds) > 1)} {named}" if seeds else ""
+    named += " (fewer in some cells)" * (not everywhere)
+    return "; ".join(filter(None, [", ".join(filter(None, data)), named, shown]))
 
 
 Place = tuple[str, str, str]
@@ -95,12 +90,8 @@ class CellResult:
 
     Attributes
     ----------
-    place : Place
-        The run's place in the table.
-    seed : int
-        The run's seed.
-    history : list[dict]
-        The record of each round.
+    place, seed, history
+        Its place in the table, its seed, and the record of each round.
     parameters : int
         Number of the model's parameters.
     epochs : mapping of str to int
@@ -134,11 +125,14 @@ class CellResult:
         return (1 if shown.higher_is_better else -1) * 100 / shown.scaled(1) * self.score("last5")
 
     @property
+    def curve(self) -> list[float]:
+        """The headline by round, in the unit of tables; NaN where it is unknown."""
+        return curve(self.history, self.metric, self.ending)
+
+    @property
     def outcomes(self) -> Outcomes | None:
         """Which test samples the headline's model gets right; None where the headline is another figure."""
-        if self.metric != ACCURACY:
-            return None
-        return mean_outcomes(self.history, self.ending)
+        return mean_outcomes(self.history, self.ending) if self.metric == ACCURACY else None
 
 
 @dataclass(frozen=True)
@@ -147,12 +141,8 @@ class RunView:
 
     Attributes
     ----------
-    label : str
-        The method.
-    seed : int
-        The seed.
-    history : list[dict]
-        The records so far.
+    label, seed, history
+        The method, the seed, and the records so far.
     settings, notes : mapping
         All settings of the run; versions, device and what else its ``config.json`` says.
     rounds : int
@@ -208,14 +198,12 @@ class Results:
         Name of the experiment's file, and of the files written.
     title, source, note : str
         The experiment's title, the paper's table, and how the experiment differs from it.
-    axis : str
-        What the columns stand for.
-    group_axis : str
-        What the groups stand for; empty if there are none.
+    axis, group_axis : str
+        What the columns and the groups stand for; empty if there are no groups.
     groups, rows, columns : sequence of str
         Labels in order.
-    values, group_values : mapping of str to float
-        Positions of columns and of groups on a figure's axis, if they have any.
+    values : mapping of str to float
+        Positions of columns on a figure's axis, if they have any.
     paper : mapping of Place to float
         The paper's values, in percent.
     cells : sequence of CellResult
@@ -232,10 +220,8 @@ class Results:
         The kind of report, a name of `REPORTS`.
     rivals : sequence of str
         Labels of the rows that a regret is measured against; empty for all rows.
-    ensembles : collection of str
-        Labels of the rows whose method is an ensemble.
-    centralised : collection of str
-        Labels of the rows of centralised references.
+    ensembles, centralised : collection of str
+        Labels of the rows whose method is an ensemble, and of those of centralised references.
     metrics : mapping of (str, str) to str
         By group and column, the figure that the runs are judged by. Default: the accuracy.
     data : sequence of str
@@ -256,7 +242,6 @@ class Results:
     groups: Sequence[str] = ("",)
     group_axis: str = ""
     values: Mapping[str, float] = field(default_factory=dict)
-    group_values: Mapping[str, float] = field(default_factory=dict)
     paper: Mapping[Place, float] = field(default_factory=dict)
     figures: Sequence[str] = ()
     average: bool = False
@@ -273,13 +258,19 @@ class Results:
         """Return the sub-title of a figure: title, data sets, seeds, and whether it shows their spread."""
         data = self.data if len(self.data) <= MOST else [f"{len(self.data)} data sets"]
         seeds = sorted({cell.seed for cell in self.cells})
-        everywhere = len(self.cells) == len(seeds) * len({cell.place for cell in self.cells})
+        everywhere = len(self.cells) == len(seeds) * len(self._at)
         return f"{self.title}\n{about(data, seeds, spread, everywhere)}".strip()
 
     @property
     def places(self) -> list[Place]:
         """The places of the cells, row by row."""
         return list(product(self.groups, self.rows, self.columns))
+
+    @property
+    def measured(self) -> list[tuple[str, str]]:
+        """The groups and columns that have a run."""
+        run = {(group, column) for group, _, column in self._at}
+        return [place for place in product(self.groups, self.columns) if place in run]
 
     def titles(self, places: Iterable[Sequence[str]]) -> list[str]:
         """Return each place's title, a line each: group and column, after their axes, then the rest."""
@@ -315,24 +306,29 @@ class Results:
     @property
     def marks(self) -> str:
         """What the marks mean that occur, a sentence each."""
-        sentences = []
-        if self.ensembles:
-            sentences.append(f"{ENSEMBLE} marks an ensemble of several models.")
-        if self.centralised:
-            sentences.append(
-                f"{CENTRALISED} marks a reference that is no federated method: centralised, pooled sources."
-            )
-        return " ".join(sentences)
+        what = "a reference that is no federated method: centralised, pooled sources"
+        sentences = [
+            f"{ENSEMBLE} marks an ensemble of several models." if self.ensembles else "",
+            f"{CENTRALISED} marks {what}." if self.centralised else "",
+        ]
+        return " ".join(filter(None, sentences))
+
+    @cached_property
+    def _at(self) -> Mapping[Place, list[CellResult]]:
+        found: dict[Place, list[CellResult]] = {}
+        for cell in sorted(self.cells, key=lambda cell: cell.seed):
+            found.setdefault(cell.place, []).append(cell)
+        return found
 
     def at(self, place: Place) -> list[CellResult]:
         """Return the cells of a place, by seed."""
-        return sorted((cell for cell in self.cells if cell.place == place), key=lambda cell: cell.seed)
+        return self._at.get(place, [])
 
     def scores(self, place: Place, key: str, ending: str | None = None) -> tuple[float, ...]:
-        """Return ``last5`` or ``best`` of the seeds that have it; see `CellResult.score`."""
-        return known_scores(self.at(place), key, ending)
+        """Return a score of the seeds that have it; see `CellResult.score`."""
+        return tuple(score for cell in self.at(place) if not np.isnan(score := cell.score(key, ending)))
 
-
-def known_scores(cells: Iterable[CellResult], key: str, ending: str | None = None) -> tuple[float, ...]:
-    """Return ``last5`` or ``best`` of the cells that have it; see `CellResult.score`."""
-    return tuple(score for cell in cells if not np.isnan(score := cell.score(key, ending)))
+    def points(self, place: Place) -> dict[int, float]:
+        """Return ``last5`` in points by seed, of the seeds that have it; see `CellResult.points`."""
+        found = {cell.seed: cell.points for cell in self.at(place)}
+        return {seed: points for seed, points in found.items() if not np.isnan(points)}

@@ -1,23 +1,27 @@
-import io
+"""The figures of runs and of experiments: what is drawn where, and that it can be read."""
+
 import itertools
-import warnings
-from typing import Any
 
 import matplotlib.image
 import numpy as np
 import pytest
+from naming import names
 
-from fda_flower.reporting import plot_runs, save_figure
+from fda_flower.errors import ConfigError
+from fda_flower.reporting import FIGURES, CellResult, check_figures, plot_runs, save_figure, save_figures
+from fda_flower.reporting.figures import COLORS, style
+from fda_flower.reporting.plots import predict, rule_of
 
 BETAS = {"source-1": 0.2, "source-2": 0.6}
+NUMBERS = {"0.2": 0.2, "0.4": 0.4}
+ACCURACIES = {
+    ("", "FedAvg", "0.2"): (50.0, 54.0),
+    ("", "FedAvg", "0.4"): (30.0,),
+    ("", "FedGP", "0.4"): (20.0, 30.0),
+}
 
-
-@pytest.fixture(autouse=True)
-def warnings_are_errors():
-    """A figure of unknown rounds causes no warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
+pytestmark = pytest.mark.filterwarnings("error")
+"""Unknown numbers cause no warning."""
 
 
 @pytest.fixture
@@ -31,213 +35,228 @@ def runs(history):
     }
 
 
+@pytest.fixture
+def auto(results, history):
+    """A maker of results of a row that estimates β, and one that does not."""
+
+    def make(**each):
+        cells = [
+            CellResult(("", row, column), seed, history(0.4, 0.5, 0.6, betas=BETAS, estimated=row != "FedGP"))
+            for row in ("FedGP", "FedGP_Auto")
+            for column in ("0.2", "0.4")
+            for seed in (0, 1)
+        ]
+        return results(**{"cells": cells, "rows": ("FedGP", "FedGP_Auto"), **each})
+
+    return make
+
+
 def lines_of(axis):
-    return {line.get_label(): line for line in axis.get_lines()}
+    return {line.get_label(): points_of(line) for line in axis.get_lines()}
 
 
-def bars_of(axis) -> list[Any]:
-    return list(axis.containers)
+def points_of(line):
+    return dict(zip(map(float, line.get_xdata()), map(float, line.get_ydata()), strict=True))
 
 
-def names_beside(axis):
-    """The methods of the panel of the last rounds, from top to bottom."""
+def bars_of(axis, i=1):
+    """The points of error bars, and the ends of each bar, by label; `i` is 0 for bars along x."""
+    return {
+        bars.get_label(): (
+            points_of(bars.lines[0]),
+            [path.vertices[:, i].tolist() for path in bars.lines[2][0].get_paths()],
+        )
+        for bars in axis.containers
+    }
+
+
+def look_of(line):
+    return line.get_color(), line.get_marker()
+
+
+def hollow_of(figure):
+    lines = [line for axis in figure.axes for line in axis.get_lines()]
+    return [line for line in lines if line.get_markerfacecolor() == "none"]
+
+
+def labels_of(axis):
     return [text.get_text() for text in axis.get_yticklabels()]
 
 
-def test_one_method_is_named_above_its_panel(runs):
+def legend_of(figure):
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def titles(figure):
+    return [axis.get_title() for axis in figure.axes]
+
+
+def heights_of(axis):
+    """The heights of the corners of an axis's only band."""
+    (band,) = axis.collections
+    return band.get_paths()[0].vertices[:, 1]
+
+
+# Looks
+
+
+def test_curves_differ_in_colour_or_marker_and_neighbours_in_all():
+    looks = [style(i) for i in range(77)]
+    assert len({(look.color, look.marker) for look in looks}) == 77
+    for one, other in itertools.pairwise(looks):
+        assert not set(vars(one).values()) & set(vars(other).values())
+
+
+def test_no_colour_vanishes_on_white_or_on_dark():
+    for color in COLORS:
+        red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        assert 0.2 < 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.75, color
+
+
+# Runs
+
+
+def test_a_line_is_the_mean_over_seeds_in_percent_and_its_band_one_sample_deviation(runs):
     figure = plot_runs({"FedAvg": runs["FedAvg"]}, about="digits; seeds 0, 1")
     (axis,) = figure.axes
-    assert axis.get_title() == "FedAvg"
-    assert axis.get_xlabel() == "Round"
-    assert axis.get_ylabel() == "Target test accuracy (%)"
+    assert (titles(figure), axis.get_ylabel()) == (["FedAvg"], "Target test accuracy (%)")
     assert figure.get_suptitle() == "digits; seeds 0, 1"
+    assert lines_of(axis) == {"FedAvg": pytest.approx({1: 20, 2: 30, 3: 40})}
+    # As in the tables: two seeds that differ by 20 deviate by 20 / √2.
+    assert [heights_of(axis).min(), heights_of(axis).max()] == pytest.approx([20 - 200**0.5, 40 + 200**0.5])
 
 
-def test_several_methods_share_a_panel_and_are_named_beside_their_last_rounds_the_best_first(runs):
-    figure = plot_runs({label: runs[label] for label in ("FedGP", "FedAvg")})
-    curves, last = figure.axes
-    assert list(lines_of(curves)) == ["FedGP", "FedAvg"]
-    assert names_beside(last) == ["FedAvg", "FedGP"]
-    assert [float(bars.lines[0].get_xdata()[0]) for bars in bars_of(last)] == pytest.approx([30, 20])
-    assert last.get_xlabel() == "Mean ± std of the last 5 rounds"
+def test_seeds_share_a_line_where_they_are_known(history):
+    (axis,) = plot_runs({"FedAvg": [history(0.1, 0.2, None, 0.3), history(0.3)]}).axes
+    assert lines_of(axis)["FedAvg"] == pytest.approx({1: 20, 2: 20, 4: 30})
+    assert np.isfinite(heights_of(axis)).all()
+    (axis,) = plot_runs({"FedAvg": [history(0.1, 0.2)]}).axes
+    assert not axis.collections, "one seed has no band"
 
 
-def test_a_method_without_an_accuracy_is_named_last_without_a_dot(history):
-    _, last = plot_runs({"None": [history(None)], "FedAvg": [history(0.5)]}).axes
-    assert names_beside(last) == ["FedAvg", "None"]
-    assert [bars.get_label() for bars in bars_of(last)] == ["FedAvg"]
+def test_a_line_is_broken_where_many_rounds_are_unknown(history):
+    (axis,) = plot_runs({"Mixture": [history(0.1, 0.2, *[None] * 20, 0.9)]}).axes
+    points = lines_of(axis)["Mixture"]
+    assert list(points) == [1, 2, 12.5, 23]
+    assert np.isnan(points[12.5])
+
+
+def test_several_methods_are_named_beside_their_last_rounds_the_best_first(runs, history):
+    shown = {label: runs[label] for label in ("FedGP", "FedAvg")} | {"None": [history(None)]}
+    curves, last = plot_runs(shown).axes
+    assert list(lines_of(curves)) == ["FedGP", "FedAvg", "None"]
+    assert labels_of(last) == ["FedAvg", "FedGP", "None"]
+    assert {label: [*points] for label, (points, _) in bars_of(last, 0).items()} == {
+        "FedAvg": pytest.approx([30]),
+        "FedGP": pytest.approx([20]),
+    }
 
 
 def test_each_method_that_estimates_beta_has_a_panel_of_its_own(runs):
     figure = plot_runs(runs)
-    _, _, *betas = figure.axes
-    assert [axis.get_title() for axis in betas] == ["FedDA_Auto", "FedGP_Auto"]
-    assert [axis.get_ylabel() for axis in betas] == ["Weight (β) of the source", ""]
-    for axis in betas:
-        assert axis.get_xlabel() == "Round"
-        assert list(lines_of(axis)) == ["source-1", "source-2"]
-        assert axis.get_ylim()[0] == 0
-    (legend,) = figure.subfigs[1].legends
-    assert [text.get_text() for text in legend.get_texts()] == ["source-1", "source-2"]
+    curves, _, *betas = figure.axes
+    assert titles(figure)[2:] == ["FedDA_Auto", "FedGP_Auto"]
+    assert [axis.get_ylim()[0] for axis in betas] == [0, 0]
+    # The second seed knows the first source alone.
+    assert lines_of(betas[0])["source-1"] == pytest.approx(dict.fromkeys((1, 2, 3), 0.3))
+    assert lines_of(betas[0])["source-2"] == pytest.approx(dict.fromkeys((1, 2, 3), 0.6))
+    assert legend_of(figure.subfigs[1]) == ["source-1", "source-2"]
+    for axis in (curves, *betas):
+        colors = [line.get_color() for line in axis.get_lines()]
+        assert len(set(colors)) == len(colors)
+    many = plot_runs({f"Auto {i}": runs["FedDA_Auto"] for i in range(5)})
+    assert titles(many)[2:] == [f"Auto {i}" for i in range(5)]
 
 
-def test_a_beta_estimated_in_some_round_only_is_enough_for_a_panel(record):
+def test_a_beta_or_joint_weight_of_any_round_is_drawn(record):
     history = [
         record(1, 0.1, betas={"source-1": 0.5}, estimated=False),
         record(2, 0.2, held="no usable reply of the target"),
         record(3, 0.3, betas={"source-1": 0.7}),
     ]
+    entry = history[0]["sources"]["source-1"]
+    entry["weight"] = entry.pop("beta")
     _, axis = plot_runs({"FedGP_Auto": [history]}).axes
-    line = lines_of(axis)["source-1"]
-    assert list(line.get_xdata()) == [1, 3]
-    assert list(line.get_ydata()) == pytest.approx([0.5, 0.7])
+    assert lines_of(axis)["source-1"] == {1: 0.5, 3: 0.7}
 
 
-def test_a_joint_weight_is_drawn_as_a_beta_is(record):
-    history = [record(number, 0.1, betas={"source-1": 0.5 / number}) for number in (1, 2)]
-    for one in history:
-        for entry in one["sources"].values():
-            entry["weight"] = entry.pop("beta")
-    _, axis = plot_runs({"FedDA_Joint": [history]}).axes
-    assert list(lines_of(axis)["source-1"].get_ydata()) == [0.5, 0.25]
+def test_of_many_sources_a_panel_has_the_mean_and_the_range_of_beta(record):
+    betas = {f"source-{i}": i / 100 for i in range(100)}
+    figure = plot_runs({"FedGP_Auto": [[record(number, 0.5, betas=betas) for number in (1, 2)]]})
+    _, axis = figure.axes
+    assert lines_of(axis) == {"mean of 100 sources": pytest.approx({1: 0.495, 2: 0.495})}
+    assert (heights_of(axis).min(), heights_of(axis).max()) == pytest.approx((0, 0.99))
+    assert legend_of(figure.subfigs[1]) == ["mean of 100 sources", "lowest to highest"]
+    figure.draw_without_rendering()  # without the warning of a layout that has no room
 
 
-def test_lines_are_means_over_seeds_in_percent_and_bands_one_sample_deviation(runs):
-    figure = plot_runs({"FedAvg": runs["FedAvg"]})
-    (axis,) = figure.axes
-    line = lines_of(axis)["FedAvg"]
-    assert list(line.get_xdata()) == [1, 2, 3]
-    assert list(line.get_ydata()) == pytest.approx([20, 30, 40])
-    (band,) = axis.collections
-    heights = np.asarray(band.get_paths()[0].vertices)[:, 1]
-    # As in the tables: two seeds that differ by 20 deviate by 20 / √2.
-    assert heights.min() == pytest.approx(20 - 200**0.5)
-    assert heights.max() == pytest.approx(40 + 200**0.5)
-
-
-def test_betas_are_means_over_the_seeds_that_know_them(runs):
-    _, axis = plot_runs({"FedDA_Auto": runs["FedDA_Auto"]}).axes
-    lines = lines_of(axis)
-    assert list(lines["source-1"].get_ydata()) == pytest.approx([0.3] * 3)
-    assert list(lines["source-2"].get_ydata()) == pytest.approx([0.6] * 3)
-
-
-def test_one_seed_has_no_band(history):
-    (axis,) = plot_runs({"FedAvg": [history(0.1, 0.2)]}).axes
-    assert len(axis.get_lines()) == 1
-    assert len(axis.collections) == 0
-
-
-def test_rounds_without_an_accuracy_are_left_out_of_the_line(history):
-    (axis,) = plot_runs({"FedAvg": [history(0.1, None, 0.3)]}).axes
-    line = lines_of(axis)["FedAvg"]
-    assert list(line.get_xdata()) == [1, 3]
-    assert list(line.get_ydata()) == pytest.approx([10, 30])
-
-
-def test_seeds_with_different_numbers_of_rounds_share_a_line(history):
-    (axis,) = plot_runs({"FedAvg": [history(0.1, 0.2, 0.3), history(0.3)]}).axes
-    line = lines_of(axis)["FedAvg"]
-    assert list(line.get_ydata()) == pytest.approx([20, 20, 30])
-    (band,) = axis.collections
-    vertices = np.asarray(band.get_paths()[0].vertices)
-    assert np.isfinite(vertices).all()
-    assert np.allclose(vertices[vertices[:, 0] == 3, 1], 30)
-
-
-def test_methods_and_sources_have_colours_of_their_own(runs):
-    accuracy, _, *betas = plot_runs(runs).axes
-    for axis in (accuracy, *betas):
-        colors = [line.get_color() for line in axis.get_lines()]
-        assert len(set(colors)) == len(colors)
+def test_a_mixture_that_is_evaluated_once_is_drawn_by_its_members(record):
+    members = {"sources": {"weight": 0.2}, "head": {"weight": 0.8}, "prior": {"left-out": "no label"}}
+    last = record(3, 0.734) | {"mixture": {"members": members}}
+    (axis,) = plot_runs({"Mixture": [[record(1), record(2), last]]}).axes
+    assert axis.get_title() == "Mixture: Target test accuracy (%) 73.4"
+    (bars,) = axis.containers
+    assert [bar.get_width() for bar in bars] == [0.2, 0.8]
+    assert labels_of(axis) == ["sources", "head"]
+    (axis,) = plot_runs({"Mixture": [[record(1, 0.7), record(2), last]]}).axes
+    assert not axis.patches, "two evaluations are a curve"
 
 
 def test_thirty_methods_can_be_told_apart_without_colour_or_with_it(history):
     runs = {f"method {i}": [history(*[i / 40] * 30)] for i in range(30)}
     figure = plot_runs(runs)
     curves, last = figure.axes
-    looks = [(line.get_color(), line.get_marker(), line.get_linestyle()) for line in curves.get_lines()]
-    assert len({(color, marker) for color, marker, _ in looks}) == 30
-    assert len({(marker, dash) for _, marker, dash in looks}) == 30
-    dots = {bars.get_label(): bars.lines[0] for bars in bars_of(last)}
-    assert [(dots[name].get_color(), dots[name].get_marker()) for name in runs] == [
-        look[:2] for look in looks
-    ]
-    figure.canvas.draw()
+    assert len(set(map(look_of, curves.get_lines()))) == 30
+    assert len({(line.get_marker(), line.get_linestyle()) for line in curves.get_lines()}) == 30
+    dots = {bars.get_label(): look_of(bars.lines[0]) for bars in last.containers}
+    assert [dots[name] for name in runs] == [look_of(line) for line in curves.get_lines()]
+    figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in last.get_yticklabels()]
     assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
     assert not curves.collections, "so many bands would hide the curves"
 
 
-def test_a_line_is_broken_where_many_rounds_are_unknown(history):
-    (axis,) = plot_runs({"Mixture": [history(0.1, 0.2, *[None] * 20, 0.9)]}).axes
-    (line,) = axis.get_lines()
-    assert np.asarray(line.get_xdata()).tolist() == [1, 2, 12.5, 23]
-    assert np.isnan(np.asarray(line.get_ydata())[2])
-
-
-@pytest.mark.parametrize("rounds", [2, 3, 30])
-def test_rounds_are_counted_in_whole_numbers(history, rounds):
+@pytest.mark.parametrize("rounds", [2, 3, 30, 100])
+def test_rounds_are_counted_in_whole_numbers_up_to_the_last(history, rounds):
     figure = plot_runs({"FedAvg": [history(*np.linspace(0.1, 0.9, rounds))]})
     (axis,) = figure.axes
-    figure.canvas.draw()
-    low, high = axis.get_xlim()
-    ticks = [tick for tick in axis.get_xticks() if low <= tick <= high]
-    assert ticks
-    assert all(float(tick).is_integer() for tick in ticks)
-
-
-@pytest.mark.parametrize("rounds", [1, 2])
-def test_a_run_of_a_single_round_can_be_seen(history, rounds):
-    (axis,) = plot_runs({"FedAvg": [history(*[0.5] * rounds)]}).axes
-    (line,) = axis.get_lines()
-    assert np.size(line.get_xdata()) > 1 or line.get_marker() not in ("None", "", " ", None)
+    figure.draw_without_rendering()
+    assert all(float(tick).is_integer() for tick in axis.get_xticks())
+    assert rounds in axis.get_xticks()
 
 
 @pytest.mark.parametrize("methods", [1, 2, 4])
 def test_labels_are_legible_and_within_the_figure(runs, methods):
-    figure = plot_runs(
-        dict(list(runs.items())[-methods:]), about="digits, rotate; seeds 0, 1; mean ± std over seeds"
-    )
-    figure.canvas.draw()
+    about = "digits, rotate; seeds 0, 1; mean ± std over seeds"
+    figure = plot_runs(dict(list(runs.items())[-methods:]), about=about)
+    figure.draw_without_rendering()
     width, height = figure.canvas.get_width_height()
     for axis in figure.axes:
         texts = [axis.xaxis.label, axis.yaxis.label, axis.title, *axis.get_yticklabels()]
         assert all(float(text.get_fontsize()) >= 8 for text in texts)
         box = axis.get_tightbbox()
         assert (box.x0 >= 0, box.y0 >= 0, box.x1 <= width, box.y1 <= height) == (True,) * 4
-
-
-def test_panels_do_not_overlap(runs):
-    figure = plot_runs(runs)
-    figure.canvas.draw()
-    (legend,) = figure.subfigs[1].legends
-    boxes: list[Any] = [*(axis.get_tightbbox() for axis in figure.axes), legend.get_window_extent()]
+    boxes = [axis.get_tightbbox() for axis in figure.axes]
+    boxes += [legend.get_window_extent() for part in figure.subfigs for legend in part.legends]
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_save_figure_writes_the_format_of_the_extension_and_leaves_no_part(runs, tmp_path, ending):
+# Files
+
+
+@pytest.mark.parametrize(("ending", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_save_figure_writes_the_format_of_the_extension_and_leaves_no_part(runs, tmp_path, ending, start):
     path = tmp_path / f"picture.{ending}"
     path.write_bytes(b"an older picture")
-    save_figure(path, plot_runs({"FedAvg": runs["FedAvg"]}))
+    save_figure(path, plot_runs(runs))
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
-    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
-    assert path.read_bytes().startswith(starts[ending])
-
-
-def test_save_figure_draws_something(runs, tmp_path):
-    save_figure(tmp_path / "picture.png", plot_runs(runs))
-    pixels = matplotlib.image.imread(io.BytesIO((tmp_path / "picture.png").read_bytes()))
-    height, width, _ = pixels.shape
-    assert width > height > 400
-    assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+    assert path.read_bytes().startswith(start)
 
 
 def test_a_figure_that_cannot_be_drawn_leaves_the_old_one(runs, tmp_path, monkeypatch):
     path = tmp_path / "picture.png"
     path.write_bytes(b"an older picture")
-    figure = plot_runs({"FedAvg": runs["FedAvg"]})
+    figure = plot_runs(runs)
 
     def fail(*args, **kwargs):
         raise MemoryError
@@ -245,43 +264,300 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_old_one(runs, tmp_path, monkey
     monkeypatch.setattr(figure, "savefig", fail)
     with pytest.raises(MemoryError):
         save_figure(path, figure)
-    assert path.read_bytes() == b"an older picture"
-    assert [file.name for file in tmp_path.iterdir()] == ["picture.png"]
-
-
-def test_five_methods_that_estimate_beta_have_two_lines_of_panels(runs):
-    axes = plot_runs({f"Auto {i}": runs["FedDA_Auto"] for i in range(5)}).axes
-    assert [axis.get_title() for axis in axes[2:]] == [f"Auto {i}" for i in range(5)]
-
-
-def test_of_many_sources_a_panel_has_the_mean_and_the_range_of_beta(record, tmp_path):
-    names = [f"source-{i}" for i in range(100)]
-    history = [
-        record(number, 0.5, betas={name: i / 100 for i, name in enumerate(names)}) for number in (1, 2)
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [
+        ("picture.png", b"an older picture")
     ]
-    figure = plot_runs({"FedGP_Auto": [history]})
-    _, axis = figure.axes
-    (mean,) = lines_of(axis).values()
-    assert list(mean.get_ydata()) == pytest.approx([0.495] * 2)
-    (band,) = axis.collections
-    heights = np.asarray(band.get_paths()[0].vertices)[:, 1]
-    assert (heights.min(), heights.max()) == pytest.approx((0, 0.99))
-    (legend,) = figure.subfigs[1].legends
-    assert [text.get_text() for text in legend.get_texts()] == ["mean of 100 sources", "lowest to highest"]
-    save_figure(tmp_path / "picture.png", figure)  # without the warning of a layout that has no room
 
 
-def test_a_mixture_that_is_evaluated_once_is_drawn_by_its_members(record, history):
-    members = {
-        "sources": {"weight": 0.2, "test": 0.5},
-        "head": {"weight": 0.8, "test": 0.7},
-        "prior": {"left-out": "no label"},
+def test_save_figures_writes_each_as_png(auto, tmp_path):
+    paths = save_figures(auto(figures=("columns", "betas")), tmp_path / "new" / "folder")
+    assert [path.name for path in paths] == ["shift-columns.png", "shift-betas.png"]
+    assert sorted((tmp_path / "new" / "folder").iterdir()) == sorted(paths)
+    for path in paths:
+        pixels = matplotlib.image.imread(path)
+        assert pixels.shape[1] == 7 * 200
+        assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
+
+
+def test_an_unknown_figure_is_named_and_none_is_written(auto, tmp_path):
+    check_figures(FIGURES)
+    with pytest.raises(ConfigError, check=names("figure", "pie", remedy="regret")):
+        save_figures(auto(figures=("columns", "pie")), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+# Columns
+
+
+def test_columns_stand_at_their_values_with_a_deviation_over_seeds(results):
+    figure = FIGURES["columns"](results(ACCURACIES, values=NUMBERS, data=["mnist"]))
+    (axis,) = figure.axes
+    bars = bars_of(axis)
+    assert bars["FedAvg"][0] == pytest.approx({0.2: 52.0, 0.4: 30.0})
+    assert bars["FedAvg"][1] == [pytest.approx([52 - 8**0.5, 52 + 8**0.5]), pytest.approx([30.0, 30.0])]
+    assert bars["FedGP"][0] == pytest.approx({0.4: 25.0})
+    assert axis.get_xlabel() == "Noise (standard deviation)"
+    assert legend_of(figure) == ["FedAvg", "FedGP"]
+    assert figure.get_suptitle().replace("\n", " ") == (
+        "Accuracy under shift mnist; seeds 0, 1 (fewer in some cells); mean ± std over seeds"
+    )
+
+
+def test_a_line_goes_from_value_to_value_in_whatever_order_a_file_has_its_columns(auto):
+    (axis,) = FIGURES["columns"](auto(values={"0.2": 3.0, "0.4": 1.0})).axes
+    assert [[*points] for points, _ in bars_of(axis).values()] == [[1.0, 3.0]] * 2
+
+
+def test_categories_have_panels_with_dots_and_intervals_and_no_lines(results):
+    figure = FIGURES["columns"](results(ACCURACIES, values={"0.2": 0.2}))
+    assert titles(figure) == ["Noise: 0.2", "Noise: 0.4"]
+    first, second = (bars_of(axis, 0) for axis in figure.axes)
+    assert labels_of(figure.axes[0]) == ["FedAvg", "FedGP"]
+    ((mean, ends),) = first.values()
+    assert ([*mean], ends) == (pytest.approx([52]), [pytest.approx([52 - 8**0.5, 52 + 8**0.5])])
+    assert [[*points] for points, _ in second.values()] == [pytest.approx([30]), pytest.approx([25])]
+    assert not figure.legends
+
+
+@pytest.mark.parametrize("values", [NUMBERS, {}], ids=["numbers", "categories"])
+def test_the_papers_values_are_hollow_in_the_rows_colour_and_not_joined(results, values):
+    paper = {("", "FedGP", "0.2"): 71.0, ("", "FedGP", "0.4"): 60.0, ("", "FedAvg", "0.2"): 50.0}
+    figure = FIGURES["columns"](results(ACCURACIES, paper=paper, values=values))
+    hollow = hollow_of(figure)
+    assert {line.get_linestyle() for line in hollow} == {"None"}
+    found = sorted(float(v) for line in hollow for v in line.get_data()[bool(values)])
+    assert found == [50.0, 60.0, 71.0]
+    solid = {look_of(bars.lines[0]) for axis in figure.axes for bars in axis.containers}
+    assert {look_of(line) for line in hollow} == solid
+    assert legend_of(figure)[-1] == "in the paper"
+    made = results(ACCURACIES, paper={("", "FADA", "0.2"): 71.0}, values=values, rows=("FedAvg", "FADA"))
+    figure = FIGURES["columns"](made)
+    assert not hollow_of(figure), "neither rows that were not run nor their paper's values are shown"
+    assert "FADA" not in {*legend_of(figure), *(name for axis in figure.axes for name in labels_of(axis))}
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (NUMBERS, ["Samples: 50", "Samples: 100"]),
+        ({}, [f"Samples: {group}\nNoise: {column}" for group in (50, 100) for column in ("0.2", "0.4")]),
+    ],
+    ids=["numbers", "categories"],
+)
+def test_each_group_with_a_run_has_panels(results, values, shown):
+    places = [("50", "FedGP", "0.2"), ("50", "FedGP", "0.4"), ("100", "FedAvg", "0.4")]
+    groups = {"groups": ("50", "75", "100"), "group_axis": "Samples (number)"}
+    made = results(dict.fromkeys(places, (20.0,)), values=values, **groups)
+    assert titles(FIGURES["columns"](made)) == shown
+    assert titles(FIGURES["rounds"](made)) == [
+        f"Samples: {group}\nNoise: {column}" for group, _, column in places
+    ]
+
+
+def test_rows_differ_in_marker_and_colour_and_keep_them_where_others_are_missing(results):
+    rows = tuple("ABCDEFGHI")
+    whole = {("", row, "0.2"): (float(i),) for i, row in enumerate(rows)}
+    (axis,) = FIGURES["columns"](results(whole, rows=rows, columns=["0.2"])).axes
+    looks = {bars.get_label(): look_of(bars.lines[0]) for bars in axis.containers}
+    assert len(set(looks.values())) == len(rows)
+    (axis,) = FIGURES["columns"](results({("", "C", "0.2"): (1.0,)}, rows=rows, columns=["0.2"])).axes
+    assert look_of(axis.containers[0].lines[0]) == looks["C"]
+
+
+def test_fifteen_rows_of_categories_do_not_overlap(results):
+    rows = [f"FedRep, hidden layer {i}" for i in range(15)]
+    columns = ("cleveland", "hungary", "switzerland", "va")
+    scores = {("", row, column): (50.0, 52.0) for row in rows for column in columns}
+    figure = FIGURES["columns"](results(scores, rows=rows, columns=columns))
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].get_yticklabels()]
+    assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
+    assert all(axis.get_window_extent().width > 100 for axis in figure.axes)
+
+
+# Rounds and weights
+
+
+def test_rounds_have_a_panel_for_each_column_with_a_band_for_each_row(auto):
+    figure = FIGURES["rounds"](auto())
+    assert titles(figure) == ["Noise: 0.2", "Noise: 0.4"]
+    for axis in figure.axes:
+        assert [*lines_of(axis)] == ["FedGP", "FedGP_Auto"]
+        assert lines_of(axis)["FedGP"] == pytest.approx({1: 40.0, 2: 50.0, 3: 60.0})
+        assert len(axis.collections) == 2
+    assert legend_of(figure) == ["FedGP", "FedGP_Auto"]
+
+
+def test_a_row_with_few_evaluations_has_a_marker_on_each(results, history):
+    """Of the third of three rows matplotlib would else leave out the first markers, here all of them."""
+    rounds = {"FedAvg": [0.5] * 30, "FedGP": [0.6] * 30, "Mixture": [*[None] * 29, 0.7]}
+    cells = [CellResult(("", row, "0.2"), 0, history(*each)) for row, each in rounds.items()]
+    (axis,) = FIGURES["rounds"](results(cells=cells, rows=[*rounds])).axes
+    assert lines_of(axis)["Mixture"] == pytest.approx({30: 70.0})
+    assert [line.get_markevery() for line in axis.get_lines()] == [(0, 6), (2, 6), (0, 1)]
+
+
+def test_the_end_of_the_warmup_rounds_is_marked(results, history):
+    records = history(0.1, 0.2, 0.3, 0.4)
+    for record in records[:2]:
+        record["warmup"] = True
+    cells = [CellResult(("", "FedGP", "0.2"), seed, records) for seed in (0, 1)]
+    (axis,) = FIGURES["rounds"](results(cells=cells)).axes
+    assert [*lines_of(axis)["end of warm-up rounds"]] == [2.5]
+
+
+def test_betas_of_a_row_share_a_line_and_its_scale(results, history):
+    beta = {("FedDA_Auto", "0.2"): 0.02, ("FedDA_Auto", "0.4"): 0.04, ("FedGP_Auto", "0.4"): 0.8}
+    cells = [
+        CellResult(("", row, column), 0, history(0.5, 0.5, betas={"usps": value}))
+        for (row, column), value in beta.items()
+    ]
+    cells.append(CellResult(("", "FedGP", "0.4"), 0, history(0.5, betas={"usps": 0.5}, estimated=False)))
+    figure = FIGURES["betas"](results(cells=cells, rows=("FedDA_Auto", "FedGP", "FedGP_Auto")))
+    first, second, empty, last = figure.axes
+    assert titles(figure)[:2] == ["Noise: 0.2\nFedDA_Auto", "Noise: 0.4\nFedDA_Auto"]
+    assert lines_of(first)["usps"] == {1: 0.02, 2: 0.02}
+    assert first.get_ylim() == second.get_ylim()
+    assert list(first.get_ylim()) == pytest.approx([0, 0.041], rel=0.05)
+    assert last.get_ylim()[1] > 0.8
+    assert not empty.get_lines()
+    assert legend_of(figure) == ["usps"]
+
+
+# All figures
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_can_be_drawn_of_nothing(results, history, name):
+    empty = [
+        CellResult(("", "FedGP", "0.2"), 0, []),
+        CellResult(("", "FedGP", "0.4"), 0, history(None, None)),
+    ]
+    for made in (results(), results(cells=empty)):
+        FIGURES[name](made).draw_without_rendering()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_text_is_legible_in_print_and_within_the_figure(auto, name):
+    long = "Share of the samples of the target that have a label, of all that it has (percent)"
+    made = auto(groups=("", "5%", "10%"), group_axis=long, axis=long, columns=("0.2", "0.4", "a long label"))
+    figure = FIGURES[name](made)
+    figure.draw_without_rendering()
+    width, height = figure.canvas.get_width_height()
+    assert figure.get_figwidth() in (3.5, 7.0)
+    ticks = [text for axis in figure.axes for text in (*axis.get_xticklabels(), *axis.get_yticklabels())]
+    texts = [*figure.texts, *(axis.title for axis in figure.axes)]
+    texts += [text for legend in figure.legends for text in legend.get_texts()]
+    assert all(float(text.get_fontsize()) >= 8 for text in (*ticks, *texts))
+    legends = [legend.get_window_extent() for legend in figure.legends]
+    panels = [axis.get_tightbbox() for axis in figure.axes]
+    boxes = [text.get_window_extent() for text in texts if text.get_text()]
+    for box in (*boxes, *panels):
+        assert (box.x0 >= -1, box.x1 <= width + 1, box.y0 >= -1, box.y1 <= height + 1) == (True,) * 4, box
+    assert not any(one.overlaps(other) for one, other in itertools.product(legends, panels))
+
+
+# The best rule
+
+RULES = ("Source Only", "Target Only", "FedDA", "FedGP")
+ROWS = (*RULES, "FedDA_Auto", "FedGP_Auto", "Oracle")
+
+
+@pytest.fixture
+def estimated(record):
+    """A maker of a round with estimates for each of two sources."""
+
+    def make(number, sigma2, d2, tau2_d2):
+        made = record(number, 0.5, betas={"a": 0.5, "b": 0.5}, estimated=False)
+        for entry in made["sources"].values():
+            entry |= {"sigma2": sigma2, "d2": d2, "tau2-d2": tau2_d2}
+        return made
+
+    return make
+
+
+def letters(figure):
+    """For each panel, the letter of each cell by (x, y)."""
+    return [{text.get_position(): text.get_text() for text in axis.texts} for axis in figure.axes]
+
+
+@pytest.mark.parametrize(
+    ("row", "rule"), [*zip(RULES, RULES, strict=True), ("FedDA_0.5", "FedDA"), ("FedAvg", None)]
+)
+def test_rows_run_the_rule_that_their_label_begins_with(row, rule):
+    assert rule_of(row) == rule
+
+
+@pytest.mark.parametrize(
+    ("estimates", "rule"),
+    [
+        # Source Only d², Target Only σ², FedDA (σ² + d²)/4, FedGP about (σ² + τ²d²)/4.
+        ((4.0, 0.5, 0.5), "Source Only"),
+        ((0.5, 8.0, 8.0), "Target Only"),
+        ((4.0, 4.0, 4.0), "FedDA"),
+        ((4.0, 4.0, 1.0), "FedGP"),
+        ((4.0, 4.0, None), "FedDA"),
+        ((4.0, -1.0, -1.0), "Source Only"),
+    ],
+)
+def test_the_prediction_has_the_smallest_delta_error(results, estimated, estimates, rule):
+    cell = CellResult(("50", "FedDA_Auto", "0.2"), 0, [estimated(1, *estimates)], 1000)
+    assert predict(results(cells=[cell]), "50", "0.2") == rule
+
+
+def test_the_prediction_is_of_the_first_estimates_of_the_row_at_initialisation(results, estimated, record):
+    first = record(1, 0.5) | {"warmup": True}
+    history = [first, estimated(2, 0.5, 8.0, 8.0), estimated(3, 4.0, 0.5, 0.5)]
+    cells = [CellResult(("", "FedGP_Auto", "0.2"), 0, history, 1000)]
+    assert predict(results(cells=cells), "", "0.2") == "Target Only"
+    cells.append(CellResult(("", "At initialisation", "0.2"), 0, [estimated(1, 4.0, 0.5, 0.5)], 1000))
+    assert predict(results(cells=cells), "", "0.2") == "Source Only"
+
+
+def test_the_prediction_is_of_the_mean_over_seeds_of_what_is_known(results, estimated):
+    cells = [
+        CellResult(("", "FedDA_Auto", "0.2"), 0, [estimated(1, 1.0, 2.0, None)], 1000),
+        CellResult(("", "FedGP_Auto", "0.2"), 0, [estimated(1, 7.0, 6.0, 1.0)], 1000),
+    ]
+    assert predict(results(cells=cells), "", "0.2") == "FedGP"
+
+
+def test_without_estimates_or_parameters_there_is_no_prediction(results, estimated, record):
+    cells = [
+        CellResult(("", "FedDA", "0.2"), 0, [record(1, 0.5, betas={"a": 0.5}, estimated=False)], 1000),
+        CellResult(("", "FedDA_Auto", "0.2"), 0, [estimated(1, 1.0, 2.0, 2.0)], 0),
+        CellResult(("", "FedDA_Auto", "0.2"), 1, [], 1000),
+    ]
+    assert predict(results(cells=cells), "", "0.2") is None
+
+
+def test_maps_show_the_prediction_and_the_best_rows_without_and_with_estimated_beta(results, estimated):
+    accuracies = {
+        ("50", "Source Only", "0.2"): (50.0,),
+        ("50", "FedDA", "0.2"): (60.0,),
+        ("50", "FedGP_Auto", "0.2"): (70.0,),
+        ("50", "Oracle", "0.2"): (99.0,),
+        ("100", "Target Only", "0.4"): (60.0, 64.0),
+        ("100", "FedGP", "0.4"): (63.0,),
+        ("100", "FedDA_Auto", "0.4"): (10.0,),
     }
-    last = record(3, 0.734) | {"mixture": {"members": members}}
-    (axis,) = plot_runs({"Mixture": [[record(1), record(2), last]]}).axes
-    assert axis.get_title() == "Mixture: Target test accuracy (%) 73.4"
-    (bars,) = axis.containers
-    assert [bar.get_width() for bar in bars] == [0.2, 0.8]
-    assert names_beside(axis) == ["sources", "head"]
-    (axis,) = plot_runs({"Mixture": [[record(1, 0.7), record(2), last]]}).axes
-    assert not axis.patches, "two evaluations are a curve"
+    shown = {"rows": ROWS, "groups": ("50", "100"), "group_axis": "Samples"}
+    extra = CellResult(("100", "FedDA_Auto", "0.4"), 7, [estimated(1, 0.5, 8.0, 8.0)], 1000)
+    figure = FIGURES["best-rule"](results(cells=[*results(accuracies, **shown).cells, extra], **shown))
+    predicted, fixed, auto = letters(figure)
+    assert predicted == {(1, 1): "T"}
+    assert fixed == {(0, 0): "D", (1, 1): "G"}
+    assert auto == {(0, 0): "G", (1, 1): "T"}
+    (image,) = figure.axes[1].images
+    values = np.ma.asarray(image.get_array())
+    assert values.mask.tolist() == [[False, True], [True, False]]
+    (legend,) = figure.legends
+    colours = dict(zip(legend_of(figure), legend.get_patches(), strict=True))
+    assert image.to_rgba(values)[1, 1].tolist() == list(colours["FedGP (G)"].get_facecolor())
+
+
+def test_one_row_of_a_rule_does_not_hide_a_better_one(results):
+    rows = {"FedGP_1": 80.0, "FedDA": 70.0, "FedGP_0.5": 60.0}
+    made = results({("", row, "0.2"): (value,) for row, value in rows.items()}, rows=[*rows])
+    _, fixed, _ = letters(FIGURES["best-rule"](made))
+    assert fixed == {(0, 0): "G"}

@@ -1,5 +1,8 @@
 """Regret: worked out by hand for three methods, two cells and two seeds; what holds for all boards."""
 
+import csv
+import io
+import itertools
 import math
 from dataclasses import replace
 
@@ -8,8 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fda_flower.reporting import CellResult, Results
-from fda_flower.reporting.regret import Board, CellRegret, RowRegret, standard_error
+from fda_flower.reporting import REPORTS, CellResult, Results, markdown
+from fda_flower.reporting.regret import (
+    Board,
+    CellRegret,
+    RowRegret,
+    by_cell,
+    by_row,
+    plot_regret,
+    report,
+    standard_error,
+)
 
 EASY, HARD = ("", "easy"), ("", "hard")
 HAND = {
@@ -58,17 +70,12 @@ def regrets_of(board):
 # By hand. Means: easy A 91, B 92, C 88; hard A 55, B 40, C 31.
 
 
-def test_regret_is_to_the_best_other_method():
-    assert regrets_of(board_of(HAND)) == pytest.approx(
-        {
-            ("A", "easy"): -1,
-            ("B", "easy"): +1,
-            ("C", "easy"): -4,
-            ("A", "hard"): +15,
-            ("B", "hard"): -15,
-            ("C", "hard"): -24,
-        }
-    )
+@pytest.mark.parametrize(
+    ("rivals", "regrets"), [((), (-1, 1, -4, 15, -15, -24)), (("B", "C"), (-1, 4, -4, 15, 9, -9))]
+)
+def test_regret_is_to_the_best_other_rival(rivals, regrets):
+    board = board_of(HAND, rivals=rivals)
+    assert regrets_of(board) == pytest.approx(dict(zip(HAND, regrets, strict=True)))
 
 
 def test_mean_worst_and_near_of_a_row():
@@ -76,6 +83,10 @@ def test_mean_worst_and_near_of_a_row():
     assert (a.mean, b.mean, c.mean) == pytest.approx((7, -7, -14))
     assert [row.worst.cell for row in (a, b, c)] == [EASY, HARD, HARD]
     assert [row.near for row in (a, b, c)] == [2, 1, 0], "A is exactly one point behind in the easy cell"
+    leads = [-1.0, 1.2 - 2.2, -1.01, 2.0]
+    row = RowRegret("A", [CellRegret(EASY, "B", {0: 50.0}, {0: lead}) for lead in leads])
+    assert 1.2 - 2.2 < -1
+    assert row.near == 3
 
 
 def test_the_standard_error_is_over_seeds_with_the_rivals_that_are_best_by_their_means():
@@ -86,53 +97,32 @@ def test_the_standard_error_is_over_seeds_with_the_rivals_that_are_best_by_their
     assert b.standard_error == pytest.approx(abs((1 - 9) / 2 - (1 - 21) / 2) / 2)
     assert c.standard_error == pytest.approx(abs((-11 - 20) / 2 - (3 - 28) / 2) / 2)
     easy = c.cells[0]
-    assert (easy.rival, easy.scores, easy.leads) == (
-        "B",
-        pytest.approx({0: 80, 1: 96}),
-        pytest.approx({0: -11, 1: 3}),
-    )
+    assert (easy.rival, easy.scores) == ("B", pytest.approx({0: 80, 1: 96}))
+    assert easy.leads == pytest.approx({0: -11, 1: 3})
     assert easy.standard_error == pytest.approx(7)
-
-
-def test_only_rivals_are_compared_with():
-    board = board_of(HAND, rivals=("B", "C"))
-    assert board.rivals == ("B", "C")
-    assert regrets_of(board) == pytest.approx(
-        {
-            ("A", "easy"): -1,
-            ("B", "easy"): +4,
-            ("C", "easy"): -4,
-            ("A", "hard"): +15,
-            ("B", "hard"): +9,
-            ("C", "hard"): -9,
-        }
-    )
+    assert standard_error([]) is standard_error([1.0]) is None
 
 
 # What is missing
 
 
-def test_a_cell_without_runs_of_a_row_is_left_out_of_its_mean():
+def test_a_cell_without_runs_of_a_row_is_left_out_of_its_mean_and_if_a_rivals_of_all_others():
     scores = {key: values for key, values in HAND.items() if key != ("C", "hard")}
     board = board_of(scores, rivals=("A", "B"))
     assert len(board.tasks["Accuracy"]) == 2
     rows = rows_of(board)
     assert [len(row.cells) for row in rows.values()] == [2, 2, 1]
     assert rows["C"].mean == rows["C"].worst.regret == pytest.approx(-4)
-
-
-def test_a_cell_without_runs_of_a_rival_is_left_out_of_the_means_of_all_others():
-    rows = rows_of(board_of({key: values for key, values in HAND.items() if key != ("C", "hard")}))
+    rows = rows_of(board_of(scores))
     assert [[cell.cell for cell in row.cells] for row in rows.values()] == [[EASY]] * 3
 
 
 def test_a_seed_counts_where_the_row_and_all_other_rivals_have_it():
     scores = {**HAND, ("A", "easy"): (90.0, None), ("C", "easy"): (80.0, 96.0, 50.0)}
-    easy = {row.row: row.cells[0] for row in rows_of(board_of(scores)).values()}
-    assert [list(cell.leads) for cell in easy.values()] == [[0], [0], [0]]
-    assert easy["A"].regret == pytest.approx(-1)
-    assert easy["A"].standard_error is None
     rows = rows_of(board_of(scores))
+    assert [list(row.cells[0].leads) for row in rows.values()] == [[0], [0], [0]]
+    assert rows["A"].cells[0].regret == pytest.approx(-1)
+    assert rows["A"].cells[0].standard_error is None
     assert rows["A"].standard_error is None, "one seed is common to both cells"
     disjoint = board_of({**HAND, ("A", "easy"): (90.0, None), ("B", "easy"): (None, 93.0)})
     assert [len(row.cells) for row in rows_of(disjoint).values()] == [1, 1, 1]
@@ -141,18 +131,17 @@ def test_a_seed_counts_where_the_row_and_all_other_rivals_have_it():
 def test_a_run_whose_target_never_evaluated_does_not_count():
     board = board_of(HAND)
     unknown = CellResult(("", "A", "easy"), 2, [{**history(50)[0], "accuracy": math.nan}])
-    cells = [*board.results.cells, unknown]
-    assert regrets_of(board_of(HAND, cells=cells)) == regrets_of(board)
+    assert regrets_of(board_of(HAND, cells=[*board.results.cells, unknown])) == regrets_of(board)
 
 
 def test_a_row_without_rivals_or_cells_has_no_regret():
-    (row,) = board_of({("A", "easy"): (50.0,)}).rows["Accuracy"]
+    board = board_of({("A", "easy"): (50.0,)})
+    (row,) = board.rows["Accuracy"]
     assert (row.cells, row.mean, row.worst, row.near) == ([], None, None, 0)
-    assert row.standard_error is row.paired_error is None
-    assert board_of({("A", "easy"): (50.0,)}).best_single("Accuracy") is None
+    assert row.standard_error is row.paired_error is board.best_single("Accuracy") is None
 
 
-# Tasks, groups, ensembles, epochs
+# Tasks, groups, ensembles, errors over samples
 
 
 def test_r2_is_kept_apart():
@@ -160,7 +149,6 @@ def test_r2_is_kept_apart():
     assert board.tasks == {"Accuracy": [EASY], "R²": [HARD]}
     assert rows_of(board)["A"].mean == pytest.approx(-1)
     assert rows_of(board, "R²")["A"].mean == pytest.approx(15)
-    assert list(board_of(HAND, metrics={EASY: "r2", HARD: "r2"}).tasks) == ["R²"]
 
 
 def test_groups_multiply_the_cells():
@@ -179,21 +167,7 @@ def test_the_best_single_model_is_no_ensemble_and_has_most_cells():
     best = board.best_single("Accuracy")
     assert best is not None
     assert best.row == "A", "D is better, but has only the easy cell"
-    assert {row.row: row.mean for row in board.rows["Accuracy"]}["E"] > best.mean
-
-
-def test_epochs_are_those_of_a_rows_runs():
-    cells = [
-        CellResult(("", "A", "easy"), 0, history(1), epochs={"source": 30, "target": 30}),
-        CellResult(("", "A", "hard"), 0, history(1), epochs={"source": 10, "target": 30}),
-        CellResult(("", "B", "easy"), 0, history(1)),
-    ]
-    rows = rows_of(board_of(HAND, cells=cells))
-    assert rows["A"].epochs == {"source": (10, 30), "target": (30, 30)}
-    assert rows["B"].epochs == {}
-
-
-# Errors over samples
+    assert rows_of(board)["E"].mean > best.mean
 
 
 def test_paired_errors_combine_over_seeds_and_cells():
@@ -204,28 +178,17 @@ def test_paired_errors_combine_over_seeds_and_cells():
         for row, outcomes in bits.items()
         for seed, outcome in enumerate(outcomes)
     ]
-    row = rows_of(board_of({(r, c): () for r in bits for c in ("easy", "hard")}, cells=cells))["A"]
+    places = {(row, column): () for row in bits for column in ("easy", "hard")}
+    row = rows_of(board_of(places, cells=cells))["A"]
     # The differences are 0, 1, 0, 0 and 1, 0, 1, 0: variances 1/4 and 1/3.
     first, second = 100 * math.sqrt(1 / 4 / 4), 100 * math.sqrt(1 / 3 / 4)
     one = math.sqrt((first**2 + second**2) / 2 / 2)
     assert [cell.paired_error for cell in row.cells] == pytest.approx([one, one])
     assert row.paired_error == pytest.approx(math.sqrt(2 * one**2) / 2)
     without = [CellResult(c.place, c.seed, history(50)) if c.place[2] == "hard" else c for c in cells]
-    row = rows_of(board_of({(r, c): () for r in bits for c in ("easy", "hard")}, cells=without))["A"]
+    row = rows_of(board_of(places, cells=without))["A"]
     assert [cell.paired_error is None for cell in row.cells] == [False, True]
     assert row.paired_error is None
-
-
-def test_a_standard_error_needs_two_values():
-    assert standard_error([]) is standard_error([1.0]) is None
-    assert standard_error([1.0, 3.0]) == pytest.approx(1.0)
-
-
-def test_a_row_is_near_the_best_up_to_a_point_with_rounding():
-    leads = [-1.0, 1.2 - 2.2, -1.01, 2.0]
-    row = RowRegret("A", [CellRegret(EASY, "B", {0: 50.0}, {0: lead}) for lead in leads])
-    assert 1.2 - 2.2 < -1
-    assert row.near == 3
 
 
 # What holds for all boards
@@ -252,8 +215,7 @@ def test_a_row_that_is_never_best_changes_no_regret_of_others(rows):
 
 @given(SCORES)
 def test_the_best_rivals_regret_is_its_lead_over_the_second_and_the_others_are_behind(rows):
-    board = from_lists(rows)
-    found = regrets_of(board)
+    found = regrets_of(from_lists(rows))
     for k, column in enumerate(("easy", "hard")):
         means = [float(np.mean(row[4 * k : 4 * k + 4])) for row in rows]
         second, best = sorted(means)[-2:]
@@ -270,3 +232,193 @@ def test_neither_the_order_of_runs_nor_that_of_rows_matters(rows, random):
     random.shuffle(names)
     shuffled = Board(replace(board.results, cells=cells, rows=names))
     assert regrets_of(shuffled) == pytest.approx(regrets_of(board), abs=1e-9)
+
+
+# Tables
+
+SHOWN = {
+    ("", "FedAvg", "0.2"): (90.0, 92.0),
+    ("", "FedGP", "0.2"): (80.0, 84.0),
+    ("", "Mix", "0.2"): (91.0, 95.0),
+    ("", "FedAvg", "0.4"): (50.0, 50.0),
+    ("", "FedGP", "0.4"): (60.0, 62.0),
+}
+ROWS = ("FedAvg", "FedGP", "Mix")
+
+
+@pytest.fixture
+def board(results):
+    """A maker of results with an ensemble that is no rival, and has no run in the second column."""
+
+    def make(scores=SHOWN, **each):
+        shown = {"rows": ROWS, "rivals": ROWS[:2], "ensembles": {"Mix"}, "report": "regret"}
+        return results(scores, **{**shown, **each})
+
+    return make
+
+
+def tables_of(text):
+    """Each table in Markdown: its lines by their first cells."""
+    parts = [part.splitlines() for part in text.split("\n\n") if part.startswith("| ")]
+    cells = [[line[2:-2].split(" | ") for line in part] for part in parts]
+    return [{first: rest for first, *rest in table} for table in cells]
+
+
+def lines_of(table):
+    return list(csv.DictReader(io.StringIO(table.csv())))
+
+
+def number(text):
+    return float(text) if text else None
+
+
+def test_the_report_has_a_summary_and_the_regret_by_cell(board):
+    text = markdown(report(board()))
+    summary, cells = tables_of(text)
+    assert summary["Method"][:6] == ["mean", "se (seeds)", "se (samples)", "worst", "within 1 point", "cells"]
+    assert summary["FedAvg"][:6] == ["-1.0", "1.0", "-", "-11.0 (0.4)", "1 of 2", "2 of 2"]
+    assert summary["FedGP"][:6] == ["+1.0", "1.0", "-", "-9.0 (0.2)", "1 of 2", "2 of 2"]
+    assert summary["Mix †"][:6] == ["**+2.0**", "1.0", "-", "+2.0 (0.2)", "1 of 1", "1 of 2"]
+    assert cells == {
+        "Method": ["0.2", "0.4"],
+        "---": ["---:", "---:"],
+        "FedAvg": ["**+9.0 (1.0)**", "-11.0 (1.0)"],
+        "FedGP": ["-9.0 (1.0)", "**+11.0 (1.0)**"],
+        "Mix †": ["+2.0 (1.0)", "-"],
+    }
+    for words in (
+        "Rivals: FedAvg, FedGP. Seeds: 0, 1.",
+        "† marks an ensemble",
+        "**FedGP**, mean regret +1.0",
+    ):
+        assert words in text
+    assert REPORTS["regret"].markdown(board()) == REPORTS["table"].markdown(board()) + "\n" + text
+
+
+def test_accuracy_and_r2_have_tables_of_their_own(board):
+    accuracy, _, r2, cells = tables_of(markdown(report(board(metrics={("", "0.4"): "r2"}))))
+    assert accuracy["FedAvg"][0] == "**+9.0**"
+    assert r2["Mix †"][:6] == ["-", "-", "-", "-", "0 of 0", "0 of 1"]
+    assert cells["Method"] == ["0.4"]
+
+
+def test_epochs_are_shown_from_the_fewest_to_the_most(board):
+    cells = [
+        replace(cell, epochs={"source": 30, "target": 0 if cell.place[2] == "0.2" else 50})
+        for cell in board().cells
+        if cell.place[1] != "FedGP"
+    ]
+    made = board(cells=cells, rivals=("FedAvg", "Mix"))
+    summary = tables_of(markdown(report(made)))[0]
+    assert summary["FedAvg"][-2:] == ["30", "0 to 50"]
+    assert summary["FedGP"][-2:] == ["-", "-"]
+    first, second = (line for line in lines_of(by_cell(made)) if line["row"] == "FedAvg")
+    assert (first["source_epochs"], first["target_epochs"], second["target_epochs"]) == ("30", "0", "50")
+    (line, *_) = lines_of(by_row(made))
+    assert [line[f"target_epochs_{end}"] for end in ("min", "max")] == ["0", "50"]
+
+
+def test_the_csv_files_have_every_place_and_every_row_with_unrounded_numbers(board):
+    made = board(metrics={("", "0.4"): "r2"}, centralised={"FedGP"})
+    rows = {(task, row.row): row for task, rows in Board(made).rows.items() for row in rows}
+    cells = {(row.row, *at.cell): at for row in rows.values() for at in row.cells}
+    lines = lines_of(by_cell(made))
+    places = [(line["group"], line["row"], line["column"]) for line in lines]
+    assert sorted(places) == sorted(made.places)
+    for line, (group, row, column) in zip(lines, places, strict=True):
+        at = cells.get((row, group, column))
+        if at is None:
+            assert (row, column, line["n"]) == ("Mix", "0.4", "0")
+            assert line["regret"] == line["score"] == line["rival"] == ""
+            continue
+        scores = [*at.scores.values()]
+        assert (line["rival"], number(line["regret"]), int(line["n"])) == (at.rival, at.regret, 2)
+        assert (number(line["score"]), number(line["std"])) == (np.mean(scores), np.std(scores, ddof=1))
+        assert (number(line["se"]), number(line["se_paired"])) == (at.standard_error, None)
+    lines = {(line["measure"], line["row"]): line for line in lines_of(by_row(made))}
+    assert list(lines) == list(rows)
+    for key, line in lines.items():
+        row = rows[key]
+        worst = (None, "") if row.worst is None else (row.worst.regret, row.worst.cell[1])
+        assert (number(line["mean"]), number(line["se"])) == (row.mean, row.standard_error)
+        assert (int(line["cells"]), line["of"], int(line["within_1_point"])) == (
+            len(row.cells),
+            "1",
+            row.near,
+        )
+        assert (number(line["worst"]), line["worst_column"]) == worst
+        assert (line["ensemble"], line["centralised"]) == (str(key[1] == "Mix"), str(key[1] == "FedGP"))
+
+
+def test_centralised_references_are_marked_and_neither_rivals_nor_the_best(board):
+    every = dict.fromkeys([("", row, column) for row in ROWS for column in ("0.2", "0.4")], (90.0, 92.0))
+    text = markdown(report(board(rivals=(), ensembles=(), centralised={"FedGP"}, scores=every)))
+    assert all("FedGP ‡" in table for table in tables_of(text))
+    for words in ("Rivals: FedAvg, Mix.", "‡ marks a reference that is no federated method"):
+        assert words in text
+    assert "Best single-model row: **FedGP**" not in text
+    assert "†" not in text
+    assert "Rivals: FedGP, Mix." in markdown(report(board(rivals=("FedGP", "Mix"), centralised={"FedGP"})))
+
+
+def test_groups_are_part_of_a_cells_name(board):
+    scores = {(group, *place[1:]): values for place, values in SHOWN.items() for group in ("few", "many")}
+    text = markdown(report(board(scores, groups=("few", "many"))))
+    assert tables_of(text)[1]["Method"] == ["0.2, few", "0.4, few", "0.2, many", "0.4, many"]
+
+
+def test_nothing_measured_is_no_error(board):
+    text = markdown(report(board({})))
+    assert "Seeds: none." in text
+    assert tables_of(text)[0]["FedAvg"][:6] == ["-", "-", "-", "-", "0 of 0", "0 of 2"]
+    assert "Best single" not in text
+    assert {line["regret"] for line in lines_of(by_cell(board({})))} == {""}
+    assert {line["mean"] for line in lines_of(by_row(board({})))} == {""}
+
+
+# The picture
+
+
+def points_of(axis, label):
+    (line,) = (line for line in axis.get_lines() if line.get_label() == label)
+    return sorted(zip(np.round(line.get_xdata(), 9).tolist(), line.get_ydata(), strict=True))
+
+
+def test_every_cell_mean_and_worst_is_a_point_and_the_best_row_is_first(board):
+    values = {"FedAvg": (50.0, 51.0), "FedGP": (80.0, 50.0), "Mix": (81.0,), "Absent": ()}
+    scores = {
+        ("", row, column): (value,)
+        for row, each in values.items()
+        for column, value in zip(("0.2", "0.4"), each, strict=False)
+    }
+    figure = plot_regret(board(scores, rows=tuple(values), centralised={"FedAvg"}))
+    (axis,) = figure.axes
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["FedGP", "Mix †", "FedAvg ‡"]
+    assert points_of(axis, "a cell") == [(-30, 2), (-1, 0), (1, 1), (1, 2), (30, 0)]
+    assert points_of(axis, "mean") == [(-14.5, 2), (1, 1), (14.5, 0)]
+    assert points_of(axis, "worst") == [(-30, 2), (-1, 0), (1, 1)]
+    words = ["+14.5, worst -1.0 (0.4)", "+1.0, worst +1.0 (0.2), 1 of 2 cells", "-14.5, worst -30.0 (0.2)"]
+    assert [text.get_text() for text in axis.texts] == words
+    low, high = axis.get_xlim()
+    assert low < -30 < 30 < high
+    assert "; † an ensemble; ‡ centralised" in axis.get_xlabel().replace("\n", " ")
+
+
+def test_r2_has_a_panel_of_its_own(board):
+    figure = plot_regret(board(metrics={("", "0.4"): "r2"}))
+    assert [axis.get_title("left") for axis in figure.axes] == ["Accuracy", "R²"]
+
+
+def test_a_board_of_many_long_names_fits_the_page(results):
+    rows = [f"FedDA_Joint, start, {number} epochs" for number in range(20)]
+    columns = [f"Office-Caltech10, webcam and others, {number}" for number in range(18)]
+    rng = np.random.default_rng(0)
+    scores = {("", row, column): tuple(rng.uniform(0, 99, 2)) for row in rows for column in columns}
+    figure = plot_regret(results(scores, rows=rows, columns=columns))
+    figure.draw_without_rendering()
+    width, height = figure.canvas.get_width_height()
+    (axis,) = figure.axes
+    boxes = [text.get_window_extent() for text in axis.texts]
+    assert all(box.x1 <= width + 1 and box.y0 >= -1 and box.y1 <= height + 1 for box in boxes)
+    assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
+    assert axis.get_window_extent().width > 0.25 * width
