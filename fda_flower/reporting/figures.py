@@ -185,10 +185,12 @@ def mean_and_deviation(values: Series) -> tuple[list[int], list[float], list[flo
 
 
 RANGE = "lowest to highest"
+Range = tuple[list[int], list[float], list[float]]
+"""Rounds, and the lowest and the highest value in each."""
 
 
-def mean_and_range(sources: Mapping[str, Series]) -> tuple[str, list[float], list[list[float]]]:
-    """Return a name for the mean of sources, the mean by round, and the range: rounds, lowest, highest.
+def mean_and_range(sources: Mapping[str, Series]) -> tuple[str, list[float], Range]:
+    """Return a name for the mean of sources, the mean by round, and the range.
 
     Each source counts with its mean over seeds.
     """
@@ -197,7 +199,7 @@ def mean_and_range(sources: Mapping[str, Series]) -> tuple[str, list[float], lis
     known = np.flatnonzero(table.count(axis=0))
     low, high = (end(axis=0).filled(np.nan)[known].tolist() for end in (table.min, table.max))
     mean = table.mean(axis=0).filled(np.nan).tolist()
-    return f"mean of {len(sources)} sources", mean, [(known + 1).tolist(), low, high]
+    return f"mean of {len(sources)} sources", mean, ((known + 1).tolist(), low, high)
 
 
 def draw_curves(axis: Axes, curves: Mapping[str, Series], styles: Mapping[str, Style]) -> None:

@@ -122,7 +122,7 @@ def _plot_betas(part: SubFigure, runs: Runs) -> None:
     for spare in every[len(runs) :]:
         spare.remove()
     styles = styles_of(estimated_sources([history for each in runs.values() for history in each]))
-    shown = {}
+    shown: dict[str, Any] = {}
     for i, (axis, (label, histories)) in enumerate(zip(every, runs.items(), strict=False)):
         draw_sources(axis, betas(histories), styles)
         axis.set(title=label, xlabel="Round", ylabel="" if i % columns else WEIGHT, ylim=(0, None))
@@ -149,17 +149,21 @@ def member_weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[floa
     return weights
 
 
+def weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[list[float]]]:
+    """Return by source, for each history, β or its weight by round; only sources with any."""
+    found: dict[str, list[list[float]]] = {}
+    for source in sorted({name for history in histories for record in history for name in record["sources"]}):
+        entries = [[record["sources"].get(source, {}) for record in history] for history in histories]
+        values = [np.array([source_weight(entry) for entry in row], dtype=float) for row in entries]
+        if not all(np.isnan(row).all() for row in values):
+            found[source] = [row.tolist() for row in values]
+    return found
+
+
 def betas(histories: Sequence[Sequence[Record]]) -> dict[str, list[list[float]]]:
-    """Return by estimated source β or its joint weight by round, for each history; NaN where unknown."""
-    return {
-        source: [[_weight(record, source) for record in history] for history in histories]
-        for source in estimated_sources(histories)
-    }
-
-
-def _weight(record: Record, source: str) -> float:
-    found = source_weight(record["sources"].get(source, {}))
-    return np.nan if found is None else found
+    """Return the same of the sources whose β was estimated."""
+    estimated = estimated_sources(histories)
+    return {source: values for source, values in weights(histories).items() if source in estimated}
 
 
 PAPER: Any = {"markerfacecolor": "none", "linestyle": "none", "markeredgewidth": 0.8}

@@ -26,7 +26,7 @@ PARAMETERS, REFUSED = "parameters", "refused"
 def scores(history: Sequence[Record], metric: str = ACCURACY, ending: str = "") -> dict[str, float | None]:
     """Return ``last5`` and ``best`` of a figure, in the unit of tables; None where it is not known.
 
-    Where samples held out have chosen a round, its figure is ``selected``.
+    Where samples held out have chosen a round, its figure is ``selected``. Warm-up rounds count for neither.
     """
     values = np.array(curve([record for record in history if not record.get("warmup")], metric, ending))
     tail = values[-LAST:]
@@ -54,32 +54,27 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
     Returns
     -------
     dict
-        ``metric``; ``last5`` (its mean over the last 5 rounds), ``best`` (that of the best round on the test
-        set, which is optimistic), in percent or the figure's own unit; what `last_evaluation` returns;
-        ``sizes``, the number of samples of each kind by domain; ``rounds``, ``held-rounds``, ``dropped``
-        replies and ``seconds`` in total. Warm-up rounds, in which the method has not begun, count for neither
-        figure. ``average`` holds ``last5`` and ``best`` of the averaged model, if there is one; ``mixture``
-        is that of the last record that has one; ``privacy`` the largest ``ε`` of each domain. Where samples
-        held out have chosen a round there are
-        ``selected``, its figure on the test set, ``selected-round`` and ``validation``, the figure that has
-        chosen it, as in the record.
+        ``metric``; ``last5``, its mean over the last 5 rounds, and ``best``, the figure of the best round on
+        the test set, which is optimistic, in percent or the figure's own unit; what `last_evaluation`
+        returns; ``sizes``, the number of samples of each kind by domain; ``rounds``, ``held-rounds``,
+        ``dropped`` replies and ``seconds`` in total. Where they exist, ``average`` holds ``last5`` and
+        ``best`` of the averaged model, ``mixture`` is from the last record with one, ``privacy`` is the
+        largest ``ε`` of each domain, and of a round that samples held out have chosen there are its figure
+        ``selected`` on the test set, its number ``selected-round`` and its figure ``validation``.
     """
     average = scores(history, metric, AVERAGE)
-    mixtures = [record["mixture"] for record in history if "mixture" in record]
-    sizes = [record["sizes"] for record in history if "sizes" in record]
-    chosen = chosen_round(history)
-    selection = (
-        {} if chosen is None else {"selected-round": chosen, "validation": history[chosen - 1][VALIDATION]}
-    )
-    return {
-        "metric": metric,
-        **scores(history, metric),
-        **selection,
-        **({} if average["best"] is None else {"average": average}),
-        **last_evaluation(history, metric),
-        **({"sizes": sizes[-1]} if sizes else {}),
-        **({"mixture": mixtures[-1]} if mixtures else {}),
-        **({"privacy": spent} if (spent := largest_epsilons(history)) else {}),
+    summary: dict[str, Any] = {"metric": metric, **scores(history, metric)}
+    if (chosen := chosen_round(history)) is not None:
+        summary |= {"selected-round": chosen, "validation": history[chosen - 1][VALIDATION]}
+    if average["best"] is not None:
+        summary["average"] = average
+    summary |= last_evaluation(history, metric)
+    for name in ("sizes", "mixture"):
+        if found := [record[name] for record in history if name in record]:
+            summary[name] = found[-1]
+    if spent := largest_epsilons(history):
+        summary["privacy"] = spent
+    return summary | {
         "rounds": len(history),
         "held-rounds": sum(record["held"] is not None for record in history),
         "dropped": sum(len(record["dropped"]) for record in history),
@@ -88,13 +83,7 @@ def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, An
 
 
 def largest_epsilons(history: Sequence[Record]) -> dict[str, Record]:
-    """Return for each domain that adds noise the record of its privacy with the largest ``ε``.
-
-    Examples
-    --------
-    >>> largest_epsilons([{"privacy": {"a": {"epsilon": 1.0}}}, {"privacy": {"a": {"epsilon": 2.0}}}])
-    {'a': {'epsilon': 2.0}}
-    """
+    """Return for each domain that adds noise the record of its privacy with the largest ``ε``."""
     found: dict[str, Record] = {}
     for record in history:
         for domain, told in record.get("privacy", {}).items():
@@ -104,15 +93,11 @@ def largest_epsilons(history: Sequence[Record]) -> dict[str, Record]:
 
 
 def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, Any]:
-    """Return what the last records with an evaluation say of the target.
+    """Return what the last records with an evaluation say of the target; what is unknown is left out.
 
-    Returns
-    -------
-    dict
-        ``figures``, the last round's by name, as in the record; ``test-samples``; ``interval``, the low and
-        the high end of the 95% interval of ``last5`` that follows from their number, in the unit of tables
-        (`fda_flower.metrics.interval`); ``confusion`` and ``classes``, the confusion matrix and the figures
-        of each class. What is not known is left out.
+    ``figures`` are the last round's by name, as in the record. ``interval`` is the 95% interval of ``last5``
+    that follows from the number of ``test-samples``, in the unit of tables (`fda_flower.metrics.interval`).
+    ``confusion`` and ``classes`` are the confusion matrix and the figures of each class.
     """
     evaluated = (record for record in reversed(history) if any(record.get(n) is not None for n in METRICS))
     last = next(evaluated, {})
@@ -146,9 +131,7 @@ def sampling_interval(
 
 
 def describe_interval(value: float | None, samples: int, metric: str = ACCURACY) -> str:
-    """Return ``±3.1 points for 450 test samples at 95%``, or the number alone; empty if it is not known.
-
-    The number of points is half the width of the interval.
+    """Return half the width of the interval and the number of samples, or that alone; empty if it is unknown.
 
     Examples
     --------

@@ -1,49 +1,46 @@
 """The parts of an HTML page, and what they say of records."""
 
 import json
+import math
 import re
 from typing import Any
 
 import pytest
 
-from fda_flower.reporting.figures import style
-from fda_flower.reporting.html import Chart, Code, Page, Section, charts, render
+from fda_flower.reporting.figures import style, styles_of
+from fda_flower.reporting.html import Chart, Code, Page, Section, charts, render, results_page, run_page
 from fda_flower.reporting.html.page import settings_table
-from fda_flower.reporting.html.results_page import results_page
-from fda_flower.reporting.html.run_page import (
-    describe_rounds,
-    faults,
-    presence,
-    rounds_table,
-    run_page,
-    sizes_table,
-    weight_series,
-)
+from fda_flower.reporting.html.runs import sizes_table
+from fda_flower.reporting.plots import weights
 from fda_flower.reporting.results import RunView
 from fda_flower.reporting.tables import Cell, Heading, Table
 
 NASTY = "</script><script>alert(1)</script>"
+NAN = math.nan
 
 
 def page_of(*parts):
     return Page("A page", "digits; seed 0", [Section("Part", parts)])
 
 
-def part(page, title):
-    """The parts of a page's section."""
-    return next(section.parts for section in page.sections if section.title == title)
+def parts_of(page):
+    """By the title of a section, its parts."""
+    return {section.title: section.parts for section in page.sections}
 
 
-def titles(page):
-    return [section.title for section in page.sections]
+def traces_of(chart):
+    return json.loads(next(iter(chart.figures.values())))["data"]
 
 
-def figure(chart, name=None):
-    return json.loads(chart.figures[name] if name else next(iter(chart.figures.values())))
+def curves(series, **axis):
+    return json.loads(charts.curves(series, styles_of([*series]), "y", **axis))
 
 
 def column(table, name):
     return [row[table.header.index(name)] for row in table.rows]
+
+
+# Rendering
 
 
 def test_a_page_is_one_file_with_the_script_once_and_nothing_to_load():
@@ -53,21 +50,13 @@ def test_a_page_is_one_file_with_the_script_once_and_nothing_to_load():
     ours = text[: text.index("<script>")] + text[text.index("</head>") :]
     assert not re.search(r"(src|href)=[\"'](?!#|data:)", ours)
     assert "made today" in text
-    assert len(re.findall(r'data-chart="(\d+)"', text)) == 2
-    assert 'data-chart="1"' in text
-    assert 'data-chart="2"' in text
+    assert re.findall(r'data-chart="(\d+)"', text) == ["1", "2"]
 
 
 def test_names_from_records_are_escaped_everywhere():
     drawn = Chart({NASTY: charts.curves({NASTY: [[1.0]]}, {NASTY: style(0)}, NASTY)}, NASTY)
-    parts: list[Any] = [
-        drawn,
-        Table([NASTY], [[NASTY]], NASTY),
-        Table([], [[Cell(NASTY, below=NASTY)]]),
-        Heading(NASTY),
-        NASTY,
-        Code([NASTY]),
-    ]
+    tables = [Table([NASTY], [[NASTY]], NASTY), Table([], [[Cell(NASTY, below=NASTY)]])]
+    parts: list[Any] = [drawn, *tables, Heading(NASTY), NASTY, Code([NASTY])]
     text = render([Page(NASTY, NASTY, [Section(NASTY, parts)], NASTY)], NASTY)
     assert "<script>alert" not in text
     assert "&lt;/script&gt;&lt;script&gt;alert(1)" in text
@@ -88,36 +77,42 @@ def test_a_report_keeps_its_marks_and_no_tags():
         assert shown in text
 
 
+# Charts
+
+
 def test_curves_have_bands_for_few_names_and_gaps_where_rounds_are_unknown():
-    nan = float("nan")
-    names = [f"m{i}" for i in range(7)]
-    drawn = json.loads(charts.curves({"A": [[1.0, 2.0], [3.0, 2.0]]}, {"A": style(0)}, "y"))["data"]
-    assert [trace.get("fill") for trace in drawn] == [None, "toself"]
-    assert drawn[0]["y"] == [2, 2]
-    assert drawn[0]["legendgroup"] == drawn[1]["legendgroup"] == "A"
-    many = {name: [[1.0], [2.0]] for name in names}
-    assert len(json.loads(charts.curves(many, {n: style(0) for n in names}, "y"))["data"]) == 7
-    gap = json.loads(charts.curves({"A": [[1.0, 1.0, nan, nan, nan, 1.0]]}, {"A": style(0)}, "y"))["data"]
-    assert gap[0]["y"] == [1, 1, None, 1]
+    line, band = curves({"A": [[1.0, 2.0], [3.0, 2.0]]})["data"]
+    assert (line["y"], line["legendgroup"]) == ([2, 2], band["legendgroup"])
+    assert (band["x"], band["fill"]) == ([1, 2, 2, 1], "toself")
+    assert band["y"] == pytest.approx([2 + 2**0.5, 2, 2, 2 - 2**0.5])
+    assert len(curves({f"m{i}": [[1.0], [2.0]] for i in range(7)})["data"]) == 7
+    drawn = curves({"A": [[1.0, 1.0, NAN, NAN, NAN, 1.0]]})
+    assert drawn["data"][0]["y"] == [1, 1, None, 1]
+    axis = curves({"A": [[NAN, NAN, NAN, 1.0]]})["layout"]["xaxis"]
+    assert (axis["range"], axis["dtick"]) == ([0.5, 4.5], 1), "all rounds, though one alone was measured"
 
 
-def test_the_axis_holds_all_rounds_also_if_one_alone_was_measured():
-    nan = float("nan")
-    drawn = json.loads(charts.curves({"A": [[nan, nan, nan, 1.0]]}, {"A": style(0)}, "y"))
-    assert drawn["layout"]["xaxis"]["range"] == [0.5, 4.5]
-    assert drawn["layout"]["xaxis"]["dtick"] == 1
+def test_of_many_sources_a_chart_has_the_mean_and_the_range():
+    series = {f"source-{i}": [[i / 100, NAN, 0.5]] for i in range(100)}
+    line, band = json.loads(charts.sources(series, "y"))["data"]
+    assert (line["name"], line["x"][0], line["x"][-1]) == ("mean of 100 sources", 1, 3)
+    assert (line["y"][0], line["y"][-1]) == pytest.approx((0.495, 0.5))
+    assert (band["x"], band["y"]) == ([1, 3, 3, 1], [0.99, 0.5, 0.5, 0])
 
 
 def test_dots_show_the_papers_values_beside_what_was_measured():
     values = {"A": (70.0, 72.0), "B": (), "C": (50.0,)}
-    drawn = json.loads(charts.dots(values, {n: style(0) for n in values}, "x", {"A": 71.5, "B": 3.0}))["data"]
+    drawn = json.loads(charts.dots(values, styles_of([*values]), "x", {"A": 71.5, "B": 3.0}))["data"]
     assert [(trace["y"], trace["x"]) for trace in drawn] == [(["A"], [71]), (["A"], [71.5]), (["C"], [50])]
     assert drawn[1]["marker"]["symbol"] == "circle-open"
     assert drawn[0]["error_x"]["array"] == [pytest.approx(2**0.5)]
 
 
+# The page of a run
+
+
 @pytest.fixture
-def troubled(history, record):
+def troubled(history):
     """Five rounds in which a reply is dropped, a node missing, a round held, and an estimate replaced."""
     rounds = history(0.2, 0.3, 0.4, 0.5, 0.6, betas={"a": 0.2, "b": 0.4})
     for each in rounds:
@@ -136,25 +131,44 @@ def troubled(history, record):
     return rounds
 
 
-def test_who_took_part_is_a_square_a_round_with_the_reason_of_what_was_not_used(troubled):
-    (chart,) = presence(troubled)
-    found = {trace["name"]: (trace["x"], trace["y"], trace["customdata"]) for trace in figure(chart)["data"]}
+@pytest.fixture
+def page(troubled):
+    settings = {"dataset": "digits", "shift": "rotate", "method": "fedda-auto", "seed": 3}
+    return run_page(
+        RunView("FedDA_Auto", 3, troubled, settings, {"device": "cpu"}, 5, True, ["fda run"]), "first"
+    )
+
+
+def test_the_page_of_a_run_has_its_curves_weights_and_commands(page):
+    assert page.about == "FedDA_Auto; digits, rotate; seed 3"
+    assert page.state == "Done: 5 of 5 rounds; target accuracy 60.0%."
+    table, chart = parts_of(page)["Results"]
+    assert (column(table, "last5, accuracy (%)"), column(table, "best, accuracy (%)")) == (["40.0"], ["60.0"])
+    assert column(table, "MB received") == ["10.0"]
+    assert list(chart.figures) == ["Target test accuracy (%)", "loss"]
+    assert traces_of(chart)[0]["y"] == pytest.approx([20, 30, 40, 50, 60])
+    drawn, trust = parts_of(page)["Weights of the sources"]
+    assert [trace["name"] for trace in traces_of(drawn)] == ["a", "b"]
+    assert trust.rows[0] == ["a", "0.200", "0.200", "0.200", "0.200"]
+    assert "fda run" in render([page], "now")
+
+
+def test_who_took_part_is_a_square_a_round_with_the_reason_of_what_was_not_used(page):
+    chart, table = parts_of(page)["Who took part"]
+    found = {trace["name"]: (trace["x"], trace["y"], trace["customdata"]) for trace in traces_of(chart)}
     assert found["not used"] == ([2, 3], ["b", "b"], ["late", "late"])
     assert found["could not take part"] == ([5], ["site-7"], ["no answer"])
     assert (4, "target") in zip(*found["no reply"][:2], strict=True)
-    (table,) = describe_rounds(troubled)
-    assert column(table, "domain") == ["target", "a", "b", "site-7"]
-    assert column(table, "role") == ["target", "source", "source", ""]
-    assert column(table, "took part") == [4, 5, 3, 0]
-    assert column(table, "not used") == [0, 0, 2, 0]
-    assert column(table, "could not") == [0, 0, 0, 1]
-    assert column(table, "steps") == [12, 50, 0, 0]
-    assert column(table, "last train loss") == ["0.5", "0.25", "", ""]
-    assert column(table, "clipped") == [0, 1, 0, 0]
+    assert table.rows == [
+        ["target", "target", 4, 0, 0, 12, "0.5", 0],
+        ["a", "source", 5, 0, 0, 50, "0.25", 1],
+        ["b", "source", 3, 2, 0, 0, "", 0],
+        ["site-7", "", 0, 0, 1, 0, "", 0],
+    ]
 
 
-def test_faults_are_grouped_by_reason_with_their_rounds(troubled):
-    table = faults(troubled)
+def test_faults_are_grouped_by_reason_with_their_rounds(page):
+    (table,) = parts_of(page)["Dropped, missing and other trouble"]
     assert table.rows == [
         ["dropped", "b", "late", 2, "2 to 3"],
         ["evaluation failed", "", "timeout", 1, "5"],
@@ -164,23 +178,13 @@ def test_faults_are_grouped_by_reason_with_their_rounds(troubled):
     ]
 
 
-def test_without_trouble_this_is_said(history):
-    said = faults(history(0.1))
-    assert isinstance(said, str)
-    assert "every reply was used" in said
-    assert presence([]) == []
-    assert describe_rounds([]) == []
-
-
-def test_a_line_a_round_tells_bytes_and_seconds(troubled):
-    table = rounds_table(troubled, "accuracy")
+def test_a_line_a_round_tells_bytes_and_seconds(page, troubled):
+    (table,) = parts_of(page)["Rounds"]
     assert column(table, "kB received") == ["2000"] * 5
     assert column(table, "seconds, train") == ["1.000"] * 5
     assert column(table, "kind") == ["", "", "", "held", ""]
     assert column(table, "sources") == [2, 1, 1, 2, 2]
     assert column(table, "accuracy (%)")[-1] == "60.0"
-    troubled[1]["r2"] = 0.25
-    assert column(rounds_table(troubled[1:2], "r2"), "R²") == ["0.250"]
 
 
 def test_samples_are_what_the_replies_and_the_records_say(troubled):
@@ -202,64 +206,37 @@ def test_the_domain_that_never_trains_is_the_target(troubled):
     assert [row[:2] for row in sizes_table(troubled).rows] == [["a", "source"], ["t", "target"]]
 
 
-def test_the_page_of_a_run_has_its_curves_weights_and_what_went_wrong(troubled):
-    settings = {"dataset": "digits", "shift": "rotate", "method": "fedda-auto", "seed": 3}
-    page = run_page(
-        RunView("FedDA_Auto", 3, troubled, settings, {"device": "cpu"}, 5, True, ["fda run"]), "first"
-    )
-    assert page.about == "FedDA_Auto; digits, rotate; seed 3"
-    assert page.state == "Done: 5 of 5 rounds; target accuracy 60.0%."
-    assert titles(page) == [
-        *(
-            "Results",
-            "Weights of the sources",
-            "Who took part",
-            "Dropped, missing and other trouble",
-            "Samples",
-        ),
-        *("Rounds", "Settings", "Repeat it"),
-    ]
-    table, chart = part(page, "Results")
-    assert (column(table, "last5, accuracy (%)"), column(table, "best, accuracy (%)")) == (["40.0"], ["60.0"])
-    assert column(table, "MB received") == ["10.0"]
-    assert list(chart.figures) == ["Target test accuracy (%)", "loss"]
-    assert figure(chart)["data"][0]["y"] == pytest.approx([20, 30, 40, 50, 60])
-    weights, trust = part(page, "Weights of the sources")
-    assert [trace["name"] for trace in figure(weights)["data"]] == ["a", "b"]
-    assert trust.rows[0] == ["a", "0.200", "0.200", "0.200", "0.200"]
-    assert "fda run" in render([page], "now")
-
-
-def test_the_page_of_a_run_that_has_not_begun_says_so():
+def test_the_page_of_a_run_that_has_not_begun_or_had_no_trouble_says_so(history):
     page = run_page(RunView("FedAvg", 0, [], rounds=30, done=False), "new")
     assert page.state == "Not done: 0 of 30 rounds; no round is done yet."
+    assert not {"Who took part", "Samples", "Rounds"} & parts_of(page).keys()
+    (said,) = parts_of(page)["Dropped, missing and other trouble"]
+    assert "every reply was used" in said
     assert "no round is done yet" in render([page], "now")
 
 
 def test_a_regression_shows_the_figures_that_its_records_have(history):
-    records = history(None, None)
-    for each in records:
-        each["r2"] = 0.5
-    _, chart = part(run_page(RunView("FedAvg", 0, records), "r"), "Results")
-    assert list(chart.figures) == ["r2"]
+    records = [each | {"r2": 0.5} for each in history(None, None)]
+    page = parts_of(run_page(RunView("FedAvg", 0, records), "r"))
+    assert list(page["Results"][1].figures) == ["r2"]
+    page = parts_of(run_page(RunView("FedAvg", 0, records, metric="r2"), "r"))
+    assert column(page["Rounds"][0], "R²") == ["0.500"] * 2
 
 
 def test_the_members_of_a_mixture_have_their_weights_by_round_if_there_are_several(history):
+    def shown():
+        return parts_of(run_page(RunView("Mixture", 0, records), "m")).get("Members of the mixture")
+
     records = history(0.5, 0.6, 0.7)
+    records[1]["mixture"] = {"members": {}}
+    assert shown() is None
     members = {"target": {"weight": 0.25, "test": 0.5}, "blend": {"left-out": "too few"}}
     records[2]["mixture"] = {"members": members}
-    (table,) = part(run_page(RunView("Mixture", 0, records), "m"), "Members of the mixture")
+    (table,) = shown()
     assert table.rows == [["target", "0.25", "0.5", ""], ["blend", "", "", "too few"]]
     records[0]["mixture"] = {"members": {"target": {"weight": 0.75}}}
-    chart, _ = part(run_page(RunView("Mixture", 0, records), "m"), "Members of the mixture")
-    assert figure(chart)["data"][0]["x"] == [1, 3]
-    assert figure(chart)["data"][0]["y"] == [0.75, 0.25]
-
-
-def test_a_mixture_whose_target_reports_no_members_has_no_section_of_them(history):
-    records = history(0.5)
-    records[0]["mixture"] = {"members": {}}
-    assert "Members of the mixture" not in titles(run_page(RunView("Mixture", 0, records), "m"))
+    chart, _ = shown()
+    assert (traces_of(chart)[0]["x"], traces_of(chart)[0]["y"]) == ([1, 3], [0.75, 0.25])
 
 
 def test_settings_that_are_not_the_default_come_first():
@@ -274,52 +251,48 @@ def test_settings_that_are_not_the_default_come_first():
     assert settings_table({}, {}) == []
 
 
-def view_of(cell, **more):
-    return RunView(cell.place[1], cell.seed, cell.history, {"dataset": "digits", "seed": cell.seed}, **more)
+def test_weights_are_those_of_any_method_that_has_them(history):
+    fixed = history(0.5, betas={"a": 0.5}, estimated=False)
+    assert weights([fixed, history(0.5)]) == {"a": [[0.5], [pytest.approx(NAN, nan_ok=True)]]}
+    assert weights([history(0.5)]) == {}
 
 
-def test_the_page_of_a_table_of_runs_has_a_chart_for_each_place(results, history):
+# The page of a table of runs
+
+
+def test_the_page_of_a_table_of_runs_has_a_chart_for_each_place(results):
     accuracies = {("", "FedAvg", "0.2"): (50.0, 54.0), ("", "FedGP", "0.4"): (20.0,)}
     made = results(accuracies, paper={("", "FedAvg", "0.2"): 60.0}, data=["digits"])
     made.cells[0].history[0]["sources"]["a"] = {"domain": "a", "beta": 0.5, "fallback": "few"}
     made.cells[0].history[1]["mixture"] = {"members": {"target": {"weight": 0.25}, "b": {"left-out": "x"}}}
-    views = {f"run {i}": view_of(cell, notes={"machine": "x86"}) for i, cell in enumerate(made.cells)}
+    views = {
+        f"run {i}": RunView(
+            cell.place[1], cell.seed, cell.history, {"dataset": "digits", "seed": cell.seed}, {"machine": "x"}
+        )
+        for i, cell in enumerate(made.cells)
+    }
     numbers = Table(["row", "last5"], [["FedAvg", 52.0]])
     page = results_page(made, ["Seeds: 2."], {"All numbers": numbers}, views, ["fda experiment x"], "3 done")
     assert (page.title, page.state) == ("Accuracy under shift", "3 done")
     assert page.about == "digits; seeds 0, 1 (fewer in some cells); mean ± std over seeds"
-    assert part(page, "Results") == [
-        "Seeds: 2.",
-        Table(numbers.header, numbers.rows, "All numbers", folded=True),
-    ]
-    (dots,), (curves,) = part(page, "Mean over seeds"), part(page, "By round")
-    assert list(dots.figures) == list(curves.figures) == ["Noise: 0.2", "Noise: 0.4"]
-    assert [trace["x"] for trace in figure(dots)["data"]] == [[52], [60]]
-    (weights,) = part(page, "Weights of the sources")
-    assert list(weights.figures) == ["Noise: 0.2, FedAvg"]
-    (members,) = part(page, "Members of the mixture")
-    assert members.rows == [["Noise: 0.2, FedAvg", "target", "0.250", 1]]
-    (runs,) = part(page, "Runs")
-    assert column(runs, "rounds") == [2, 2, 2]
-    short, lines = part(page, "Dropped, missing and other trouble")
+    found = parts_of(page)
+    assert found["Results"] == ["Seeds: 2.", Table(numbers.header, numbers.rows, "All numbers", folded=True)]
+    (dots,), (drawn,) = found["Mean over seeds"], found["By round"]
+    assert list(dots.figures) == list(drawn.figures) == ["Noise: 0.2", "Noise: 0.4"]
+    assert [trace["x"] for trace in traces_of(dots)] == [[52], [60]]
+    assert list(found["Weights of the sources"][0].figures) == ["Noise: 0.2, FedAvg"]
+    assert found["Members of the mixture"][0].rows == [["Noise: 0.2, FedAvg", "target", "0.250", 1]]
+    assert column(found["Runs"][0], "rounds") == [2, 2, 2]
+    short, lines = found["Dropped, missing and other trouble"]
     assert short.rows == [["fallback", "few", 1]]
     assert lines.rows == [["run 0", "fallback", "a", "few", 1, "1"]]
-    tables = part(page, "Settings")
-    assert [table.title for table in tables] == [
-        *("All 1 settings", "Versions and machine", "In which settings the runs differ")
-    ]
-    differ = tables[-1]
+    *_, notes, differ = found["Settings"]
+    assert notes.rows == [["machine", "x"]]
     assert column(differ, "seed") == ["0", "1", "0"]
     assert "fda experiment x" in render([page], "now")
 
 
 def test_the_page_of_an_experiment_without_a_run_can_be_drawn(results):
-    page = results_page(results(), "# T\n\nNothing", {}, {}, ["fda experiment x"])
+    page = results_page(results(), ["Nothing"], {}, {}, ["fda experiment x"])
     assert page.about == "Nothing measured yet"
     assert "Nothing" in render([page], "now")
-
-
-def test_weights_are_those_of_any_method_that_has_them(history):
-    fixed = history(0.5, betas={"a": 0.5}, estimated=False)
-    assert weight_series([fixed, history(0.5)]) == {"a": [[0.5], [pytest.approx(float("nan"), nan_ok=True)]]}
-    assert weight_series([history(0.5)]) == {}

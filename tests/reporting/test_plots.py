@@ -1,6 +1,7 @@
 """The figures of runs and of experiments: what is drawn where, and that it can be read."""
 
 import itertools
+from typing import Any
 
 import matplotlib.image
 import numpy as np
@@ -72,6 +73,11 @@ def bars_of(axis, i=1):
 
 def look_of(line):
     return line.get_color(), line.get_marker()
+
+
+def dots_of(axis):
+    """The looks of the dots of error bars, by label."""
+    return {bars.get_label(): look_of(bars.lines[0]) for bars in axis.containers}
 
 
 def hollow_of(figure):
@@ -208,7 +214,7 @@ def test_thirty_methods_can_be_told_apart_without_colour_or_with_it(history):
     curves, last = figure.axes
     assert len(set(map(look_of, curves.get_lines()))) == 30
     assert len({(line.get_marker(), line.get_linestyle()) for line in curves.get_lines()}) == 30
-    dots = {bars.get_label(): look_of(bars.lines[0]) for bars in last.containers}
+    dots = dots_of(last)
     assert [dots[name] for name in runs] == [look_of(line) for line in curves.get_lines()]
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in last.get_yticklabels()]
@@ -236,7 +242,7 @@ def test_labels_are_legible_and_within_the_figure(runs, methods):
         assert all(float(text.get_fontsize()) >= 8 for text in texts)
         box = axis.get_tightbbox()
         assert (box.x0 >= 0, box.y0 >= 0, box.x1 <= width, box.y1 <= height) == (True,) * 4
-    boxes = [axis.get_tightbbox() for axis in figure.axes]
+    boxes: list[Any] = [axis.get_tightbbox() for axis in figure.axes]
     boxes += [legend.get_window_extent() for part in figure.subfigs for legend in part.legends]
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
@@ -313,8 +319,8 @@ def test_categories_have_panels_with_dots_and_intervals_and_no_lines(results):
     assert titles(figure) == ["Noise: 0.2", "Noise: 0.4"]
     first, second = (bars_of(axis, 0) for axis in figure.axes)
     assert labels_of(figure.axes[0]) == ["FedAvg", "FedGP"]
-    ((mean, ends),) = first.values()
-    assert ([*mean], ends) == (pytest.approx([52]), [pytest.approx([52 - 8**0.5, 52 + 8**0.5])])
+    ((mean, (ends,)),) = first.values()
+    assert [*mean, *ends] == pytest.approx([52, 52 - 8**0.5, 52 + 8**0.5])
     assert [[*points] for points, _ in second.values()] == [pytest.approx([30]), pytest.approx([25])]
     assert not figure.legends
 
@@ -327,7 +333,7 @@ def test_the_papers_values_are_hollow_in_the_rows_colour_and_not_joined(results,
     assert {line.get_linestyle() for line in hollow} == {"None"}
     found = sorted(float(v) for line in hollow for v in line.get_data()[bool(values)])
     assert found == [50.0, 60.0, 71.0]
-    solid = {look_of(bars.lines[0]) for axis in figure.axes for bars in axis.containers}
+    solid = {look for axis in figure.axes for look in dots_of(axis).values()}
     assert {look_of(line) for line in hollow} == solid
     assert legend_of(figure)[-1] == "in the paper"
     made = results(ACCURACIES, paper={("", "FADA", "0.2"): 71.0}, values=values, rows=("FedAvg", "FADA"))
@@ -358,10 +364,10 @@ def test_rows_differ_in_marker_and_colour_and_keep_them_where_others_are_missing
     rows = tuple("ABCDEFGHI")
     whole = {("", row, "0.2"): (float(i),) for i, row in enumerate(rows)}
     (axis,) = FIGURES["columns"](results(whole, rows=rows, columns=["0.2"])).axes
-    looks = {bars.get_label(): look_of(bars.lines[0]) for bars in axis.containers}
+    looks = dots_of(axis)
     assert len(set(looks.values())) == len(rows)
     (axis,) = FIGURES["columns"](results({("", "C", "0.2"): (1.0,)}, rows=rows, columns=["0.2"])).axes
-    assert look_of(axis.containers[0].lines[0]) == looks["C"]
+    assert dots_of(axis) == {"C": looks["C"]}
 
 
 def test_fifteen_rows_of_categories_do_not_overlap(results):
@@ -390,7 +396,7 @@ def test_rounds_have_a_panel_for_each_column_with_a_band_for_each_row(auto):
 
 def test_a_row_with_few_evaluations_has_a_marker_on_each(results, history):
     """Of the third of three rows matplotlib would else leave out the first markers, here all of them."""
-    rounds = {"FedAvg": [0.5] * 30, "FedGP": [0.6] * 30, "Mixture": [*[None] * 29, 0.7]}
+    rounds: dict[str, list[Any]] = {"FedAvg": [0.5] * 30, "FedGP": [0.6] * 30, "Mixture": [*[None] * 29, 0.7]}
     cells = [CellResult(("", row, "0.2"), 0, history(*each)) for row, each in rounds.items()]
     (axis,) = FIGURES["rounds"](results(cells=cells, rows=[*rounds])).axes
     assert lines_of(axis)["Mixture"] == pytest.approx({30: 70.0})
@@ -450,7 +456,7 @@ def test_text_is_legible_in_print_and_within_the_figure(auto, name):
     texts += [text for legend in figure.legends for text in legend.get_texts()]
     assert all(float(text.get_fontsize()) >= 8 for text in (*ticks, *texts))
     legends = [legend.get_window_extent() for legend in figure.legends]
-    panels = [axis.get_tightbbox() for axis in figure.axes]
+    panels: list[Any] = [axis.get_tightbbox() for axis in figure.axes]
     boxes = [text.get_window_extent() for text in texts if text.get_text()]
     for box in (*boxes, *panels):
         assert (box.x0 >= -1, box.x1 <= width + 1, box.y0 >= -1, box.y1 <= height + 1) == (True,) * 4, box

@@ -5,49 +5,61 @@ from typing import Any
 
 import numpy as np
 
-from fda_flower.reporting.figures import DASHES, FEW, MARKERS, Series, Style, mean_and_deviation, with_gaps
+from fda_flower.reporting.figures import (
+    DASHES,
+    FEW,
+    MANY,
+    MARKERS,
+    RANGE,
+    Range,
+    Series,
+    Style,
+    deviation,
+    mean_and_deviation,
+    mean_and_range,
+    style,
+    styles_of,
+    with_gaps,
+)
 
 HEIGHT, LINE = 420, 26
 """Height of a chart, and of a row of one with names, in pixels."""
 STATES = {
-    "took part": "#009e73",
-    "not used": "#d55e00",
-    "could not take part": "#cc79a7",
-    "no reply": "#9a9a9a",
+    "took part": ("#009e73", "square"),
+    "not used": ("#d55e00", "x"),
+    "could not take part": ("#cc79a7", "diamond"),
+    "no reply": ("#9a9a9a", "circle-open"),
 }
-"""The states of a domain in a round, and their colours."""
-SYMBOLS = dict(zip(STATES, ("square", "x", "diamond", "circle-open"), strict=True))
+"""The states of a domain in a round, with their colours and symbols."""
+POINTS: dict[str, Any] = {"type": "scatter", "mode": "markers"}
+NAMES: dict[str, Any] = {"autorange": "reversed", "type": "category", "automargin": True}
+"""Marks without lines, and an axis of names from top to bottom."""
 
 
-def curves(
-    series: Mapping[str, Series],
-    styles: Mapping[str, Style],
-    ylabel: str,
-    from_zero: bool = False,
-) -> str:
+def curves(series: Mapping[str, Series], styles: Mapping[str, Style], ylabel: str, **axis: Any) -> str:
     """Return curves by round: means over seeds, for few curves with bands of one standard deviation.
 
-    Parameters
-    ----------
-    series : Mapping
-        By name, for each seed a value for each round.
-    styles : Mapping
-        By name.
-    ylabel : str
-        The label of the axis.
-    from_zero : bool
-        Whether the axis begins at 0.
+    `series` holds by name, for each seed, a value for each round; `axis` is more of plotly's y axis.
     """
     traces = []
     for name, values in series.items():
-        traces += _curve(name, values, styles[name], band=len(series) <= FEW)
-    layout: dict[str, Any] = {
-        "height": HEIGHT + 20 * max(0, len(series) - 16),
-        "hovermode": "x" if len(series) <= FEW else "closest",
-        "xaxis": _round_axis(max((len(each) for values in series.values() for each in values), default=0)),
-        "yaxis": {"title": {"text": ylabel}} | ({"rangemode": "tozero"} if from_zero else {}),
-    }
-    return _json(traces, layout)
+        rounds, mean, spread = mean_and_deviation(values)
+        traces.append(_line(name, rounds, mean, styles[name], spread if len(values) > 1 else None))
+        if len(values) > 1 and len(series) <= FEW:
+            ends = np.subtract(mean, spread).tolist(), np.add(mean, spread).tolist()
+            traces.append(_area(name, (rounds, *ends), styles[name]))
+    longest = max((len(each) for values in series.values() for each in values), default=0)
+    return _by_round(traces, longest, len(series), ylabel, axis)
+
+
+def sources(series: Mapping[str, Series], ylabel: str) -> str:
+    """Return a weight of each source by round; of more than `MANY` sources their mean and their range."""
+    if len(series) <= MANY:
+        return curves(series, styles_of([*series]), ylabel, rangemode="tozero")
+    name, mean, ends = mean_and_range(series)
+    line = _line(name, range(1, len(mean) + 1), mean, style(0))
+    area = _area(RANGE, ends, style(0)) | {"legendgroup": RANGE, "showlegend": True}
+    return _by_round([line, area], len(mean), 2, ylabel, {"rangemode": "tozero"})
 
 
 def dots(
@@ -57,66 +69,53 @@ def dots(
     paper: Mapping[str, float],
 ) -> str:
     """Return a dot at the mean of each name's values, with one standard deviation; the paper's are hollow."""
-    names = [name for name, each in values.items() if each]
+    known = {name: each for name, each in values.items() if each}
     traces = []
-    for name in names:
-        each = values[name]
-        deviation = float(np.std(each, ddof=1)) if len(each) > 1 else 0.0
+    for name, each in known.items():
+        mean, spread = float(np.mean(each)), deviation(each)
         marker = {"color": styles[name].color, "symbol": MARKERS[styles[name].marker], "size": 9}
-        shared: dict[str, Any] = {"type": "scatter", "mode": "markers", "y": [name], "showlegend": False}
-        mean = float(np.mean(each))
-        hover = f"{mean:.1f} ± {deviation:.1f}, n = {len(each)}<extra>{_plain(name)}</extra>"
-        error = {"array": [deviation], "thickness": 1.5}
-        traces.append(
-            shared | {"name": name, "x": [mean], "error_x": error, "marker": marker, "hovertemplate": hover}
-        )
+        shared = {**POINTS, "name": name, "y": [name], "showlegend": False}
+        hover = f"{mean:.1f} ± {spread:.1f}, n = {len(each)}<extra>{_plain(name)}</extra>"
+        error = {"array": [spread], "thickness": 1.5}
+        traces.append(shared | {"x": [mean], "error_x": error, "marker": marker, "hovertemplate": hover})
         if name in paper:
             hollow = marker | {"symbol": f"{marker['symbol']}-open"}
             hover = f"paper: {paper[name]:.1f}<extra>{_plain(name)}</extra>"
-            traces.append(
-                shared | {"name": name, "x": [paper[name]], "marker": hollow, "hovertemplate": hover}
-            )
-    layout = {
-        "height": 110 + LINE * len(names),
-        "xaxis": {"title": {"text": xlabel}},
-        "yaxis": {"autorange": "reversed", "type": "category", "automargin": True},
-    }
+            traces.append(shared | {"x": [paper[name]], "marker": hollow, "hovertemplate": hover})
+    layout = {"height": 110 + LINE * len(known), "xaxis": {"title": {"text": xlabel}}, "yaxis": NAMES}
     return _json(traces, layout)
 
 
-def presence(states: Mapping[str, Sequence[str]], reasons: Mapping[str, Sequence[str]]) -> str:
-    """Return who took part in which round: a line for each domain, a square for each round.
+def presence(states: Mapping[str, Sequence[tuple[str, str]]]) -> str:
+    """Return who took part in which round: a line for each domain, a mark for each round.
 
-    Parameters
-    ----------
-    states : Mapping
-        By domain, one of `STATES` for each round.
-    reasons : Mapping
-        By domain, the reason for each round; empty where there is none.
+    `states` holds by domain, for each round, one of `STATES` and the reason, which may be empty.
     """
     traces = []
-    for state, color in STATES.items():
+    for name, (color, symbol) in STATES.items():
         found = [
-            (number, domain, reasons[domain][number - 1])
+            (number, domain, _plain(reason))
             for domain, each in states.items()
-            for number, one in enumerate(each, start=1)
-            if one == state
+            for number, (state, reason) in enumerate(each, start=1)
+            if state == name
         ]
         if found:
-            rounds, domains, why = zip(*found, strict=True)
-            traces.append(
-                {
-                    **{"type": "scatter", "mode": "markers", "name": state, "x": rounds, "y": domains},
-                    "customdata": [_plain(each) for each in why],
-                    "marker": {"color": color, "symbol": SYMBOLS[state], "size": 9},
-                    "hovertemplate": "round %{x}, %{y}: " + state + " %{customdata}<extra></extra>",
-                }
-            )
+            rounds, domains, reasons = zip(*found, strict=True)
+            marks = {"x": rounds, "y": domains, "customdata": reasons}
+            marker = {"color": color, "symbol": symbol, "size": 9}
+            hover = f"round %{{x}}, %{{y}}: {name} %{{customdata}}<extra></extra>"
+            traces.append({**POINTS, **marks, "name": name, "marker": marker, "hovertemplate": hover})
+    rounds_axis = _round_axis(max(map(len, states.values()), default=0))
+    layout = {"height": 150 + LINE * len(states), "showlegend": True, "xaxis": rounds_axis, "yaxis": NAMES}
+    return _json(traces, layout)
+
+
+def _by_round(traces: list[Any], rounds: int, names: int, ylabel: str, axis: Mapping[str, Any]) -> str:
     layout = {
-        "height": 150 + LINE * len(states),
-        "showlegend": True,
-        "xaxis": _round_axis(max(map(len, states.values()), default=0)),
-        "yaxis": {"autorange": "reversed", "type": "category", "automargin": True},
+        "height": HEIGHT + 20 * max(0, names - 16),
+        "hovermode": "x" if names <= FEW else "closest",
+        "xaxis": _round_axis(rounds),
+        "yaxis": {"title": {"text": ylabel}, **axis},
     }
     return _json(traces, layout)
 
@@ -128,36 +127,34 @@ def _round_axis(rounds: int) -> dict[str, Any]:
     return axis | ({"dtick": 1} if rounds <= 10 else {})
 
 
-def _curve(name: str, values: Series, look: Style, band: bool) -> list[dict[str, Any]]:
-    rounds, mean, deviation = mean_and_deviation(values)
+def _line(
+    name: str,
+    rounds: Sequence[int],
+    mean: Sequence[float],
+    look: Style,
+    spread: Sequence[float] | None = None,
+) -> dict[str, Any]:
     x, y = with_gaps(rounds, mean)
-    line = {
-        **{
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": name,
-            "legendgroup": name,
-            "x": x,
-            "y": y,
-        },
-        "customdata": with_gaps(rounds, deviation)[1],
+    line: dict[str, Any] = {
+        **{"type": "scatter", "mode": "lines+markers", "name": name, "legendgroup": name, "x": x, "y": y},
         "line": {"color": look.color, "dash": DASHES[look.dash], "width": 2},
         "marker": {"symbol": MARKERS[look.marker], "size": 7, "maxdisplayed": 8},
-        "hovertemplate": "%{y:.4g}" + (" ± %{customdata:.2g}" if len(values) > 1 else ""),
+        "hovertemplate": "%{y:.4g}",
     }
-    if not band or len(values) < 2:
-        return [line]
-    low, high = np.subtract(mean, deviation).tolist(), np.add(mean, deviation).tolist()
-    area = {
+    if spread is not None:
+        line["customdata"] = with_gaps(rounds, spread)[1]
+        line["hovertemplate"] += " ± %{customdata:.2g}"
+    return line
+
+
+def _area(name: str, ends: Range, look: Style) -> dict[str, Any]:
+    rounds, low, high = ends
+    color = ", ".join(str(int(look.color[i : i + 2], 16)) for i in (1, 3, 5))
+    return {
         **{"type": "scatter", "mode": "lines", "name": name, "legendgroup": name, "showlegend": False},
         **{"x": [*rounds, *rounds[::-1]], "y": [*high, *low[::-1]], "fill": "toself", "hoverinfo": "skip"},
-        **{"line": {"width": 0}, "fillcolor": _faint(look.color)},
+        **{"line": {"width": 0}, "fillcolor": f"rgba({color}, 0.15)"},
     }
-    return [line, area]
-
-
-def _faint(color: str) -> str:
-    return f"rgba({', '.join(str(int(color[i : i + 2], 16)) for i in (1, 3, 5))}, 0.15)"
 
 
 def _plain(text: str) -> str:

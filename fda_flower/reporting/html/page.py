@@ -1,9 +1,10 @@
-"""What a page consists of, and its rendering by the template."""
+"""The parts of a page, and its rendering by the template."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from itertools import count
 from typing import Any
 
 from fda_flower.reporting.tables import Cell, Heading, Table
@@ -37,17 +38,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """The page of a run, a comparison or an experiment.
-
-    Attributes
-    ----------
-    title, about : str
-        Its heading, and a line below it.
-    sections : sequence of Section
-        Its parts; those without content are left out.
-    state : str
-        How far it is.
-    """
+    """The page of a run, a comparison or an experiment: heading, a line below it, parts, how far it is."""
 
     title: str
     about: str
@@ -55,27 +46,8 @@ class Page:
     state: str = ""
 
 
-@dataclass(frozen=True)
-class _Numbered:
-    """What the template numbers: charts, so that each finds its data."""
-
-    count: list[int] = field(default_factory=lambda: [0])
-
-    def __call__(self) -> int:
-        self.count[0] += 1
-        return self.count[0]
-
-
 def render(pages: Sequence[Page], made: str) -> str:
-    """Return pages as one HTML file with everything that it needs.
-
-    Parameters
-    ----------
-    pages : sequence of Page
-        At least one.
-    made : str
-        When and by which version it was made.
-    """
+    """Return pages as one HTML file with everything that it needs; `made` says when and by which version."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
@@ -87,15 +59,13 @@ def render(pages: Sequence[Page], made: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    content: dict[str, Any] = {"pages": pages, "made": made}
-    environment.filters["text"] = _text
-    environment.filters["paragraph"] = _paragraph
+    environment.filters |= {"text": _text, "paragraph": _paragraph}
     environment.tests |= {
         kind.__name__.lower(): lambda part, kind=kind: isinstance(part, kind)
         for kind in (Table, Chart, Heading, Code, Cell)
     }
-    tools: dict[str, Any] = {"number": _Numbered(), "markup": Markup, "plotly": Markup(get_plotlyjs())}
-    return environment.get_template(TEMPLATE).render(**content, **tools)
+    tools = {"number": count(1).__next__, "markup": Markup, "plotly": Markup(get_plotlyjs())}
+    return environment.get_template(TEMPLATE).render(pages=pages, made=made, **tools)
 
 
 def _text(value: object) -> str:
@@ -106,13 +76,7 @@ def _text(value: object) -> str:
 
 
 def _paragraph(text: str) -> str:
-    """Return text in HTML, with the words that Markdown has in bold or as code.
-
-    Examples
-    --------
-    >>> _paragraph("**Cut** <b> `x`")
-    '<strong>Cut</strong> &lt;b&gt; <code>x</code>'
-    """
+    """Return text in HTML, with the words that Markdown has in bold or as code."""
     marked = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text))
     return re.sub(r"`(.+?)`", r"<code>\1</code>", marked)
 
@@ -121,22 +85,16 @@ def settings_table(settings: Mapping[str, Any], notes: Mapping[str, Any]) -> lis
     """Return a table of the settings that are not the default, a folded one of all, and one of versions."""
     if not settings:
         return []
-    known = {each.name: each for each in SETTINGS}
-    rows = {
-        name: [
-            name.replace("_", "-"),
-            show(value),
-            show(known[name].default) if name in known else "",
-            known[name].help if name in known else "",
-        ]
-        for name, value in settings.items()
-    }
-    changed = [row for row in rows.values() if row[1] != row[2]]
+    known = {each.name: (show(each.default), each.help) for each in SETTINGS}
+    rows = [
+        [name.replace("_", "-"), show(value), *known.get(name, ("", ""))] for name, value in settings.items()
+    ]
     header = ["setting", "value", "default", "meaning"]
+    changed = [row for row in rows if row[1] != row[2]]
     more = [[name, show(value)] for name, value in _flat(notes)]
     tables = [
         Table(header, changed, "Settings that are not the default"),
-        Table(header, [*rows.values()], f"All {len(rows)} settings", folded=True),
+        Table(header, rows, f"All {len(rows)} settings", folded=True),
         Table(["what", "value"], more, "Versions and machine", folded=True),
     ]
     return [table for table in tables if table.rows]
@@ -157,9 +115,6 @@ def show(value: Any) -> str:
     return "" if value is None else ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
-def _flat(notes: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return [
-        pair
-        for name, value in notes.items()
-        for pair in (value.items() if isinstance(value, Mapping) else [(name, value)])
-    ]
+def _flat(notes: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    for name, value in notes.items():
+        yield from value.items() if isinstance(value, Mapping) else [(name, value)]

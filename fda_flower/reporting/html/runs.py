@@ -1,0 +1,403 @@
+"""The page of a run, and of a table of runs: a comparison or an experiment."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from fda_flower.metrics import METRICS, Metric
+from fda_flower.records.record import Record, curve
+from fda_flower.reporting.figures import styles_of
+from fda_flower.reporting.html import charts
+from fda_flower.reporting.html.page import Chart, Code, Page, Section, settings_table, show
+from fda_flower.reporting.plots import WEIGHT, member_weights, weights
+from fda_flower.reporting.results import Place, Results, RunView
+from fda_flower.reporting.summary import scores
+from fda_flower.reporting.tables import Part, Table
+
+TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
+NO_FIGURES = {"round", "bytes-received", "test-examples", "test-examples-average", "selected"}
+"""Numbers of a record that are no measurement of the target."""
+
+
+def run_page(view: RunView, title: str) -> Page:
+    """Return the page of a run."""
+    history = view.history
+    sections = [
+        Section("Results", [_headlines(view), *_figures(history, view.metric)]),
+        Section("Weights of the sources", _trust(history)),
+        Section("Members of the mixture", _members(history)),
+        Section("Who took part", _presence(history)),
+        Section("Dropped, missing and other trouble", [faults(history)]),
+        Section("Samples", [sizes_table(history)] if history else []),
+        Section("Rounds", [rounds_table(history, view.metric)] if history else []),
+        Section("Settings", settings_table(view.settings, view.notes)),
+        Section("Repeat it", [Code(view.commands)] if view.commands else []),
+    ]
+    about = "; ".join(filter(None, [view.label, view.data, f"seed {view.seed}"]))
+    return Page(title, about, [each for each in sections if each.parts], view.state)
+
+
+def results_page(
+    results: Results,
+    parts: Sequence[Part],
+    numbers: Mapping[str, Table],
+    views: Mapping[str, RunView],
+    commands: Sequence[str],
+    state: str = "",
+) -> Page:
+    """Return the page of a comparison or an experiment.
+
+    Parameters
+    ----------
+    results : Results
+        The measurements.
+    parts : sequence of Part
+        Its report, without the title.
+    numbers : Mapping
+        Tables of all numbers, by title.
+    views : Mapping
+        By the name of the cell, each run, also those that are not done.
+    commands : sequence of str
+        Commands that repeat it.
+    state : str
+        How far it is.
+    """
+    all_numbers = [replace(table, title=title, folded=True) for title, table in numbers.items()]
+    sections = [
+        Section("Results", [*parts, *all_numbers]),
+        Section("Mean over seeds", _charts(results, _dots)),
+        Section("By round", _charts(results, _curves)),
+        Section("Weights of the sources", _weights_of(results)),
+        Section("Members of the mixture", _members_of(results)),
+        Section("Runs", [_runs(views)]),
+        Section("Dropped, missing and other trouble", _faults_of(views)),
+        Section("Samples", _sizes_of(views)),
+        Section("Settings", _settings_of(views)),
+        Section("Repeat it", [Code(commands)]),
+    ]
+    about = results.about().splitlines()[-1] if results.cells else "Nothing measured yet"
+    return Page(results.title, about, [each for each in sections if each.parts], state)
+
+
+# A run
+
+
+def _cost(history: Sequence[Record]) -> tuple[str, str]:
+    """Return the MB that the server received, and the seconds."""
+    received = sum(record.get("bytes-received", 0) for record in history) / 1e6
+    return f"{received:.1f}", f"{sum(sum(record['seconds'].values()) for record in history):.1f}"
+
+
+def _headlines(view: RunView) -> Table:
+    """Return ``last5``, ``best`` and what else `scores` tells, and what the run cost."""
+    metric = METRICS[view.metric]
+    received, seconds = _cost(view.history)
+    shown = {
+        f"{key}, {metric.label}": "-" if value is None else f"{value:.{metric.decimals}f}"
+        for key, value in scores(view.history, view.metric).items()
+    }
+    shown |= {"rounds": str(len(view.history)), "seconds": seconds, "MB received": received}
+    return Table(["method", "seed", *shown], [[view.label, view.seed, *shown.values()]])
+
+
+def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
+    """Return every number that was measured of the target by round: the headline's together, others alone."""
+    measured = (
+        key
+        for record in history
+        for key, value in record.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and key not in NO_FIGURES
+    )
+    names = list(dict.fromkeys(measured))
+    together = [name for name in names if _metric_of(name) == METRICS[headline]]
+    charted = {METRICS[headline].axis: together} if together else {}
+    charted |= {name: [name] for name in names if name not in together}
+    figures = {
+        label: charts.curves({name: [_by_round(history, name)] for name in shown}, styles_of(shown), label)
+        for label, shown in charted.items()
+    }
+    return [Chart(figures, "The target by round; a click on a name shows or hides it.")] if figures else []
+
+
+def _by_round(history: Sequence[Record], name: str) -> list[float]:
+    """Return a number of the records by round, in the unit of tables."""
+    metric = _metric_of(name)
+    values = [_number(record.get(name)) for record in history]
+    return values if metric is None else [metric.scaled(value) for value in values]
+
+
+def _metric_of(name: str) -> Metric | None:
+    """Return the figure that an entry of a record is, as ``accuracy-average`` is an accuracy."""
+    return next((each for key, each in METRICS.items() if name == key or name.startswith(f"{key}-")), None)
+
+
+def _trust(history: Sequence[Record]) -> list[Chart | Table]:
+    """Return β or the weight of each source by round, and how far each was trusted."""
+    rows = []
+    series = weights([history])
+    for source, (values,) in series.items():
+        known = [value for value in values if not math.isnan(value)]
+        trust = sum(known) / len(known), min(known), max(known), known[-1]
+        rows.append([source, *(f"{number:.3f}" for number in trust)])
+    header, title = (
+        ["source", "mean", "lowest", "highest", "last"],
+        "How far each source was trusted: its weight",
+    )
+    return [Chart({"weights": charts.sources(series, WEIGHT)}), Table(header, rows, title)] if rows else []
+
+
+def _members(history: Sequence[Record]) -> list[Chart | Table]:
+    """Return what the last record says of each member, and the weights by round if there are several."""
+    mixtures = {
+        record["round"]: record["mixture"]["members"]
+        for record in history
+        if record.get("mixture", {}).get("members")
+    }
+    if not mixtures:
+        return []
+    last = mixtures[max(mixtures)]
+    columns = list(dict.fromkeys(key for each in last.values() for key in each))
+    rows = [[name, *(_shown(each.get(key)) for key in columns)] for name, each in last.items()]
+    table = Table(["member", *columns], rows, f"The members in round {max(mixtures)}")
+    if len(mixtures) < 2:
+        return [table]
+    by_round = [mixtures.get(number, {}) for number in range(1, max(mixtures) + 1)]
+    series = {name: [[_number(each.get(name, {}).get("weight")) for each in by_round]] for name in last}
+    figure = charts.curves(series, styles_of([*series]), "Weight of the member", rangemode="tozero")
+    return [Chart({"members": figure}), table]
+
+
+def _presence(history: Sequence[Record]) -> list[Chart | Table]:
+    """Return who took part in which round, and in how many rounds with which replies."""
+    targets = [record["target"]["domain"] for record in history if (record.get("target") or {}).get("domain")]
+    others = sorted(name for record in history for name in record["sources"])
+    listed = [each["domain"] for record in history for each in _left_out(record)]
+    states = {
+        domain: [_state(record, domain) for record in history]
+        for domain in dict.fromkeys([*targets, *others, *listed])
+    }
+    rows = []
+    for domain, each in states.items():
+        entries = [entry for record in history if (entry := _entry(record, domain))]
+        counts = [sum(state == one for state, _ in each) for one in (TOOK_PART, NOT_USED, COULD_NOT)]
+        role = "source" if domain in others else "target" if entries else ""
+        steps = sum(entry.get("steps", 0) for entry in entries)
+        losses = [entry["train-loss"] for entry in entries if entry.get("train-loss") is not None]
+        clipped = sum("clipped" in entry for entry in entries)
+        rows.append([domain, role, *counts, steps, f"{losses[-1]:.4g}" if losses else "", clipped])
+    header = ["domain", "role", "took part", "not used", "could not", "steps", "last train loss", "clipped"]
+    table = Table(header, rows, "Rounds in which each domain took part, and what it replied")
+    return [Chart({"presence": charts.presence(states)}), table] if rows else []
+
+
+def _entry(record: Record, domain: str) -> Record:
+    target = record.get("target") or {}
+    return target if target.get("domain") == domain else record["sources"].get(domain, {})
+
+
+def _left_out(record: Record) -> list[Record]:
+    """Return the entries of domains whose replies were dropped, or are missing."""
+    return [each | {"kind": key} for key in ("dropped", "missing") for each in record.get(key, ())]
+
+
+def _state(record: Record, domain: str) -> tuple[str, str]:
+    for each in _left_out(record):
+        if each["domain"] == domain:
+            return {"dropped": NOT_USED, "missing": COULD_NOT}[each["kind"]], each["reason"]
+    return (TOOK_PART, "") if _entry(record, domain) else (NO_REPLY, "")
+
+
+def faults(history: Sequence[Record]) -> Table | str:
+    """Return what was dropped, missing, held or replaced, with the reason and the rounds."""
+    found = sorted((*fault, record["round"]) for record in history for fault in _faults(record))
+    if not found:
+        return "Nothing: every reply was used in every round."
+    rows = []
+    for fault, group in groupby(found, key=lambda fault: fault[:3]):
+        rounds = [number for *_, number in group]
+        rows.append([*fault, len(rounds), name_rounds(rounds)])
+    return Table(["what", "domain", "reason", "times", "rounds"], rows)
+
+
+def _faults(record: Record) -> list[tuple[str, str, str]]:
+    found = [(each["kind"], each["domain"], each["reason"]) for each in _left_out(record)]
+    for key in ("held", "evaluation-failed", "evaluation-failed-average"):
+        if record.get(key):
+            found.append((key.replace("-", " "), "", record[key]))
+    for entry in [record.get("target") or {}, *record["sources"].values()]:
+        if entry.get("fallback"):
+            found.append(("fallback", entry.get("domain", ""), entry["fallback"]))
+    return found
+
+
+def name_rounds(rounds: Sequence[int]) -> str:
+    """Return rounds with spans.
+
+    Examples
+    --------
+    >>> name_rounds([3, 5, 6, 7])
+    '3, 5 to 7'
+    """
+    spans: list[list[int]] = []
+    for number in rounds:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1] = [spans[-1][0], number]
+        else:
+            spans.append([number])
+    return ", ".join(" to ".join(map(str, span)) for span in spans)
+
+
+def sizes_table(history: Sequence[Record]) -> Table:
+    """Return how many samples each domain has, as far as the records say."""
+    sizes: dict[str, dict[str, object]] = {}
+    for record in history:
+        target = record.get("target") or {}
+        for role, entry in [("target", target), *(("source", each) for each in record["sources"].values())]:
+            if "domain" in entry and "examples" in entry:
+                sizes.setdefault(entry["domain"], {"role": role})["trained on"] = entry["examples"]
+        if "test-examples" in record and "domain" in target:
+            sizes[target["domain"]]["test"] = record["test-examples"]
+        for domain, told in record.get("sizes", {}).items():
+            sizes.setdefault(domain, {}).update(told)
+    silent = [domain for domain, each in sizes.items() if "role" not in each]
+    if len(silent) == 1 and all(each.get("role") != "target" for each in sizes.values()):
+        sizes[silent[0]]["role"] = "target"  # of a method that trains the sources alone
+    columns = list(dict.fromkeys(key for each in sizes.values() for key in each))
+    rows = [[domain, *(each.get(key, "") for key in columns)] for domain, each in sizes.items()]
+    return Table(["domain", *columns], rows)
+
+
+def rounds_table(history: Sequence[Record], headline: str) -> Table:
+    """Return a folded table with a line for each round."""
+    metric, values = METRICS[headline], curve(history, headline)
+    phases = list(dict.fromkeys(phase for record in history for phase in record["seconds"]))
+    header = ["round", metric.label, "loss", "sources", "dropped", "kB received"]
+    rows = [
+        [
+            record["round"],
+            "" if math.isnan(value) else f"{value:.{metric.decimals}f}",
+            _shown(record.get("loss")),
+            len(record["sources"]),
+            len(record["dropped"]),
+            f"{record.get('bytes-received', 0) / 1e3:.0f}",
+            *(f"{record['seconds'].get(phase, 0):.3f}" for phase in phases),
+            "warm-up" if record.get("warmup") else "held" if record["held"] else "",
+        ]
+        for record, value in zip(history, values, strict=True)
+    ]
+    titles = [*header, *(f"seconds, {phase}" for phase in phases), "kind"]
+    return Table(titles, rows, f"{len(rows)} rounds, each with its bytes and seconds", folded=True)
+
+
+def _shown(value: object) -> object:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else value
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+# A table of runs
+
+
+def _charts(results: Results, draw: Callable[[Results, str, str], str]) -> list[Chart]:
+    """Return a chart of each group and column that has a run."""
+    names = [title.replace("\n", ", ") or "all" for title in results.titles(results.measured)]
+    figures = {name: draw(results, *at) for name, at in zip(names, results.measured, strict=True)}
+    return [Chart(figures)] if figures else []
+
+
+def _curves(results: Results, group: str, column: str) -> str:
+    series = {row: [cell.curve for cell in results.at((group, row, column))] for row in results.rows}
+    run = {row: each for row, each in series.items() if each}
+    return charts.curves(run, styles_of(results.rows), results.metric(group, column).axis)
+
+
+def _dots(results: Results, group: str, column: str) -> str:
+    values = {row: results.scores((group, row, column), "last5") for row in results.rows}
+    printed = {row: results.paper[p] for row in results.rows if (p := (group, row, column)) in results.paper}
+    label = f"{results.metric(group, column).axis}, mean ± std of the last 5 rounds"
+    return charts.dots(values, styles_of(results.rows), label, printed)
+
+
+def _weights_of(results: Results) -> list[Chart]:
+    """Return the weight of each source by round, for each place that has any."""
+    found = {place: weights([cell.history for cell in results.at(place)]) for place in results.places}
+    figures = {_name(results, p): charts.sources(series, WEIGHT) for p, series in found.items() if series}
+    return [Chart(figures)] if figures else []
+
+
+def _members_of(results: Results) -> list[Table]:
+    """Return the mean weight over seeds of each member of each mixture, from the last records with them."""
+    rows = [
+        [_name(results, place), member, f"{sum(found) / len(found):.3f}", len(found)]
+        for place in results.places
+        for member, found in member_weights([cell.history for cell in results.at(place)]).items()
+    ]
+    return [Table(["run", "member", "mean weight", "seeds"], rows)] if rows else []
+
+
+def _name(results: Results, place: Place) -> str:
+    group, row, column = place
+    return results.titles([(group, column, row)])[0].replace("\n", ", ")
+
+
+def _runs(views: Mapping[str, RunView]) -> Table:
+    """Return a folded table of all runs: how far each is, what it cost."""
+    rows = [
+        [
+            name,
+            view.seed,
+            "done" if view.done else "not done",
+            len(view.history),
+            sum(len(record["dropped"]) for record in view.history),
+            sum(record["held"] is not None for record in view.history),
+            *_cost(view.history),
+        ]
+        for name, view in views.items()
+    ]
+    header = ["run", "seed", "state", "rounds", "dropped", "held", "MB received", "seconds"]
+    return Table(header, rows, f"{len(rows)} runs", folded=True)
+
+
+def _faults_of(views: Mapping[str, RunView]) -> list[Table | str]:
+    """Return what was dropped in which run and why."""
+    found = [(name, faults(view.history)) for name, view in views.items()]
+    rows = [[name, *row] for name, table in found if isinstance(table, Table) for row in table.rows]
+    if not rows:
+        return ["Nothing: every reply was used in every round."]
+    counts = Counter((what, reason) for _, what, _, reason, *_ in rows)
+    short = [[*fault, times] for fault, times in counts.most_common()]
+    header = ["run", "what", "domain", "reason", "times", "rounds"]
+    return [
+        Table(["what", "reason", "runs and domains"], short),
+        Table(header, rows, f"By run and domain: {len(rows)} lines", folded=True),
+    ]
+
+
+def _sizes_of(views: Mapping[str, RunView]) -> list[Table]:
+    """Return the samples of each domain, once for all runs in which they are the same."""
+    records = [row for view in views.values() if view.history for row in sizes_table(view.history).records()]
+    columns = list(dict.fromkeys(key for record in records for key in record))
+    rows = {tuple(record.get(key, "") for key in columns) for record in records}
+    ordered = sorted(rows, key=lambda row: tuple(map(str, row)))
+    return [Table(columns, ordered, folded=len(rows) > 12, title="Samples of each domain")] if rows else []
+
+
+def _settings_of(views: Mapping[str, RunView]) -> list[Table]:
+    """Return the settings that all runs share, and those in which they differ."""
+    given = {name: view.settings for name, view in views.items() if view.settings}
+    if not given:
+        return []
+    first: Mapping[str, Any] = next(iter(given.values()))
+    names = list(dict.fromkeys(key for settings in given.values() for key in settings))
+    shared = [n for n in names if all(n in s and s[n] == first.get(n) for s in given.values())]
+    own = [name for name in names if name not in shared]
+    rows = [[name, *(show(settings.get(key)) for key in own)] for name, settings in given.items()]
+    notes = next((view.notes for view in views.values() if view.notes), {})
+    header = ["run", *(key.replace("_", "-") for key in own)]
+    differ = Table(header, rows, "In which settings the runs differ", folded=True)
+    return [*settings_table({name: first[name] for name in shared}, notes), *([differ] if own else [])]
