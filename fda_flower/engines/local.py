@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fda_flower.engines.resources import Resources
+from fda_flower.engines import Resources
 from fda_flower.errors import FdaError
 from fda_flower.wire.arrays import copied
 from fda_flower.wire.internals import Run, empty_run, error_reply, filled, numbered, task_identity
@@ -18,13 +18,8 @@ from fda_flower.wire.internals import Run, empty_run, error_reply, filled, numbe
 class LocalGrid(Grid):
     """A Flower `Grid` whose nodes run a client app in this process, one after the other.
 
-    Parameters
-    ----------
-    client_app : ClientApp
-        The app that every node runs.
-    num_clients : int
-        The number of nodes; each has its ``partition-id`` and ``num-partitions`` as in Flower's simulation,
-        and its own state, which lasts as long as the grid.
+    Each node has its ``partition-id`` and ``num-partitions`` as in Flower's simulation, and its own state,
+    which lasts as long as the grid.
     """
 
     FIRST_NODE = 2
@@ -105,11 +100,7 @@ class LocalGrid(Grid):
 
 @contextmanager
 def set_up_process(threads: int) -> Iterator[None]:
-    """Set up this process for a whole run, since to do so for each client would take time.
-
-    Torch has so many threads inside, and Python's garbage collector leaves alone what was there before, such
-    as all modules.
-    """
+    """Set torch's threads for a whole run, and keep what is loaded already out of garbage collection."""
     import torch
 
     before, frozen = torch.get_num_threads(), gc.get_freeze_count() > 0

@@ -10,25 +10,16 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fda_flower.engines.resources import Resources
+from fda_flower.engines import Resources
 
-QUIET = {
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
+QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 PULL_SECONDS = 0.01
 """How often the server looks for replies; Flower's default is 0.1."""
 
 
 class PickledOnce(ClientApp):
-    """A client app for Ray, which pickles it with every message: each process builds it once.
-
-    Parameters
-    ----------
-    app : ClientApp
-        The app.
-    """
+    """A client app for Ray, which pickles it with every message: each process builds it once."""
 
     def __init__(self, app: ClientApp) -> None:
         from ray import cloudpickle
@@ -51,10 +42,7 @@ def run_ray(
 ) -> None:
     """Run server and clients through Flower's Ray simulation, clients in parallel processes.
 
-    An error of the server function is raised here.
-
-    Flower marks `run_simulation` as deprecated in favour of ``flwr run``. It is used here because,
-    unlike ``flwr run``, it raises an exception on failure and hands results back to the caller.
+    Flower deprecates `run_simulation` for ``flwr run``, which neither raises the server's errors nor returns.
     """
     import ray  # noqa: F401 - Flower's own error does not say that Ray is missing
     from flwr.simulation import run_simulation

@@ -22,15 +22,8 @@ class PromptGrid(Grid):
     """A Flower `Grid` around another, which looks for replies after a tenth of the time that they have taken.
 
     So a round lasts at most a tenth longer than its slowest reply, and a long one asks the SuperLink no more
-    often than Flower does. In all of this process, parts of a reply that are still on their way are asked for
-    again sooner than Flower does. All arrays of a message travel as one, to and from nodes that can take them
-    apart (`fda_flower.wire.bundles`). The server app of this package wraps its grid so; one of your own may,
-    too.
-
-    Parameters
-    ----------
-    grid : Grid
-        Flower's own.
+    often than Flower does. In this whole process, parts of replies are asked for again sooner, too. All
+    arrays of a message travel as one, to and from nodes that can take them apart (`fda_flower.wire.bundles`).
 
     Examples
     --------

@@ -1,8 +1,4 @@
-"""Objects from process to process, their arrays through shared memory that has no name.
-
-What has no name cannot be left behind: the system frees such memory once no process has it open, however the
-processes end. The receiver copies the arrays out of it, since a process can have only so many files open.
-"""
+"""Clients in worker processes; arrays pass through shared memory without a name, which cannot stay behind."""
 
 import io
 import multiprocessing
@@ -12,7 +8,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 import traceback
 import warnings
 from collections import defaultdict
@@ -48,15 +43,7 @@ PROTOCOL = 5
 
 
 def send(connection: "Connection[Any, Any]", thing: Any) -> None:
-    """Send an object over a connection between processes, which is a Unix socket.
-
-    Raises
-    ------
-    ConnectionError
-        If the other end is closed.
-    Exception
-        If the object cannot be pickled, or memory is short; nothing has been sent.
-    """
+    """Send an object over a Unix socket; where it cannot be pickled, nothing is sent."""
     body, buffers = io.BytesIO(), list[PickleBuffer]()
     _Pickler(body, PROTOCOL, buffer_callback=buffers.append).dump(thing)
     parts = [buffer.raw() for buffer in buffers]
@@ -69,13 +56,7 @@ def send(connection: "Connection[Any, Any]", thing: Any) -> None:
 
 
 def receive(connection: "Connection[Any, Any]") -> Any:
-    """Return the next object that the other process has sent.
-
-    Raises
-    ------
-    EOFError, ConnectionError
-        If the other end is closed.
-    """
+    """Return the next object; its arrays are copies, since a process can have only so many files open."""
     sizes, body = connection.recv()
     with os.fdopen(recv_handle(connection), "rb") as file:
         file.seek(0)
@@ -112,24 +93,14 @@ GRACE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Worker:
-    """A process that runs some of the clients, and this process' end of the connection to it."""
+    """A process that runs some of the clients, and the connection to it."""
 
     process: BaseProcess
     connection: "Connected"
 
 
 class WorkersGrid(LocalGrid):
-    """A grid whose nodes run a client app in worker processes, node i of n always in worker i modulo n.
-
-    Parameters
-    ----------
-    client_app : ClientApp
-        The app that every node runs.
-    num_clients : int
-        The number of nodes.
-    workers : sequence of Worker
-        The processes.
-    """
+    """A grid whose nodes run a client app in worker processes, node i always in the same."""
 
     def __init__(self, client_app: ClientApp, num_clients: int, workers: Sequence[Worker]) -> None:
         super().__init__(client_app, num_clients)
@@ -192,19 +163,9 @@ class WorkersGrid(LocalGrid):
 def workers_grid(client_app: ClientApp, num_clients: int, count: int, threads: int) -> Iterator[WorkersGrid]:
     """Yield a grid whose nodes run in worker processes, which end with the block, or with this process.
 
-    On Linux a worker begins as a copy of this process (a fork), with all that is loaded, in an instant. Where
-    torch sees a GPU, which no copy could use, and elsewhere, it begins anew and loads what it needs.
-
-    Parameters
-    ----------
-    client_app : ClientApp
-        The app that every node runs.
-    num_clients : int
-        The number of nodes.
-    count : int
-        The number of workers.
-    threads : int
-        Torch's threads of each.
+    On Linux a worker begins as a copy of this process (a fork), in an instant. Elsewhere, and where torch
+    sees a GPU, which no copy could use, it starts from nothing. They are not `ProcessPoolExecutor`'s, which
+    outlive a parent that is killed.
     """
     workers: list[Worker] = []
     try:
@@ -258,9 +219,6 @@ def _picklable(client_app: ClientApp) -> ClientApp:
     return wrapped
 
 
-# In the worker
-
-
 def _work(
     connection: "Connected",
     inherited: "Sequence[Connected]",
@@ -268,7 +226,7 @@ def _work(
     num_clients: int,
     threads: int,
 ) -> None:
-    """Answer messages until the connection ends."""
+    """Answer messages, in a worker, until the connection ends."""
     for other in inherited:
         other.close()
     # The parent answers signals, also those that a terminal sends to all.
@@ -279,27 +237,22 @@ def _work(
     sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, closefd=False) for number in (1, 2))
     console_handler.setStream(sys.stderr)
     messages: SimpleQueue[Message | None] = SimpleQueue()
-    threading.Thread(target=_read, args=(connection, messages), daemon=True).start()
     # OpenMP's threads do not live on in a copy: the thread that has used them would wait for them for ever.
-    answering = threading.Thread(
-        target=_answer, args=(connection, messages, LocalGrid(client_app, num_clients), threads), daemon=True
-    )
+    grid = LocalGrid(client_app, num_clients)
+    answering = threading.Thread(target=_answer, args=(connection, messages, grid, threads), daemon=True)
     answering.start()
-    answering.join()
-
-
-def _read(connection: "Connected", messages: SimpleQueue[Message | None]) -> None:
-    """Take messages in as they come, so that the sender never waits; end the process with the connection."""
     try:
-        while True:
+        while True:  # messages are taken in as they come, so that the sender never waits
             for message in receive(connection):
                 messages.put(message)
-    except Exception as error:
-        if not isinstance(error, EOFError | ConnectionError):
-            traceback.print_exc()
+    except (EOFError, ConnectionError):
+        pass
+    except Exception:
+        traceback.print_exc()
     messages.put(None)
-    time.sleep(GRACE_SECONDS)
-    os._exit(1)
+    answering.join(GRACE_SECONDS)
+    if answering.is_alive():
+        os._exit(1)
 
 
 def _answer(
