@@ -1,6 +1,6 @@
 """What source and target clients share: one domain, one model, one training loop."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from flwr.app import RecordDict
+from flwr.app import ArrayRecord, RecordDict
 from flwr.common import log
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -63,23 +63,21 @@ class DomainClient(NumPyFace):
     domain : Domain
         Its data, on the device of the model.
     model : Module
-        The network; its weights are overwritten by the server's, but for those that are frozen; see
-        `Exchange`.
+        The network; the server's weights replace its own, but for those that are frozen (see `Exchange`).
     training : LocalTraining
         How it trains in a round.
     seed : int
-        Decides, with the round and the domain, the order of samples, whichever process runs it.
+        Decides, with the round and the domain, the order of samples.
     threads : int
         Torch's threads while it trains.
     about : Mapping, optional
-        What else the server is told of the data when it asks for the role, such as their ``shape``.
+        Further properties of the data for the server, such as their ``shape``.
     state : RecordDict, optional
         The context's ``state``, in which the client keeps what it never sends; see `OwnState`.
     own_folder : Path, optional
         Where the client keeps it instead.
     publish : callable, optional
-        Takes what the client predicts with, and the round, after each evaluation that counts; it writes the
-        run's model.
+        Takes the predictor and the round after each evaluation that counts.
     """
 
     role: ClassVar[str]
@@ -106,10 +104,7 @@ class DomainClient(NumPyFace):
         self._publish = publish
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return the number of samples of each kind, whether labels are numbers, and the client's `about`.
-
-        If a part of the model is frozen, its digest too, so that the server sees whether all have the same.
-        """
+        """Return counts of samples, whether labels are numbers, a digest of what is frozen, and `about`."""
         rest, held_out = self.domain.unlabelled, self.domain.validation
         frozen = frozen_digest(self.model)
         return {
@@ -136,8 +131,12 @@ class DomainClient(NumPyFace):
         return self.train_from(self.received(request), request.config)
 
     def received(self, request: EvaluateRequest) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a request by the names of the state dictionary, whose order they have."""
-        return self._named(to_layers(request.arrays).values())
+        """Return the model of a request; see `named`."""
+        return self.named(request.arrays)
+
+    def named(self, record: ArrayRecord) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a message by the names of the state dictionary, whose order they have."""
+        return self.exchange.named(self.model, to_layers(record).values())
 
     def train_from(
         self,
@@ -153,25 +152,22 @@ class DomainClient(NumPyFace):
         model : Layers
             The model to begin with.
         config : Mapping
-            ``server-round``; ``rate-factor``, which multiplies the learning rate; ``epochs``, in place of the
-            client's own number; ``tune``, which trains only the ``head`` or only the ``body``; ``proximal``,
-            the μ of a penalty ``μ/2 ‖v − model‖²``, which replaces that of the client's `LocalTraining`;
-            ``evaluate-trained`` and ``guidance``, which ask for what they say; ``loss-at-start`` and
-            ``gradients``, which ask for those of the received model; and for the target the settings of its
-            recorder.
+            ``server-round``; ``rate-factor``, ``epochs`` and ``proximal`` (see `training_in`); ``tune``,
+            to train the ``head`` or the ``body`` alone; and what is asked for: ``loss-at-start`` and
+            ``gradients`` of `model`, ``evaluate-trained``, ``guidance``, the target's ``batch-updates``.
         objective : callable, optional
             What to minimise; see `train`.
         on_step : callable, optional
-            Called after each step, unless the recorder is; see `train`.
+            Called after each step, unless the recorder is.
 
         Returns
         -------
         TrainReply
             The trained model and ``num-steps``, ``learning-rate``, ``batch-size``, ``train-loss``. If asked
-            for: ``loss-at-start``, the mean loss of `model` on the domain's training samples;
-            ``eval-accuracy``, the other `figures` and ``eval-num-examples`` of the trained model on the
-            domain's test set; and the records ``outcomes``, ``confusion``, ``gradients``, ``batch-updates``
-            and ``guidance``, the parameters after as much training again.
+            for: ``loss-at-start``, the mean loss of `model` on the training samples; ``eval-num-examples``
+            and the `figures` of the trained model on the test set, as ``eval-accuracy``; the records
+            ``outcomes``, ``confusion``, ``gradients``, ``batch-updates``; and ``guidance``, the parameters
+            after as much training again.
         """
         self.load(model)
         loss_at_start, gradients = self.loss_at_start(config), self.gradients(config)
@@ -221,11 +217,7 @@ class DomainClient(NumPyFace):
             return batch_gradients(self.model, batches, loss, config, parameters).arrays
 
     def train_on(
-        self,
-        phase: str,
-        config: Settings,
-        objective: Objective | None = None,
-        part: Part = "all",
+        self, phase: str, config: Settings, objective: Objective | None = None, part: Part = "all"
     ) -> None:
         """Train the model as it is, or a part of it, as in a round; `phase` names the random numbers."""
         with self.drawing(phase, config) as generator:
@@ -242,9 +234,7 @@ class DomainClient(NumPyFace):
     def score(self, predictor: Predictor, config: Settings, passes: Passes | None = None) -> EvaluateReply:
         """Evaluate a predictor on the test set, and on the samples held out, if there are any.
 
-        The figures of these begin with ``validation-``; with ``validation`` of ``only`` in the message there
-        are no others. The predictor is published if the evaluation is the run's headline. The model is left
-        as it was if it is only adapted.
+        The figures of these begin with ``validation-``; if ``validation`` is ``only`` there are no others.
         """
         held_out, only = self.domain.validation, config.get(protocol.VALIDATION) == "only"
         before = self.layers() if config.get(protocol.ADABN) else None
@@ -267,7 +257,7 @@ class DomainClient(NumPyFace):
         return figures(outputs, samples.y, self.domain.labels)
 
     def publish(self, predictor: Predictor, config: Settings) -> None:
-        """Publish a predictor, unless a message asks for an evaluation beside the headline's."""
+        """Publish a predictor, unless the evaluation is not the run's headline."""
         if self._publish is not None and not config.get(protocol.BESIDE):
             self._publish(predictor, int(config.get(protocol.SERVER_ROUND, 0)))
 
@@ -295,7 +285,11 @@ class DomainClient(NumPyFace):
         return list(self.exchange.parameters(self.model).values())
 
     def training_in(self, config: Settings) -> LocalTraining:
-        """Return how the client trains in a round; what the message sets replaces its own settings."""
+        """Return how the client trains in a round.
+
+        ``rate-factor`` in the message multiplies the learning rate; ``epochs`` and ``proximal`` replace the
+        client's own.
+        """
         rate = self.training.learning_rate * config.get(protocol.LEARNING_RATE_FACTOR, 1.0)
         epochs = int(config.get(protocol.EPOCHS, self.training.epochs))
         penalty = config.get(protocol.PROXIMAL, self.training.proximal)
@@ -307,29 +301,20 @@ class DomainClient(NumPyFace):
 
     @contextmanager
     def drawing(self, phase: str, config: Settings) -> Iterator[torch.Generator]:
-        """Have all randomness inside follow from the seed, the phase, the round and the domain."""
+        """Derive all randomness inside from the seed, the phase, the round and the domain."""
         seed = derive_seed(self._seed, phase, config.get(protocol.SERVER_ROUND, 0), self.domain.name)
         with repeatable(seed, self._threads, self.domain.train.y.device):
             yield torch.Generator().manual_seed(seed)
 
-    @contextmanager
-    def adapting(self, config: Settings) -> Iterator[None]:
-        """Inside, have the model BatchNorm's statistics of the domain's training samples, if a message asks.
-
-        They are estimated without labels, from all training samples, labelled or not; see `own_statistics`.
-        """
-        if not config.get(protocol.ADABN):
-            yield
-            return
-        with self.drawing("adabn", config) as generator, own_statistics(self.model, self._inputs(generator)):
-            yield
-
     def adapted(self, layers: Layers, config: Settings) -> Layers:
-        """Return arrays of the model, with the statistics of `adapting` if a message asks for them."""
+        """Return arrays of the model, with BatchNorm's statistics of the domain if a message asks for them.
+
+        They are estimated from all training samples, without labels; see `own_statistics`.
+        """
         if not config.get(protocol.ADABN):
             return layers
         self.load(layers)
-        with self.adapting(config):
+        with self.drawing("adabn", config) as generator, own_statistics(self.model, self._inputs(generator)):
             return self.layers()
 
     def _inputs(self, generator: torch.Generator) -> Iterator[Tensor]:
@@ -337,9 +322,6 @@ class DomainClient(NumPyFace):
         for samples in (self.domain.train, self.domain.unlabelled):
             if samples is not None:
                 yield from (x for x, _ in samples.batches(ESTIMATION_BATCH, generator))
-
-    def _named(self, arrays: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        return self.exchange.named(self.model, arrays)
 
 
 class SourceClient(DomainClient):
@@ -362,10 +344,7 @@ class SourceClient(DomainClient):
 
 
 class TargetClient(DomainClient):
-    """The client of the target domain; see `DomainClient`.
-
-    It records its local steps in the encoding that the server asks for, for auto-weighting.
-    """
+    """The client of the target domain; it records its steps if the server asks; see `DomainClient`."""
 
     role: ClassVar[str] = "target"
 

@@ -21,20 +21,16 @@ PARTS: dict[str, Callable[[nn.Module], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Exchange:
-    """Which arrays of a network travel, which stay, and which never move: names of its state dictionary.
-
-    The three are disjoint and in the order of the state dictionary; together they are all of its names.
+    """The names of a network's state dictionary, in its order, in three disjoint parts.
 
     Attributes
     ----------
     shared : tuple of str
         What server and clients send each other.
     own : tuple of str
-        What the client keeps for itself between rounds. A message has it too, as the server has it: the
-        client replies with it as it came.
+        What the client keeps for itself between rounds. It replies with the server's as it came.
     frozen : tuple of str
-        What nobody trains: it never travels, and is the same at every site, since each makes it as the
-        server does.
+        What nobody trains: it never travels, and each site makes the same.
 
     Examples
     --------
@@ -56,9 +52,9 @@ class Exchange:
         Parameters
         ----------
         network : Module
-            What is frozen in it is said by its parameters' ``requires_grad``; see `fda_flower.models.parts`.
+            Its parameters' ``requires_grad`` tells what is frozen; see `fda_flower.models.parts`.
         own : str
-            The part that the client keeps: a name of `PARTS`, or a pattern for names, such as ``layer4.*``.
+            The part that the client keeps: a name of `PARTS`, or a pattern such as ``layer4.*``.
 
         Raises
         ------

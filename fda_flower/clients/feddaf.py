@@ -21,9 +21,8 @@ OWN = "feddaf"
 class FedDAFTarget(TargetClient):
     """A target that adapts the model it receives (Sen et al., Algorithm 3), where the message has ``mu``.
 
-    It keeps the model that it has trained by rounds, in its own state: a round that is run again begins from
-    the state before it. Without one, as in the first round, the adapted model is the one received. Without
-    ``mu`` in the message it is a `TargetClient`.
+    It keeps its trained model by rounds, in its own state. Without one, as in the first round, the adapted
+    model is the one received.
     """
 
     def local_train(self, request: TrainRequest) -> TrainReply:
@@ -32,8 +31,8 @@ class FedDAFTarget(TargetClient):
         Returns
         -------
         TrainReply
-            That of `DomainClient.train_from`, with the record ``adapted``, and ``fresh-start``: 1 if
-            the target had no model of its own; 0 with ``sim``, ``theta`` (radians) and ``alpha``.
+            As from `train_from`, with the record ``adapted``, and ``fresh-start``: 1 if the target had no
+            model of its own, else 0 with ``sim``, ``theta`` (radians) and ``alpha``.
         """
         if MU not in request.config:
             return super().local_train(request)

@@ -22,8 +22,8 @@ class IRMSource(SourceClient):
         Returns
         -------
         TrainReply
-            That of `DomainClient.train_from`, whose ``train-loss`` is then the mean of ``CE + λ D``, and
-            ``penalty``, the mean of ``D`` over the samples that were trained on.
+            As from `train_from`, where ``train-loss`` is the mean of ``CE + λ D``, with ``penalty``, the mean
+            of ``D`` over the samples that were trained on.
         """
         if STRENGTH not in request.config:
             return super().local_train(request)
@@ -35,15 +35,7 @@ class IRMSource(SourceClient):
 
 @dataclass
 class PenalisedLoss:
-    """``CE + λ D`` of a batch, an `Objective` that remembers the penalties.
-
-    Attributes
-    ----------
-    strength : float
-        ``λ``.
-    loss : callable
-        ``CE``, given logits and classes.
-    """
+    """``CE + λ D`` of a batch (`loss`, `strength` and `scale_penalty`), which remembers the penalties."""
 
     strength: float
     loss: Loss = cross_entropy
@@ -70,19 +62,8 @@ def scale_penalty(logits: Tensor, y: Tensor) -> Tensor:
 
     ``D`` is the product of the derivatives of ``CE(s · logits, y)`` by ``s``, at ``s = 1``, of the samples at
     even and at odd positions: an unbiased estimate of the squared derivative, which may be negative. The
-    derivative of a sample is ``Σ_c p_c z_c − z_y``, with its logits ``z`` and probabilities ``p``.
-
-    Parameters
-    ----------
-    logits : Tensor
-        Shape ``(n, classes)``.
-    y : Tensor
-        Classes, shape ``(n,)``.
-
-    Returns
-    -------
-    Tensor
-        A scalar; 0 for a single sample, which has no second half.
+    derivative of a sample is ``Σ_c p_c z_c − z_y``, with its logits ``z`` and probabilities ``p``. `logits`
+    has shape ``(n, classes)``, `y` shape ``(n,)``; a single sample has no second half, and ``D`` of 0.
 
     Examples
     --------

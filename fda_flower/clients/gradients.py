@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 def each_gradient(model: nn.Module, batches: Batches, loss_of: Loss) -> Iterator[None]:
     """Yield after the backward pass of each batch, with the gradients of this batch alone in ``.grad``.
 
-    The model is in training mode, so that BatchNorm takes each batch's own statistics. At the end its
-    buffers, such as BatchNorm's running statistics, are put back.
+    The model is in training mode; at the end its buffers, such as running statistics, are put back.
     """
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     to_train(model)
@@ -39,23 +39,11 @@ def each_gradient(model: nn.Module, batches: Batches, loss_of: Loss) -> Iterator
             buffer.copy_(before[name])
 
 
-def in_order(model: nn.Module) -> list[Tensor]:
-    """Return a model's parameters, without its buffers, in the order of its state dictionary."""
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    return [parameters[name] for name in model.state_dict() if name in parameters]
-
-
+@dataclass(frozen=True)
 class BatchGradients:
-    """The gradients that a train message asks for; `batch_gradients` makes it.
+    """The gradients that a train message asks for: the arrays of its record, none if it asks for none."""
 
-    Attributes
-    ----------
-    arrays : dict[str, NDArray]
-        The arrays of the record ``gradients``; empty if the message asks for none.
-    """
-
-    def __init__(self, arrays: dict[str, NDArray[Any]]) -> None:
-        self.arrays = arrays
+    arrays: dict[str, NDArray[Any]]
 
     def add_to(self, reply: RecordDict | dict[str, Any]) -> None:
         """Add the record to a train reply, or to the metrics that the ``fit`` of a `NumPyClient` returns."""
@@ -74,19 +62,18 @@ def batch_gradients(
     Parameters
     ----------
     model : Module
-        The network, with the weights that the server sent. Its buffers are left as they were, and it is in
-        training mode afterwards.
+        The network, with the server's weights. Its buffers stay, and it is in training mode afterwards.
     batches : iterable of (Tensor, Tensor)
-        Samples and labels, shuffled, in batches of the size that the client trains with, on the device of the
-        model: such as the `DataLoader` of the training. It is read once, and not if nothing is asked for.
+        Samples and labels, shuffled, in batches of the training's size, on the model's device: such as its
+        `DataLoader`. It is read once, and not if nothing is asked for.
     loss_fn : callable
         The mean loss of a batch, from outputs and labels.
     config : Mapping
         The ``config`` of the train message: ``gradients`` (``"sketch"`` or ``"full"``; absent for none) and,
         with ``"sketch"``, ``sketch-size`` and ``sketch-seed``.
     parameters : Iterable[Tensor], optional
-        The parameters that are sent, in the order of the arrays. Default: all parameters of the model, in the
-        order of its state dictionary. The gradient of one that is not trained counts as zero.
+        The parameters that are sent, in the order of the arrays. Default: all, in the order of the state
+        dictionary. The gradient of one that is not trained counts as zero.
 
     Raises
     ------
@@ -107,7 +94,10 @@ def batch_gradients(
         return BatchGradients({})
     if encoding not in GRADIENT_ENCODINGS:
         raise unknown("encoding of gradients", str(encoding), GRADIENT_ENCODINGS)
-    chosen = in_order(model) if parameters is None else list(parameters)
+    if parameters is None:
+        every = dict(model.named_parameters(remove_duplicate=False))
+        parameters = [every[name] for name in model.state_dict() if name in every]
+    chosen = list(parameters)
     sums = [torch.zeros_like(parameter, dtype=torch.float64).detach() for parameter in chosen]
     squares, count = 0.0, 0
     for _ in each_gradient(model, batches, loss_fn):
@@ -133,21 +123,13 @@ def batch_gradients(
 
 @contextmanager
 def own_statistics(model: nn.Module, batches: Iterable[Tensor]) -> Iterator[None]:
-    """Have BatchNorm's running statistics be those of samples inside, and put the old ones back at the end.
+    """Give BatchNorm the running statistics of samples inside, and put the old ones back at the end.
 
-    The mean and the (unbiased) variance of each channel are averaged over the batches, each of which counts
-    by its samples; with batches of one size this is what layers with ``momentum=None`` compute. The layers
-    normalise each batch by its own statistics meanwhile, so the statistics of a layer are those of inputs
-    that the layers before it have adapted. All else is in evaluation mode, parameters are left alone, and no
-    labels are used (Li et al., "Adaptive Batch Normalization for practical domain adaptation", 2016/2018,
-    Algorithm 1, with batches in place of the whole domain at once).
-
-    Parameters
-    ----------
-    model : Module
-        The network. Without running statistics nothing happens.
-    batches : iterable of Tensor
-        The samples. A batch of a single sample is left out, since it has no variance.
+    The mean and the (unbiased) variance of each channel are averaged over the batches, weighted by their
+    sizes. Each batch is normalised by its own statistics meanwhile, so a layer sees inputs that the layers
+    before it have adapted; all else is in evaluation mode (Li et al., "Adaptive Batch Normalization for
+    practical domain adaptation", 2016/2018, Algorithm 1, with batches in place of the whole domain). Batches
+    of a single sample, which have no variance, are left out.
 
     Examples
     --------

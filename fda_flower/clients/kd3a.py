@@ -1,4 +1,4 @@
-"""KD3A's target: the sources' models vote on its samples, whose labels are not read; it learns the votes."""
+"""KD3A's target: the sources' models vote on its samples, and it learns the votes."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from fda_flower.datasets import Samples
 from fda_flower.files import derive_seed
 from fda_flower.models.parts import batch_norms, head_names
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import TrainReply, TrainRequest, to_layers
+from fda_flower.wire.protocol import TrainReply, TrainRequest
 
 GATE, MIXUP, TEACHER_BN = "gate", "mixup", "teacher-bn"
 SOURCE_MODEL, CONTRIBUTION = "source-", "contribution-"
@@ -28,9 +28,8 @@ contributions begin; the share of confident samples; and the property with the n
 class KD3ATarget(TargetClient):
     """A target that distils the sources' models (Feng et al., ICML 2021), if the message has ``gate``.
 
-    Its samples are all training samples of the domain, the labelled ones without their labels and the
-    unlabelled ones. The models vote once in a round, each on the same batches; noise that is drawn anew at
-    every access is drawn once for all votes, and again for the training.
+    Its samples are all training samples of the domain, whose labels are not read. The models vote once in a
+    round, on the same batches and noise.
     """
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
@@ -43,16 +42,15 @@ class KD3ATarget(TargetClient):
         Returns
         -------
         TrainReply
-            The trained model, with ``mask-share``, the share of samples with a vote above the gate, and
-            ``contribution-DOMAIN`` of each source. Without any such sample the model stays as it is, and
-            ``num-steps`` and ``train-loss`` are 0.
+            The trained model, with ``mask-share``, the share of samples with a vote above the gate, and each
+            source's ``contribution-DOMAIN``. Without any such sample nothing is trained.
         """
         config: dict[str, Any] = dict(request.config)
         if GATE not in config:
             return super().local_train(request)
         samples, training = self._samples(), self.training_in(config)
         models = {
-            name.removeprefix(SOURCE_MODEL): self._named(to_layers(record).values())
+            name.removeprefix(SOURCE_MODEL): self.named(record)
             for name, record in sorted(request.records.items())
             if name.startswith(SOURCE_MODEL) and isinstance(record, ArrayRecord)
         }
@@ -117,8 +115,8 @@ def distillation(labels: Tensor, mask: Tensor, generator: torch.Generator | None
     labels, mask : Tensor
         Pseudo-label and mask of each sample, shape ``(n,)``.
     generator : torch.Generator, optional
-        With it images and labels are mixed, ``u x + (1 − u) x'`` with a random permutation of the batch and
-        one ``u ~ Beta(2, 2)`` for it; the mask is that of the first of the pair. Default: nothing is mixed.
+        With it images and labels are mixed: ``u x + (1 − u) x'``, with a permutation of the batch and one
+        ``u ~ Beta(2, 2)``; the mask is the first's. Default: nothing is mixed.
     """
 
     def objective(model: nn.Module, x: Tensor, positions: Tensor) -> Tensor:

@@ -27,14 +27,13 @@ class Learner(Generic[Model]):
     Attributes
     ----------
     train : callable
-        Takes a model, positions of samples, the numbers of the epochs, and a text that names the random
-        numbers; returns a new model.
+        Takes a model, positions of samples, numbers of epochs, and a name for the random numbers; returns a
+        new model.
     predict : callable
-        Takes a model and positions of samples; returns outputs of shape ``(positions, C)``, or
-        ``(positions,)`` for a regression.
+        Takes a model and ``n`` positions; returns outputs of shape ``(n, C)``, or ``(n,)`` for a regression.
     train_head, blend : callable, optional
-        Needed for the members ``head`` and ``blend``: like `train`, for the last layer alone; and a function
-        of the sources' model, the target's own and positions that returns a model.
+        For the members ``head`` and ``blend``: like `train`, for the last layer alone; and a function of the
+        sources' model, the target's own and positions that returns a model.
     """
 
     train: Callable[[Model, Positions, Sequence[int], str], Model]
@@ -56,7 +55,7 @@ class TrainedMixture(Generic[Model]):
     prior : list[NDArray]
         Outputs of the member ``prior`` by view, each of shape ``(1, C)``.
     held_out : dict[str, NDArray]
-        By member: outputs for each labelled sample of a model trained without it; shape ``(n, C)``.
+        By member, shape ``(n, C)``: outputs for each labelled sample of a model trained without it.
     folds : NDArray
         The fold of each labelled sample.
     views : {"all", "full"}
@@ -117,11 +116,9 @@ def train_mixture(
     learner : Learner
         How models are trained and used.
     labels : NDArray
-        Classes, whole numbers, or real numbers; one for each of ``n`` labelled samples.
-    sources : Model
-        The sources' model.
-    first : Model
-        The model that the target's own begins with.
+        Classes (whole numbers) or real numbers, one for each of ``n`` labelled samples.
+    sources, first : Model
+        The sources' model, and the one that the target's own begins with.
     rounds : Sequence of int
         The numbers of the rounds in which the target's own model trains.
     plan : MixturePlan, optional
@@ -129,15 +126,15 @@ def train_mixture(
     seed : int
         Decides the folds.
     own : Sequence of Model
-        The target's own models by view, as the rounds before the first of `rounds` have trained them.
+        The target's own models by view, as earlier rounds have trained them.
     groups : NDArray, optional
         The group of each sample, such as a patient, shape ``(n,)``; a group is in one fold.
 
     Raises
     ------
     ConfigError
-        Before anything is trained: if there are too few labels or groups, or labels that do not fit the
-        outputs of `sources`, or a member needs what `learner` has not.
+        Before anything is trained: if there are too few labels or groups, labels do not fit the outputs of
+        `sources`, or `learner` does not support a member.
     RunError
         If no member has finite outputs.
     """

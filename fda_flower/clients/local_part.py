@@ -1,13 +1,12 @@
 """Clients that keep a part of the model for themselves, between rounds and apart from the server."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.clients.client import DomainClient, SourceClient, TargetClient
+from fda_flower.clients.client import DomainClient, Settings, SourceClient, TargetClient
 from fda_flower.clients.exchange import Exchange
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
@@ -15,16 +14,13 @@ from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply,
 FINAL_HEAD_EPOCHS = "final-head-epochs"
 """The setting of an evaluate message that asks for a further training of the head."""
 
-Settings = Mapping[str, Any]
-
 
 class LocalPart(DomainClient):
     """A client with a part of the model of its own, where the message has ``local-part``.
 
-    ``head`` is the part of FedRep (Collins et al., ICML 2021), ``batch-norm`` that of FedBN (Li et al., ICLR
-    2021). The client puts its own part into each model that it receives. Its reply has this part as it was
-    received: its own is kept in its own state, and never sent. Without one, as in the first round, it begins
-    with what it receives.
+    ``head`` is the part of FedRep (Collins et al., ICML 2021), ``batch-norm`` the one of FedBN (Li et al.,
+    ICLR 2021). The client keeps its part in its own state and puts it into each model that it receives; its
+    reply has the part as received. In the first round it begins with what it receives.
     """
 
     def local_train(self, request: TrainRequest) -> TrainReply:
@@ -33,8 +29,8 @@ class LocalPart(DomainClient):
         Returns
         -------
         TrainReply
-            That of `train_from`, but with the part as received; ``local-part`` is the round whose part the
-            client began with, 0 for none.
+            As from `train_from`, with the part as received; ``local-part`` is the round whose part the client
+            began with, 0 for none.
         """
         config = request.config
         if protocol.LOCAL_PART not in config:
@@ -58,8 +54,8 @@ class LocalPart(DomainClient):
         Returns
         -------
         EvaluateReply
-            With ``final-head-epochs`` it also has ``accuracy-final-head`` and ``loss-final-head``, of the
-            model whose head has been trained for so many epochs more. This head is not kept.
+            With ``final-head-epochs`` it has ``accuracy-final-head`` and ``loss-final-head``, too, of a head
+            that is trained for these epochs more and not kept.
         """
         config = request.config
         if protocol.LOCAL_PART not in config:

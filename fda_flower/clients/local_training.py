@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def _adam(parameters: Any, lr: float) -> "Optimizer":
-    from fda_flower.clients.optimizers import Adam
+    from fda_flower.clients.training import Adam
 
     return Adam(parameters, lr=lr, fused=True)
 
 
 def _sgd(parameters: Any, lr: float) -> "Optimizer":
-    from fda_flower.clients.optimizers import SGD
+    from fda_flower.clients.training import SGD
 
     return SGD(parameters, lr=lr)
 
@@ -52,8 +52,7 @@ class LocalTraining:
     proximal : float
         ``μ`` of the penalty ``μ/2 ‖v − θ‖²``, where ``θ`` is the model that a training begins with.
     class_weights : {"none", "balanced"}
-        What a class weighs in the cross entropy: the same as any other, or the more, the fewer of the
-        client's labels are of it; see `fda_flower.clients.training.training_loss`.
+        How classes weigh in the loss; see `fda_flower.clients.training.training_loss`.
 
     Raises
     ------
@@ -83,6 +82,6 @@ class LocalTraining:
                 raise ConfigError(f"the {name} is {value}, it must be at least 1")
 
     def steps(self, examples: int) -> int:
-        """``K``, the optimizer steps of a round with so many examples."""
+        """``K``, the optimizer steps of a round on this number of examples."""
         full, rest = divmod(examples, self.batch_size)
         return self.epochs * (full if full and self.batches == "drop-last" else full + (rest > 0))

@@ -13,20 +13,18 @@ from torch import Tensor
 
 from fda_flower.aggregation import Layers, blend, functional_distance, gradient_similarity
 from fda_flower.aggregation.mixture import MixturePlan
-from fda_flower.clients.client import TargetClient
+from fda_flower.clients.client import Settings, TargetClient
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
 from fda_flower.clients.training import figures, mean_gradient, train
 from fda_flower.datasets import Samples
 from fda_flower.prediction.predictors import Mixed
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, to_layers
+from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest
 
 MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
 GROUPS = "groups"
 """Names on the wire: settings of an evaluate message (the plan as JSON, the round in which the target's own
 model begins, ``full`` or ``none`` of the figures), the record with that model, and a property."""
-
-Settings = Mapping[str, Any]
 
 MU = 5.0
 """``μ`` of the member ``blend``, as in FedDAF's paper."""
@@ -40,7 +38,7 @@ class MixtureTarget(TargetClient):
     """
 
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return what every target tells, and of how many groups its labelled samples are, if of any."""
+        """Return every target's properties, and the number of groups of labelled samples."""
         properties, groups = super().get_properties(config), self.domain.train.groups
         return properties if groups is None else {**properties, GROUPS: len(torch.unique(groups))}
 
@@ -50,9 +48,9 @@ class MixtureTarget(TargetClient):
         Returns
         -------
         EvaluateReply
-            ``accuracy`` and ``loss`` of the mixture; for each member ``weight.M``, ``temperature.M`` and its
-            accuracies ``held-out.M`` and ``test.M``; ``fold.K``, the size of each fold; ``alone``, the number
-            of classes with a single label. With ``report`` of ``none`` the number of test samples alone.
+            Figures of the mixture; for each member ``weight.M``, ``temperature.M`` and its accuracies
+            ``held-out.M`` and ``test.M``; ``fold.K``, the size of each fold; ``alone``, the number of classes
+            with a single label. With ``report`` of ``none`` the number of test samples alone.
         """
         config = request.config
         if MIXTURE not in config:
@@ -76,7 +74,7 @@ class MixtureTarget(TargetClient):
     def _train(self, request: EvaluateRequest) -> TrainedMixture[Layers]:
         config = request.config
         plan = MixturePlan.from_text(str(config[MIXTURE]))
-        first = self._named(to_layers(request.records[FIRST]).values())  # type: ignore[arg-type]
+        first = self.named(request.records[FIRST])  # type: ignore[arg-type]
         begun, now = (int(str(config[name])) for name in (FIRST_ROUND, protocol.SERVER_ROUND))
         samples = self.domain.train
         key = _digest(first, samples, self.training_in(config), plan.folds, self._seed, begun)
@@ -101,7 +99,7 @@ class MixtureTarget(TargetClient):
         return trained
 
     def _own_models(self, key: str, begun: int, now: int) -> tuple[list[Layers], int]:
-        """Return the target's own models that are kept, by view, and the last round that has trained them."""
+        """Return the target's own models by view, as kept, and the last round that has trained them."""
         found = self.own_state.load(MIXTURE)
         if found is None or found[1]["key"] != key or not begun <= found[1]["round"] <= now:
             return [], begun - 1

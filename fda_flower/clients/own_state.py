@@ -28,16 +28,8 @@ Kept = tuple[dict[str, NDArray[Any]], dict[str, Any]]
 class OwnState:
     """A client's own store of arrays with notes, which the server never sees.
 
-    A client object is made for one message, so that its attributes do not last; this does. Save last in a
-    round, so that a training that fails changes nothing. Where the state is lost, the client begins as in the
-    first round.
-
-    Attributes
-    ----------
-    records : RecordDict
-        The context's state, which lasts as long as the run's processes.
-    folder : Path, optional
-        Where files are kept instead; made if it does not exist.
+    A client object lasts for one message; this lasts as long as the context (`records`), or files in a
+    `folder`. Save last in a round, so that a training that fails changes nothing.
     """
 
     records: RecordDict
@@ -65,13 +57,7 @@ class OwnState:
             return None
 
     def save(self, name: str, layers: Layers, notes: Mapping[str, Any]) -> None:
-        """Keep arrays and notes under a name.
-
-        Raises
-        ------
-        RunError
-            If the file cannot be written.
-        """
+        """Keep arrays and notes under a name; a `RunError` if the file cannot be written."""
         if self.folder is None:
             self.records[name] = to_record(layers)
             self.records[_notes(name)] = ConfigRecord({"json": json.dumps(dict(notes))})
@@ -84,21 +70,12 @@ class OwnState:
             write_atomically(path, save(whole, {"notes": text}), PRIVATE)
 
     def load_before(self, name: str, round: int) -> Kept | None:
-        """Return what a client kept under a name, last before a round; None if there is nothing.
-
-        A round that is run again, since the server lost it, thus begins from the same state.
-        """
+        """Return what was kept last before a round; a round that is run again begins from the same."""
         kept = [state for state in (self.load(name), self.load(_before(name))) if state is not None]
         return next((state for state in kept if state[1]["round"] < round), None)
 
     def save_after(self, name: str, layers: Layers, notes: Mapping[str, Any], round: int) -> None:
-        """Keep arrays and notes of a round, and what was kept last before the round; see `load_before`.
-
-        Raises
-        ------
-        RunError
-            If a file cannot be written.
-        """
+        """Keep arrays and notes of a round, and what was kept last before it; see `load_before`."""
         last = self.load(name)
         if last is not None and last[1]["round"] < round:
             self._move(name, _before(name))

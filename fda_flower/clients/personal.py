@@ -2,17 +2,17 @@
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from fda_flower.aggregation import best_weight, blend, choose_weight
-from fda_flower.clients.client import TargetClient
+from fda_flower.clients.client import Settings, TargetClient
 from fda_flower.clients.training import (
     OPTIMIZERS,
     LocalTraining,
@@ -49,9 +49,8 @@ class DittoTarget(TargetClient):
     """A target with a personal model ``v`` (Li et al., "Ditto", ICML 2021), if the message has ``personal``.
 
     It trains ``v`` on the round's batches with the penalty ``λ/2 ‖v − θ‖²``, where ``λ`` is the value of
-    ``personal`` in the message and ``θ`` the model received. It keeps ``v`` by rounds, in its own state, and
-    never sends it: a round that is run again begins from the state before it. Without one, as in the first
-    round, ``v`` begins at ``θ``.
+    ``personal`` in the message and ``θ`` the model received. It keeps ``v`` in its own state and never sends
+    it. In the first round ``v`` begins at ``θ``.
     """
 
     def local_train(self, request: TrainRequest) -> TrainReply:
@@ -60,9 +59,8 @@ class DittoTarget(TargetClient):
         Returns
         -------
         TrainReply
-            That of `DomainClient.train_from` for the global model, with the evaluation of ``v`` if one is
-            asked for, ``distance``, ``‖v − θ‖`` before the training, and ``fresh-start``, 1 if there was
-            no ``v``, else 0.
+            As from `train_from` for the global model, with the evaluation of ``v`` if one is asked for,
+            ``distance``, ``‖v − θ‖`` before the training, and ``fresh-start``, 1 if there was no ``v``.
         """
         config, model = request.config, self.received(request)
         if PERSONAL not in config:
@@ -85,7 +83,7 @@ class DittoTarget(TargetClient):
         return replace(reply, metrics=metrics, records=records)
 
     def _take_up(self, server_round: int) -> dict[str, float]:
-        """Put ``v`` into the model in the place of ``θ``; return what the reply tells of it."""
+        """Put ``v`` into the model in the place of ``θ``; return metrics of the reply."""
         kept = self.own_state.load_before(DITTO, server_round)
         if kept is None:
             return {FRESH_START: 1, "distance": 0.0}
@@ -96,8 +94,6 @@ class DittoTarget(TargetClient):
         return {FRESH_START: 0, "distance": math.sqrt(sum(map(float, squares)))}
 
 
-Settings = Mapping[str, Any]
-
 MIXED = "apfl"
 """The name under which the target keeps its own model and the weight ``a``; see `OwnState`."""
 
@@ -105,10 +101,9 @@ MIXED = "apfl"
 class APFLTarget(TargetClient):
     """A target with a model ``v`` of its own in a mixture ``a v + (1 − a) w``, if the message has ``mixing``.
 
-    It trains ``w``, the received model, as in FedAvg: its reply, with the same bits. Beside it, on the same
-    batches, it trains ``v`` (`OwnModel`). It keeps ``v`` and ``a`` by rounds, in its own state, and never
-    sends them: a round that is run again begins from the state before it. Without any, ``v`` begins as the
-    received model.
+    It trains ``w``, the received model, as in FedAvg, with the same bits, and ``v`` on the same batches
+    (`OwnModel`). It keeps ``v`` and ``a`` in its own state and never sends ``v``. In the first round ``v``
+    begins as the received model.
     """
 
     def local_train(self, request: TrainRequest) -> TrainReply:
@@ -117,8 +112,8 @@ class APFLTarget(TargetClient):
         Returns
         -------
         TrainReply
-            That of `DomainClient.train_from` for the global model, with ``alpha``, the weight ``a`` after
-            the round, and ``fresh-start``, 1 if ``v`` began as the received model, else 0.
+            As from `train_from` for the global model, with ``alpha``, the weight ``a`` after the round, and
+            ``fresh-start``, 1 if ``v`` began as the received model.
         """
         config, model = request.config, self.received(request)
         if MIXING not in config:
@@ -142,8 +137,8 @@ class APFLTarget(TargetClient):
         Returns
         -------
         EvaluateReply
-            ``accuracy`` and ``loss`` of the mixture; ``accuracy-global`` and ``loss-global`` of the received
-            model alone, which is also the mixture of a target that has no ``v``.
+            Figures of the mixture; with ``-global`` those of the received model, which is the mixture of a
+            target that has no ``v``, too.
         """
         config = request.config
         if MIXING not in config:
@@ -166,35 +161,16 @@ class APFLTarget(TargetClient):
 
 
 class OwnModel:
-    """The model ``v`` in training, beside the training of ``w`` by `training.train`.
+    """The model ``v`` in training, beside ``w`` in `training.train`; ``alpha`` is ``a`` as it is now.
 
-    After each step of ``w``, with `mix` of ``"outputs"``: ``v ← v − η ∇_v F(a z_v + (1 − a) z_w)``, where
+    After each step of ``w``, with ``mix`` of ``"outputs"``: ``v ← v − η ∇_v F(a z_v + (1 − a) z_w)``, where
     ``z_w`` are the outputs of ``w`` after its step, as constants. With ``"parameters"``, before the step:
-    ``v ← v − η a ∇F(a v + (1 − a) w)``. The step is the optimizer's, which starts afresh in each round.
+    ``v ← v − η a ∇F(a v + (1 − a) w)``. With ``adaptive`` the first batch moves ``a`` by
+    ``−η (∂F/∂a + alpha-decay · a)``, within [0, 1].
 
-    ``v`` has BatchNorm statistics and random numbers of its own, so that neither model's training depends on
-    the other's by them: ``w`` has the bits of FedAvg's, and with ``a = 1`` ``v`` those of training alone. For
-    ``z_w``, ``w`` is in training mode, with the dropout of ``v``; its statistics stay. With ``"parameters"``
-    the statistics of the mixture in training are the own model's.
-
-    Parameters
-    ----------
-    model : Module
-        ``v``.
-    training : LocalTraining
-        How it trains in this round.
-    alpha : float
-        ``a``.
-    config : Mapping
-        ``mix``; ``adaptive``, whether the first batch moves ``a`` by ``−η (∂F/∂a + alpha-decay · a)``, within
-        [0, 1].
-    loss : callable
-        ``F``, given outputs and labels.
-
-    Attributes
-    ----------
-    alpha : float
-        ``a``, as it is now.
+    ``v`` has BatchNorm statistics and random numbers of its own: ``w`` has the bits of FedAvg's, and with
+    ``a = 1`` ``v`` those of training alone. For ``z_w``, ``w`` is in training mode, with the dropout of
+    ``v``; its statistics stay. The statistics of mixed parameters are ``v``'s.
     """
 
     def __init__(
@@ -263,7 +239,7 @@ class RandomNumbers:
 
     @contextmanager
     def drawn(self) -> Iterator[None]:
-        """Have torch draw these inside; its global ones are afterwards where they were."""
+        """Inside, torch draws these; its global ones stay where they were."""
         with torch.random.fork_rng(self._gpus):
             cpu, *others = self._states
             torch.set_rng_state(cpu)
@@ -279,23 +255,20 @@ class RandomNumbers:
 class KNNPerTarget(TargetClient):
     """A target that asks its nearest training samples too, where the evaluate message has ``neighbours``.
 
-    Its training is plain. In an evaluation the keys are the features of all its training samples, the inputs
-    of the model's head, and nothing is kept (Marfoq et al., ICML 2022).
+    The keys are the features of its training samples, the inputs of the head (Marfoq et al., ICML 2022).
     """
 
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate the mixture of model and neighbours on the test set.
 
-        Where the message's ``lambda`` is a word, ``λ`` is chosen by leave-one-out on the training labels: the
-        neighbours of a training sample are the nearest of the others. Its model term is the received model,
-        which may have seen the label.
+        Where the message's ``lambda`` is a word, ``λ`` is chosen by leave-one-out on the training labels,
+        with the received model, which may have seen them.
 
         Returns
         -------
         EvaluateReply
-            ``accuracy`` and ``loss`` of the mixture, ``lambda``; ``accuracy-global`` and ``loss-global`` of
-            the model alone; if ``lambda`` is ``oracle-test``, ``accuracy-oracle-lambda`` and
-            ``oracle-lambda``.
+            Figures of the mixture, ``lambda``, and with ``-global`` those of the model alone; for
+            ``oracle-test``, ``accuracy-oracle-lambda`` and ``oracle-lambda``.
         """
         config = request.config
         if NEIGHBOURS not in config:

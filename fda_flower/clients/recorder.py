@@ -1,15 +1,11 @@
-"""The recorder of per-step updates: what the target sends for auto-weighting, as it trains.
+"""The recorder of per-step updates, which the target sends for auto-weighting."""
 
-It keeps one copy of the parameters, refreshed in place after each step, and never copies the model.
-"""
-
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from itertools import accumulate
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,17 +23,17 @@ from fda_flower.wire.protocol import to_layers
 Arrays = dict[str, NDArray[Any]]
 
 PART = 2**16
-"""Elements that are recorded at a time: they stay in the cache from the first operation to the last."""
+"""Elements that are recorded at a time, so that they stay in the cache."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of the model as one vector, with the pieces of the parameters that it is made of.
+    """A piece of the model.
 
     Attributes
     ----------
     flat : Tensor
-        The parameters before the step; for a moment ``-δ_j``; then the parameters after it.
+        The parameters before the step, as a vector; for a moment ``-δ_j``; then the parameters after it.
     before, after : list[Tensor]
         Views of `flat` and of the parameters, of the same shapes.
     """
@@ -47,16 +43,13 @@ class Part:
     after: list[Tensor]
 
 
-class Recorder(ABC):
-    """Records ``δ_j``, the change of the parameters in each optimizer step.
+class Recorder:
+    """Records ``‖δ_j‖²``, of the change of the parameters in each optimizer step: ``B`` numbers.
 
-    Parameters
-    ----------
-    parameters : Sequence[Tensor]
-        The model's parameters, in the order of its state dictionary; ``m`` numbers in all.
+    It keeps one copy of the parameters, ``m`` numbers in the order of the state dictionary.
     """
 
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
+    def __init__(self, parameters: Sequence[Tensor], config: Mapping[str, Any]) -> None:
         self._parts = _cut([parameter.detach() for parameter in parameters])
         self._lengths = [part.flat.numel() for part in self._parts]
         self._norms: list[list[Tensor]] = []
@@ -78,12 +71,11 @@ class Recorder(ABC):
         norms = torch.stack(rows) if rows else torch.zeros(0, 1)
         return {"norms": norms.square().sum(dim=1).cpu().numpy().astype(np.float64)}
 
-    def _begin(self) -> None:  # noqa: B027 - only some encodings have something to prepare
+    def _begin(self) -> None:
         """Prepare for a step."""
 
-    @abstractmethod
     def _keep(self, index: int, negative: Tensor) -> None:
-        """Keep what the encoding needs of a part of ``-δ_j``."""
+        """Keep what an encoding needs of a part of ``-δ_j``."""
 
 
 def _cut(parameters: Sequence[Tensor]) -> list[Part]:
@@ -106,18 +98,12 @@ def _cut(parameters: Sequence[Tensor]) -> list[Part]:
     return parts
 
 
-class NormsRecorder(Recorder):
-    """``‖δ_j‖²`` of each step: ``B`` numbers."""
-
-    def _keep(self, index: int, negative: Tensor) -> None:
-        pass
-
-
 class SketchRecorder(Recorder):
-    """A CountSketch of each step: ``B x k`` numbers."""
+    """A CountSketch of each step, too: ``B x k`` numbers."""
 
-    def __init__(self, parameters: Sequence[Tensor], sketch: CountSketch) -> None:
-        super().__init__(parameters)
+    def __init__(self, parameters: Sequence[Tensor], config: Mapping[str, Any]) -> None:
+        super().__init__(parameters, config)
+        sketch = CountSketch(int(config[protocol.SKETCH_SIZE]), int(config[protocol.SKETCH_SEED]))
         self._size = sketch.size
         places = torch.from_numpy(sketch.places(sum(self._lengths)))
         self._places = torch.split(places.to(self._parts[0].flat.device), self._lengths)
@@ -138,10 +124,10 @@ class SketchRecorder(Recorder):
 
 
 class FullRecorder(Recorder):
-    """Each step as it is: ``B x m`` numbers."""
+    """Each step as it is, too: ``B x m`` numbers."""
 
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
-        super().__init__(parameters)
+    def __init__(self, parameters: Sequence[Tensor], config: Mapping[str, Any]) -> None:
+        super().__init__(parameters, config)
         self._starts = [0, *accumulate(self._lengths)]
         self._rows: list[NDArray[np.float32]] = []
 
@@ -164,7 +150,7 @@ def make_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Re
     Parameters
     ----------
     parameters : Sequence[Tensor]
-        The model's parameters.
+        The model's parameters, in the order of its state dictionary.
     config : Mapping
         Of the message: ``batch-updates`` (``"norms"``, ``"sketch"`` or ``"full"``; absent for none) and,
         with ``"sketch"``, ``sketch-size`` and ``sketch-seed``.
@@ -177,18 +163,8 @@ def make_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Re
     return RECORDERS[encoding](parameters, config)
 
 
-def _sketch_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Recorder:
-    sketch = CountSketch(int(config[protocol.SKETCH_SIZE]), int(config[protocol.SKETCH_SEED]))
-    return SketchRecorder(parameters, sketch)
-
-
-RECORDERS: dict[str, Callable[[Sequence[Tensor], Mapping[str, Any]], Recorder]] = {
-    "norms": lambda parameters, _: NormsRecorder(parameters),
-    "sketch": _sketch_recorder,
-    "full": lambda parameters, _: FullRecorder(parameters),
-}
+RECORDERS = {"norms": Recorder, "sketch": SketchRecorder, "full": FullRecorder}
 """The recorders by encoding."""
-
 
 Train = Callable[[Message, Context], Message]
 
@@ -199,11 +175,9 @@ class RecordedUpdates:
     Attributes
     ----------
     steps : int
-        ``K``, the number of calls of ``optimizer.step()``. A call of LBFGS is one step, however often it
-        evaluates its closure; a step that a gradient scaler skips does not count.
+        ``K``, the calls of ``optimizer.step()``; one that a gradient scaler skips does not count.
     learning_rate : float
-        ``η``, the mean over steps, so that ``K η`` is the sum of a schedule's rates; if parameter groups have
-        different rates, the mean over parameters.
+        ``η``, the mean over steps, so that ``K η`` is the sum of a schedule's rates, and over parameters.
     """
 
     def __init__(
@@ -221,14 +195,13 @@ class RecordedUpdates:
             self._recorder.step()
 
     def add_to(self, reply: RecordDict | dict[str, Any]) -> None:
-        """Add the recorded steps to a train reply.
+        """Add ``num-steps``, ``learning-rate`` and, if the server asked for them, the steps to a train reply.
 
         Parameters
         ----------
         reply : RecordDict or dict
-            The content of a reply: ``num-steps`` and ``learning-rate`` go into its record ``metrics``, the
-            steps, if the server asked for them, into an `ArrayRecord` ``batch-updates``. Or the metrics that
-            the ``fit`` of a `NumPyClient` returns, for a client served by `fda_flower.clients.serve`.
+            The content of a reply, with records ``metrics`` and ``batch-updates``. Or the metrics that the
+            ``fit`` of a `NumPyClient` returns, for a client served by `fda_flower.clients.serve`.
         """
         numbers = {protocol.NUM_STEPS: self.steps, protocol.LEARNING_RATE: self.learning_rate}
         if isinstance(reply, dict):
@@ -240,35 +213,24 @@ class RecordedUpdates:
         add_arrays(reply, protocol.BATCH_UPDATES, arrays)
 
 
-@overload
-def record_updates(
-    training: Optimizer, config: Mapping[str, Any] = ..., parameters: Iterable[Tensor] | None = ...
-) -> AbstractContextManager[RecordedUpdates]: ...
-
-
-@overload
-def record_updates(training: Train) -> Train: ...
-
-
 def record_updates(
     training: Optimizer | Train,
     config: Mapping[str, Any] | None = None,
     parameters: Iterable[Tensor] | None = None,
-) -> AbstractContextManager[RecordedUpdates] | Train:
+) -> Any:
     """Record the optimizer's steps: a context manager around a loop, or a decorator of a train function.
 
     Parameters
     ----------
     training : Optimizer or callable
-        The optimizer, which is hooked inside the context. Or the app's train function, which makes one
-        optimizer for all parameters that are sent; the recorded steps are then added to its reply.
+        The optimizer, for a context that yields `RecordedUpdates`. Or the app's train function, which makes
+        one optimizer for all parameters that are sent; the steps are then added to its reply.
     config : Mapping, optional
         The ``config`` of the train message, by which the server asks for batch updates. Default: only the
         number of steps and the learning rate are recorded, which is enough for a source.
     parameters : Iterable[Tensor], optional
-        The parameters that are sent, in the order of the arrays. Default: the optimizer's parameters in the
-        optimizer's order, which is the same after ``Adam(model.parameters())``. Needed if the optimizer lacks
-        some that are sent (frozen ones), or holds them in groups.
+        The parameters that are sent, in the order of the arrays. Default: the optimizer's. Needed if the
+        optimizer lacks some that are sent (frozen ones), or holds them in groups.
 
     Raises
     ------

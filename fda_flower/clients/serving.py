@@ -1,4 +1,4 @@
-"""A Flower mod by which the target aggregates a round's updates in the server's place."""
+"""Clients served through Flower's messages, and a mod by which the target aggregates a round's updates."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -45,8 +45,8 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     """A Flower mod: aggregate the sources' updates with this client's, if the server asks for it.
 
     With ``FedGP(aggregate_on="target")`` the train message holds the sources' models. The app below trains as
-    usual; this mod makes the new global model and replaces the trained model by it. The client's own update,
-    its batch updates or gradients, and β do not leave the node; β is logged. Other messages pass unchanged.
+    usual; this mod replaces the trained model by the new global one. The client's own update, its batch
+    updates or gradients, and β do not leave the node; β is logged.
 
     Examples
     --------
@@ -55,20 +55,25 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     """
     if protocol.AGGREGATE not in message.content:
         return call_next(message, context)
-    asked = message.content.config_records[protocol.AGGREGATE]
+    asked: dict[str, Any] = dict(message.content.config_records[protocol.AGGREGATE])
     config = protocol.settings_in(message.content, protocol.CONFIG)
     model = to_layers(message.content.array_records[protocol.ARRAYS])
-    records, indices = message.content.array_records, range(len(_list(asked, "domains")))
-    sources = [_update(model, records.pop(f"source.{i}"), asked, i) for i in indices]
+    records, sources, indices = message.content.array_records, list[Update](), range(len(asked["domains"]))
+    for i, factor in enumerate(asked["factors"]):
+        numbers = [asked[key][i] for key in ("examples", "steps", "learning-rates", "batch-sizes")]
+        update = _update(model, records.pop(f"source.{i}"), asked["buffers"], *numbers)
+        sources.append(update if factor == 1 else update.scaled(factor))
     gradients = [records.pop(f"{protocol.GRADIENTS}.{i}", None) for i in indices]
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    target = _own_update(model, reply.content, asked)
+    own: Mapping[str, Any] = reply.content.metric_records[protocol.METRICS]
+    numbers = [own.get(key, 0) for key in OWN_NUMBERS]
+    target = _update(model, reply.content.array_records[protocol.ARRAYS], asked["buffers"], *numbers)
     evidence = _evidence(reply.content, gradients, target, config)
     rule = AdaptiveRule.from_text(str(asked["weighing"]))
-    result = rule(model, target, sources, np.array(_list(asked, "betas"), dtype=np.float64), evidence)
-    for domain, beta, fallback in zip(_list(asked, "domains"), result.betas, result.fallbacks, strict=True):
+    result = rule(model, target, sources, np.array(asked["betas"], dtype=np.float64), evidence)
+    for domain, beta, fallback in zip(asked["domains"], result.betas, result.fallbacks, strict=True):
         log(INFO, "β of %s: %.4g%s", domain, beta, f" (fixed: {fallback})" if fallback else "")
     reply.content[protocol.ARRAYS] = to_record(result.model)
     for name in (protocol.BATCH_UPDATES, protocol.GRADIENTS):
@@ -78,35 +83,15 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     return reply
 
 
-def _list(asked: ConfigRecord, key: str) -> list[Any]:
-    values = asked[key]
-    return values if isinstance(values, list) else [values]
+OWN_NUMBERS = (protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE)
 
 
-def _update(model: Layers, record: ArrayRecord, asked: ConfigRecord, i: int) -> Update:
-    examples, steps, rate, batch_size, factor = (
-        _list(asked, key)[i] for key in ("examples", "steps", "learning-rates", "batch-sizes", "factors")
-    )
-    buffers = _list(asked, "buffers")
-    update = Update.between(model, to_layers(record), examples, steps, rate, buffers, batch_size=batch_size)
-    return update if factor == 1 else update.scaled(factor)
-
-
-def _own_update(model: Layers, content: RecordDict, asked: ConfigRecord) -> Update:
-    metrics = content.metric_records[protocol.METRICS]
-    numbers: dict[str, Any] = {
-        key: metrics.get(key, 0)
-        for key in (protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE)
-    }
-    return Update.between(
-        model,
-        to_layers(content.array_records[protocol.ARRAYS]),
-        int(numbers[protocol.NUM_EXAMPLES]),
-        int(numbers[protocol.NUM_STEPS]),
-        float(numbers[protocol.LEARNING_RATE]),
-        _list(asked, "buffers"),
-        batch_size=int(numbers[protocol.BATCH_SIZE]),
-    )
+def _update(
+    model: Layers, record: ArrayRecord, buffers: list[str], examples: float, steps: float, *rates: float
+) -> Update:
+    rate, size = rates
+    after = to_layers(record)
+    return Update.between(model, after, int(examples), int(steps), rate, buffers, batch_size=int(size))
 
 
 def _evidence(
@@ -159,17 +144,14 @@ def serve(
     ----------
     client_fn : callable
         Makes the client of a node; it may return ``client.to_client()``. Role and domain are the client's
-        attributes ``role`` and ``domain`` (or ``domain.name``) if it has them, else those of the node
-        configuration.
+        attributes ``role`` and ``domain`` (or ``domain.name``), or else the node configuration's.
     mods : list, optional
-        Flower's mods around training, such as ``LocalDpMod``. They see each train reply, before it is
-        aggregated with ``aggregate_on="target"``; they do not see evaluation and the role query, which they
-        would refuse.
+        Flower's mods around training, such as ``LocalDpMod``; they would refuse other messages. They see
+        each train reply before it is aggregated with ``aggregate_on="target"``.
     app_mods : sequence, optional
-        Mods around all of it, such as `fda_flower.site.DifferentialPrivacy`. They see each reply as it
-        leaves, but train replies before they are aggregated with ``aggregate_on="target"``.
+        Mods around all messages, such as `fda_flower.site.DifferentialPrivacy`, with the same exception.
     gate : SiteGate, optional
-        What a site decides by its node configuration, and notes of what leaves it.
+        Enforces a site's rules, and notes what leaves it.
 
     Examples
     --------
@@ -218,17 +200,15 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
     """Let an existing `ClientApp` answer the strategies' question for its role and domain.
 
     The answer comes from the node configuration (``--node-config 'role="target" domain="a"'``). In a
-    simulation it holds only ``partition-id``, which is then the domain, and the strategy's
-    ``target`` names the target. A node whose client cannot be made, for example because its data are missing,
-    answers with the reason as ``problem``, and is left out.
+    simulation the domain is its ``partition-id``, and the strategy's ``target`` names the target. A node
+    whose client cannot be made, since its data are missing, say, answers with the reason as ``problem``.
 
     Parameters
     ----------
     app : ClientApp
         With a train function of its own.
     client_fn : callable, optional
-        Makes a client whose attributes ``role`` and ``domain`` are sent instead, together with the properties
-        of a `NumPyClient`.
+        Makes a client whose ``role``, ``domain`` and, if it is a `NumPyClient`, properties are sent instead.
     """
 
     @app.query("role")
@@ -237,7 +217,7 @@ def answer_role_query(app: ClientApp, client_fn: Callable[[Context], Any] | None
             client = None if client_fn is None else client_fn(context)
             properties = client.get_properties({}) if isinstance(client, NumPyClient) else {}
             info = ConfigRecord({**properties, **_info(client, context)})
-        except Exception as error:  # The server's operator has to read whatever keeps a site out.
+        except Exception as error:  # the server's operator reads whatever keeps a site out
             log(ERROR, "This node cannot take part", exc_info=error)
             info = _info(None, context)
             info[protocol.PROBLEM] = str(error) if isinstance(error, FdaError) else repr(error)

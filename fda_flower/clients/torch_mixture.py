@@ -23,13 +23,8 @@ Loader = DataLoader[Any]
 class MixedModel(nn.Module):
     """A mixture as a model: it takes what its models take, and returns logarithms of its probabilities.
 
-    They sum to 1 as probabilities, so cross entropy and ``argmax`` work as with logits. For a regression it
-    returns the predicted numbers. It passes on no gradients.
-
-    Attributes
-    ----------
-    trained : TrainedMixture[nn.Module]
-        The models, and their weights: ``trained.mixture.weights``.
+    So cross entropy and ``argmax`` work as with logits. For a regression it returns the predicted numbers. It
+    passes on no gradients. ``trained.mixture.weights`` are the weights of its models.
     """
 
     def __init__(self, trained: TrainedMixture[nn.Module]) -> None:
@@ -74,23 +69,21 @@ def mix_on_target(
     Parameters
     ----------
     sources : Module
-        The sources' model, as the target has received it. It must not have been trained on the target's
-        labels, since it is weighed by what it predicts on them.
+        The sources' model. It must not have been trained on the target's labels, on which it is weighed.
     first : Module
         The model with which the target's own begins, such as a new one. Neither model is changed.
     loader : DataLoader
         The target's labelled samples. `train` and `predict` get loaders of parts of its data set, with its
-        batch size and ``collate_fn``. Those for `train` are shuffled, and lack a last batch of fewer samples
-        with ``drop_last``, or if it would have one sample and none of the loader's own has: BatchNorm cannot
-        train on one. A batch that is the only one stays.
+        batch size and ``collate_fn``; those for `train` are shuffled. BatchNorm cannot train on one sample:
+        they drop a last batch of one if the loader itself has none.
     train : callable
         Trains a model in place on a loader for a number of epochs, each time with an optimizer of its own.
     predict : callable, optional
-        Returns a model's outputs for the samples of a loader, shape ``(n, C)``. Default: those of
-        ``model(x)`` for the batches ``x, y``, with ``x`` on the device of the model.
+        Returns a model's outputs for the samples of a loader, shape ``(n, C)``. Default: ``model(x)`` for the
+        batches ``x, y``.
     labels : Tensor, optional
-        The labels: classes, whole numbers of shape ``(n,)``; for a regression real numbers, ``(n,)`` or
-        ``(n, C)``. Default: the ``y`` of all batches ``x, y``.
+        Classes (whole numbers) of shape ``(n,)``; for a regression real numbers, ``(n,)`` or ``(n, C)``.
+        Default: the ``y`` of all batches ``x, y``.
     groups : Tensor, optional
         The group of each sample, such as a patient, whole numbers of shape ``(n,)``: a model is weighed by
         groups that it was not trained on.
@@ -104,8 +97,8 @@ def mix_on_target(
     Raises
     ------
     ConfigError
-        If there are too few labels, labels do not fit the data set or the model's outputs, the loader has no
-        batch size or a sampler of its own, `epochs` is negative, or a member is not supported.
+        If labels are too few or do not fit the data set or the outputs, the loader has no batch size or a
+        sampler of its own, `epochs` is negative, or a member is not supported.
     RunError
         If no member has finite outputs.
     """
@@ -118,7 +111,7 @@ def mix_on_target(
             f"the loader has the sampler {type(loader.sampler).__name__}, by which a mixture cannot go: give "
             "a loader without one; for some of the samples, one of torch.utils.data.Subset"
         )
-    predict = predict or outputs_of
+    predict = predict or _outputs_of
     device, size = next(sources.parameters()).device, len(loader.dataset)  # type: ignore[arg-type]
 
     def train_on(model: nn.Module, positions: Positions, numbers: Sequence[int], stream: str) -> nn.Module:
@@ -153,8 +146,7 @@ def mix_on_target(
     return MixedModel(trained).to(device)
 
 
-def outputs_of(model: nn.Module, loader: Loader) -> Tensor:
-    """Return ``model(x)`` for all batches ``x, y`` of a loader, with ``x`` on the device of the model."""
+def _outputs_of(model: nn.Module, loader: Loader) -> Tensor:
     device = next(model.parameters()).device
     return torch.cat([model(x.to(device)) for x, _ in _pairs(loader)])
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from inspect import unwrap
 from logging import WARNING
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -10,6 +12,7 @@ from flwr.common import log
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, mse_loss
+from torch.optim import Optimizer
 
 from fda_flower.clients.gradients import each_gradient
 from fda_flower.clients.local_training import OPTIMIZERS as OPTIMIZERS
@@ -22,6 +25,7 @@ from fda_flower.prediction.passes import predict
 
 CPU = torch.device("cpu")
 
+Kind = TypeVar("Kind", bound=Optimizer)
 
 Loss = Callable[..., Tensor]
 """The loss of outputs, given the labels; `reduction` is that of torch's losses."""
@@ -52,11 +56,10 @@ def train(
     generator : torch.Generator
         Decides the order of samples and their noise.
     objective : callable, optional
-        What to minimise, beside the penalty of `training`, if it has one. Default: `training_loss`.
+        What to minimise, in addition to the penalty of `training`. Default: `training_loss`.
     part : {"all", "head", "body"}
-        What trains. The rest, and what is frozen (see `fda_flower.models.parts`), stays as it is, and in
-        evaluation mode: neither its parameters nor BatchNorm's running statistics move, and its dropout is
-        off.
+        What trains. The rest, and what is frozen (see `fda_flower.models.parts`), keeps its parameters and
+        running statistics, and is in evaluation mode.
     on_step : callable, optional
         Called after each step of the optimizer.
 
@@ -69,8 +72,7 @@ def train(
     parameters = to_train(model, part)
     optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
     objective = plain_objective(samples.y, training) if objective is None else objective
-    if training.proximal:
-        objective = penalised(objective, model, training)
+    objective = penalised(objective, model, training)
     losses, sizes = list[Tensor](), list[int]()
     with gradients_of(parameters, every_parameter):
         for _ in range(training.epochs):
@@ -91,7 +93,7 @@ def train(
 
 @contextmanager
 def gradients_of(parameters: Iterable[Tensor], among: Iterable[Tensor]) -> Iterator[None]:
-    """Inside, have gradients taken of these parameters alone `among` those of a model, which saves time."""
+    """Inside, gradients are taken of these parameters alone, which saves time."""
     trained = set(parameters)
     others = [p for p in among if p.requires_grad and p not in trained]
     for parameter in others:
@@ -109,56 +111,37 @@ def plain_objective(y: Tensor, training: LocalTraining) -> Objective:
     return lambda model, x, y: loss_of(model(x), y)
 
 
-def proximal(objective: Objective, model: nn.Module, strength: float) -> Objective:
-    """Return an objective plus ``strength/2 ‖v − w‖²`` over the parameters, ``w`` the model as it is now.
+def penalised(
+    objective: Objective, model: nn.Module, training: LocalTraining, symbol: str = "μ"
+) -> Objective:
+    """Return an objective plus ``μ/2 ‖v − w‖²`` over the parameters, ``w`` the model as it is now.
 
-    Parameters
-    ----------
-    objective : callable
-        What to minimise beside the penalty.
-    model : Module
-        The network that will be trained.
-    strength : float
-        ``μ`` of FedProx, ``λ`` of Ditto. At 0 there is no penalty, and training has the bits of training
-        without one.
+    ``μ`` is the training's ``proximal``; at 0 the objective is as it was. A warning tells if the training
+    will diverge: a step of SGD multiplies the distance from ``w`` by 1 − ημ, without the loss's own gradient.
     """
+    strength = training.proximal
+    if strength == 0:
+        return objective
+    product = training.learning_rate * strength
+    if training.optimizer == "sgd" and product >= 1:
+        log(WARNING, "The learning rate times %s is %g: above 2 the training diverges", symbol, product)
     moving = [p for p in model.parameters() if p.requires_grad]
     anchor = [p.detach().clone() for p in moving]
 
     def with_penalty(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         loss = objective(model, x, y)
-        if strength == 0:
-            return loss
         pairs = zip(moving, anchor, strict=True)
         return loss + strength / 2 * sum((p - point).square().sum() for p, point in pairs)
 
     return with_penalty
 
 
-def penalised(
-    objective: Objective, model: nn.Module, training: LocalTraining, symbol: str = "μ"
-) -> Objective:
-    """Return `proximal` of a training, around the model as it is; warn if the training will diverge.
-
-    A step of SGD multiplies the distance from the anchor by 1 − ημ, without the loss's own gradient.
-    """
-    product = training.learning_rate * training.proximal
-    if training.optimizer == "sgd" and product >= 1:
-        log(WARNING, "The learning rate times %s is %g: above 2 the training diverges", symbol, product)
-    return proximal(objective, model, training.proximal)
-
-
 def mean_gradient(
     model: nn.Module, samples: Samples, training: LocalTraining, generator: torch.Generator
 ) -> dict[str, NDArray[np.float32]]:
-    """``g = (1/J) Σ_j ∂F_j/∂w`` over the ``J`` mini-batches of one client (FedDAF, Algorithm 2).
+    """Return ``g = (1/J) Σ_j ∂F_j/∂w`` over a client's ``J`` mini-batches (FedDAF, Algorithm 2).
 
-    They are gradients of the objective that is trained; see `each_gradient`.
-
-    Returns
-    -------
-    dict[str, NDArray]
-        The gradient of each parameter that is trained, by its name in the state dictionary.
+    It has each parameter that is trained, by its name in the state dictionary; see `each_gradient`.
     """
     named = model.named_parameters(remove_duplicate=False)
     parameters = {name: p for name, p in named if p.requires_grad}
@@ -192,10 +175,9 @@ def mean_loss(outputs: Tensor, y: Tensor) -> float:
 def figures(
     outputs: Tensor, y: Tensor, to_labels: Callable[[Tensor], Tensor] | None = None
 ) -> dict[str, float]:
-    """Return ``loss`` and what `fda_flower.metrics.measure` has of outputs; ``r2`` of infinite ones is −∞.
+    """Return ``loss`` and the figures of `fda_flower.metrics.measure`; ``r2`` of infinite outputs is −∞.
 
-    In a regression `to_labels` brings outputs and `y` to the labels' own unit, in which the errors are; the
-    loss is that of the outputs as they are.
+    In a regression `to_labels` brings outputs and `y` to the labels' unit, for all figures but the loss.
     """
     regression = y.is_floating_point()
     pair = (outputs, y) if to_labels is None or not regression else map(to_labels, (outputs, y))
@@ -207,10 +189,8 @@ def figures(
 def training_loss(y: Tensor, training: LocalTraining) -> Loss:
     """Return what a client with these labels minimises on its batches.
 
-    It is `loss_for` the labels. With balanced class weights it is the weighted cross entropy, whose mean is
-    by weight: each class weighs ``n / (k n_c)``, with the ``n`` labels of the client, ``n_c`` of them of the
-    class, and the ``k`` classes that occur among them (scikit-learn's balanced weights). A class that does
-    not occur would weigh 1, but has no sample that the weight could apply to.
+    It is `loss_for` the labels; with balanced class weights the cross entropy in which a class with ``n_c``
+    of the client's ``n`` labels in ``k`` classes weighs ``n / (k n_c)`` (scikit-learn's balanced weights).
     """
     if training.class_weights == "none" or y.is_floating_point():
         return loss_for(y)
@@ -230,21 +210,41 @@ def training_loss(y: Tensor, training: LocalTraining) -> Loss:
 
 
 def loss_for(y: Tensor) -> Loss:
-    """Return cross entropy for classes, which are integers; the mean squared error for real numbers."""
+    """Return cross entropy for classes (integers), the mean squared error for real numbers."""
     return mse_loss if y.is_floating_point() else cross_entropy
+
+
+def uncompiled(kind: type[Kind]) -> type[Kind]:
+    """Return an optimizer's class whose methods `torch.optim` has not wrapped for ``torch.compile``.
+
+    The wrappers import the compiler, which costs each new process two seconds and 150 MB. Steps have the same
+    bits; the option ``differentiable`` is unknown.
+
+    Examples
+    --------
+    >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
+    >>> optimizer = uncompiled(torch.optim.SGD)([weight], lr=0.5)
+    >>> weight.grad = torch.tensor([1.0])
+    >>> optimizer.step()
+    >>> weight.tolist()
+    [0.5]
+    """
+    wrapped = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+    methods: dict[str, Any] = {name: unwrap(getattr(kind, name)) for name in wrapped}
+    methods["step"] = torch.no_grad()(unwrap(kind.step))
+    return type(kind.__name__, (kind,), methods)
+
+
+Adam = uncompiled(torch.optim.Adam)
+SGD = uncompiled(torch.optim.SGD)
 
 
 @contextmanager
 def repeatable(seed: int, threads: int, device: torch.device = CPU) -> Iterator[None]:
-    """Fix the global random state and the number of threads inside, and restore both afterwards.
+    """Fix the global random state, which dropout draws from, and the threads, which decide the order of sums.
 
-    Dropout draws from the global state, and the number of threads decides the order of sums: with both fixed,
-    a client's training has the same bits in any process. On a GPU only deterministic algorithms run inside.
-
-    Raises
-    ------
-    RunError
-        If something inside has no deterministic algorithm on the GPU.
+    So a client's training has the same bits in any process. Both are restored afterwards. On a GPU only
+    deterministic algorithms run inside; a `RunError` names one that is none.
     """
     before, deterministic = torch.get_num_threads(), torch.backends.cudnn.deterministic
     # torch.manual_seed looks for a GPU in each call, which takes a millisecond.

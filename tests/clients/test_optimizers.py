@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fda_flower.clients.local_training import OPTIMIZERS
-from fda_flower.clients.optimizers import uncompiled
+from fda_flower.clients.training import uncompiled
 
 KINDS = {"adam": (torch.optim.Adam, {"fused": True}), "sgd": (torch.optim.SGD, {})}
 

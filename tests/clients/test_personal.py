@@ -1,99 +1,385 @@
-"""What personal methods ask of any client: an evaluation of what it has trained, and guidance."""
+"""Ditto's, APFL's and kNN-Per's targets: by hand, and bit for bit against FedAvg's and local training."""
 
-import io
+import logging
+from dataclasses import replace
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from digit_clients import NOISY, evaluated, kept, make, mlp, same, scalar, shifted, trained
+from flwr.app import RecordDict
 
-from fda_flower.clients import LocalTraining, SourceClient, TargetClient
-from fda_flower.datasets import DataSpec, load_federation
-from fda_flower.models import build_model
+from fda_flower.clients import APFLTarget, DittoTarget, KNNPerTarget, LocalTraining, TargetClient
+from fda_flower.clients.personal import RandomNumbers
+from fda_flower.datasets import DataSpec, Domain, load_federation
 
-SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=50)
-BOTH = pytest.mark.parametrize(
-    ("kind", "domain"), [(SourceClient, "source-1"), (TargetClient, "target")], ids=["source", "target"]
+OPTIMIZERS = pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+MIXES = pytest.mark.parametrize("mix", ["outputs", "parameters"])
+SMALL = DataSpec("digits", "rotate", target_samples=40, test_samples=60)
+
+
+def line(v):
+    return {"v": np.array([[v]], np.float32)}
+
+
+# Ditto
+
+
+def ditto(state=None, kind=DittoTarget, optimizer="sgd", rate=0.05):
+    return make(kind, training=LocalTraining(rate, 11, optimizer=optimizer), state=state)
+
+
+def personal(state):
+    return kept(ditto(state), "ditto")
+
+
+@pytest.mark.parametrize(("epochs", "v"), [(1, 0.2), (200, 1.0)])
+def test_a_personal_model_by_hand_and_its_fixed_point(epochs, v):
+    client = scalar(DittoTarget, 0.1, epochs)
+    trained(client, model=line(0), personal=1.0)
+    np.testing.assert_allclose(kept(client, "ditto")["v"], v, rtol=1e-6)
+
+
+@OPTIMIZERS
+def test_without_a_penalty_the_personal_model_is_local_training_bit_for_bit(optimizer):
+    state, plain = RecordDict(), None
+    for server_round in (1, 2):
+        trained(ditto(state, optimizer=optimizer), server_round, personal=0.0)
+        plain = trained(ditto(kind=TargetClient, optimizer=optimizer), server_round, plain).arrays
+        assert same(personal(state), plain)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 5.0])
+def test_dittos_global_model_is_trained_as_in_fedavg_and_its_own_goes_on_at_the_client(penalty):
+    state, anchor = RecordDict(), ditto().layers()
+    first = trained(ditto(state), personal=penalty)
+    assert same(first.arrays, trained(ditto(kind=TargetClient)).arrays)
+    assert (first.records, first.metrics["distance"], first.metrics["fresh-start"]) == ({}, 0.0, 1)
+    before = personal(state)
+    second = trained(ditto(state), 2, personal=penalty, **{"evaluate-trained": True})
+    squares = (((before[n].astype(np.float64) - anchor[n]) ** 2).sum() for n in anchor)
+    assert second.metrics["distance"] == pytest.approx(sum(squares) ** 0.5)
+    assert second.metrics["fresh-start"] == 0
+    assert not same(personal(state), before)
+    expected = evaluated(ditto(kind=TargetClient), 2, personal(state))
+    assert second.metrics["eval-accuracy"] == expected.metrics["accuracy"]
+    assert second.metrics["eval-loss"] == expected.metrics["loss"]
+
+
+def test_a_larger_penalty_keeps_the_personal_model_nearer_to_the_global_one():
+    def moved(penalty):
+        state, start = RecordDict(), ditto().layers()
+        trained(ditto(state, rate=0.01), personal=penalty)
+        return sum(float(((personal(state)[n] - start[n]) ** 2).sum()) for n in start)
+
+    assert moved(50.0) < moved(5.0) < moved(0.0)
+
+
+@pytest.mark.parametrize(("penalty", "said"), [(10.0, False), (20.0, True)])
+def test_a_rate_with_which_the_personal_model_diverges_is_warned_of(penalty, said, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.WARNING, logger="flwr")
+    trained(ditto(), personal=penalty)
+    assert ("The learning rate times λ is 1" in caplog.text) == said
+
+
+# APFL
+
+
+def apfl(state=None, kind=APFLTarget, optimizer="sgd", **more):
+    training = LocalTraining(0.05, 11, 2, optimizer)
+    return make(kind, "batchnorm", NOISY, training, seed=3, state=state, **more)
+
+
+def settings(a, mix="outputs", adaptive=False, decay=0.0):
+    return {"mixing": a, "mix": mix, "adaptive": adaptive, "alpha-decay": decay}
+
+
+def own(state):
+    return kept(apfl(state), "apfl")
+
+
+@pytest.mark.parametrize(
+    ("mix", "adaptive", "decay", "v", "a"),
+    [
+        ("parameters", False, 0.0, 1.075, 0.5),
+        ("parameters", True, 0.0, 1.075, 0.65),
+        ("outputs", False, 0.0, 1.07, 0.5),
+        ("outputs", True, 0.0, 1.07, 0.612),  # 0.5 − 0.1 · (1 − 0.2)(0.6 − 2)
+        ("outputs", True, 0.2, 1.07, 0.602),
+    ],
 )
+def test_one_step_of_a_mixture_by_hand(mix, adaptive, decay, v, a):
+    """``w = 0``, ``v = 1``, ``a = 0.5``, ``η = 0.1``."""
+    client, asked = scalar(APFLTarget, 0.1), settings(0.5, mix, adaptive, decay)
+    client.own_state.save_after("apfl", line(1.0), {"alpha": 0.5}, 1)
+    reply = trained(client, 2, line(0.0), **asked)
+    np.testing.assert_allclose(reply.arrays["v"], 0.2, rtol=1e-6)
+    np.testing.assert_allclose(kept(client, "apfl")["v"], v, rtol=1e-6)
+    assert reply.metrics["alpha"] == pytest.approx(a, rel=1e-6)
+    found = evaluated(client, 2, reply.arrays, **asked).metrics
+    assert found["loss"] == pytest.approx((a * v + (1 - a) * 0.2 - 2) ** 2 / 2, rel=1e-5)
+    assert found["loss-global"] == pytest.approx(1.62)
 
 
-def make(kind, domain):
-    data = load_federation(SPEC)
-    return kind(data.domains[domain], build_model("mlp", data.shape, 10, 0), LocalTraining(0.01, 11))
+@pytest.mark.parametrize(("v", "w", "a"), [(50.0, 0.0, 0.0), (1.0, -50.0, 1.0)])
+def test_the_adaptive_weight_stays_between_0_and_1(v, w, a):
+    client = scalar(APFLTarget, 0.1)
+    client.own_state.save_after("apfl", line(v), {"alpha": 0.5}, 1)
+    assert trained(client, 2, line(w), **settings(0.5, "parameters", True)).metrics["alpha"] == a
 
 
-@BOTH
-def test_the_evaluation_is_that_of_the_trained_model(kind, domain):
-    client = make(kind, domain)
-    plain, _, _ = make(kind, domain).fit(client.get_parameters({}), {"server-round": 3})
-    plain = [array.copy() for array in plain]
-    trained, _, metrics = client.fit(client.get_parameters({}), {"server-round": 3, "evaluate-trained": True})
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(plain, trained, strict=True))
-    loss, examples, expected = make(kind, domain).evaluate(plain, {"server-round": 3})
-    assert metrics["eval-accuracy"] == expected["accuracy"]
-    assert metrics["eval-loss"] == loss
-    assert metrics["eval-num-examples"] == examples
+@MIXES
+def test_the_weight_moves_once_a_round_and_goes_on_from_there(mix):
+    state, start, asked = RecordDict(), apfl().layers(), settings(0.5, mix, True)
+    alphas = [trained(apfl(state), n, start, **asked).metrics["alpha"] for n in (1, 2, 3)]
+    # In the first round both models are one, until one of them has made a step.
+    assert (alphas[0] == 0.5) == (mix == "parameters")
+    assert len({0.5, *alphas[1:]}) == 3
+    client = apfl()
+    client.training = LocalTraining(0.05, 11, 1, "sgd")  # a second epoch would not move it again
+    assert trained(client, **asked).metrics["alpha"] == alphas[0]
 
 
-@BOTH
-def test_the_guidance_is_the_model_after_as_much_training_again(kind, domain):
-    client = make(kind, domain)
-    first = client.get_parameters({})
-    trained, _, metrics = client.fit(first, {"server-round": 1, "guidance": True})
-    plain, _, _ = make(kind, domain).fit(first, {"server-round": 1})
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(plain, trained, strict=True)), "w is restored"
-    guidance = {
-        name.removeprefix("guidance."): np.load(io.BytesIO(value), allow_pickle=False)
-        for name, value in metrics.items()
-        if name.startswith("guidance.")
+@MIXES
+@OPTIMIZERS
+@pytest.mark.parametrize("a", [0.0, 0.5, 1.0])
+def test_the_reply_is_fedavgs_bit_for_bit_whatever_the_weight(mix, optimizer, a):
+    state = RecordDict()
+    for server_round in (1, 2):
+        reply = trained(apfl(state, optimizer=optimizer), server_round, **settings(a, mix))
+        expected = trained(apfl(kind=TargetClient, optimizer=optimizer), server_round)
+        assert same(reply.arrays, expected.arrays)
+        assert expected.metrics.items() <= reply.metrics.items()
+        assert reply.records == {}, "its own model stays"
+        assert reply.metrics["fresh-start"] == (server_round == 1)
+
+
+@MIXES
+@OPTIMIZERS
+def test_with_weight_1_the_own_model_is_local_training_bit_for_bit(mix, optimizer):
+    state, start, alone = RecordDict(), apfl().layers(), None
+    for server_round in (1, 2, 3):
+        received = shifted(start, 1.0) if server_round > 1 else start
+        trained(apfl(state, optimizer=optimizer), server_round, received, **settings(1.0, mix))
+        alone = trained(apfl(kind=TargetClient, optimizer=optimizer), server_round, alone).arrays
+        assert same(own(state), alone)
+
+
+@MIXES
+def test_with_weight_1_the_mixture_is_the_own_model_and_with_0_or_none_the_global_one(mix):
+    received, more = trained(apfl(kind=TargetClient)).arrays, {"outcomes": True}
+    shared = evaluated(apfl(kind=TargetClient), 1, received).metrics
+    for a in (0.0, 1.0, None):
+        state = RecordDict()
+        if a is not None:
+            trained(apfl(state), **settings(a, mix))
+        found = evaluated(apfl(state), 1, received, **settings(0.75 if a is None else a, mix), **more)
+        assert {name: found.metrics[f"{name}-global"] for name in shared} == shared
+        expected = evaluated(apfl(kind=TargetClient), 1, own(state) if a else received, **more)
+        assert expected.metrics.items() <= found.metrics.items()
+        assert same(found.records["outcomes"], expected.records["outcomes"])
+
+
+def test_half_of_the_outputs_each():
+    state, client, outputs = RecordDict(), apfl(), []
+    received = trained(apfl(state), **settings(0.5)).arrays
+    for model in (own(state), received):
+        client.load(model)
+        with client.drawing("test", {"server-round": 1}) as generator, torch.no_grad():
+            client.model.eval()
+            (x, y), *_ = client.domain.test.batches(256, generator)
+            outputs.append(client.model(x))
+    expected = torch.nn.functional.cross_entropy((outputs[0] + outputs[1]) / 2, y)
+    found = evaluated(apfl(state), 1, received, **settings(0.5)).metrics
+    assert found["loss"] == pytest.approx(float(expected), rel=1e-6)
+    assert found["accuracy"] == float(((outputs[0] + outputs[1]).argmax(1) == y).float().mean())
+
+
+def test_mixed_parameters_have_mixed_running_statistics():
+    state, asked = RecordDict(), settings(0.25, "parameters")
+    received = trained(apfl(state), **asked).arrays
+    mixed = {
+        name: v if v.dtype.kind == "i" else (0.25 * v + 0.75 * received[name]).astype(v.dtype)
+        for name, v in own(state).items()
     }
-    assert guidance.keys() == dict(client.model.named_parameters()).keys()
-    names = list(client.model.state_dict())
-    further = [np.abs(guidance[name] - w).max() for name, w in zip(names, trained, strict=True)]
-    assert min(further) > 0
-    assert max(further) < 1
+    expected = evaluated(apfl(kind=TargetClient), 1, mixed).metrics
+    found = evaluated(apfl(state), 1, received, **asked).metrics
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
 
 
-@BOTH
-def test_with_the_head_alone_nothing_else_moves(kind, domain):
-    client = make(kind, domain)
-    before = client.get_parameters({})
-    after, _, metrics = client.fit([array.copy() for array in before], {"server-round": 1, "tune": "head"})
-    moved = [a.tobytes() != b.tobytes() for a, b in zip(after, before, strict=True)]
-    assert moved == [False] * (len(moved) - 2) + [True, True]
-    assert metrics["num-steps"] == client.training.steps(len(client.domain.train))
+def test_the_evaluation_takes_the_model_of_the_last_training_up_to_its_round():
+    state, received, asked = RecordDict(), trained(apfl(kind=TargetClient)).arrays, settings(0.5)
+    trained(apfl(state), **asked)
+    first = evaluated(apfl(state), 1, received, **asked)
+    assert evaluated(apfl(state), 2, received, **asked).metrics != first.metrics, "other noise"
+    trained(apfl(state), 2, **asked)
+    assert evaluated(apfl(state), 1, received, **asked) == first
 
 
-def batch_norm_model():
-    return torch.nn.Sequential(
-        torch.nn.Flatten(),
-        torch.nn.Linear(64, 16),
-        torch.nn.BatchNorm1d(16),
-        torch.nn.Dropout(0.5),
-        torch.nn.Linear(16, 10),
-    )
+def test_the_factor_of_the_learning_rate_multiplies_that_of_all_that_moves():
+    halved, by_hand = RecordDict(), RecordDict()
+    asked: dict[str, Any] = settings(0.5, adaptive=True, decay=0.02)
+    reply = trained(apfl(halved), **asked, **{"rate-factor": 0.5})
+    client = apfl(by_hand)
+    client.training = LocalTraining(0.025, 11, 2, "sgd")
+    assert reply.metrics["alpha"] == trained(client, **asked).metrics["alpha"]
+    assert same(own(halved), own(by_hand))
 
 
-def test_with_the_head_alone_the_bodys_batch_norm_statistics_stay():
-    data = load_federation(SPEC)
-    client = TargetClient(data.domains["target"], batch_norm_model(), LocalTraining(0.01, 11))
-    before = client.layers()
-    client.fit(client.get_parameters({}), {"server-round": 1, "tune": "head"})
-    after = client.layers()
-    moved = {name for name, array in before.items() if array.tobytes() != after[name].tobytes()}
-    assert moved == {"4.weight", "4.bias"}
+def test_random_numbers_of_a_gpu_are_apart_too(monkeypatch):
+    gpu, now = torch.device("cuda", 0), {"state": torch.tensor([7])}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: now["state"])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: now.update(state=state))
+    numbers, seen = RandomNumbers(gpu), []
+    for _ in range(2):
+        now["state"] = torch.tensor([1])  # what the other model has drawn
+        with numbers.drawn():
+            seen.append((int(now["state"]), float(torch.rand(1))))
+            now["state"] = now["state"] + 1
+        assert int(now["state"]) == 1
+    assert [state for state, _ in seen] == [7, 8]
+    assert seen[0][1] != seen[1][1]
 
 
-@BOTH
-def test_the_guidance_is_trained_with_the_rounds_rate_factor(kind, domain):
-    client = make(kind, domain)
-    first = client.get_parameters({})
+# What Ditto and APFL keep
 
-    def step(factor):
-        trained, _, metrics = client.fit(
-            [array.copy() for array in first], {"server-round": 1, "guidance": True, "rate-factor": factor}
-        )
-        names = list(client.model.state_dict())
-        guidance = [np.load(io.BytesIO(metrics[f"guidance.{n}"]), allow_pickle=False) for n in names]
-        return max(float(np.abs(g - w).max()) for g, w in zip(guidance, trained, strict=True))
 
-    assert step(1e-3) < 0.01 * step(1.0)
+@pytest.mark.parametrize(
+    ("client", "asked"), [(ditto, {"personal": 1.0}), (apfl, settings(0.5, adaptive=True))]
+)
+def test_a_round_that_is_run_again_begins_from_the_state_before_it(client, asked):
+    state, start = RecordDict(), client().layers()
+    name = "ditto" if client is ditto else "apfl"
+    once = [trained(client(state), n, start, **asked) for n in (1, 2)][1]
+    after = kept(client(state), name)
+    again = trained(client(state), 2, start, **asked)
+    assert again.metrics == once.metrics
+    assert same(kept(client(state), name), after)
+
+
+@pytest.mark.parametrize(
+    ("client", "asked", "step"), [(ditto, {"personal": 1.0}, "train_on"), (apfl, settings(0.5), "train_from")]
+)
+def test_a_training_that_fails_keeps_the_own_model_as_it_was(client, asked, step, monkeypatch):
+    state, name = RecordDict(), "ditto" if client is ditto else "apfl"
+    trained(client(state), **asked)
+    before = kept(client(state), name)
+
+    def fails(*args, **more):
+        raise MemoryError
+
+    monkeypatch.setattr(TargetClient, step, fails)
+    with pytest.raises(MemoryError):
+        trained(client(state), 2, **asked)
+    assert same(kept(client(state), name), before)
+
+
+# kNN-Per
+
+
+def knn(spec=SMALL, kind=KNNPerTarget, model=None, **more):
+    return make(kind, mlp(spec) if model is None else model, spec, LocalTraining(0.01, 11), seed=3, **more)
+
+
+@cache
+def known(spec=SMALL):
+    """A model that knows something: the target's, after a few epochs."""
+    return trained(knn(spec, TargetClient), epochs=3).arrays
+
+
+def ask(client, k=3, lam: float | str = 0.5, scale=1.0, mix="probabilities", model=None, **config):
+    asked = {"neighbours": k, "lambda": lam, "kernel-scale": scale, "mix": mix, **config}
+    return evaluated(client, 2, model or known(), **asked)
+
+
+class Definition:
+    """Kernel and mixture for each sample alone, in NumPy."""
+
+    def __init__(self, client, model, k, scale):
+        client.load(model)
+        client.model.eval()
+        body, head = client.model[:-1], client.model[-1]
+        train, test = client.domain.train, client.domain.test
+        with torch.no_grad():
+            self.keys, self.queries = (body(s.x).double().numpy() for s in (train, test))
+            self.known, self.logits = (head(body(s.x)).double().numpy() for s in (train, test))
+        self.y, self.answers = train.y.numpy(), test.y.numpy()
+        self.k, self.scale = k, scale
+
+    def near(self, query, left_out=None):
+        squares = {j: ((query - key) ** 2).sum() for j, key in enumerate(self.keys) if j != left_out}
+        p = np.zeros(10)
+        for j in sorted(squares, key=lambda j: squares[j])[: self.k]:
+            p[self.y[j]] += np.exp(-squares[j] / (len(query) * self.scale))
+        return p / p.sum()
+
+    def mixed(self, lam, queries, logits, left_out=False):
+        rows = []
+        for i, (query, z) in enumerate(zip(queries, logits, strict=True)):
+            softmax = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+            rows.append(lam * self.near(query, i if left_out else None) + (1 - lam) * softmax)
+        return np.array(rows)
+
+    def held_out(self, lam):
+        p = self.mixed(lam, self.keys, self.known, left_out=True)
+        likelihoods = np.maximum(p[range(len(self.y)), self.y], np.finfo(float).tiny)
+        return (p.argmax(axis=1) == self.y).sum(), np.log(likelihoods).sum()
+
+
+@pytest.mark.parametrize(("k", "lam", "scale"), [(3, 0.5, 1.0), (7, 0.9, 0.1), (40, 1.0, 1.0)])
+def test_neighbours_by_the_definition(k, lam, scale):
+    by_hand = Definition(knn(), known(), k, scale)
+    p = by_hand.mixed(lam, by_hand.queries, by_hand.logits)
+    reply = ask(knn(), k, lam, scale, outcomes=True)
+    right = p.argmax(axis=1) == by_hand.answers
+    assert reply.metrics["accuracy"] == right.mean()
+    assert np.unpackbits(reply.records["outcomes"]["right"], count=60).tolist() == right.tolist()
+    loss = -np.log(np.maximum(p[range(len(p)), by_hand.answers], np.finfo(float).tiny)).mean()
+    assert reply.metrics["loss"] == pytest.approx(loss, rel=1e-5)
+    assert reply.metrics["lambda"] == lam
+
+
+def test_lambda_is_chosen_by_leaving_each_training_sample_out():
+    by_hand = Definition(knn(), known(), 3, 1.0)
+    # The most samples right, then the largest likelihood.
+    expected = max((i / 100 for i in range(101)), key=by_hand.held_out)
+    reply = ask(knn(), lam="cv")
+    assert reply.metrics["lambda"] == expected
+    assert reply == ask(knn(), lam=expected)
+    target = load_federation(SMALL).domains["target"]
+    other = knn(domain=Domain("target", target.train, replace(target.test, y=target.test.y.roll(7))))
+    assert ask(other, lam="cv").metrics["lambda"] == expected, "no label of the test set chooses it"
+
+
+def test_the_oracle_has_a_name_of_its_own_and_the_headline_stays_the_honest_one():
+    honest, oracle = ask(knn(), lam="cv").metrics, ask(knn(), lam="oracle-test").metrics
+    best = float(str(oracle["oracle-lambda"]))
+    assert ask(knn(), lam=best).metrics["accuracy"] == oracle["accuracy-oracle-lambda"]
+    others = [ask(knn(), lam=i / 10).metrics["accuracy"] for i in range(11)]
+    assert oracle["accuracy-oracle-lambda"] >= max(others)
+    assert all(a < oracle["accuracy-oracle-lambda"] for i, a in enumerate(others) if i / 10 < best)
+    own = ("accuracy-oracle-lambda", "oracle-lambda")
+    assert {name: value for name, value in oracle.items() if name not in own} == honest
+
+
+@pytest.mark.parametrize("spec", [SMALL, replace(NOISY, target_samples=30)], ids=["rotate", "noise"])
+@pytest.mark.parametrize("mix", ["probabilities", "logits"])
+@pytest.mark.parametrize("lam", [0.0, 0.9])
+def test_the_global_model_is_evaluated_too_and_with_lambda_0_it_is_the_mixture(spec, mix, lam):
+    expected = evaluated(knn(spec, TargetClient), 2, known(spec), outcomes=True)
+    reply = ask(knn(spec), lam=lam, mix=mix, model=known(spec), outcomes=True)
+    for name in ("accuracy", "loss"):
+        assert reply.metrics[f"{name}-global"] == expected.metrics[name]
+        assert (reply.metrics[name] == expected.metrics[name]) == (lam == 0)
+    assert same(reply.records["outcomes"], expected.records["outcomes"]) == (lam == 0)
+
+
+def test_k_may_be_the_number_of_samples_and_features_those_of_a_convolution():
+    assert 0 <= ask(knn(), k=40, lam="cv").metrics["accuracy"] <= 1
+    from fda_flower.models import build_model
+
+    client = knn(model=build_model("cnn", (1, 8, 8), 10, seed=0))
+    assert ask(client, lam="cv", model=client.layers()).examples == 60
