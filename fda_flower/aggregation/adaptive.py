@@ -4,10 +4,8 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fda_flower.aggregation.batches import BatchUpdates
 from fda_flower.aggregation.estimation import (
@@ -29,11 +27,11 @@ RULES: dict[str, type[FedDA] | type[FedGP]] = {rule.__name__: rule for rule in (
 """The rules that weigh each source against the target."""
 
 BETA_RULES: dict[str, BetaRule] = {
-    rule.__name__: rule
-    for rule in (
-        *(beta_fedda, beta_fedda_reference),
-        *(beta_fedgp, beta_fedgp_thresholded, beta_fedgp_reference),
-    )
+    "beta_fedda": beta_fedda,
+    "beta_fedda_reference": beta_fedda_reference,
+    "beta_fedgp": beta_fedgp,
+    "beta_fedgp_reference": beta_fedgp_reference,
+    "beta_fedgp_thresholded": beta_fedgp_thresholded,
 }
 """The functions that compute β from one source's estimates."""
 
@@ -50,18 +48,8 @@ Evidence = BatchUpdates | StartGradients
 class AdaptiveResult:
     """The result of aggregating one round.
 
-    Attributes
-    ----------
-    model : Layers
-        The new global model.
-    geometry : Geometry
-        The geometry of the round's updates.
-    betas : Vector
-        The β used for each source, shape ``(N,)``; its joint weight with a `JointRule`.
-    estimates : list[Estimates], optional
-        The estimates for each source; None if β was not or could not be estimated.
-    fallbacks : list
-        For each source, why β fell back to the fixed one, or None if it did not.
+    `betas` has the β used for each source, shape ``(N,)``, or its joint weight with a `JointRule`, and
+    `fallbacks` why it is the fixed one, or None. `estimates` is None if β was not or could not be estimated.
     """
 
     model: Layers
@@ -73,17 +61,7 @@ class AdaptiveResult:
 
 @dataclass(frozen=True)
 class AdaptiveRule:
-    """An aggregation rule, with the choice of β and α.
-
-    Attributes
-    ----------
-    rule : FedDA or FedGP
-        The rule that aggregates the updates.
-    beta_rule : str
-        A name in `BETA_RULES`.
-    weights : {"examples", "uniform"}
-        How to choose α, the weights of the sources; see `source_weights`.
-    """
+    """An aggregation rule, with a name in `BETA_RULES` for β, and `source_weights` for α."""
 
     rule: FedDA | FedGP
     beta_rule: str
@@ -99,21 +77,9 @@ class AdaptiveRule:
     ) -> AdaptiveResult:
         """Combine the updates of one round.
 
-        Parameters
-        ----------
-        model : Layers
-            The global model.
-        target, sources : Update
-            The clients' updates.
-        betas : Vector
-            The fixed β of each source, shape ``(N,)``.
-        evidence : Evidence or str, optional
-            What β is estimated from, or the reason why it is missing. Default: β is not estimated.
-
-        Raises
-        ------
-        ValueError
-            If the rule needs steps and learning rates that a client did not report.
+        Without `evidence`, or where it is missing for the reason that a text gives, a source has the fixed β
+        in `betas`, shape ``(N,)``. Raise a `ValueError` if the rule needs steps and learning rates that a
+        client did not report.
         """
         geometry = Geometry.of(target, sources)
         estimates: list[Estimates] | None = None
@@ -123,15 +89,15 @@ class AdaptiveRule:
             try:
                 estimates = _estimates(evidence, target, sources, geometry)
                 estimated = self._weigh(evidence, estimates, target, sources, geometry)
+                reasons = zip(estimated, _faults(evidence, sources), strict=True)
+                fallbacks = [reason if math.isnan(weight) else None for weight, reason in reasons]
             except ValueError as error:
                 estimates, fallbacks = None, [str(error)] * len(sources)
-        if estimates is not None:
-            reasons = zip(estimated, _faults(evidence, sources), strict=True)
-            fallbacks = [reason if math.isnan(weight) else None for weight, reason in reasons]
         alphas, used = self._fill(source_weights(sources, self.weights), betas, estimated)
         coefficients = self.rule.coefficients(target, sources, geometry, alphas, used)
-        new: dict[str, NDArray[Any]] = combine(model, target, sources, coefficients)
-        return AdaptiveResult(new, geometry, used, estimates, fallbacks)
+        return AdaptiveResult(
+            combine(model, target, sources, coefficients), geometry, used, estimates, fallbacks
+        )
 
     def _weigh(
         self,
@@ -153,20 +119,12 @@ class AdaptiveRule:
     def to_text(self) -> str:
         """Return the rule as JSON, for `from_text` in another process."""
         rule = {"name": type(self.rule).__name__, **asdict(self.rule)}
-        kind = type(self).__name__
-        return json.dumps(
-            {"kind": kind, "rule": rule, "beta-rule": self.beta_rule, "weighting": self.weights}
-        )
+        fields = {"kind": type(self).__name__, "rule": rule}
+        return json.dumps({**fields, "beta-rule": self.beta_rule, "weighting": self.weights})
 
     @staticmethod
     def from_text(text: str) -> "AdaptiveRule":
-        """Return the rule that `to_text` wrote.
-
-        Raises
-        ------
-        ValueError, KeyError
-            If `text` is not from `to_text`, or names something that this version does not know.
-        """
+        """Return the rule that `to_text` wrote; raise a `ValueError` or `KeyError` for any other text."""
         fields = json.loads(text)
         options = dict(fields["rule"])
         rule = RULES[options.pop("name")](**options)
@@ -188,7 +146,6 @@ class JointRule(AdaptiveRule):
         sources: Sequence[Update],
         geometry: Geometry,
     ) -> Vector:
-        """Return the joint weights of the sources, NaN for one whose gradient is not known."""
         sigma2 = estimates[0].sigma2
         if isinstance(evidence, StartGradients):
             D = evidence.differences()
@@ -201,7 +158,7 @@ class JointRule(AdaptiveRule):
         return weights
 
     def _fill(self, alphas: Vector, betas: Vector, estimated: Vector) -> tuple[Vector, Vector]:
-        """Return 1 for α, and the weight of each source for β."""
+        """Return 1 for α, and for β the weight of each source."""
         fixed = np.where(np.isnan(estimated), alphas * betas, 0.0)
         return np.ones_like(alphas), fixed + (1.0 - fixed.sum()) * np.nan_to_num(estimated)
 
@@ -220,7 +177,7 @@ def _estimates(
     return estimates
 
 
-def _faults(evidence: Evidence | str | None, sources: Sequence[Update]) -> list[str]:
+def _faults(evidence: Evidence, sources: Sequence[Update]) -> list[str]:
     """Return why the weight of each source is not known, should it not be."""
     if isinstance(evidence, StartGradients):
         return [fault or UNDEFINED for fault in evidence.faults]

@@ -12,10 +12,10 @@ full     ``norms`` and ``full``: ``δ_j``, ``(B, m)``, float32  FedGP, exactly
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,21 +29,12 @@ _PURPOSE = 0x5CE7C4
 class CountSketch:
     """A random linear map from ``m`` numbers to `size` buckets that keeps inner products on average.
 
-    Each element goes to one bucket with one sign, both drawn from `seed`. For vectors ``x``, ``y``:
-    ``E⟨Cx, Cy⟩ = ⟨x, y⟩`` and ``Var⟨Cx, Cy⟩ ≤ (‖x‖²‖y‖² + ⟨x, y⟩²) / size``.
-
-    Attributes
-    ----------
-    size : int
-        ``k``, the number of buckets.
-    seed : int
-        Server and target must use the same one in a round.
+    Each element goes to one bucket with one sign, both drawn from `seed`, which server and target share in a
+    round. ``E⟨Cx, Cy⟩ = ⟨x, y⟩`` and ``Var⟨Cx, Cy⟩ ≤ (‖x‖²‖y‖² + ⟨x, y⟩²) / size``.
 
     Examples
     --------
-    >>> sketch = CountSketch(size=4, seed=0)
-    >>> x = {"w": np.ones((2, 3), np.float32)}
-    >>> sketch(x).shape
+    >>> CountSketch(size=4, seed=0)({"w": np.ones((2, 3), np.float32)}).shape
     (4,)
     """
 
@@ -56,10 +47,12 @@ class CountSketch:
 
     def __call__(self, update: Layers) -> Vector:
         """Sketch an update as one vector, in the order of its layers; shape ``(size,)``."""
-        places = self.places(sum(layer.size for layer in update.values()))
+        places, start = self.places(sum(layer.size for layer in update.values())), 0
         signed = np.zeros(2 * self.size)
-        for layer, place in zip(update.values(), _split(places, update), strict=True):
+        for layer in update.values():
+            place = places[start : start + layer.size]
             signed += np.bincount(place, weights=layer.reshape(-1), minlength=2 * self.size)
+            start += layer.size
         return signed[: self.size] - signed[self.size :]
 
 
@@ -74,19 +67,10 @@ def _places(size: int, seed: int, length: int) -> NDArray[np.int32]:
     return places
 
 
-def _split(vector: NDArray[Any], like: Layers) -> Iterator[NDArray[Any]]:
-    """Cut a vector into pieces as long as the layers of `like`."""
-    start = 0
-    for layer in like.values():
-        yield vector[start : start + layer.size]
-        start += layer.size
-
-
 Encoding = Literal["norms", "sketch", "full"]
 """How the target sends its batch updates: their norms alone, or also a sketch of each, or each in full."""
 
-ENCODINGS: tuple[Encoding, ...] = ("norms", "sketch", "full")
-"""The values of `Encoding`."""
+ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 
 TOLERANCE = 1e-3
 """The relative error that rounding to float32 may cause in a sum of steps."""
@@ -96,16 +80,8 @@ TOLERANCE = 1e-3
 class BatchUpdates:
     """``δ_j``, the target's update in its ``j``-th local step, ``j = 1..B``.
 
-    Attributes
-    ----------
-    squared_norms : Vector
-        ``‖δ_j‖²``, shape ``(B,)``.
-    sketches : Vector, optional
-        CountSketch of each ``δ_j``, shape ``(B, k)``.
-    sketch : CountSketch, optional
-        The map that produced `sketches`.
-    full : NDArray, optional
-        Each ``δ_j`` as one vector in the order of the model's parameters, shape ``(B, m)``.
+    `squared_norms` has ``‖δ_j‖²``, shape ``(B,)``; `sketches` has `sketch` of each ``δ_j``, shape ``(B, k)``;
+    `full` has each ``δ_j`` as one vector in the order of the model's parameters, shape ``(B, m)``.
     """
 
     squared_norms: Vector
@@ -116,29 +92,17 @@ class BatchUpdates:
     @classmethod
     def from_arrays(
         cls,
-        arrays: Mapping[str, NDArray[Any]],
+        arrays: Layers,
         encoding: Encoding,
         steps: int,
         parameters: int,
         sketch: CountSketch | None = None,
     ) -> "BatchUpdates":
-        """Read the arrays that a target sent in one of the `ENCODINGS`.
+        """Read the arrays that a target sent, by their names in the table above.
 
-        Parameters
-        ----------
-        arrays
-            The arrays, by their names in the table above.
-        encoding
-            The encoding that the server requested.
-        steps, parameters
-            ``B`` and ``m``.
-        sketch
-            The map that the server requested, for encoding ``"sketch"``.
-
-        Raises
-        ------
-        ValueError
-            If an array is missing, has another shape or is not finite, or a squared norm is negative.
+        `steps` and `parameters` are ``B`` and ``m``; encoding ``"sketch"`` needs the map that the server
+        asked for. Raise a `ValueError` if an array is missing, has another shape or is not finite, or a
+        squared norm is negative.
         """
         if encoding not in ENCODINGS:
             raise ValueError(f"encoding is '{encoding}': choose one of {', '.join(ENCODINGS)}")
@@ -168,20 +132,10 @@ class BatchUpdates:
         return cls(norms, full=arrays.get("full") if encoding == "full" else None)
 
     def check_sum(self, update: Layers) -> None:
-        """Check that the steps fit an update: ``Σ_j δ_j = Δ``.
+        """Raise a `ValueError` unless the steps fit the target's update: ``Σ_j δ_j = Δ``.
 
         With norms alone, the check is ``Σ_j ‖δ_j‖ ≥ ‖Δ‖``. Sketches, which are linear, and full steps must
         sum to the update and have the norms that were sent (sketches within 10 standard deviations).
-
-        Parameters
-        ----------
-        update : Layers
-            ``Δ``, the target's update.
-
-        Raises
-        ------
-        ValueError
-            If they do not fit.
         """
         lengths = np.sqrt(self.squared_norms)
         slack = TOLERANCE * lengths.sum()
@@ -215,34 +169,30 @@ class BatchUpdates:
     def products(self, update: Layers) -> Vector | None:
         """Return ``⟨δ_j, update⟩`` for each step, shape ``(B,)``; None if only norms were sent."""
         if self.full is not None:
-            return _rows_times(self.full, update)
-        if self.sketches is not None and self.sketch is not None:
-            products: Vector = np.einsum("jk,k->j", self.sketches, self.sketch(update))
+            products = np.zeros(self.steps)
+            for part, block in _blocks_of(self.full, update):
+                products += np.einsum("jm,m->j", part, block.astype(np.float64))
             return products
+        if self.sketches is not None and self.sketch is not None:
+            return np.asarray(np.einsum("jk,k->j", self.sketches, self.sketch(update)))
         return None
 
 
+def _blocks_of(rows: NDArray[Any], update: Layers) -> Iterator[tuple[Vector, NDArray[Any]]]:
+    """Yield rows of shape ``(B, m)``, in float64, with a layered vector of ``m`` numbers, block by block."""
+    start = 0
+    for layer in update.values():
+        flat = layer.reshape(-1)
+        for s in blocks(flat.size):
+            yield rows[:, start + s.start : start + s.stop].astype(np.float64), flat[s]
+        start += flat.size
+
+
 def _full_gap(rows: NDArray[Any], update: Layers) -> tuple[Vector, float]:
-    """Return the squared norms of the rows, shape ``(B, m)``, and ``‖Σ_j row_j − update‖``."""
-    squared, gap, start = np.zeros(len(rows)), 0.0, 0
-    for layer in update.values():
-        flat = layer.reshape(-1)
-        for s in blocks(flat.size):
-            part = rows[:, start + s.start : start + s.stop].astype(np.float64)
-            squared += np.einsum("jm,jm->j", part, part)
-            difference = part.sum(axis=0) - flat[s]
-            gap += float(difference @ difference)
-        start += flat.size
+    """Return the squared norms of the rows, and ``‖Σ_j row_j − update‖``."""
+    squared, gap = np.zeros(len(rows)), 0.0
+    for part, block in _blocks_of(rows, update):
+        squared += np.einsum("jm,jm->j", part, part)
+        difference = part.sum(axis=0) - block
+        gap += float(difference @ difference)
     return squared, math.sqrt(gap)
-
-
-def _rows_times(rows: NDArray[Any], update: Layers) -> Vector:
-    """Multiply rows of shape ``(B, m)`` by a layered vector of ``m`` numbers, in float64, block by block."""
-    total, start = np.zeros(len(rows)), 0
-    for layer in update.values():
-        flat = layer.reshape(-1)
-        for s in blocks(flat.size):
-            part = rows[:, start + s.start : start + s.stop].astype(np.float64)
-            total += np.einsum("jm,m->j", part, flat[s].astype(np.float64))
-        start += flat.size
-    return total

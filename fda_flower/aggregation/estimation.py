@@ -61,15 +61,6 @@ def estimate(
     sketches, the bias of its square is removed. The estimates of a source that did not report its steps
     or its learning rate are NaN.
 
-    Parameters
-    ----------
-    target, sources : Update
-        The clients' updates, with steps and learning rates; ``B`` is the target's number of steps.
-    geometry : Geometry
-        The geometry of these updates.
-    batches : BatchUpdates
-        The target's steps.
-
     Raises
     ------
     ValueError
@@ -105,24 +96,16 @@ def estimate(
             if along is not None and norm2 > 0:
                 norm = math.sqrt(norm2)
                 mean_along = np.float64(product / norm)
-                deviations = _deviations(along / (rate * scale * norm))
+                deviations = along / (rate * scale * norm)
+                deviations = deviations - deviations.mean()
                 spread = _unbiased(deviations, scatter, batches.noise)
                 residual2 = max(target2 - float(mean_along**2), 0.0)
                 tau2_d2 = residual2 - (scatter - spread) / (B * (B - 1))
                 # Exact products keep their own sign; sketched ones are more accurate around the exact mean.
                 signs = along if batches.noise == 0 else deviations + mean_along
                 delta = float(np.mean(signs > 0))
-            results.append(
-                Estimates(
-                    sigma2,
-                    distance2 - sigma2,
-                    target2,
-                    tau2_d2,
-                    delta,
-                    d2_target_rate=step_distance2 - sigma2,
-                    steps=B,
-                )
-            )
+            d2, d2_target_rate = distance2 - sigma2, step_distance2 - sigma2
+            results.append(Estimates(sigma2, d2, target2, tau2_d2, delta, d2_target_rate, B))
     return results
 
 
@@ -131,12 +114,6 @@ def _scatter(squares: float, mean_squares: float) -> float:
     if squares < mean_squares * (1 - 1e-3):
         raise ValueError("batch-updates do not fit the target's update: B Σ‖δ_j‖² < ‖Δ_T‖²")
     return max(squares - mean_squares, 0.0)
-
-
-def _deviations(along: Vector) -> Vector:
-    """Return ``⟨g_j − ḡ, u⟩`` from ``⟨g_j, u⟩``."""
-    deviations: Vector = along - along.mean()
-    return deviations
 
 
 def _unbiased(deviations: Vector, scatter: float, noise: float) -> float:
@@ -180,8 +157,7 @@ def beta_fedgp_thresholded(e: Estimates) -> float:
 def beta_fedgp_reference(e: Estimates) -> float:
     """Return the ``β`` of FedGP that the authors' code computes; NaN where it is undefined.
 
-    ``σ̂² / (σ̂² + δ max(τ̂²d̂², 0) + (1−δ)‖ḡ‖²)`` with ``δ = 1 − (1 − δ̂)/B``: it differs from
-    `beta_fedgp_thresholded` in δ, in the plain ``‖ḡ‖²``, and in that ``τ̂²d̂²`` is not negative.
+    ``σ̂² / (σ̂² + δ max(τ̂²d̂², 0) + (1−δ)‖ḡ‖²)`` with ``δ = 1 − (1 − δ̂)/B``.
     """
     disagreeing = (1 - e.delta) / e.steps
     residual = e.tau2_d2 if math.isnan(e.tau2_d2) else max(e.tau2_d2, 0.0)

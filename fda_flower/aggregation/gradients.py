@@ -23,9 +23,9 @@ there is no such identity: their length follows the number of steps, and a sourc
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,7 @@ from fda_flower.aggregation.updates import Layers, Vector
 GradientEncoding = Literal["sketch", "full"]
 """How a client sends its gradients: as a sketch, or in full."""
 
-GRADIENT_ENCODINGS: tuple[GradientEncoding, ...] = ("sketch", "full")
-"""The values of `GradientEncoding`."""
+GRADIENT_ENCODINGS: tuple[GradientEncoding, ...] = get_args(GradientEncoding)
 
 TOLERANCE = 1e-3
 """The relative error that rounding to float32 may cause in a squared norm."""
@@ -46,17 +45,7 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class GradientForm:
-    """The form in which all clients of a round send their gradients.
-
-    Attributes
-    ----------
-    encoding : {"sketch", "full"}
-        See the table above.
-    sketch : CountSketch
-        The map of all sketches.
-    parameters : int
-        ``m``, the number of the model's parameters.
-    """
+    """How all clients of a round send their gradients: `encoding`, the map of sketches, and ``m``."""
 
     encoding: GradientEncoding
     sketch: CountSketch
@@ -67,14 +56,7 @@ class GradientForm:
 class MeanGradient:
     """One client's mean gradient.
 
-    Attributes
-    ----------
-    values : Vector
-        ``ḡ``, shape ``(m,)``, or its sketch, shape ``(k,)``.
-    squared_norm : float
-        ``‖ḡ‖²``.
-    variance : float
-        ``v``.
+    `values` is ``ḡ``, shape ``(m,)``, or its sketch, shape ``(k,)``; with ``‖ḡ‖²`` and ``v``.
     """
 
     values: Vector
@@ -85,11 +67,8 @@ class MeanGradient:
     def from_arrays(cls, arrays: Layers, form: GradientForm) -> "MeanGradient":
         """Read what a client sent.
 
-        Raises
-        ------
-        ValueError
-            If something is missing, of another form than asked for, not finite, or out of range; if there are
-            fewer than two batches; if the norm is not that of `values`.
+        Raise a `ValueError` if something is missing, of another form than asked for, not finite or out of
+        range, if there are fewer than two batches, or if the norm is not that of the values.
         """
         if form.encoding == "sketch":
             asked = (form.sketch.size, form.sketch.seed)
@@ -122,14 +101,8 @@ class MeanGradient:
 class StartGradients:
     """The gradients of all clients of a round at the global model.
 
-    Attributes
-    ----------
-    target : MeanGradient
-        The target's.
-    sources : Sequence[MeanGradient or str]
-        Each source's, or the reason why it cannot be used.
-    noise : float
-        Relative variance of one inner product: ``1/k`` from sketches, 0 if exact.
+    Of a source whose gradient cannot be used it has the reason. `noise` is the relative variance of one inner
+    product: ``1/k`` from sketches, 0 if exact.
     """
 
     target: MeanGradient
@@ -144,18 +117,17 @@ class StartGradients:
     def estimates(self) -> list[Estimates]:
         """Return the estimates for each source, NaN for one without a usable gradient.
 
-        ``σ̂² = v_T`` and ``d̂_i² = ‖ḡ_i−ḡ_T‖² − v_T − v_i``. For FedGP, ``τ²d²`` is the part of the target's
-        true gradient outside the source's direction, ``‖g_T‖² − ⟨g_T,g_i⟩²/‖g_i‖²``, whose terms are
-        estimated one by one:
+        ``σ̂² = v_T`` and ``d̂_i² = ‖ḡ_i−ḡ_T‖² − v_T − v_i``. For FedGP, ``τ²d² = ‖g_T‖² −
+        ⟨g_T,g_i⟩²/‖g_i‖²``, the part of the target's true gradient outside the source's direction, is
+        estimated by ``t − c²/s``:
 
-        * ``‖g_T‖²`` by ``t = ‖ḡ_T‖² − v_T``, and ``‖g_i‖²`` by ``s = ‖ḡ_i‖² − v_i``, both unbiased;
-        * ``⟨g_T,g_i⟩`` by ``c = ⟨ḡ_T,ḡ_i⟩``, unbiased since the two errors are independent. Its square has
-          the bias ``g_iᵀΣ_T g_i + g_TᵀΣ_i g_T + tr(Σ_TΣ_i)`` of the covariances ``Σ``. This bias stays: the
-          covariances are not known, and it is the noise along one direction of ``m``. The bias that a
-          sketch adds to the square is removed.
+        * ``t = ‖ḡ_T‖² − v_T`` and ``s = ‖ḡ_i‖² − v_i`` are unbiased. If ``s ≤ 0``, the source's gradient is
+          nothing but noise, and the estimate is ``t``.
+        * ``c = ⟨ḡ_T,ḡ_i⟩`` is unbiased, since the two errors are independent. Its square keeps the bias
+          ``g_iᵀΣ_T g_i + g_TᵀΣ_i g_T + tr(Σ_TΣ_i)``: the covariances ``Σ`` are not known, and it is the noise
+          along one direction of ``m``. The bias that a sketch adds to the square is removed.
 
-        So ``τ̂²d̂² = t − c²/s``. If ``s ≤ 0``, the source's gradient is nothing but noise and explains nothing:
-        ``τ̂²d̂² = t``. ``δ̂`` is 1 if ``c > 0``, else 0, since only the mean of the batches is known.
+        ``δ̂`` is 1 if ``c > 0``, else 0, since only the mean of the batches is known.
         """
         sigma2, target2 = self.target.variance, self.target.squared_norm
         results = []
@@ -184,8 +156,8 @@ class StartGradients:
         )
         own = [math.nan if isinstance(source, str) else source.variance for source in self.sources]
         with np.errstate(all="ignore"):
-            products: NDArray[np.float64] = np.einsum("ik,jk->ij", errors, errors)
-            return products - self.target.variance - np.diag(own)
+            products = np.einsum("ik,jk->ij", errors, errors)
+            return np.asarray(products - self.target.variance - np.diag(own))
 
 
 def within_range(e: Estimates) -> Estimates:
@@ -196,15 +168,7 @@ def within_range(e: Estimates) -> Estimates:
 def read_gradients(
     target: Layers | str, sources: Sequence[Layers | str], form: GradientForm
 ) -> StartGradients | str:
-    """Read the gradients that clients sent; text stands for what cannot be used, and says why.
-
-    Parameters
-    ----------
-    target, sources
-        The arrays that each client sent, or why there are none.
-    form : GradientForm
-        What they were asked for.
-    """
+    """Read the gradients that clients sent; a text in their place says why there are none."""
     read = [_read(arrays, form) for arrays in (target, *sources)]
     if isinstance(read[0], str):
         return f"the target: {read[0]}"
@@ -219,7 +183,7 @@ def _read(arrays: Layers | str, form: GradientForm) -> MeanGradient | str:
         return str(error)
 
 
-def _array(arrays: Mapping[str, NDArray[Any]], name: str) -> Vector:
+def _array(arrays: Layers, name: str) -> Vector:
     if name not in arrays:
         raise ValueError(f"gradients lack '{name}'")
     array = arrays[name]
@@ -228,7 +192,7 @@ def _array(arrays: Mapping[str, NDArray[Any]], name: str) -> Vector:
     return array.astype(np.float64)
 
 
-def _number(arrays: Mapping[str, NDArray[Any]], name: str) -> float:
+def _number(arrays: Layers, name: str) -> float:
     array = _array(arrays, name)
     if array.size != 1:
         raise ValueError(f"gradients '{name}' hold {array.size} numbers, expected one")

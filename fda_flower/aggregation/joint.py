@@ -53,8 +53,8 @@ def joint_weights(D: Matrix, sigma2: float) -> Vector:
     Parameters
     ----------
     D : Matrix
-        Inner products of the sources' errors, symmetric, shape ``(N, N)``. As an estimate it may have
-        negative eigenvalues, which count as zero.
+        Inner products of the sources' errors, symmetric, shape ``(N, N)``. Negative eigenvalues, which an
+        estimate may have, count as zero.
     sigma2 : float
         ``σ²``, the variance of the target's mean gradient. At 0 all weights are 0.
 
@@ -85,17 +85,15 @@ def joint_weights(D: Matrix, sigma2: float) -> Vector:
     matrix[1:-1, 1:] = roots[:, None] * vectors.T
     matrix[-1] = 1.0
     y = nonnegative_least_squares(matrix, np.eye(n + 2)[-1])
-    weights: Vector = y[1:] / y.sum()
-    return weights
+    return np.asarray(y[1:] / y.sum())
 
 
 def nonnegative_least_squares(matrix: Matrix, values: Vector) -> Vector:
     """Return ``argmin_{y ≥ 0} ‖matrix y − values‖``, exact up to rounding; the columns are independent.
 
     Block principal pivoting: each step solves for the free unknowns, the others being zero, and exchanges all
-    that have the wrong sign: free ones below zero, and others along which the error falls. If their number
-    does not fall in ten steps, only the last one is exchanged at a time, which cycles by rounding alone; the
-    number of steps is limited.
+    that have the wrong sign. If their number does not fall in ten steps, only the last one is exchanged at a
+    time, which cycles by rounding alone; the number of steps is limited.
     """
     size = matrix.shape[1]
     gram, sizes = matrix.T @ matrix, np.abs(matrix)
@@ -147,9 +145,7 @@ def inner_products_of(sources: Sequence[Update]) -> Matrix:
                     products[i : i + SOURCES, j : j + SOURCES] += (
                         block[i : i + SOURCES] @ block[j : j + SOURCES].T
                     )
-    upper = np.triu(products, 1)
-    matrix: Matrix = np.triu(products) + upper.T
-    return matrix
+    return np.asarray(np.triu(products) + np.triu(products, 1).T)
 
 
 def update_differences(
@@ -159,20 +155,10 @@ def update_differences(
 
     Gradients are ``g_i = Δ_i/(K_i η_i)`` and ``ḡ = Δ_T/(K_T η_T)``. Rows and columns of sources that did not
     report their steps or their learning rate are NaN.
-
-    Parameters
-    ----------
-    target, sources : Update
-        The clients' updates.
-    geometry : Geometry
-        The geometry of these updates.
-    sigma2 : float
-        ``σ̂²``.
     """
     scales = np.array([source.scale if source.scale > 0 else np.nan for source in sources])
     with np.errstate(all="ignore"):
         own = geometry.target_squared.sum() / target.scale**2
         along = geometry.products.sum(axis=1) / scales / target.scale
         among = inner_products_of(sources) / np.outer(scales, scales)
-        differences: Matrix = among - along[:, None] - along[None, :] + own - sigma2
-    return differences
+        return np.asarray(among - along[:, None] - along[None, :] + own - sigma2)

@@ -15,7 +15,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from fda_flower.aggregation.updates import Vector
 
 EXACT_UP_TO = 12
 """Sources up to which contributions are exact; of more, they are means over sampled orders."""
@@ -41,12 +41,8 @@ def gate_of(round: int, rounds: int, start: float, end: float) -> float:
 class Votes:
     """What ``N`` sources predict for ``n`` samples, 8 N bytes a sample.
 
-    Attributes
-    ----------
-    confidences : NDArray
-        ``p_k``, the largest softmax value of each source, float32 in [0, 1], shape ``(n, N)``.
-    classes : NDArray
-        ``c_k``, its class, int32, shape ``(n, N)``.
+    `confidences` has ``p_k``, the largest softmax value of each source, float32 in [0, 1], and `classes` has
+    ``c_k``, its class, int32; both have shape ``(n, N)``.
     """
 
     confidences: NDArray[np.float32]
@@ -57,13 +53,6 @@ class Votes:
 
         ``s_c = Σ p_k`` over the sources that vote for class ``c``. Those with ``p_k > gate`` vote. Where
         there are none, all vote, and the mask is False. Of classes with the same score the first one wins.
-
-        Parameters
-        ----------
-        gate : float
-            ``g``.
-        classes : int
-            The number of classes.
 
         Examples
         --------
@@ -144,18 +133,9 @@ class Votes:
 def domain_weights(mask_share: float, contributions: Vector) -> Vector:
     """Return the weights of target and sources in a round's mean, the target's first, shape ``(N + 1,)``.
 
-    Parameters
-    ----------
-    mask_share : float
-        The share of the target's samples with a confident vote, in [0, 1].
-    contributions : Vector
-        ``ψ_k ≥ 0``, shape ``(N,)``.
-
-    Returns
-    -------
-    Vector
-        The target's ``ρ = mask_share / (N + 1)``, and ``(1 − ρ) ψ_k / Σψ``, or ``(1 − ρ) / N`` if ``Σψ`` is
-        0. They sum to 1.
+    The target has ``ρ = mask_share / (N + 1)``, where `mask_share` is the share of its samples with a
+    confident vote. A source has ``(1 − ρ) ψ_k / Σψ``, or ``(1 − ρ) / N`` if ``Σψ`` is 0, of its contribution
+    ``ψ_k ≥ 0``.
 
     Examples
     --------
@@ -186,9 +166,9 @@ def smoothed_weights(
     Returns
     -------
     tuple[dict[str, float], dict[str, float]]
-        The weights of those that take part, which sum to 1; and the weights to keep, which sum to 1 over all
-        domains. A domain that is missing keeps its share of them, the others divide the rest. A domain that
-        is new counts as if it had had its weight of this round before.
+        The weights of those that take part, and the weights to keep; each sum to 1. A missing domain keeps
+        its
+        share, the others divide the rest. A new one counts as if it had had its weight before.
 
     Examples
     --------

@@ -37,16 +37,9 @@ Outputs = NDArray[Any]
 class Mixture:
     """A fitted mixture of members.
 
-    Attributes
-    ----------
-    weights : dict[str, float]
-        ``w`` of each member; they sum to 1.
-    temperatures : dict[str, float]
-        ``T`` of each member that has logits; empty for a regression.
-    regression : bool
-        Whether outputs are real numbers and not logits.
-    left_out : tuple of str
-        The members that were left out, because not all of their held-out outputs are finite.
+    `weights` has ``w`` of each member, which sum to 1, and `temperatures` ``T`` of each member with logits. A
+    `regression` has real numbers for outputs, not logits, and no temperatures. The members in `left_out` have
+    held-out outputs that are not finite.
     """
 
     weights: dict[str, float]
@@ -55,7 +48,7 @@ class Mixture:
     left_out: tuple[str, ...] = ()
 
     def predict(self, views: Mapping[str, Sequence[Outputs]]) -> Vector:
-        """Return the mixture's prediction.
+        """Return the mixture's probabilities, whose rows sum to 1, or numbers; shape ``(n, C)``.
 
         ``p(y|x) ∝ Σ_m w_m exp F_m(x)`` with ``F_m = (log softmax(v_0/T) + mean_v log softmax(v/T)) / 2``
         over the member's views ``v``; for a regression ``Σ_m w_m F_m(x)``, with the outputs themselves.
@@ -66,11 +59,6 @@ class Mixture:
         views : Mapping[str, Sequence of Outputs]
             For each member the outputs of its models: the model of all labels, then the models of the
             views without a fold, if there are any; for `PRIOR` see `prior_outputs`.
-
-        Returns
-        -------
-        Vector
-            Probabilities, each row sums to 1, or the predicted numbers; shape ``(n, C)``.
 
         Raises
         ------
@@ -88,8 +76,7 @@ class Mixture:
                 term = weight * (mean if self.regression else np.exp(mean))
                 counts = np.isfinite(term).all(axis=1, keepdims=True)
                 total, lost = total + np.where(counts, term, 0), lost + np.where(counts, 0, weight)
-            mixed: Vector = total / (1 - lost if self.regression else total.sum(axis=1, keepdims=True))
-        return mixed
+            return np.asarray(total / (1 - lost if self.regression else total.sum(axis=1, keepdims=True)))
 
     def _scaled(self, name: str, outputs: Outputs) -> Vector:
         if self.regression:
@@ -183,8 +170,7 @@ def log_softmax(logits: Outputs, temperature: float = 1.0) -> Vector:
     """Return ``log softmax(logits / T)`` of each row, in float64."""
     scaled = np.asarray(logits, np.float64) / temperature
     scaled = scaled - scaled.max(axis=1, keepdims=True)
-    result: Vector = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
-    return result
+    return np.asarray(scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True)))
 
 
 def temperature(logits: Outputs, y: NDArray[Any]) -> float:
@@ -218,8 +204,7 @@ def regression_weights(z: Vector, y: Vector) -> Vector:
 
 def _posterior_mean(w: Vector, log_likelihoods: Vector) -> Vector:
     likelihoods = np.exp(log_likelihoods - log_likelihoods.max())
-    mean: Vector = (likelihoods[:, None] * w).sum(axis=0) / likelihoods.sum()
-    return mean
+    return np.asarray((likelihoods[:, None] * w).sum(axis=0) / likelihoods.sum())
 
 
 @cache
@@ -258,23 +243,15 @@ def stratified_folds(
 ) -> NDArray[np.int64]:
     """Return the fold of each sample: in random order, sorted by class unless labels are real, dealt in turn.
 
-    Groups are dealt whole, as samples of their most frequent class, the largest of a class first.
-
     Parameters
     ----------
     labels : NDArray
-        Classes, or real numbers.
-    folds : int
-        ``K``.
-    seed : int
-        Decides the random order.
+        Classes, or finite real numbers; else a `ValueError` is raised.
+    folds, seed : int
+        ``K``, and what decides the random order.
     groups : NDArray, optional
-        The group of each sample, such as a patient, shape ``(n,)``. Default: each is a group of its own.
-
-    Raises
-    ------
-    ValueError
-        If labels are neither classes nor finite numbers.
+        The group of each sample, such as a patient, shape ``(n,)``. Groups are dealt whole, as samples of
+        their most frequent class, the largest of a class first. Default: each sample by itself.
 
     Examples
     --------
@@ -290,8 +267,7 @@ def stratified_folds(
     order = order[np.lexsort((-sizes[order], classes[order]))]
     dealt = np.empty(len(names), np.int64)
     dealt[order] = np.arange(len(names)) % folds
-    result: NDArray[np.int64] = dealt[of]
-    return result
+    return np.asarray(dealt[of])
 
 
 def _most_frequent(classes: NDArray[Any], of: NDArray[Any]) -> NDArray[Any]:
@@ -299,8 +275,7 @@ def _most_frequent(classes: NDArray[Any], of: NDArray[Any]) -> NDArray[Any]:
     pairs, counts = np.unique(np.stack([of, classes], axis=1), axis=0, return_counts=True)
     pairs = pairs[np.lexsort((pairs[:, 1], -counts, pairs[:, 0]))]
     _, first = np.unique(pairs[:, 0], return_index=True)
-    frequent: NDArray[Any] = pairs[first, 1]
-    return frequent
+    return np.asarray(pairs[first, 1])
 
 
 MEMBERS = ("sources", "target", "tuned", "head", "blend", PRIOR)
@@ -315,7 +290,7 @@ LONG, LONG_IF_MANY = 30, 10
 
 @dataclass(frozen=True)
 class MixturePlan:
-    """What a mixture consists of.
+    """What a mixture consists of; a number or word that cannot work raises a `ConfigError`.
 
     Attributes
     ----------
@@ -328,11 +303,6 @@ class MixturePlan:
         Some of `MEMBERS`.
     views : {"all", "full"}
         Whether a prediction takes the models of all views, or only those of all labels.
-
-    Raises
-    ------
-    ConfigError
-        If a number or a word cannot work.
     """
 
     folds: int = 4
@@ -350,11 +320,8 @@ class MixturePlan:
             if name not in MEMBERS:
                 raise unknown("member", name, MEMBERS)
         if not set(self.members) - {PRIOR} or len(set(self.members)) < len(self.members):
-            raise invalid(
-                "members",
-                ", ".join(self.members) or "empty",
-                f"name some of {', '.join(MEMBERS)}, each once, and one that is a model",
-            )
+            remedy = f"name some of {', '.join(MEMBERS)}, each once, and one that is a model"
+            raise invalid("members", ", ".join(self.members) or "empty", remedy)
         check_choice("views", self.views, ("all", "full"))
 
     def check_labels(self, labels: int, groups: int | None = None) -> None:

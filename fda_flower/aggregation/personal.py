@@ -18,22 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation.mixture import log_softmax
-from fda_flower.aggregation.rules import weighted_mean
-from fda_flower.aggregation.updates import BLOCK, Layers, Vector, blocks, inner_products, weighted_sum
+from fda_flower.aggregation.rules import total, weighted_mean
+from fda_flower.aggregation.updates import BLOCK, Layers, Vector, blocks, inner_products
 
 
 def gradient_similarity(source: Layers, target: Layers) -> float:
     """Return ``sim = cos(g^S, g^T)`` of two mean gradients (Algorithm 3, step 2), accumulated in float64.
 
-    Parameters
-    ----------
-    source, target : Layers
-        Gradients of the same names and shapes.
-
-    Returns
-    -------
-    float
-        In [-1, 1]; 0 if a gradient is zero, and so has no direction, or is not finite.
+    It is 0 if a gradient is zero, and so has no direction, or is not finite.
 
     Examples
     --------
@@ -53,17 +45,8 @@ def gradient_similarity(source: Layers, target: Layers) -> float:
 def functional_distance(similarity: float, mu: float = 5.0) -> tuple[float, float]:
     """Return the angle ``θ`` of the gradients, and ``α``, its Gompertz normalisation (steps 3 and 4).
 
-    Parameters
-    ----------
-    similarity : float
-        ``sim`` in [-1, 1].
-    mu : float
-        ``μ``: the larger it is, the more sharply α falls from 1 to 0 as θ passes 1; if negative, α rises.
-
-    Returns
-    -------
-    tuple[float, float]
-        ``θ = arccos(sim)`` in [0, π], and ``α = 1 − exp(−exp(−μ(θ−1)))`` in [0, 1].
+    ``θ = arccos(sim)`` and ``α = 1 − exp(−exp(−μ(θ−1)))`` in [0, 1]. The larger ``μ`` is, the more sharply α
+    falls from 1 to 0 as θ passes 1; if it is negative, α rises.
 
     Examples
     --------
@@ -80,14 +63,7 @@ def functional_distance(similarity: float, mu: float = 5.0) -> tuple[float, floa
 def blend(source: Layers, target: Layers, alpha: float, buffers: Collection[str]) -> dict[str, NDArray[Any]]:
     """Return ``w = α w^S + (1 − α) w^T`` (equation 2), accumulated in float64.
 
-    Parameters
-    ----------
-    source, target : Layers
-        Models of the same names and shapes.
-    alpha : float
-        The weight of `source`, in [0, 1].
-    buffers : Collection[str]
-        Names of the buffers: floats are blended like parameters, integers are the target's.
+    `buffers` names the buffers: floats are blended like parameters, integers are the target's.
 
     Examples
     --------
@@ -95,14 +71,10 @@ def blend(source: Layers, target: Layers, alpha: float, buffers: Collection[str]
     {'w': array([1., 6., 1.])}
     """
     weights = [1 - alpha, alpha]
-    blended: dict[str, NDArray[Any]] = {}
-    for name, array in target.items():
-        pair = [array, source[name]]
-        if name in buffers:
-            blended[name] = weighted_mean(pair, weights)
-        else:
-            blended[name] = weighted_sum(np.zeros_like(array), list(zip(weights, pair, strict=True)))
-    return blended
+    return {
+        name: (weighted_mean if name in buffers else total)([array, source[name]], weights)
+        for name, array in target.items()
+    }
 
 
 Matrix = NDArray[np.float64]
@@ -112,22 +84,13 @@ NO_DISTANCE = 1e-12
 
 
 def guidance_distances(guidances: Sequence[Layers], models: Sequence[Layers]) -> tuple[Matrix, Matrix]:
-    """Return ``d_ij² = ‖g_i − w_j‖²`` over all parameters as one vector, accumulated in float64.
+    """Return ``d_ij² = ‖g_i − w_j‖²``, shape ``(N, N)``, and ``‖w_j‖²``, shape ``(N,)``, in float64.
 
-    Parameters
-    ----------
-    guidances, models : sequences of Layers
-        ``g_i`` and ``w_j`` of ``N`` clients, parameters only.
-
-    Returns
-    -------
-    tuple[Matrix, Matrix]
-        ``d²`` of shape ``(N, N)``, and ``‖w_j‖²`` of shape ``(N,)``.
+    ``g_i`` and ``w_j`` are the parameters of ``N`` clients, each as one vector.
 
     Examples
     --------
-    >>> squared, norms = guidance_distances([{"w": np.array([1.0, 1.0])}], [{"w": np.array([0.0, 3.0])}])
-    >>> squared, norms
+    >>> guidance_distances([{"w": np.array([1.0, 1.0])}], [{"w": np.array([0.0, 3.0])}])
     (array([[5.]]), array([9.]))
     """
     number = len(models)
@@ -150,17 +113,8 @@ def guidance_distances(guidances: Sequence[Layers], models: Sequence[Layers]) ->
 def distance_weights(squared: Matrix, norms: Matrix, top: int) -> Matrix:
     """Return ``p_ij = d_ij⁻² / Σ_k d_ik⁻²``, with only the `top` largest of each row, rescaled to sum to 1.
 
-    Parameters
-    ----------
-    squared, norms : Matrix
-        From `guidance_distances`.
-    top : int
-        ``K``, the weights kept in each row; a client's own weight counts.
-
-    Returns
-    -------
-    Matrix
-        Shape ``(N, N)``. If clients are at distance zero from ``g_i``, they share row ``i`` equally.
+    A client's own weight counts among the `top`. Clients at distance zero from ``g_i`` share row ``i``
+    equally. The distances and norms are of `guidance_distances`.
 
     Examples
     --------
@@ -179,21 +133,8 @@ def distance_weights(squared: Matrix, norms: Matrix, top: int) -> Matrix:
 
 
 def personal_model(models: Sequence[Layers], weights: Matrix) -> dict[str, NDArray[Any]]:
-    """Return ``u_i = Σ_j p_ij w_j``, parameters only, accumulated in float64.
-
-    Parameters
-    ----------
-    models : sequence of Layers
-        ``w_j``: the local models, not the guidance.
-    weights : Matrix
-        ``p_ij`` for one ``i``, shape ``(N,)``.
-    """
-    return {
-        name: weighted_sum(
-            np.zeros_like(first), [(w, m[name]) for w, m in zip(weights.tolist(), models, strict=True)]
-        )
-        for name, first in models[0].items()
-    }
+    """Return ``u_i = Σ_j p_ij w_j`` of local models, parameters only; the weights have shape ``(N,)``."""
+    return {name: total([model[name] for model in models], weights.tolist()) for name in models[0]}
 
 
 Mix = Literal["probabilities", "logits"]
@@ -209,14 +150,11 @@ def neighbour_probabilities(
 
     Parameters
     ----------
-    distances : Vector
-        Euclidean distances ``d_j`` of ``n`` queries from their ``k`` nearest keys, shape ``(n, k)``.
-    labels : NDArray
-        The classes of these keys, shape ``(n, k)``.
-    classes : int
-        ``C``.
-    features : int
-        Numbers in a key.
+    distances, labels : NDArray
+        Euclidean distances ``d_j`` of ``n`` queries from their ``k`` nearest keys, and the classes of these
+        keys, both of shape ``(n, k)``.
+    classes, features : int
+        ``C``, and the numbers in a key.
     scale : float
         Scale of the kernel, above 0.
 
@@ -244,10 +182,9 @@ def mixed_scores(
 
     Parameters
     ----------
-    logits : NDArray
-        The model's outputs ``z``, shape ``(n, C)``.
-    neighbours : Vector
-        `neighbour_probabilities`, shape ``(n, C)``; where a row is zero, the model decides alone.
+    logits, neighbours : NDArray
+        The model's outputs ``z``, and `neighbour_probabilities`, both of shape ``(n, C)``. Where a row of the
+        neighbours is zero, the model decides alone.
     weight : float
         ``λ``, the neighbours' weight, in [0, 1].
     mix : {"probabilities", "logits"}
@@ -262,8 +199,7 @@ def mixed_scores(
     """
     weights = weight * (neighbours.sum(axis=1, keepdims=True) > 0)
     if mix == "logits":
-        scores: Vector = weights * neighbours + (1 - weights) * np.asarray(logits, np.float64)
-        return scores
+        return np.asarray(weights * neighbours + (1 - weights) * np.asarray(logits, np.float64))
     mixed = weights * neighbours + (1 - weights) * np.exp(log_softmax(logits))
     return np.asarray(np.log(np.maximum(mixed, np.finfo(np.float64).tiny)))
 
@@ -273,16 +209,8 @@ def choose_weight(
 ) -> float:
     """Return the ``λ`` of `GRID` that predicts most labels; of several the likeliest, then the smallest.
 
-    Parameters
-    ----------
-    logits : NDArray
-        The model's outputs for labelled samples, shape ``(n, C)``.
-    neighbours : Vector
-        Their `neighbour_probabilities` among the *other* samples, shape ``(n, C)``.
-    labels : NDArray
-        Their classes, shape ``(n,)``.
-    mix : {"probabilities", "logits"}
-        See `mixed_scores`. With logits the likelihood is that of the softmax of the scores.
+    `logits` and `neighbours` are as in `mixed_scores`, of labelled samples, the neighbours among the *other*
+    samples. With logits the likelihood is that of the softmax of the scores.
     """
     found = [mixed_scores(logits, neighbours, weight, mix) for weight in GRID.tolist()]
     rows = np.arange(len(labels))
@@ -298,7 +226,7 @@ def best_weight(
 ) -> tuple[float, float]:
     """Return the smallest ``λ`` of `GRID` with the highest accuracy on these labels, and this accuracy.
 
-    On the labels of the test set this is an oracle, not a result; parameters as of `choose_weight`.
+    On the labels of the test set this is an oracle, not a result.
     """
     right = [
         int((mixed_scores(logits, neighbours, weight, mix).argmax(axis=1) == labels).sum())
@@ -313,18 +241,9 @@ Numbers = Sequence[float] | Vector
 def vrex_weights(losses: Numbers, strength: float, clip: bool = False) -> Vector:
     """Return ``ω_i = (1 + 2λ(L_i − L̄))/N``, the gradient's weights in V-REx (Krueger et al., ICML 2021).
 
-    They are the derivatives of ``mean_i L_i + λ/N Σ_i (L_i − L̄)²`` by the losses: with ``g_i`` the gradient
-    of ``L_i``, the objective's is ``Σ_i ω_i g_i``. They sum to 1, and a source with a small loss may have a
-    negative one. Equal losses give exactly ``1/N``.
-
-    Parameters
-    ----------
-    losses : sequence or Vector
-        ``L_i``, at least one.
-    strength : float
-        ``λ``.
-    clip : bool
-        Take 0 for negative weights, and divide the others by their sum.
+    They are the derivatives of ``mean_i L_i + λ/N Σ_i (L_i − L̄)²`` by the losses, and sum to 1. A source
+    with a small loss may have a negative one; `clip` takes 0 for it and divides the others by their sum.
+    Equal losses give exactly ``1/N``.
 
     Examples
     --------
@@ -344,16 +263,8 @@ def vrex_weights(losses: Numbers, strength: float, clip: bool = False) -> Vector
 def groupdro_weights(q: Numbers, losses: Numbers, step_size: float) -> Vector:
     """Return ``q_i exp(η_q L_i) / Σ_j q_j exp(η_q L_j)`` (GroupDRO, Sagawa et al., ICLR 2020, Algorithm 1).
 
-    Equal ``q`` and equal losses, or ``η_q`` of 0, give exactly ``1/N``.
-
-    Parameters
-    ----------
-    q : sequence or Vector
-        The weights before, at least one; they need not sum to 1.
-    losses : sequence or Vector
-        ``L_i``.
-    step_size : float
-        ``η_q``.
+    The weights before, `q`, need not sum to 1. Equal ``q`` and equal losses, or ``η_q`` of 0, give exactly
+    ``1/N``.
 
     Examples
     --------

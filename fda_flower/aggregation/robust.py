@@ -29,10 +29,9 @@ class CoordinateWise(ABC):
     """``θ + c``, where each number of ``c`` is a centre of the sources' numbers at its place.
 
     Parameters of the model get the centre of the updates, floating-point buffers that of the values, in
-    float64; of integer buffers it is the lower median, in their type. The result does not depend on the order
-    of the sources. Their weights have no say, so that no source gains by claiming more examples.
-
-    The memory is a block of numbers of each source. An array that no source has changed keeps its bits.
+    float64; of integer buffers it is the lower median, in their type. The sources' order and weights have no
+    say, so that no source gains by claiming more examples. An array that no source has changed keeps its
+    bits.
     """
 
     @abstractmethod
@@ -40,17 +39,7 @@ class CoordinateWise(ABC):
         """Return the centre of each column."""
 
     def __call__(self, model: Layers, sources: Sequence[Update], weights: Vector) -> dict[str, NDArray[Any]]:
-        """Return the new model.
-
-        Parameters
-        ----------
-        model : Layers
-            ``θ``, the global model.
-        sources : sequence of Update
-            ``Δ_i`` and the buffers, of one source or more.
-        weights : Vector
-            Not used.
-        """
+        """Return the new model, of one source or more."""
         new: dict[str, NDArray[Any]] = {}
         for name, array in model.items():
             is_parameter = name in sources[0].parameters
@@ -98,18 +87,9 @@ class Median(CoordinateWise):
 class TrimmedMean(CoordinateWise):
     """The coordinate-wise mean without the largest and smallest numbers (Yin et al., ICML 2018).
 
-    At each end ``share`` of the sources, rounded up, are cut, so that the mean tolerates up to this share
-    of bad sources. At least one source always remains of an odd number, and two of an even number.
-
-    Attributes
-    ----------
-    share : float
-        The share that is cut at each end.
-
-    Raises
-    ------
-    ValueError
-        If the share is not between 0 and 0.5.
+    At each end the `share` of the sources, between 0 and 0.5 and rounded up, is cut, so that the mean
+    tolerates up to this share of bad sources. One source always remains of an odd number, and two of an even
+    number.
 
     Examples
     --------
@@ -124,7 +104,7 @@ class TrimmedMean(CoordinateWise):
             raise ValueError(f"share is {self.share}, it must be between 0 and 0.5, such as 0.2")
 
     def cut(self, sources: int) -> int:
-        """Return how many of so many sources are cut at each end.
+        """Return how many sources are cut at each end.
 
         Examples
         --------

@@ -24,14 +24,8 @@ from fda_flower.aggregation.updates import Geometry, Layers, Update, Vector, cos
 class Coefficients:
     """A rule's decision for one round, for `N` sources and `L` layers.
 
-    Attributes
-    ----------
-    target : float
-        ``c_T``, the same for every layer.
-    sources : Vector
-        ``c_i`` of each layer, shape ``(N, L)``.
-    buffers : Vector
-        Weights of the sources' buffers, shape ``(N,)``; the target's buffers have the rest of 1.
+    `target` is ``c_T``, the same for every layer, and `sources` ``c_i`` of each layer, shape ``(N, L)``. The
+    sources' buffers have the weights `buffers`, shape ``(N,)``, and the target's the rest of 1.
     """
 
     target: float
@@ -61,12 +55,7 @@ class FedDA:
         return self.updates == "aligned"
 
     def coefficients(
-        self,
-        target: Update,
-        sources: Sequence[Update],
-        geometry: Geometry,
-        alphas: Vector,
-        betas: Vector,
+        self, target: Update, sources: Sequence[Update], geometry: Geometry, alphas: Vector, betas: Vector
     ) -> Coefficients:
         """Return the coefficients of a round; `alphas` and `betas` have shape ``(N,)``."""
         shares = alphas * betas
@@ -108,20 +97,12 @@ class FedGP:
         return self.magnitude == "reference-code"
 
     def coefficients(
-        self,
-        target: Update,
-        sources: Sequence[Update],
-        geometry: Geometry,
-        alphas: Vector,
-        betas: Vector,
+        self, target: Update, sources: Sequence[Update], geometry: Geometry, alphas: Vector, betas: Vector
     ) -> Coefficients:
         """Return the coefficients of a round; `alphas` and `betas` have shape ``(N,)``."""
         shares = alphas * betas
-        return Coefficients(
-            1.0 - float(shares.sum()),
-            shares[:, None] * self._projections(target, sources, geometry),
-            shares,
-        )
+        per_layer = shares[:, None] * self._projections(target, sources, geometry)
+        return Coefficients(1.0 - float(shares.sum()), per_layer, shares)
 
     def _projections(self, target: Update, sources: Sequence[Update], geometry: Geometry) -> Vector:
         products, squared = geometry.products, geometry.source_squared
@@ -142,10 +123,7 @@ class FedGP:
 def alignment(target: Update, sources: Sequence[Update]) -> Vector:
     """Return ``(K_T η_T) / (K_i η_i)``, the factor from ``Δ_i`` to ``Δ̃_i``, shape ``(N,)``.
 
-    Raises
-    ------
-    ValueError
-        If a client did not report its steps or its learning rate.
+    Raise a `ValueError` if a client did not report its steps or its learning rate.
     """
     scales = np.array([source.scale for source in sources])
     if target.scale <= 0 or (scales <= 0).any():
@@ -157,52 +135,35 @@ def alignment_by_size(target: Update, sources: Sequence[Update]) -> Vector:
     """Return the authors' factor from ``Δ_i`` to ``Δ̃_i``, shape ``(N,)``.
 
     It is ``(n_T/b_T · η_T) / (⌊n_i/b_i⌋ · η_i)``, with ``n`` samples in batches of ``b``: the target's steps
-    are not rounded, and a source's incomplete batch does not count unless it is the only one.
-
-    Raises
-    ------
-    ValueError
-        If a client did not report its batch size or its learning rate.
+    are not rounded, and a source's incomplete batch does not count unless it is the only one. Raise a
+    `ValueError` if a client did not report its batch size or its learning rate.
     """
     if any(client.batch_size <= 0 or client.learning_rate <= 0 for client in (target, *sources)):
         raise ValueError("aligning updates by size needs batch-size and learning-rate from every client")
     steps = np.array([max(source.examples // source.batch_size, 1) for source in sources])
     rates = np.array([source.learning_rate for source in sources])
-    factors: Vector = target.examples / target.batch_size * target.learning_rate / (steps * rates)
-    return factors
+    return np.asarray(target.examples / target.batch_size * target.learning_rate / (steps * rates))
 
 
 def combine(
     model: Layers, target: Update, sources: Sequence[Update], coefficients: Coefficients
 ) -> dict[str, NDArray[Any]]:
-    """Apply a rule's coefficients to the global model.
+    """Apply a rule's coefficients to the global model ``θ``, whose order of names the result keeps.
 
     Float buffers become a weighted mean of the clients' buffers (always within their range, so a
     running variance stays positive); integer buffers are the target's.
-
-    Parameters
-    ----------
-    model : Layers
-        The global model ``θ``; the result keeps its order of names.
-    target, sources : Update
-        The clients' updates.
-    coefficients : Coefficients
-        The coefficients that the rule computed.
     """
+    clients = (target, *sources)
     layers = {name: layer for layer, name in enumerate(target.parameters)}
     weights = [1.0 - float(coefficients.buffers.sum()), *coefficients.buffers]
     new: dict[str, NDArray[Any]] = {}
     for name, array in model.items():
         if name in layers:
-            terms = [(coefficients.target, target.parameters[name])]
-            terms += [
-                (c, source.parameters[name])
-                for c, source in zip(coefficients.sources[:, layers[name]], sources, strict=True)
-            ]
-            new[name] = weighted_sum(array, terms)
+            factors = [coefficients.target, *coefficients.sources[:, layers[name]]]
+            updates = [client.parameters[name] for client in clients]
+            new[name] = weighted_sum(array, list(zip(factors, updates, strict=True)))
         else:
-            values = [target.buffers[name], *(source.buffers[name] for source in sources)]
-            new[name] = weighted_mean(values, weights)
+            new[name] = weighted_mean([client.buffers[name] for client in clients], weights)
     return new
 
 
@@ -210,8 +171,12 @@ def weighted_mean(arrays: Sequence[NDArray[Any]], weights: Sequence[float]) -> N
     """Return the mean of buffers with weights that sum to 1; a copy of the first if they are not floats."""
     if not np.issubdtype(arrays[0].dtype, np.floating):
         return arrays[0].copy()
-    mean = weighted_sum(np.zeros_like(arrays[0]), list(zip(weights, arrays, strict=True)))
-    return np.asarray(np.clip(mean, np.min(arrays, axis=0), np.max(arrays, axis=0)))
+    return np.asarray(np.clip(total(arrays, weights), np.min(arrays, axis=0), np.max(arrays, axis=0)))
+
+
+def total(arrays: Sequence[NDArray[Any]], weights: Sequence[float]) -> NDArray[Any]:
+    """Return ``Σ_i w_i x_i`` in the arrays' type, accumulated in float64 in the given order."""
+    return weighted_sum(np.zeros_like(arrays[0]), list(zip(weights, arrays, strict=True)))
 
 
 def mean_update(model: Layers, clients: Sequence[Update], weights: Vector) -> dict[str, NDArray[Any]]:
@@ -239,18 +204,7 @@ Kept = tuple[Layers, ...]
 
 @dataclass(frozen=True)
 class MovingAverage:
-    """The exponential moving average ``avg ← c·avg + (1−c)·θ``, which begins at the first model.
-
-    Attributes
-    ----------
-    factor : float
-        ``c``.
-
-    Raises
-    ------
-    ValueError
-        If the factor is not between 0 and 1.
-    """
+    """The exponential moving average ``avg ← c·avg + (1−c)·θ``, from the first model on; ``0 < c < 1``."""
 
     factor: float
 
@@ -269,18 +223,7 @@ class MovingAverage:
 
 @dataclass(frozen=True)
 class TailAverage:
-    """The mean of the last models; of fewer at the beginning.
-
-    Attributes
-    ----------
-    length : int
-        How many models.
-
-    Raises
-    ------
-    ValueError
-        If the length is below 1.
-    """
+    """The mean of the last `length` models, at least 1; of fewer at the beginning."""
 
     length: int
 
@@ -304,18 +247,11 @@ Average = MovingAverage | TailAverage
 def mean_of_models(models: Sequence[Layers], weights: Sequence[float]) -> dict[str, NDArray[Any]]:
     """Return ``Σ_i w_i θ_i`` in the models' types, accumulated in float64 in the given order.
 
-    BatchNorm's running statistics are averaged like the parameters; arrays that hold no floats, such as
-    its counters, are the last model's.
-
-    Parameters
-    ----------
-    models : sequence of Layers
-        Models with the same names, shapes and types.
-    weights : sequence of float
-        A weight for each, summing to 1.
+    The models have the same names, shapes and types, and the weights sum to 1. BatchNorm's running statistics
+    are averaged like the parameters; arrays that hold no floats, such as its counters, are the last model's.
     """
     return {
-        name: weighted_sum(np.zeros_like(array), [(w, m[name]) for w, m in zip(weights, models, strict=True)])
+        name: total([model[name] for model in models], weights)
         if np.issubdtype(array.dtype, np.floating)
         else array
         for name, array in models[-1].items()

@@ -43,17 +43,7 @@ def is_finite(array: NDArray[Any]) -> bool:
 
 
 def inner_products(target: NDArray[Any], sources: Sequence[NDArray[Any]]) -> tuple[float, Vector, Vector]:
-    """Compute the inner products of one layer in one pass over its arrays, accumulated in float64.
-
-    Parameters
-    ----------
-    target, sources
-        Arrays of the same shape.
-
-    Returns
-    -------
-    tuple[float, Vector, Vector]
-        ``‖t‖²``, ``⟨t, s_i⟩`` of shape ``(N,)`` and ``‖s_i‖²`` of shape ``(N,)``.
+    """Return ``‖t‖²``, ``⟨t, s_i⟩`` and ``‖s_i‖²`` of one layer, the last two of shape ``(N,)``, in one pass.
 
     Examples
     --------
@@ -101,8 +91,7 @@ _BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
 def find_buffers(model: Layers) -> frozenset[str]:
     """Return the names of the arrays that are not directions in parameter space.
 
-    These are BatchNorm's running statistics, recognised by their PyTorch names, and every array that is
-    not of a floating-point type.
+    These are BatchNorm's running statistics, by their PyTorch names, and every array that holds no floats.
 
     Examples
     --------
@@ -119,7 +108,7 @@ def find_buffers(model: Layers) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Update:
-    """One client's local training in one round.
+    """One client's local training in one round; what it did not report is 0.
 
     Attributes
     ----------
@@ -127,14 +116,10 @@ class Update:
         ``Δ = θ_client − θ``, by layer, in the type of the model.
     buffers : Layers
         The client's buffers after training (values, not differences).
-    examples : int
-        ``n``, the number of examples trained on.
-    steps : int
-        ``K``, the number of optimizer steps; 0 if not reported.
+    examples, steps, batch_size : int
+        ``n``, the examples trained on; ``K``, the optimizer steps; the samples in a full batch.
     learning_rate : float
-        ``η``; 0 if not reported.
-    batch_size : int
-        Samples in a full batch; 0 if not reported.
+        ``η``.
     """
 
     parameters: Layers
@@ -184,8 +169,8 @@ class Update:
         buffers : Collection[str], optional
             Names of the buffers. Default: `find_buffers`.
         overwrite : bool
-            Write the differences into the arrays of `after`, which saves the memory of a model; those that
-            cannot be written into stay as they are.
+            Write the differences into those arrays of `after` that are writable, which saves a model's
+            memory.
         """
         names = find_buffers(before) if buffers is None else buffers
         reused = {name for name, array in after.items() if overwrite and array.flags.writeable}
@@ -216,8 +201,7 @@ def source_weights(sources: Sequence[Update], weights: SourceWeights = "examples
     if weights == "uniform":
         return np.full(len(sources), 1 / len(sources))
     examples = np.array([source.examples for source in sources], dtype=np.float64)
-    shares: Vector = examples / examples.sum()
-    return shares
+    return np.asarray(examples / examples.sum())
 
 
 @dataclass(frozen=True)
@@ -259,5 +243,5 @@ class Geometry:
 def cosine(products: Vector, a_squared: Vector | float, b_squared: Vector) -> Vector:
     """Return ``⟨a,b⟩ / (‖a‖ ‖b‖)`` in [-1, 1], elementwise; 0 where ``a`` or ``b`` is 0."""
     norms = np.sqrt(a_squared) * np.sqrt(b_squared)
-    cosines: Vector = np.clip(np.divide(products, norms, out=np.zeros_like(products), where=norms > 0), -1, 1)
-    return cosines
+    cosines = np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
+    return np.asarray(np.clip(cosines, -1, 1))
