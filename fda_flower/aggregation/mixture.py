@@ -329,13 +329,17 @@ class MixturePlan:
         if labels < 2 * self.folds:
             raise ConfigError(
                 f"the target has {labels} labelled samples, but a mixture with {self.folds} folds needs "
-                f"{2 * self.folds}: give more samples, fewer folds (method option folds), or another method"
+                f"{2 * self.folds}: give more samples, fewer folds (method option folds), or another method",
+                thing="target-samples",
+                value=labels,
             )
         if groups is not None and groups < self.folds:
             raise ConfigError(
                 f"the target's labelled samples are of {groups} groups, but a mixture with {self.folds} "
                 f"folds needs {self.folds}: give samples of more groups, fewer folds (method option folds), "
-                "or another method"
+                "or another method",
+                thing="groups",
+                value=groups,
             )
 
     def snapshots(self, labels: int) -> tuple[int, ...]:

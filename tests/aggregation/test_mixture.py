@@ -1,4 +1,4 @@
-"""The maths of a mixture: temperatures, weights, predictions, folds."""
+"""A mixture: temperatures, weights, predictions, folds, and the plan of what it consists of."""
 
 import math
 import tracemalloc
@@ -8,77 +8,84 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from numpy.typing import NDArray
+from naming import names
 
 from fda_flower.aggregation import PRIOR, Mixture, fit_mixture, log_softmax, prior_outputs, stratified_folds
 from fda_flower.aggregation import mixture as module
-from fda_flower.aggregation.mixture import TEMPERATURES, class_weights, regression_weights, temperature
+from fda_flower.aggregation.mixture import (
+    MEMBERS,
+    TEMPERATURES,
+    MixturePlan,
+    class_weights,
+    regression_weights,
+    temperature,
+)
+from fda_flower.errors import ConfigError
 
 LOGITS = arrays(np.float64, (12, 3), elements=st.floats(-20, 20))
 LABELS = arrays(np.int64, 12, elements=st.integers(0, 2))
 
 
-def logits_for(labels: NDArray[np.int64], strength: float, classes: int = 3) -> NDArray[np.float64]:
-    outputs: NDArray[np.float64] = np.eye(classes)[labels] * strength
-    return outputs
+def logits_for(labels, strength, classes=3):
+    return np.eye(classes)[labels] * strength
 
 
-def test_log_softmax_of_three_logits_by_hand() -> None:
+def test_log_softmax_by_hand():
     found = log_softmax(np.array([[0.0, math.log(4), math.log(4)]]), 2.0)
     assert np.exp(found[0]) == pytest.approx([1 / 5, 2 / 5, 2 / 5])
-
-
-def test_log_softmax_of_huge_logits_is_finite() -> None:
     assert log_softmax(np.array([[1e30, 0.0, -1e30]])).tolist() == [[0.0, -1e30, -2e30]]
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], [0, 0, 0], [1, 2, 1]])
-def test_the_temperature_is_the_best_of_the_grid(labels: list[int]) -> None:
+def test_the_temperature_is_the_best_of_the_grid(labels):
     z, y = np.array([[2.0, 0.0, -1.0], [0.5, 3.0, 0.0], [1.0, 1.5, 0.0]]), np.array(labels)
 
-    def loss(T: float) -> float:
+    def loss(T):
         probabilities = np.exp(z / T) / np.exp(z / T).sum(axis=1, keepdims=True)
         return float(-np.log(probabilities[range(3), y]).sum() + math.log(T) ** 2 / 2)
 
     assert temperature(z, y) == min(TEMPERATURES.tolist(), key=loss)
 
 
-def test_the_grid_of_temperatures_goes_from_03_to_30() -> None:
+def test_the_grid_of_temperatures_goes_from_03_to_30():
     assert len(TEMPERATURES) == 40
     assert TEMPERATURES[[0, -1]] == pytest.approx([0.3, 30.0])
     assert np.diff(np.log(TEMPERATURES)) == pytest.approx(math.log(100) / 39)
 
 
-def test_a_model_that_is_always_wrong_is_flattened_and_one_that_is_right_is_not() -> None:
+def test_a_model_that_is_always_wrong_is_flattened_and_one_that_is_right_is_not():
     y = np.array([0, 1, 2] * 10)
     assert temperature(logits_for((y + 1) % 3, 5.0), y) > 5
     assert temperature(logits_for(y, 5.0), y) < 1
 
 
-def test_weights_after_one_sample_that_one_of_two_members_gets_right() -> None:
-    """``E[w²]/E[w]`` over Beta(1, 1) and Beta(0.3, 0.3): 1/2 (1/3 + .3·1.3/(.6·1.6)) / (1/2)."""
-    found = class_weights(np.array([[1.0], [0.0]]))
-    assert found == pytest.approx([0.7396, 0.2604], abs=0.01)
-
-
-def test_one_member_has_all_the_weight() -> None:
+def test_weights_by_hand():
     assert class_weights(np.array([[0.1, 0.2]])) == pytest.approx([1.0])
-
-
-def test_members_that_are_never_right_share_the_weight() -> None:
     assert class_weights(np.zeros((2, 5))) == pytest.approx([0.5, 0.5], abs=0.02)
+    # E[w²]/E[w] over Beta(1, 1) and Beta(0.3, 0.3): 1/2 (1/3 + .3·1.3/(.6·1.6)) / (1/2).
+    assert class_weights(np.array([[1.0], [0.0]])) == pytest.approx([0.7396, 0.2604], abs=0.01)
 
 
-def test_weights_by_brute_force_over_two_members() -> None:
-    q = np.array([[0.9, 0.2, 0.6, 0.7], [0.3, 0.8, 0.5, 0.1]])
-    grid = np.linspace(1e-5, 1 - 1e-5, 200_001)
-    likelihood = np.prod(grid[:, None] * q[0] + (1 - grid)[:, None] * q[1], axis=1)
-    priors = [density / density.sum() for a in (1.0, 0.3) for density in [(grid * (1 - grid)) ** (a - 1)]]
+def posterior_mean(likelihood):
+    """The mean weight of the first of two members, whose weights have the likelihood on `GRID`."""
+    priors = [density / density.sum() for a in (1.0, 0.3) for density in [(GRID * (1 - GRID)) ** (a - 1)]]
     posterior = likelihood * sum(priors)
-    assert class_weights(q)[0] == pytest.approx(float((posterior * grid).sum() / posterior.sum()), abs=0.01)
+    return float((posterior * GRID).sum() / posterior.sum())
 
 
-def test_ten_thousand_labels_need_little_memory_and_have_the_bits_of_one_go(monkeypatch) -> None:
+GRID = np.linspace(1e-5, 1 - 1e-5, 200_001)
+
+
+def test_weights_by_brute_force_over_two_members():
+    q = np.array([[0.9, 0.2, 0.6, 0.7], [0.3, 0.8, 0.5, 0.1]])
+    likelihood = np.prod(GRID[:, None] * q[0] + (1 - GRID)[:, None] * q[1], axis=1)
+    assert class_weights(q)[0] == pytest.approx(posterior_mean(likelihood), abs=0.01)
+    z, y = np.array([[[1.0], [2.0], [0.0]], [[0.0], [0.0], [3.0]]]), np.array([[0.8], [1.5], [1.0]])
+    errors = ((GRID[:, None] * z[0, :, 0] + (1 - GRID)[:, None] * z[1, :, 0] - y[:, 0]) ** 2).mean(axis=1)
+    assert regression_weights(z, y)[0] == pytest.approx(posterior_mean(errors ** (-3 / 2)), abs=0.01)
+
+
+def test_ten_thousand_labels_need_little_memory_and_have_the_bits_of_one_go(monkeypatch):
     q = np.random.default_rng(0).random((2, 10_000))
     tracemalloc.start()
     try:
@@ -94,17 +101,7 @@ def test_ten_thousand_labels_need_little_memory_and_have_the_bits_of_one_go(monk
     assert found.sum() == pytest.approx(1)
 
 
-def test_regression_weights_by_brute_force_over_two_members() -> None:
-    z, y = np.array([[[1.0], [2.0], [0.0]], [[0.0], [0.0], [3.0]]]), np.array([[0.8], [1.5], [1.0]])
-    grid = np.linspace(1e-5, 1 - 1e-5, 200_001)
-    errors = ((grid[:, None] * z[0, :, 0] + (1 - grid)[:, None] * z[1, :, 0] - y[:, 0]) ** 2).mean(axis=1)
-    priors = [density / density.sum() for a in (1.0, 0.3) for density in [(grid * (1 - grid)) ** (a - 1)]]
-    posterior = errors ** (-3 / 2) * sum(priors)
-    expected = float((posterior * grid).sum() / posterior.sum())
-    assert regression_weights(z, y)[0] == pytest.approx(expected, abs=0.01)
-
-
-def test_a_regression_with_several_outputs_weighs_all_of_them() -> None:
+def test_a_regression_with_several_outputs_weighs_all_of_them():
     y = np.array([[0.0, 1.0], [2.0, -1.0], [1.0, 0.5], [3.0, 2.0]])
     mixture = fit_mixture({"exact": y, "zero": np.zeros_like(y)}, y)
     assert mixture.regression
@@ -114,7 +111,7 @@ def test_a_regression_with_several_outputs_weighs_all_of_them() -> None:
 
 
 @given(LOGITS, LOGITS, LABELS, st.permutations(range(12)))
-def test_a_fit_does_not_depend_on_the_order_of_samples(a, b, y, order) -> None:
+def test_a_fit_does_not_depend_on_the_order_of_samples(a, b, y, order):
     one = fit_mixture({"a": a, "b": b}, y)
     other = fit_mixture({"a": a[list(order)], "b": b[list(order)]}, y[list(order)])
     assert one.weights == pytest.approx(other.weights, abs=1e-9)
@@ -122,7 +119,7 @@ def test_a_fit_does_not_depend_on_the_order_of_samples(a, b, y, order) -> None:
 
 
 @given(LOGITS, LOGITS, LABELS)
-def test_weights_and_predictions_are_probabilities(a, b, y) -> None:
+def test_weights_and_predictions_are_probabilities(a, b, y):
     mixture = fit_mixture({"a": a, "b": b}, y)
     assert sum(mixture.weights.values()) == pytest.approx(1)
     assert min(mixture.weights.values()) >= 0
@@ -132,12 +129,12 @@ def test_weights_and_predictions_are_probabilities(a, b, y) -> None:
 
 
 @given(LOGITS, LABELS, st.floats(-5, 5))
-def test_a_constant_in_the_logits_changes_nothing(a, y, shift) -> None:
+def test_a_constant_in_the_logits_changes_nothing(a, y, shift):
     one, other = (fit_mixture({"a": z, "b": -a}, y) for z in (a, a + shift))
     assert one.weights == pytest.approx(other.weights, abs=1e-6)
 
 
-def test_a_prediction_by_hand() -> None:
+def test_a_prediction_by_hand():
     """Two members with weights .25 and .75; the first has views with geometric mean (√(.8·.2), √(.2·.8))."""
     mixture = Mixture({"a": 0.25, "b": 0.75}, {"a": 1.0, "b": 2.0}, regression=False)
     whole, fold = np.log([[0.8, 0.2]]), np.log([[0.2, 0.8]])
@@ -146,19 +143,19 @@ def test_a_prediction_by_hand() -> None:
     assert found[0] == pytest.approx(np.array([0.1 + 0.675, 0.1 + 0.075]) / 0.95)
 
 
-def test_all_labels_count_as_much_as_all_folds_together() -> None:
+def test_all_labels_count_as_much_as_all_folds_together():
     mixture = Mixture({"a": 1.0}, {}, regression=True)
     found = mixture.predict({"a": [np.array([[4.0]]), np.array([[1.0]]), np.array([[2.0]])]})
     assert found.tolist() == [[(4 + 1.5) / 2]]
 
 
-def test_the_prior_by_hand() -> None:
+def test_the_prior_by_hand():
     labels = np.array([0, 0, 1])
     assert np.exp(prior_outputs(labels, 3)[0]) == pytest.approx([3 / 6, 2 / 6, 1 / 6])
     assert prior_outputs(np.array([[1.0, 2.0], [3.0, 6.0]]), 2).tolist() == [[2.0, 4.0]]
 
 
-def test_the_prior_predicts_a_sample_without_its_fold() -> None:
+def test_the_prior_predicts_a_sample_without_its_fold():
     """All labels but the first are of class 1; without its fold the first is the rarest."""
     y, folds = np.array([0, 1, 1, 1]), np.array([0, 1, 0, 1])
     flat = np.zeros((4, 2))
@@ -167,7 +164,7 @@ def test_the_prior_predicts_a_sample_without_its_fold() -> None:
     assert without.weights[PRIOR] == pytest.approx(class_weights(q[::-1])[1], abs=1e-12)
 
 
-def test_a_member_whose_outputs_are_not_finite_is_left_out() -> None:
+def test_a_member_whose_outputs_are_not_finite_is_left_out():
     y = np.array([0, 1, 2, 0])
     broken = logits_for(y, 9.0)
     broken[2, 1] = np.nan
@@ -176,43 +173,37 @@ def test_a_member_whose_outputs_are_not_finite_is_left_out() -> None:
     assert mixture.weights == {"good": 1.0}
 
 
-@pytest.mark.parametrize(
-    ("outputs", "labels", "error"),
-    [
-        ({"a": np.zeros((3, 2))}, [0, 1], r"the outputs of 'a' have shape \(3, 2\), expected \(2, 2\)"),
-        ({"a": np.zeros((2, 2)), "b": np.zeros((2, 3))}, [0, 1], "'a' have shape"),
-        ({"a": np.zeros((2, 2))}, [0, 2], "the labels go from 0 to 2, but there are outputs for 2 classes"),
-        ({"a": np.zeros((2, 2))}, [-1, 1], "the labels go from -1"),
-        ({"a": np.zeros((0, 2))}, [], "there are no labels"),
-        ({"a": np.full((2, 2), np.inf)}, [0, 1], "no member has finite outputs"),
-    ],
-)
-def test_what_cannot_be_fitted_is_refused(outputs, labels, error) -> None:
-    with pytest.raises(ValueError, match=error):
-        fit_mixture(outputs, np.array(labels, np.int64))
+ZEROS = np.zeros((2, 2))
 
 
 @pytest.mark.parametrize(
-    ("labels", "error"),
+    ("outputs", "labels", "folds", "error"),
     [
-        (np.array([0.5, np.nan]), "not all labels are finite"),
-        (np.array([True, False]), "the labels are bool: give classes as whole numbers"),
-        (np.array(["a", "b"]), "the labels are <U1: give classes as whole numbers"),
-        (np.array([[0], [1]]), r"the classes have shape \(2, 1\), expected one for each sample"),
+        ({"a": np.zeros((3, 2))}, [0, 1], None, r"'a' have shape \(3, 2\), expected \(2, 2\)"),
+        ({"a": ZEROS, "b": np.zeros((2, 3))}, [0, 1], None, "'a' have shape"),
+        ({"a": ZEROS}, [0, 2], None, "from 0 to 2, but there are outputs for 2 classes"),
+        ({"a": ZEROS}, [-1, 1], None, "the labels go from -1"),
+        ({"a": np.zeros((0, 2))}, np.zeros(0, np.int64), None, "no labels"),
+        ({"a": np.full((2, 2), np.inf)}, [0, 1], None, "no member has finite outputs"),
+        ({"a": ZEROS}, [0.5, np.nan], None, "not all labels are finite"),
+        ({"a": ZEROS}, [True, False], None, "the labels are bool"),
+        ({"a": ZEROS}, ["a", "b"], None, "the labels are <U1"),
+        ({"a": ZEROS}, [[0], [1]], None, r"the classes have shape \(2, 1\)"),
+        ({PRIOR: ZEROS}, [0, 1], [0, 1], f"'{PRIOR}' is the member that folds add"),
+        ({"a": ZEROS}, [0, 1], [0, 1, 0], r"folds have shape \(3,\), expected \(2,\)"),
+        ({"a": ZEROS}, [0, 1], [1, 1], "all samples are in fold 1"),
     ],
 )
-def test_labels_that_are_neither_classes_nor_numbers_are_refused(labels, error) -> None:
+def test_what_cannot_be_fitted_is_refused(outputs, labels, folds, error):
     with pytest.raises(ValueError, match=error):
-        fit_mixture({"a": np.zeros((2, 2))}, labels)
+        fit_mixture(outputs, np.array(labels), None if folds is None else np.array(folds))
 
 
-def test_the_name_of_the_member_that_folds_add_is_taken() -> None:
-    with pytest.raises(ValueError, match="'prior' is the member that folds add: give your own another name"):
-        fit_mixture({"prior": np.eye(2)}, np.array([0, 1]), np.array([0, 1]))
-    assert list(fit_mixture({"prior": np.eye(2)}, np.array([0, 1])).weights) == ["prior"]
+def test_without_folds_a_member_may_have_the_name_that_they_add():
+    assert list(fit_mixture({PRIOR: np.eye(2)}, np.array([0, 1])).weights) == [PRIOR]
 
 
-def test_predicted_numbers_need_no_second_axis() -> None:
+def test_predicted_numbers_need_no_second_axis():
     y = np.linspace(0, 1, 12)
     mixture = fit_mixture({"a": y, "b": y / 2}, y)
     flat, columns = ({"a": [y], "b": [y / 2]}, {"a": [y[:, None]], "b": [y[:, None] / 2]})
@@ -220,15 +211,8 @@ def test_predicted_numbers_need_no_second_axis() -> None:
     assert mixture.predict(flat).tobytes() == mixture.predict(columns).tobytes()
 
 
-def test_folds_of_another_length_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"folds have shape \(3,\), expected \(2,\)"):
-        fit_mixture({"a": np.zeros((2, 2))}, np.array([0, 1]), np.array([0, 1, 0]))
-    with pytest.raises(ValueError, match="all samples are in fold 1"):
-        fit_mixture({"a": np.zeros((2, 2))}, np.array([0, 1]), np.array([1, 1]))
-
-
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_a_member_does_not_count_for_a_sample_for_which_its_outputs_are_not_finite(broken) -> None:
+def test_a_member_does_not_count_for_a_sample_for_which_its_outputs_are_not_finite(broken):
     good, bad = np.array([[0.0, 1.0], [3.0, 1.0]]), np.array([[1.0, 0.0], [2.0, broken]])
     for regression in (False, True):
         mixture = Mixture({"good": 0.25, "bad": 0.75}, {}, regression)
@@ -239,19 +223,16 @@ def test_a_member_does_not_count_for_a_sample_for_which_its_outputs_are_not_fini
         assert found[0] != pytest.approx(alone[0])
 
 
-def test_without_any_finite_output_there_is_no_prediction() -> None:
+def test_a_prediction_needs_outputs_of_all_members():
+    with pytest.raises(ValueError, match="'b'"):
+        Mixture({"a": 0.5, "b": 0.5}, {}, False).predict({"a": [np.zeros((1, 2))]})
     with np.errstate(all="ignore"):
         found = Mixture({"a": 1.0}, {}, False).predict({"a": [np.full((1, 2), np.nan)]})
     assert np.isnan(found).all()
 
 
-def test_a_prediction_needs_all_members() -> None:
-    with pytest.raises(ValueError, match="the member 'b' has no outputs"):
-        Mixture({"a": 0.5, "b": 0.5}, {}, False).predict({"a": [np.zeros((1, 2))]})
-
-
 @given(arrays(np.int64, st.integers(8, 60), elements=st.integers(0, 4)), st.integers(2, 4))
-def test_folds_have_the_same_size_and_the_same_share_of_each_class(labels, folds) -> None:
+def test_folds_have_the_same_size_and_the_same_share_of_each_class(labels, folds):
     found = stratified_folds(labels, folds, seed=1)
     sizes = np.bincount(found, minlength=folds)
     assert sizes.max() - sizes.min() <= 1
@@ -260,19 +241,15 @@ def test_folds_have_the_same_size_and_the_same_share_of_each_class(labels, folds
         assert counts.max() - counts.min() <= 1
 
 
-def test_folds_follow_from_the_seed() -> None:
-    labels = np.arange(40) % 3
+def test_folds_follow_from_the_seed():
+    labels, numbers = np.arange(40) % 3, np.linspace(0, 1, 10)
     assert stratified_folds(labels, 4, 7).tolist() == stratified_folds(labels, 4, 7).tolist()
     assert stratified_folds(labels, 4, 7).tolist() != stratified_folds(labels, 4, 8).tolist()
-
-
-def test_folds_of_a_regression_follow_the_random_order_alone() -> None:
-    labels = np.linspace(0, 1, 10)
-    assert stratified_folds(labels, 2, 3).tolist() == stratified_folds(labels[::-1], 2, 3).tolist()
+    assert stratified_folds(numbers, 2, 3).tolist() == stratified_folds(numbers[::-1], 2, 3).tolist()
 
 
 @given(arrays(np.int64, st.integers(8, 60), elements=st.integers(0, 4)), st.integers(2, 4), st.data())
-def test_a_group_is_in_one_fold(labels, folds, data) -> None:
+def test_a_group_is_in_one_fold(labels, folds, data):
     groups = data.draw(arrays(np.int64, len(labels), elements=st.integers(0, 12)))
     for y in (labels, labels.astype(float)):
         found = stratified_folds(y, folds, 1, groups)
@@ -281,14 +258,105 @@ def test_a_group_is_in_one_fold(labels, folds, data) -> None:
 
 
 @given(arrays(np.int64, 12, elements=st.integers(0, 3)))
-def test_groups_of_one_sample_are_dealt_like_samples(labels) -> None:
+def test_groups_of_one_sample_are_dealt_like_samples(labels):
     for y in (labels, labels.astype(float)):
         assert stratified_folds(y, 3, 5, np.arange(12) * 7).tolist() == stratified_folds(y, 3, 5).tolist()
 
 
-def test_groups_are_dealt_by_their_most_frequent_class_the_largest_first() -> None:
+def test_groups_are_dealt_by_their_most_frequent_class_the_largest_first():
     groups = np.array([0, 0, 0, 1, 1, 1, 2, 3, 4, 4, 5, 5, 6, 7])
     labels = np.array([0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1])
     found = dict(zip(groups.tolist(), stratified_folds(labels, 2, 3, groups).tolist(), strict=True))
     assert {found[0], found[1]} == {found[2], found[3]} == {0, 1}, "class 0: two large groups, two small ones"
     assert {found[4], found[5]} == {found[6], found[7]} == {0, 1}, "class 1"
+
+
+# --- The plan ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("plan", "labels", "snapshots"),
+    [
+        (MixturePlan(), 8, (1, 30)),
+        (MixturePlan(), 499, (1, 30)),
+        (MixturePlan(), 500, (1, 10)),
+        (MixturePlan(epochs=(2, 5, 7)), 500, (2, 5, 7)),
+    ],
+)
+def test_the_longer_snapshot_is_shorter_with_many_labels_unless_epochs_are_given(plan, labels, snapshots):
+    assert plan.snapshots(labels) == snapshots
+
+
+@pytest.mark.parametrize(
+    ("plan", "models"),
+    [
+        # The sources' model, and five each of: the target's own, tuned for 1 epoch, tuned for 30.
+        (MixturePlan(), 16),
+        (MixturePlan(views="full"), 4),
+        (MixturePlan(folds=2), 1 + 3 * 3),
+        (MixturePlan(epochs=(1, 2, 3)), 1 + 5 * 4),
+        (MixturePlan(members=("sources",)), 1),
+        (MixturePlan(members=("target", "prior")), 5),
+        (MixturePlan(members=("sources", "blend")), 6),
+        (MixturePlan(members=MEMBERS), 1 + 5 * 5),
+    ],
+)
+def test_the_models_of_a_prediction(plan, models):
+    assert plan.models == models
+
+
+@pytest.mark.parametrize(
+    ("plan", "labels", "epochs"),
+    [
+        # All labels, and four times three quarters of them, are 4 epochs of all labels.
+        (MixturePlan(), 100, 4 * (12 + 2 * 30)),
+        (MixturePlan(), 500, 4 * (12 + 2 * 10)),
+        (MixturePlan(folds=3, epochs=(5,)), 100, 3 * (12 + 2 * 5)),
+        (MixturePlan(members=("sources", "tuned", "prior")), 100, 4 * 2 * 30),
+        (MixturePlan(members=("sources", "tuned", "head")), 100, 4 * 2 * 2 * 30),
+        (MixturePlan(members=("blend",)), 100, 4 * 12),
+        (MixturePlan(members=("sources",)), 100, 0),
+    ],
+)
+def test_the_epochs_that_the_target_trains_in_12_rounds_with_2_evaluations(plan, labels, epochs):
+    assert plan.epochs_of(labels, 12, 2) == epochs
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [MixturePlan(), MixturePlan(3, (2, 4), ("sources", "head"), "full"), MixturePlan(members=MEMBERS)],
+)
+def test_a_plan_travels_as_text(plan):
+    assert MixturePlan.from_text(plan.to_text()) == plan
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "remedy"),
+    [
+        ({"folds": 1}, 1, "at least 2"),
+        ({"epochs": (0, 3)}, [0, 3], "1,30"),
+        ({"epochs": (3, 3)}, [3, 3], "1,30"),
+        ({"epochs": (1.5,)}, [1.5], "1,30"),
+        ({"epochs": 5}, 5, "1,30"),
+        ({"members": ()}, "empty", "sources, target, tuned, head, blend, prior"),
+        ({"members": ("prior",)}, "prior", "one that is a model"),
+        ({"members": ("target", "target")}, "target, target", "each once"),
+        ({"views": "some"}, "some", "all or full"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name_value_and_remedy(options, value, remedy):
+    with pytest.raises(ConfigError, check=names(next(iter(options)), value, remedy)):
+        MixturePlan(**options)
+
+
+def test_an_unknown_member_is_refused():
+    with pytest.raises(ConfigError, check=names("member", "best", "blend, head, prior, sources")):
+        MixturePlan(members=("sources", "best"))
+
+
+def test_each_fold_needs_two_labels_and_a_group():
+    MixturePlan(folds=3).check_labels(6, groups=3)
+    with pytest.raises(ConfigError, check=names("target-samples", 5, "give more samples")):
+        MixturePlan(folds=3).check_labels(5)
+    with pytest.raises(ConfigError, check=names("groups", 2, "give samples of more groups")):
+        MixturePlan(folds=3).check_labels(6, groups=2)
