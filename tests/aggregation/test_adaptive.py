@@ -33,41 +33,29 @@ def test_text_from_elsewhere_is_refused(text):
         AdaptiveRule.from_text(text)
 
 
-def test_a_round_by_hand(make_target, make_update):
-    # The target moves by (0.5, 0.4, 0.3), the source by (1, 0, 0): β = 0.25 of it.
-    target, _ = make_target(STEPS, 0.1)
-    source = make_update([1.0, 0.0, 0.0], dtype=np.float64)
-    weighed = RULES[0](MODEL, target, [source], np.array([0.25]))
-    np.testing.assert_allclose(weighed.model["w"], [0.625, 0.3, 0.225])
-    assert weighed.betas.tolist() == [0.25]
-    assert weighed.estimates is None
-    assert weighed.fallbacks == [None]
-
-
-def test_beta_is_estimated_where_it_can_be_and_fixed_where_not(make_target, make_update):
+@pytest.mark.parametrize(
+    ("rule", "steps", "rate", "fixed", "evidence", "beta", "reason"),
+    [
+        (RULES[0], 0, 0, 0.25, None, 0.25, None),
+        (RULES[0], 1, 1, 0.1, "none came", 0.1, "none came"),
+        (RULES[0], 0, 0, 0.9, "steps", 0.9, "no num-steps or learning-rate"),
+        # Gradients (2,0,1), (0,1,1), (3,3,1): S² = 28/3, σ² = 28/18; the mean is √(29/9) from (1,0,0).
+        (RULES[0], 1, 1, 0.9, "steps", (28 / 18) / (29 / 9), None),
+        # The authors' code takes the target's rate: the mean (5/3, 4/3, 1)'s distance to (1/0.4, 0, 0).
+        (RULES[4], 4, 1, 0.9, "steps", (28 / 18) / (25 / 36 + 16 / 9 + 1), None),
+    ],
+)
+def test_a_round_by_hand(make_target, make_update, rule, steps, rate, fixed, evidence, beta, reason):
     target, batches = make_target(STEPS, 0.1)
-    sources = [make_update([1.0, 0.0, 0.0], steps=1, rate=1), make_update([1.0, 0.0, 0.0])]
-    weighed = RULES[0](MODEL, target, sources, np.array([0.9, 0.9]), batches)
-    # Gradients (2,0,1), (0,1,1), (3,3,1): S² = 28/3, σ² = 28/18; the mean's distance to (1,0,0) is √(29/9).
-    assert weighed.betas[0] == pytest.approx((28 / 18) / (29 / 9))
-    assert weighed.betas[1] == 0.9
-    assert weighed.fallbacks == [None, "no num-steps or learning-rate"]
-
-
-def test_beta_of_the_authors_code_takes_the_targets_rate(make_target, make_update):
-    target, batches = make_target(STEPS, 0.1)
-    source = make_update([1.0, 0.0, 0.0], steps=4, rate=1, dtype=np.float64)
-    result = RULES[4](MODEL, target, [source], np.array([0.9]), batches)
-    # σ² = 28/18; the mean (5/3, 4/3, 1)'s distance to (1/0.4, 0, 0) is √(25/36 + 16/9 + 1).
-    assert result.betas[0] == pytest.approx((28 / 18) / (25 / 36 + 16 / 9 + 1))
-
-
-def test_a_reason_in_the_place_of_batches_is_every_sources_reason(make_target, make_update):
-    target, _ = make_target(STEPS, 0.1)
-    sources = [make_update([1.0, 0.0, 0.0], steps=1, rate=1)] * 2
-    weighed = RULES[0](MODEL, target, sources, np.array([0.1, 0.2]), "none came")
-    assert weighed.fallbacks == ["none came", "none came"]
-    assert weighed.betas.tolist() == [0.1, 0.2]
+    source = make_update([1.0, 0.0, 0.0], steps=steps, rate=rate, dtype=np.float64)
+    betas = np.array([fixed, fixed])
+    weighed = rule(MODEL, target, [source] * 2, betas, batches if evidence == "steps" else evidence)
+    assert weighed.betas == pytest.approx([beta] * 2, rel=1e-12)
+    assert weighed.fallbacks == [reason] * 2
+    assert (weighed.estimates is not None) is (evidence == "steps")
+    # The target moves by (0.5, 0.4, 0.3), the sources by (1, 0, 0).
+    np.testing.assert_allclose(weighed.model["w"], [0.5 + 0.5 * beta, 0.4 - 0.4 * beta, 0.3 - 0.3 * beta])
+    assert betas.tolist() == [fixed] * 2
 
 
 def test_a_round_follows_the_weighting_and_returns_its_geometry_and_estimates(make_target, make_update):
@@ -91,20 +79,19 @@ def test_a_round_follows_the_weighting_and_returns_its_geometry_and_estimates(ma
 
 
 @pytest.mark.parametrize(
-    ("spoil", "reason"),
+    ("factor", "reason"),
     [
-        (lambda norms: norms / 100, "do not fit the target's update: B Σ‖δ_j‖² < ‖Δ_T‖²"),
+        (1 / 100, "do not fit the target's update"),
         # The estimators take these norms; they are not those of the steps.
-        (lambda norms: norms * 100, "do not have the norms that were sent with them"),
+        (100, "do not have the norms that were sent with them"),
     ],
-    ids=["too small", "too large"],
 )
-def test_steps_that_do_not_fit_are_every_sources_reason(make_target, make_update, spoil, reason):
+def test_steps_that_do_not_fit_are_every_sources_reason(make_target, make_update, factor, reason):
     target, batches = make_target(STEPS, 0.1)
-    batches = replace(batches, squared_norms=spoil(batches.squared_norms))
+    batches = replace(batches, squared_norms=batches.squared_norms * factor)
     sources = [make_update([1.0, 0.0, 0.0], steps=1, rate=1)] * 2
     result = RULES[0](MODEL, target, sources, np.array([0.1, 0.2]), batches)
-    assert result.fallbacks == [f"batch-updates {reason}"] * 2
+    assert all(reason in fault for fault in result.fallbacks)
     assert result.estimates is None
     assert result.betas.tolist() == [0.1, 0.2]
 
@@ -115,10 +102,3 @@ def test_a_source_without_a_direction_has_no_estimate_though_it_reported_everyth
     result = RULES[2](MODEL, target, [still], np.array([0.3]), batches)
     assert result.fallbacks == ["the estimate is not defined"]
     assert result.betas.tolist() == [0.3]
-
-
-def test_the_fixed_betas_are_left_as_they_are(make_target, make_update):
-    target, batches = make_target(STEPS, 0.1)
-    fixed = np.array([0.9])
-    RULES[0](MODEL, target, [make_update([1.0, 0.0, 0.0], steps=1, rate=1)], fixed, batches)
-    assert fixed.tolist() == [0.9]

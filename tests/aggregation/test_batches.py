@@ -1,3 +1,6 @@
+"""Batch updates and sketches: how they are read, their products and sums, and estimates from sketches."""
+
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -5,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fda_flower.aggregation import ENCODINGS, BatchUpdates, CountSketch
+from fda_flower.aggregation import ENCODINGS, BatchUpdates, CountSketch, Geometry, beta_fedgp, estimate
+from fda_flower.aggregation.estimation import _unbiased
 from fda_flower.aggregation.updates import BLOCK
 
+deterministic = settings(derandomize=True, deadline=None)
 B, M, SKETCH = 2, 3, CountSketch(4, seed=0)
 
 
@@ -31,37 +36,19 @@ def read(sent, form):
     return BatchUpdates.from_arrays(sent, form, B, M, SKETCH)
 
 
-def test_encodings_are_in_the_order_of_what_they_send():
-    assert ENCODINGS == ("norms", "sketch", "full")
-
-
-@pytest.mark.parametrize("form", ENCODINGS)
-def test_every_encoding_has_the_norms_and_the_number_of_steps(form):
-    batches = read(arrays(), form)
-    assert batches.squared_norms.tolist() == [9, 25]
-    assert batches.steps == 2
-
-
 @pytest.mark.parametrize(
     ("form", "needed"), [("norms", ["norms"]), ("sketch", ["norms", "sketch"]), ("full", ["norms", "full"])]
 )
-def test_an_encoding_needs_only_its_own_arrays(form, needed):
-    batches = read({name: arrays()[name] for name in needed}, form)
+@pytest.mark.parametrize("others", [False, True])
+def test_an_encoding_takes_its_own_arrays_alone(form, needed, others):
+    sent = {name: array.astype(np.float32) for name, array in arrays().items() if others or name in needed}
+    batches = read(sent, form)
+    assert batches.squared_norms.tolist() == [9, 25]
+    assert batches.steps == 2
     assert (batches.full is not None) is (form == "full")
     assert (batches.sketches is not None) is (batches.sketch is not None) is (form == "sketch")
-
-
-@pytest.mark.parametrize("form", ENCODINGS)
-def test_an_encoding_ignores_arrays_that_it_does_not_need(form):
-    batches = read(arrays(), form)
-    assert (batches.full is not None) is (form == "full")
-    assert (batches.sketches is not None) is (form == "sketch")
-
-
-@pytest.mark.parametrize("form", ENCODINGS)
-def test_narrow_floats_are_read_in_float64_and_steps_as_they_are(form):
-    sent = {name: array.astype(np.float32) for name, array in arrays().items()}
-    batches = read(sent, form)
+    assert batches.noise == (1 / SKETCH.size if form == "sketch" else 0)
+    # Narrow floats are read in float64, and steps as they are.
     assert batches.squared_norms.dtype == np.float64
     assert batches.sketches is None or batches.sketches.dtype == np.float64
     assert batches.full is None or batches.full is sent["full"]
@@ -104,29 +91,16 @@ def test_a_bad_array_is_an_error_that_names_it(form, name, fault):
 
 
 @pytest.mark.parametrize("form", ENCODINGS)
-def test_a_negative_squared_norm_is_an_error(form):
-    with pytest.raises(ValueError, match="'norms' hold a negative"):
+def test_a_squared_norm_is_not_negative(form):
+    assert read(arrays() | {"norms": np.array([9.0, 0.0])}, form).squared_norms.tolist() == [9, 0]
+    with pytest.raises(ValueError, match="'norms'"):
         read(arrays() | {"norms": np.array([9.0, -1e-12])}, form)
 
 
-def test_a_zero_squared_norm_is_no_error():
-    assert read(arrays() | {"norms": np.array([9.0, 0.0])}, "norms").squared_norms.tolist() == [9, 0]
-
-
-def test_errors_name_what_came_and_what_was_expected():
-    with pytest.raises(ValueError, match=r"'full' are float32\[3, 2\], expected floats \[2, 3\]"):
-        read(arrays() | {"full": arrays()["full"].T}, "full")
-    with pytest.raises(ValueError, match="lack 'sketch', which encoding 'sketch' needs"):
-        read({"norms": arrays()["norms"]}, "sketch")
-
-
-def test_an_unknown_encoding_is_an_error_that_names_the_known_ones():
-    with pytest.raises(ValueError, match=r"^encoding is 'zip': choose one of norms, sketch, full$"):
+def test_a_form_that_cannot_be_read_is_an_error():
+    with pytest.raises(ValueError, match=r"'zip': choose one of norms, sketch, full"):
         read(arrays(), "zip")
-
-
-def test_sketches_cannot_be_read_without_the_sketch_that_made_them():
-    with pytest.raises(ValueError, match="'sketch' needs the sketch that the server requested"):
+    with pytest.raises(ValueError, match="needs the sketch"):
         BatchUpdates.from_arrays(arrays(), "sketch", B, M)
 
 
@@ -135,24 +109,13 @@ def test_a_target_that_made_no_step_can_be_read():
     assert BatchUpdates.from_arrays(sent, "full", 0, M).steps == 0
 
 
-def test_norms_have_no_products(make_update):
-    assert read(arrays(), "norms").products(make_update([1, 1, 1]).parameters) is None
-
-
-def test_products_of_full_steps_by_hand(make_update):
+def test_products_by_hand(make_update):
+    update = make_update({"x": [3, -1], "y": [2]}).parameters
+    assert read(arrays(), "norms").products(update) is None
     # ⟨[1, 2, 2], [3, -1, 2]⟩ = 3 - 2 + 4, ⟨[0, 3, -4], [3, -1, 2]⟩ = 0 - 3 - 8
-    products = read(arrays(), "full").products(make_update({"x": [3, -1], "y": [2]}).parameters)
-    assert products.tolist() == [5, -11]
-
-
-def test_products_of_sketched_steps_are_those_of_the_sketches(make_update):
-    update = make_update([3, -1, 2]).parameters
+    assert read(arrays(), "full").products(update).tolist() == [5, -11]
     expected = [sum(SKETCH({"w": row}) * SKETCH(update)) for row in arrays()["full"]]
     assert read(arrays(), "sketch").products(update) == pytest.approx(expected, rel=1e-15)
-
-
-def test_only_sketches_are_noisy():
-    assert [read(arrays(), form).noise for form in ENCODINGS] == [0, 1 / SKETCH.size, 0]
 
 
 def integers(*shape, seed=0):
@@ -211,24 +174,20 @@ STEPS = [[0.2, 0.0, 0.1], [0.0, 0.1, 0.1], [0.3, 0.3, 0.1]]
         st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3).filter(any), min_size=1, max_size=6
     )
 )
-@settings(derandomize=True, deadline=None)
+@deterministic
 def test_steps_fit_the_update_that_they_make(make_target, form, rows):
     target, batches = make_target(rows, 0.1, CountSketch(64, 0), form)
     batches.check_sum(target.parameters)
 
 
 @pytest.mark.parametrize("form", ENCODINGS)
-def test_steps_that_are_too_short_do_not_fit(make_target, form):
-    _, batches = make_target(STEPS, 0.1, CountSketch(64, 0), form)
-    with pytest.raises(ValueError, match="do not fit the target's update: Σ‖δ_j‖ < ‖Δ_T‖"):
-        batches.check_sum({"w": 10 * UPDATE})
-
-
-@pytest.mark.parametrize("form", ["sketch", "full"])
 def test_steps_of_another_update_do_not_fit(make_target, form):
     _, batches = make_target(STEPS, 0.1, CountSketch(64, 0), form)
-    with pytest.raises(ValueError, match="do not sum to it"):
-        batches.check_sum({"w": -UPDATE})
+    with pytest.raises(ValueError, match="Σ‖δ_j‖ < ‖Δ_T‖"):
+        batches.check_sum({"w": 10 * UPDATE})
+    if form != "norms":
+        with pytest.raises(ValueError, match="do not sum to it"):
+            batches.check_sum({"w": -UPDATE})
 
 
 def test_norms_fit_an_update_that_is_longer_by_rounding_and_no_other(make_target):
@@ -274,22 +233,16 @@ def test_steps_that_moved_nothing_fit_an_update_that_moved_nothing(make_target, 
 
 
 @pytest.mark.parametrize(
-    ("factor", "fits"), [(0.9989, False), (0.9991, True), (1.0009, True), (1.0011, False)]
+    ("form", "factor", "fits"),
+    [
+        *(("full", factor, fits) for factor, fits in ((0.9989, 0), (0.9991, 1), (1.0009, 1), (1.0011, 0))),
+        # 10·√(2/800) = 0.5: ten standard deviations.
+        *(("sketch", factor, fits) for factor, fits in ((0.49, 0), (0.51, 1), (1.49, 1), (1.51, 0))),
+    ],
 )
-def test_whole_steps_have_the_norms_that_were_sent(make_target, factor, fits):
-    target, batches = make_target([[3, 4, 0], [3, -4, 0]], 0.1)
-    batches = replace(batches, squared_norms=np.array([25.0, 25.0 / factor]))
-    if fits:
-        batches.check_sum(target.parameters)
-    else:
-        with pytest.raises(ValueError, match="do not have the norms"):
-            batches.check_sum(target.parameters)
-
-
-@pytest.mark.parametrize(("factor", "fits"), [(0.49, False), (0.51, True), (1.49, True), (1.51, False)])
-def test_sketches_have_the_norms_that_were_sent_within_ten_standard_deviations(make_target, factor, fits):
-    # 10·√(2/800) = 0.5. One element has the square in the sketch that it has in the model.
-    target, batches = make_target([[4], [-2]], 0.1, CountSketch(800, 0), "sketch")
+def test_steps_have_the_norms_that_were_sent(make_target, form, factor, fits):
+    # One element has the square in the sketch that it has in the model.
+    target, batches = make_target([[4], [-2]], 0.1, CountSketch(800, 0), form)
     batches = replace(batches, squared_norms=np.array([16.0 / factor, 4.0]))
     if fits:
         batches.check_sum(target.parameters)
@@ -307,3 +260,229 @@ def test_steps_that_sum_to_the_update_but_are_longer_than_they_say_are_refused(m
     rows[1] -= 100
     with pytest.raises(ValueError, match="do not have the norms"):
         replace(batches, **{name: rows}).check_sum(target.parameters)
+
+
+# --- Sketches ----------------------------------------------------------------------------------------
+
+# The data's seed is none of the sketches': from one seed NumPy draws the same signs for both.
+DATA = 987_654
+
+vectors = st.lists(st.integers(-100, 100), min_size=5, max_size=5).map(lambda v: np.array(v, np.float64))
+
+
+def sketched(vector, size, seed):
+    return CountSketch(size, seed)({"w": np.asarray(vector)})
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+@pytest.mark.parametrize("length", [0, 1, 5, 1000])
+def test_places_are_a_bucket_and_a_sign(size, length):
+    places = CountSketch(size, seed=3).places(length)
+    assert places.shape == (length,)
+    assert np.issubdtype(places.dtype, np.integer)
+    assert ((places >= 0) & (places < 2 * size)).all()
+
+
+def test_a_sketch_adds_up_signed_elements_in_buckets():
+    sketch, x = CountSketch(4, seed=1), np.arange(1, 11, dtype=np.float32)
+    expected = np.zeros(4)
+    for value, place in zip(x, sketch.places(10), strict=True):
+        if place < 4:
+            expected[place] += value
+        else:
+            expected[place - 4] -= value
+    assert sketch({"w": x}).tolist() == expected.tolist()
+
+
+def test_buckets_and_signs_are_even():
+    places = CountSketch(8, seed=0).places(160_000)
+    counts = np.bincount(places, minlength=16)
+    assert (np.abs(counts - 10_000) < 5 * 100).all()
+
+
+def test_places_follow_from_the_seed_and_are_drawn_once_a_round():
+    assert CountSketch(64, 5).places(1000) is CountSketch(64, 5).places(1000)
+    assert not np.array_equal(CountSketch(64, 5).places(1000), CountSketch(64, 6).places(1000))
+
+
+def test_places_stay_the_same_from_release_to_release():
+    # Client and server may run different versions of NumPy: a change here breaks their agreement.
+    assert CountSketch(8, seed=1).places(8).tolist() == [5, 8, 15, 3, 3, 4, 9, 1]
+
+
+@given(x=vectors, y=vectors, a=st.integers(-9, 9), b=st.integers(-9, 9), seed=st.integers(0, 1000))
+@deterministic
+def test_a_sketch_is_linear(x, y, a, b, seed):
+    combined = sketched(a * x + b * y, 3, seed)
+    assert np.array_equal(combined, a * sketched(x, 3, seed) + b * sketched(y, 3, seed))
+
+
+def test_a_sketch_is_of_the_model_as_one_vector_in_any_memory_order():
+    x, sketch = np.arange(12, dtype=np.float32), CountSketch(5, seed=2)
+    layers = {"a": x[:6].reshape(2, 3), "b": x[6], "none": x[:0], "c": x[7:].reshape(5, 1)}
+    for arrange in (np.asarray, np.asfortranarray, lambda a: np.repeat(np.atleast_1d(a), 2, axis=0)[::2]):
+        arranged = {name: arrange(layer) for name, layer in layers.items()}
+        assert np.array_equal(sketch(arranged), sketch({"w": x}))
+
+
+def test_a_sketch_adds_up_in_float64():
+    # In one bucket, past 2**24, ±1 would be lost in float32.
+    x = np.ones(1001, np.float32)
+    x[0] = 2**24
+    signs = np.where(CountSketch(1, seed=0).places(1001) < 1, 1.0, -1.0)
+    assert sketched(x, 1, 0).dtype == np.float64
+    assert sketched(x, 1, 0).tolist() == [signs @ x.astype(np.float64)]
+
+
+def products_over_seeds(x, y, size, seeds):
+    return np.array([sketched(x, size, s) @ sketched(y, size, s) for s in range(seeds)])
+
+
+@pytest.mark.parametrize("size", [1, 8, 64])
+def test_inner_products_are_unbiased(size):
+    x, y = np.random.default_rng(DATA).standard_normal((2, 40))
+    x += 0.3 * y
+    products = products_over_seeds(x, y, size, 3000)
+    assert abs(products.mean() - x @ y) < 4 * products.std() / math.sqrt(len(products))
+
+
+@pytest.mark.parametrize("size", [4, 32])
+@pytest.mark.parametrize("case", ["independent", "the same", "sparse"])
+def test_the_variance_of_inner_products_is_as_known_and_within_its_bound(size, case):
+    x, y = np.random.default_rng(DATA).standard_normal((2, 40))
+    if case == "the same":
+        y = x
+    elif case == "sparse":
+        x, y = x * (np.arange(40) < 6), y * (np.arange(40) < 6)
+    variance = products_over_seeds(x, y, size, 4000).var()
+    bound = ((x @ x) * (y @ y) + (x @ y) ** 2) / size
+    exact = bound - 2 * ((x * y) ** 2).sum() / size
+    assert variance == pytest.approx(exact, rel=0.15)
+    assert exact <= bound
+
+
+# --- Estimates from sketches -----------------------------------------------------------------------
+
+
+def round_of(m, B, share=0.15):
+    """Steps of the target, and a source's update; `share` of the steps' scatter lies along the source."""
+    rng = np.random.default_rng(DATA)
+    u = rng.choice([-1.0, 1.0], m) / math.sqrt(m)
+    noise = rng.standard_normal((B, m))
+    noise -= noise.mean(axis=0) + np.outer((noise - noise.mean(axis=0)) @ u, u)
+    along = rng.standard_normal(B)
+    along -= along.mean()
+    along *= math.sqrt(share / (1 - share) * (noise**2).sum() / (along**2).sum())
+    mean = rng.standard_normal(m) * 0.6 + 2 * u
+    return mean + noise + np.outer(along, u), 2 * u
+
+
+def estimates_of(make_target, make_update, rows, source, sketch=None):
+    target, batches = make_target(rows, 1.0, sketch, "full" if sketch is None else "sketch")
+    client = make_update(source, steps=1, rate=1, dtype=np.float64)
+    return estimate(target, [client], Geometry.of(target, [client]), batches)[0]
+
+
+def test_errors_of_inner_products_shrink_with_the_root_of_the_size(make_target):
+    rows, source = round_of(m=500, B=4)
+    _, full = make_target(rows, 1.0)
+    exact, rms = full.products({"w": source}), {}
+    for size in (64, 1024):
+        errors = []
+        for seed in range(400):
+            _, batches = make_target(rows, 1.0, CountSketch(size, seed), "sketch")
+            errors.append(batches.products({"w": source}) - exact)
+        rms[size] = math.sqrt(np.mean(np.square(errors)))
+    assert rms[64] / rms[1024] == pytest.approx(math.sqrt(1024 / 64), rel=0.1)
+
+
+def test_sigma2_and_d2_from_sketches_are_exact(make_target, make_update):
+    rows, source = round_of(m=200, B=4)
+    full = estimates_of(make_target, make_update, rows, source)
+    e = estimates_of(make_target, make_update, rows, source, CountSketch(4, 0))
+    assert (e.sigma2, e.d2, e.target2) == (full.sigma2, full.d2, full.target2)
+
+
+@pytest.mark.parametrize(("source", "delta"), [([1], 1 / 4), ([-1], 3 / 4)])
+def test_the_share_of_sketched_steps_that_agree_by_hand(make_target, make_update, source, delta):
+    # A sketch of one element has exact products: one step goes far up, three a little down.
+    rows = [[7], [-1], [-1], [-1]]
+    assert estimates_of(make_target, make_update, rows, source, CountSketch(8, 0)).delta == delta
+
+
+@pytest.mark.parametrize("factor", [2.0, -2.0])
+def test_sketched_steps_that_are_all_alike_agree_as_their_mean_does(make_target, make_update, factor):
+    # In one bucket the sketched products have either sign by chance; the product of the mean is exact.
+    rows, source = np.tile([1.0, 2.0, 3.0, 4.0], (3, 1)), factor * np.array([4.0, 1.0, 1.0, 2.0])
+    products = [sketched(rows[0], 1, seed) @ sketched(source, 1, seed) for seed in range(20)]
+    assert min(products) < 0 < max(products)
+    for seed in range(20):
+        e = estimates_of(make_target, make_update, rows, source, CountSketch(1, seed))
+        assert e.delta == (factor > 0)
+
+
+def test_estimates_from_a_sketch_are_close_to_the_exact_ones(make_target, make_update):
+    def over_seeds(rows, source):
+        exact = estimates_of(make_target, make_update, rows, source)
+        sketches = (CountSketch(1024, seed) for seed in range(20))
+        return exact, [estimates_of(make_target, make_update, rows, source, sketch) for sketch in sketches]
+
+    exact, found = over_seeds(*round_of(m=500, B=20, share=0.5))
+    assert 0.2 < exact.delta < 0.8
+    assert np.mean([e.delta for e in found]) == pytest.approx(exact.delta, abs=0.05)
+    exact, found = over_seeds(*round_of(m=2000, B=10))
+    assert 0.1 < beta_fedgp(exact) < 0.9
+    assert [beta_fedgp(e) for e in found] == pytest.approx([beta_fedgp(exact)] * 20, abs=0.02)
+
+
+@pytest.mark.parametrize("size", [8, 64])
+def test_the_mean_square_of_sketched_products_is_as_known(size):
+    rows, source = round_of(m=500, B=20, share=0.5)
+    deviations, unit = rows - rows.mean(axis=0), source / np.linalg.norm(source)
+    scatter, spread = (deviations**2).sum(), ((deviations @ unit) ** 2).sum()
+    squares = []
+    for seed in range(1000):
+        sketch = CountSketch(size, seed)
+        products = np.array([sketch({"w": d}) for d in deviations]) @ sketch({"w": unit})
+        squares.append((products**2).sum())
+    standard_error = np.std(squares) / math.sqrt(len(squares))
+    assert abs(np.mean(squares) - (spread * (1 + 1 / size) + scatter / size)) < 3 * standard_error
+
+
+@pytest.mark.parametrize(
+    ("deviations", "scatter", "noise", "expected"),
+    [
+        ([3, -3], 32, 0, 18),
+        ([3, -3], 32, 1 / 4, (18 - 32 / 4) / (1 + 1 / 4)),
+        ([1, -1], 32, 1 / 4, 0),  # 2 - 8 is below 0
+        ([9, -9], 32, 1 / 4, 32),  # (162 - 8)/1.25 is above 32
+    ],
+)
+def test_the_correction_of_squared_products_by_hand(deviations, scatter, noise, expected):
+    assert _unbiased(np.array(deviations, np.float64), scatter, noise) == pytest.approx(expected, rel=1e-15)
+
+
+def test_the_bias_of_squared_sketched_products_is_removed(make_target, make_update):
+    rows, source = round_of(m=500, B=20, share=0.05)
+    B, mean, unit = len(rows), rows.mean(axis=0), source / np.linalg.norm(source)
+    exact = estimates_of(make_target, make_update, rows, source).tau2_d2
+    scatter, residual2 = ((rows - mean) ** 2).sum(), mean @ mean - (mean @ unit) ** 2
+    corrected, plain = [], []
+    for seed in range(800):
+        sketch = CountSketch(64, seed)
+        corrected.append(estimates_of(make_target, make_update, rows, source, sketch).tau2_d2)
+        along = np.array([sketch({"w": row}) for row in rows]) @ sketch({"w": unit})
+        plain.append(residual2 - (scatter - B * along.var()) / (B * (B - 1)))
+    standard_error = np.std(corrected) / math.sqrt(len(corrected))
+    assert abs(np.mean(corrected) - exact) < 3 * standard_error
+    assert abs(np.mean(plain) - exact) > 10 * standard_error
+
+
+@given(size=st.integers(1, 16), seed=st.integers(0, 10**6), m=st.integers(1, 20), B=st.integers(2, 5))
+@deterministic
+def test_betas_from_any_sketch_are_in_0_1_or_nan(make_target, make_update, size, seed, m, B):
+    rows = np.random.default_rng([DATA, seed]).standard_normal((B + 1, m))
+    e = estimates_of(make_target, make_update, rows[1:], rows[0], CountSketch(size, seed))
+    beta = beta_fedgp(e)
+    assert math.isnan(beta) or 0 <= beta <= 1
+    assert 0 <= e.delta <= 1

@@ -1,6 +1,7 @@
 """Gradients at the global model: how they are read, and estimates against definitions and on average."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fda_flower.aggregation import (
     JointRule,
     MeanGradient,
     StartGradients,
+    beta_fedda,
     joint_weights,
     read_gradients,
 )
@@ -97,35 +99,22 @@ def test_what_is_not_known_stays_so_within_range():
     assert math.isnan(e.tau2_d2)
 
 
-@pytest.mark.parametrize(
-    ("rule", "weights"),
-    [
-        (AdaptiveRule(FedDA(), "beta_fedda", "uniform"), [1.0, 0.4, 4 / 16]),
-        # Its α β = 0.4/3 is set apart; the two others share the rest.
-        (JointRule(FedDA(), "beta_fedda", "uniform"), None),
-    ],
-)
-def test_a_source_without_gradients_keeps_the_fixed_beta(rule, weights, make_update):
-    form, update = form_of(), make_update([1.0, 1.0])
-    evidence = read_gradients(sent(TARGET), [sent(ONE), "it has none", sent(TWO)], form)
-    model = {"w": np.zeros(2, np.float32)}
+@pytest.mark.parametrize("kind", [AdaptiveRule, JointRule])
+def test_a_source_without_gradients_keeps_the_fixed_beta(kind, make_update):
+    rule, update, model = kind(FedDA(), "beta_fedda", "uniform"), make_update([1.0, 1.0]), {"w": np.zeros(2)}
+    evidence = read_gradients(sent(TARGET), [sent(ONE), "it has none", sent(TWO)], form_of())
     result = rule(model, update, [update] * 3, np.array([0.4, 0.4, 0.4]), evidence)
     assert result.fallbacks == [None, "it has none", None]
-    if weights is None:
+    weights = [1.0, 0.4, 4 / 16]
+    if kind is JointRule:  # Its α β = 0.4/3 is set apart; the two others share the rest.
         a, b = (1 - 0.4 / 3) * joint_weights(np.array([[-1.0, -4.0], [-4.0, 12.0]]), 4.0)
         weights = [a, 0.4 / 3, b]
     assert result.betas == pytest.approx(weights, rel=1e-9)
-
-
-@pytest.mark.parametrize("rule", [AdaptiveRule(FedDA(), "beta_fedda"), JointRule(FedDA(), "beta_fedda")])
-def test_without_the_targets_gradients_all_is_fixed(rule, make_update):
-    update, betas = make_update([1.0, 1.0]), np.array([0.2, 0.6])
-    evidence = read_gradients("it has none", [sent(ONE), sent(TWO)], form_of())
+    evidence = read_gradients("it has none", [sent(ONE)] * 3, form_of())
     assert evidence == "the target: it has none"
-    model = {"w": np.zeros(2, np.float32)}
-    result = rule(model, update, [update] * 2, betas, evidence)
-    plain = AdaptiveRule(FedDA(), "beta_fedda")(model, update, [update] * 2, betas)
-    assert result.fallbacks == [evidence] * 2
+    result = rule(model, update, [update] * 3, np.array([0.2, 0.4, 0.6]), evidence)
+    plain = AdaptiveRule(FedDA(), "beta_fedda")(model, update, [update] * 3, np.array([0.2, 0.4, 0.6]))
+    assert result.fallbacks == [evidence] * 3
     assert result.model["w"].tobytes() == plain.model["w"].tobytes()
 
 
@@ -147,23 +136,17 @@ def test_without_the_targets_gradients_all_is_fixed(rule, make_update):
         ("full", {"norm": np.array(9.0)}, "do not have the norm"),
         ("sketch", {"sketch": SKETCH({"w": np.array([9.0, 9.0])})}, "do not have the norm"),
         ("sketch", {"sketch": np.zeros(4)}, r"have shape \[4\], expected \[512\]"),
-        (
-            "sketch",
-            {"sketch-seed": np.array(8)},
-            "sketch of size 512 with seed 8, but the server asked for size 512 with seed 7",
-        ),
+        ("sketch", {"sketch-seed": np.array(8)}, "size 512 with seed 8, but .* size 512 with seed 7"),
         ("sketch", {"sketch-size": np.array(64)}, "sketch of size 64 with seed 7"),
         ("sketch", {"sketch-size": None}, "lack 'sketch-size'"),
     ],
 )
 def test_gradients_that_cannot_be_used_are_named(encoding, change, says):
     arrays = {k: v for k, v in {**sent(ONE, encoding), **change}.items() if v is not None}
-    with pytest.raises(ValueError, match=says):
-        MeanGradient.from_arrays(arrays, form_of(encoding))
     evidence = read_gradients(sent(TARGET, encoding), [arrays, sent(TWO, encoding)], form_of(encoding))
     assert isinstance(evidence, StartGradients)
     fault, fine = evidence.faults
-    assert fault is not None
+    assert re.search(says, fault)
     assert fine is None
     assert np.isfinite(evidence.differences()).tolist() == [[False, False], [False, True]]
 
@@ -226,29 +209,23 @@ def test_distances_are_unbiased_and_of_equal_domains_zero_on_average(shift):
 
 def test_tau2_d2_is_nearly_unbiased_where_there_are_many_parameters():
     rng = np.random.default_rng(3)
-    m, repetitions = 2000, 300
-    g, other = rng.standard_normal((2, m))
+    g, other = rng.standard_normal((2, 2000))
     h = g + other
-    found = [
-        read(g + rng.standard_normal((4, m)), h + rng.standard_normal((4, m))).estimates()[0].tau2_d2
-        for _ in range(repetitions)
-    ]
-    truth = g @ g - (g @ h) ** 2 / (h @ h)
-    assert np.mean(found) == pytest.approx(truth, rel=0.01)
+    clients = ([v + rng.standard_normal((4, 2000)) for v in (g, h)] for _ in range(300))
+    found = [read(*rows).estimates()[0].tau2_d2 for rows in clients]
+    assert np.mean(found) == pytest.approx(g @ g - (g @ h) ** 2 / (h @ h), rel=0.01)
 
 
 def test_beta_is_large_for_equal_domains_and_small_for_different_ones():
     rng = np.random.default_rng(4)
-    m = 500
-    g, other = rng.standard_normal((2, m))
+    g, other = rng.standard_normal((2, 500))
     means = []
     for shift in (0.0, 1.0, 4.0):
         betas = []
         for _ in range(50):
-            target = g + 6 * rng.standard_normal((8, m))
-            source = g + shift * other + 6 * rng.standard_normal((60, m))
-            (e,) = (within_range(e) for e in read(target, source).estimates())
-            betas.append(e.sigma2 / (e.sigma2 + e.d2))
+            target = g + 6 * rng.standard_normal((8, 500))
+            source = g + shift * other + 6 * rng.standard_normal((60, 500))
+            betas.append(beta_fedda(within_range(read(target, source).estimates()[0])))
         means.append(np.mean(betas))
     assert means[0] > 0.9 > means[1] > 0.6 * means[0] > 0.3 > means[2]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fda_flower.aggregation import Votes, domain_weights, gate_of, kd3a, smoothed_weights
+from fda_flower.aggregation import Votes, domain_weights, kd3a, smoothed_weights
 
 BY_HAND = Votes(np.array([[0.90, 0.95, 0.85]], np.float32), np.array([[0, 1, 0]], np.int32))
 CLASSES = 3
@@ -32,28 +32,18 @@ def subsets(number):
     return [s for size in range(number + 1) for s in combinations(range(number), size)]
 
 
-def part(whole, sources):
-    return Votes(whole.confidences[:, sources], whole.classes[:, sources])
-
-
-def test_the_vote_by_hand():
-    label, confidence, mask = BY_HAND.consensus(0.8, 2)
-    assert (label.tolist(), mask.tolist()) == ([0], [True])
-    np.testing.assert_allclose(confidence, [1.75], rtol=1e-6)
-
-
-def test_a_model_below_the_gate_does_not_vote():
-    label, confidence, mask = BY_HAND.consensus(0.92, 2)
-    assert (label.tolist(), mask.tolist()) == ([1], [True])
-    np.testing.assert_allclose(confidence, [0.95], rtol=1e-6)
-
-
-@pytest.mark.parametrize("gate", [0.95, 1.0, 3.0])
-def test_where_nobody_passes_the_gate_all_vote_and_the_mask_is_false(gate):
-    label, confidence, mask = Votes(BY_HAND.confidences.clip(max=0.9), BY_HAND.classes).consensus(gate, 2)
-    assert (label.tolist(), mask.tolist()) == ([0], [False])
-    np.testing.assert_allclose(confidence, [1.75], rtol=1e-6)
-    np.testing.assert_array_equal(BY_HAND.contributions(1.0), [0, 0, 0])
+@pytest.mark.parametrize(
+    ("gate", "label", "confidence", "mask"),
+    [
+        (0.92, 1, 0.95, True),  # 0.90 and 0.85 are below the gate
+        *((gate, 0, 1.75, False) for gate in (0.95, 1.0, 3.0)),  # nobody passes: all vote
+    ],
+)
+def test_the_vote_by_hand(gate, label, confidence, mask):
+    found = BY_HAND.consensus(gate, 2)
+    assert (found[0].tolist(), found[2].tolist()) == ([label], [mask])
+    np.testing.assert_allclose(found[1], [confidence], rtol=1e-6)
+    assert mask or BY_HAND.contributions(gate).tolist() == [0, 0, 0]
 
 
 def test_of_equal_classes_the_first_one_wins():
@@ -67,26 +57,15 @@ def test_qualities_by_hand():
     assert found == alone | {(0, 1): 0.95, (1, 2): 0.95, (0, 2): 1.75, (0, 1, 2): 1.75}
 
 
-def test_contributions_and_weights_by_hand():
-    contributions = BY_HAND.contributions(0.8)
-    np.testing.assert_allclose(contributions, [0.71667, 0.34167, 0.69167], atol=5e-6)
-    weights = domain_weights(1.0, contributions)
-    np.testing.assert_allclose(weights, [0.25, 0.30714, 0.14643, 0.29643], atol=5e-6)
-
-
 @given(votes(), SHARE)
-def test_the_quality_is_the_confidence_of_the_vote_where_it_counts(given_votes, gate):
-    for sources in subsets(given_votes.classes.shape[1])[1:]:
-        _, confidence, mask = part(given_votes, sources).consensus(gate, CLASSES)
-        (quality,) = given_votes.qualities(gate, [sources])
-        assert quality == pytest.approx((mask * confidence).sum(), rel=1e-12)
-
-
-@given(votes(), SHARE)
-def test_the_quality_never_falls_if_a_source_joins(given_votes, gate):
+def test_the_quality_is_the_confidence_of_the_vote_and_never_falls_if_a_source_joins(given_votes, gate):
     number = given_votes.classes.shape[1]
     quality = dict(zip(subsets(number), given_votes.qualities(gate, subsets(number)).tolist(), strict=True))
     for subset in quality:
+        if subset:
+            part = Votes(given_votes.confidences[:, subset], given_votes.classes[:, subset])
+            _, confidence, mask = part.consensus(gate, CLASSES)
+            assert quality[subset] == pytest.approx((mask * confidence).sum(), rel=1e-12)
         for k in set(range(number)) - set(subset):
             assert quality[tuple(sorted((*subset, k)))] >= quality[subset] - 1e-12
 
@@ -142,11 +121,6 @@ def test_without_a_contribution_the_sources_weigh_the_same():
     np.testing.assert_allclose(domain_weights(0.0, np.zeros(4)), [0, 0.25, 0.25, 0.25, 0.25])
 
 
-@pytest.mark.parametrize(("round_", "gate"), [(0, 0.8), (15, 0.875), (30, 0.95), (31, 0.95)])
-def test_the_gate_rises_from_start_to_end(round_, gate):
-    assert gate_of(round_, 30, 0.8, 0.95) == pytest.approx(gate, rel=1e-15)
-
-
 WEIGHTS = st.dictionaries(st.sampled_from("abcd"), SHARE.filter(lambda w: w == 0 or w > 1e-9), min_size=1)
 
 
@@ -167,25 +141,23 @@ def test_smoothed_weights_sum_to_1_whoever_is_missing_or_new(before, new, moment
     assert min(kept.values()) >= 0
 
 
-def test_nine_tenths_of_the_weights_are_those_before():
-    used, kept = smoothed_weights({"a": 0.5, "b": 0.5}, {"a": 1.0, "b": 0.0}, 0.9)
-    assert used == pytest.approx({"a": 0.55, "b": 0.45})
-    assert kept == used
-
-
-def test_the_first_weights_are_those_of_the_round():
-    used, kept = smoothed_weights({}, {"a": 0.75, "b": 0.25}, 0.9)
-    assert used == pytest.approx({"a": 0.75, "b": 0.25}, rel=1e-15)
-    assert kept == used
-
-
-def test_the_others_divide_the_weight_of_a_source_that_is_missing():
-    used, kept = smoothed_weights({"a": 0.2, "b": 0.6, "t": 0.2}, {"t": 0.0, "a": 1.0}, 0.5)
-    assert used == pytest.approx({"t": 0.25, "a": 0.75})
-    assert kept == pytest.approx({"b": 0.6, "t": 0.1, "a": 0.3})
-
-
-def test_if_those_that_are_there_had_no_weight_the_rounds_is_taken():
-    used, kept = smoothed_weights({"a": 0.0, "b": 1.0}, {"a": 1.0}, 0.9)
-    assert used == pytest.approx({"a": 1.0})
-    assert kept == {"b": 1.0, "a": 0.0}
+@pytest.mark.parametrize(
+    ("before", "new", "momentum", "used", "kept"),
+    [
+        ({"a": 0.5, "b": 0.5}, {"a": 1.0, "b": 0.0}, 0.9, {"a": 0.55, "b": 0.45}, {"a": 0.55, "b": 0.45}),
+        # In the first round there are none before.
+        ({}, {"a": 0.75, "b": 0.25}, 0.9, {"a": 0.75, "b": 0.25}, {"a": 0.75, "b": 0.25}),
+        # b is missing, and keeps its share.
+        (
+            {"a": 0.2, "b": 0.6, "t": 0.2},
+            {"t": 0.0, "a": 1.0},
+            0.5,
+            {"t": 0.25, "a": 0.75},
+            {"b": 0.6, "t": 0.1, "a": 0.3},
+        ),
+        # Those that take part had no weight.
+        ({"a": 0.0, "b": 1.0}, {"a": 1.0}, 0.9, {"a": 1.0}, {"b": 1.0, "a": 0.0}),
+    ],
+)
+def test_smoothed_weights_by_hand(before, new, momentum, used, kept):
+    assert smoothed_weights(before, new, momentum) == (pytest.approx(used), pytest.approx(kept))
