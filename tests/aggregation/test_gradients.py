@@ -146,7 +146,7 @@ def test_gradients_that_cannot_be_used_are_named(encoding, change, says):
     evidence = read_gradients(sent(TARGET, encoding), [arrays, sent(TWO, encoding)], form_of(encoding))
     assert isinstance(evidence, StartGradients)
     fault, fine = evidence.faults
-    assert re.search(says, fault)
+    assert re.search(says, str(fault))
     assert fine is None
     assert np.isfinite(evidence.differences()).tolist() == [[False, False], [False, True]]
 

@@ -160,4 +160,5 @@ def test_smoothed_weights_sum_to_1_whoever_is_missing_or_new(before, new, moment
     ],
 )
 def test_smoothed_weights_by_hand(before, new, momentum, used, kept):
-    assert smoothed_weights(before, new, momentum) == (pytest.approx(used), pytest.approx(kept))
+    for found, expected in zip(smoothed_weights(before, new, momentum), (used, kept), strict=True):
+        assert found == pytest.approx(expected)
