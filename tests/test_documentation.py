@@ -1,7 +1,7 @@
 """The documentation: its site, its notebooks, its figures."""
 
+import doctest
 import importlib
-import importlib.util
 import os
 import pkgutil
 import re
@@ -200,3 +200,16 @@ def test_the_readmes_table_has_the_methods_that_the_demo_compares_in_its_order()
     table = (ROOT / "README.md").read_text(encoding="utf-8").split("<!-- demo table")[1]
     labels = re.findall(r"^\| (\w[\w ]+?) \| \*{0,2}\d", table, flags=re.MULTILINE)
     assert labels == [METHODS[name].label for name in COMPARED.split(",")]
+
+
+WITH_EXAMPLES = sorted(
+    ".".join(("fda_flower", *path.relative_to(ROOT / "fda_flower").with_suffix("").parts))
+    for path in (ROOT / "fda_flower").rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8") and "aggregation" not in path.parts
+)
+
+
+@pytest.mark.parametrize("module", WITH_EXAMPLES)
+def test_the_examples_of_a_module_run(module):
+    failed, attempted = doctest.testmod(importlib.import_module(module.removesuffix(".__init__")))
+    assert (failed, attempted > 0) == (0, True)

@@ -55,7 +55,7 @@ class RunConfig(RunSettings):
     def __post_init__(self) -> None:
         given = {each.name: getattr(self, each.name) for each in SETTINGS if each.plain}
         if none := [e.name for e in SETTINGS if e.plain and given[e.name] is None and not e.optional]:
-            raise ConfigError(f"{none[0]} is None: give a value, or leave it out")
+            raise invalid(none[0], None, "give a value, or leave it out")
         known = {name: value for name, value in given.items() if value is not None}
         for name, value in read_options("the run", RunConfig, known, set()).items():
             self._set(name, value)
@@ -120,7 +120,9 @@ class RunConfig(RunSettings):
         if self.privacy.on and self.entry.centralised:
             raise ConfigError(
                 f"dp-clip is {self.dp_clip:g}, but '{self.method}' has all data in one place: no client "
-                "sends anything, leave it out"
+                "sends anything, leave it out",
+                thing="dp-clip",
+                value=self.dp_clip,
             )
         if self.privacy.private and self.held_out is not None and self.held_out.in_turn:
             raise invalid(

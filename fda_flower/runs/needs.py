@@ -162,7 +162,8 @@ def read_beta(method: Method, what: str, beta: Beta, sources: Sequence[str]) -> 
     """Return a method's β, one number or one for each source; a `ConfigError` if it cannot work."""
     read = check_beta(beta)
     if not method.weighted:
-        raise ConfigError(f"{what} has no beta: leave it out, or choose FedDA or FedGP")
+        remedy = "leave it out, or choose FedDA or FedGP"
+        raise ConfigError(f"{what} has no beta", thing="beta", value=beta, remedy=remedy)
     betas_of(read, sources)
     return read
 

@@ -82,7 +82,8 @@ class Setting:
     def check(self, value: Any) -> None:
         """Raise a `ConfigError` if a number is out of bounds."""
         if self.seconds and not value > 0:
-            raise ConfigError(f"{self.key} is {value:g} seconds, it must be above 0")
+            message = f"{self.key} is {value:g} seconds, it must be above 0"
+            raise ConfigError(message, thing=self.key, value=value)
         if self.at_least is not None and value is not None and value < self.at_least:
             called = f"{self.key} or {self.flag}" if self.flag else self.key
             raise invalid(called, value, f"it must be at least {self.at_least}")

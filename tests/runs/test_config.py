@@ -1,18 +1,15 @@
 """What defines a run: every mistake is found before anything is trained, and nothing gets lost in Flower."""
 
-import doctest
-import importlib
 import json
 import tomllib
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from naming import names
 
-import fda_flower
 from fda_flower import ConfigError, RunConfig, run
-from fda_flower.clients.training import OPTIMIZERS
-from fda_flower.datasets import DATASETS, SHIFTS
+from fda_flower.datasets import SHIFTS
 from fda_flower.models import MODELS, Model
 from fda_flower.models.small import mlp
 from fda_flower.runs.config import parse_beta
@@ -50,136 +47,103 @@ def test_names_are_taken_in_whatever_case(given: dict[str, Any], meant: dict[str
 
 # mistakes
 
-FOUND = [
-    ({"method": "fedmagic"}, ["method", "'fedmagic'", *METHODS]),
-    ({"model": "resnet"}, ["model", "'resnet'", *MODELS]),
-    ({"optimizer": "lion"}, ["optimizer", "'lion'", *OPTIMIZERS]),
-    ({"device": "tpu"}, ["device", "'tpu'", "auto", "cpu", "cuda"]),
-    ({"rounds": 0}, ["rounds", "0", "at least 1"]),
-    ({"rounds": -1}, ["rounds", "-1", "at least 1"]),
-    ({"threads": 0}, ["threads", "0", "at least 1"]),
-    ({"epochs": 0}, ["epochs", "0", "at least 1"]),
-    ({"learning_rate": 0.0}, ["learning rate", "0", "above 0"]),
-    ({"learning_rate": NAN}, ["learning rate", "nan", "above 0"]),
-    ({"target_learning_rate": -0.1}, ["learning rate", "-0.1", "above 0"]),
-    ({"target_batch_size": 0}, ["batch size", "0", "at least 1"]),
+MISTAKES: list[tuple[dict[str, Any], str, str]] = [
+    ({"method": "fedmagic"}, "method", "fedmagic"),
+    ({"dataset": "letters"}, "data set", "letters"),
+    ({"shift": "blur"}, "shift", "blur"),
+    ({"partition": "striped"}, "partition", "striped"),
+    ({"model": "resnet"}, "model", "resnet"),
+    ({"variant": "mine"}, "variant", "mine"),
+    ({"optimizer": "lion"}, "optimizer", "lion"),
+    ({"device": "tpu"}, "device", "tpu"),
+    ({"batches": "drop-last"}, "batches", "drop-last"),
+    ({"target": "attic"}, "target domain", "attic"),
+    # numbers
+    ({"rounds": 0}, "rounds", "0"),
+    ({"rounds": 2.5}, "option", "rounds"),
+    ({"rounds": None}, "rounds", "None"),
+    ({"learning_rate": None}, "learning_rate", "None"),
+    ({"seed": -1}, "seed", "-1"),
+    ({"threads": 0}, "threads or cpus-per-client", "0"),
+    ({"epochs": 0}, "epochs", "0"),
+    ({"batch_size": 0}, "batch size", "0"),
+    ({"target_batch_size": 0}, "batch size", "0"),
+    ({"learning_rate": 0.0, "target_learning_rate": 0.1}, "learning rate", "0"),
+    ({"learning_rate": NAN}, "learning rate", "nan"),
+    ({"target_learning_rate": -0.1}, "learning rate", "-0.1"),
+    ({"warmup_rounds": -1}, "warmup_rounds", "-1"),
+    ({"learning_rate_factor": 0}, "learning_rate_factor", "0"),
+    ({"min_sources": 0}, "min_sources", "0"),
+    ({"max_held_rounds": 0}, "max_held_rounds", "0"),
+    ({"max_update_norm": -1.0}, "max_update_norm", "-1.0"),
+    ({"wait_seconds": 0}, "wait-seconds", "0"),
+    ({"query_timeout": NAN}, "query-timeout", "nan"),
+    ({"round_timeout": -5}, "round-timeout", "-5"),
     # beta
-    ({"beta": 1.5}, ["beta", "1.5", "[0, 1]"]),
-    ({"beta": -0.1}, ["beta", "-0.1", "[0, 1]"]),
-    ({"beta": NAN}, ["beta", "nan", "[0, 1]"]),
-    ({"beta": (0.5, 0.5, 2)}, ["beta", "2", "[0, 1]"]),
-    ({"beta": (0.5, 0.5)}, ["beta", "2 values", "3 sources", "source-1, source-2, source-3"]),
-    ({"beta": ()}, ["beta", "0 values", "3 sources"]),
-    ({"beta": (0.5, 0.5, 0.5), "shift": "color"}, ["beta", "3 values", "2 sources", "+80%, +90%"]),
-    ({"beta": (0.5, 0.5, 0.5), "sources": 5}, ["beta", "3 values", "5 sources"]),
-    *(
-        ({"beta": 0.5, "method": name}, ["beta", name, "FedDA or FedGP"])
-        for name, method in METHODS.items()
-        if not method.weighted
-    ),
-    # what the methods take
-    ({"method_options": {"speed": 1}}, ["'speed'", "method 'fedgp-auto'", "granularity", "sketch_size"]),
-    ({"method": "fedavg", "method_options": {"speed": 1}}, ["'speed'", "method 'fedavg'", "weights"]),
-    ({"method_options": {"beta": 0.5}}, ["'beta'", "method 'fedgp-auto'"]),
-    ({"method_options": {"auto": "false"}}, ["'auto'", "method 'fedgp-auto'"]),
-    ({"method_options": {"min_sources": 2}}, ["'min_sources'", "method 'fedgp-auto'"]),
-    ({"method_options": {"granularity": "atom"}}, ["'granularity'", "'atom'", "layer, model"]),
-    ({"method_options": {"filter": "perhaps"}}, ["'filter'", "'perhaps'", "true or false"]),
-    ({"method_options": {"sketch_size": "big"}}, ["'sketch_size'", "'big'", "whole number"]),
-    ({"method_options": {"sketch-size": 0}}, ["sketch_size", "0", "at least 1"]),
-    (
-        {"method_options": {"batch_update_encoding": "norms"}},
-        ["batch_update_encoding", "'norms'", "sketch", "full"],
-    ),
-    ({"method": "fedda", "method_options": {"updates": "odd"}}, ["'updates'", "'odd'", "raw, aligned"]),
-    # variants, rounds and rates
-    ({"variant": "mine"}, ["variant", "'mine'", "paper, reference-code"]),
-    ({"batches": "drop-last"}, ["batches", "'drop-last'", "even or fixed"]),
-    ({"variant": "mine", "method": "fedavg"}, ["variant", "'mine'", "paper, reference-code"]),
-    ({"warmup_rounds": -1}, ["warmup_rounds", "-1", "at least 0"]),
-    ({"learning_rate_factor": 0}, ["learning_rate_factor", "0", "above 0"]),
-    ({"learning_rate_factor": NAN}, ["learning_rate_factor", "nan", "above 0"]),
-    # the averaged model
-    ({"average": "mean"}, ["average", "'mean'", "ema:0.9", "tail:5"]),
-    ({"average": "ema:1"}, ["average", "'ema:1'", "between 0 and 1", "ema:0.9"]),
-    ({"average": "tail:0"}, ["average", "'tail:0'", "at least 1", "tail:5"]),
-    ({"average": "tail:4", "rounds": 3, "warmup_rounds": 2}, ["average", "'tail:4'", "warm-up, 3", "tail:3"]),
-    # the data
-    ({"partition": "striped"}, ["partition", "'striped'", "dirichlet, even, labels"]),
-    ({"partition": "labels", "shift": "color"}, ["'labels'", "'color'", "leave it out"]),
-    ({"partition": "labels", "partition_options": {"k": 0}}, ["'k'", "0", "at least 1"]),
-    ({"partition_options": {"k": 2}}, ["'k'", "partition 'even'", "no options"]),
-    ({"dataset_options": {"size": 2}}, ["'size'", "data set 'digits'", "no options"]),
-    ({"model_options": {"size": 2}}, ["'size'", "model 'cnn'", "no options"]),
-    ({"source_samples": "0%"}, ["source-samples", "0%", "above 0%"]),
-    ({"target_samples": "120%"}, ["target-samples", "120%", "at most 100%"]),
-    ({"only_sources": ["attic"]}, ["source", "'attic'", "source-1, source-2, source-3"]),
-    ({"only_sources": "source-1, attic"}, ["source", "'attic'", "source-1, source-2, source-3"]),
-    ({"only_sources": []}, ["only-sources", "source-1, source-2, source-3"]),
-    ({"only_sources": 3}, ["only-sources", "3", "list"]),
-    ({"only_sources": ["source-1"], "beta": (0.5, 0.5, 0.5)}, ["beta", "3 values", "1 source"]),
-    # an auto method needs two batches
-    ({"target_samples": 7}, ["target", "7", "auto-weighting", "two batches of 4", "fixed beta"]),
-    ({"target_samples": 31, "target_batch_size": 16, "method": "fedda-auto"}, ["31", "two batches of 16"]),
-]
-
-NOT_FOUND = [
-    # a mixture needs two samples in each fold
-    ({"method": "mixture", "target_samples": 7}, ["target", "7", "4 folds", "8", "fewer folds"]),
-    ({"method": "mixture", "target_samples": 5, "method_options": {"folds": 3}}, ["5", "3 folds", "6"]),
-    ({"method": "mixture", "method_options": {"epochs": "30,1"}}, ["epochs", "[30, 1]", "1,30"]),
-    ({"dataset": "letters"}, ["data set", "'letters'", *DATASETS]),
-    ({"shift": "blur"}, ["shift", "'blur'", *SHIFTS]),
-    ({"shift_options": {"speed": 1}}, ["'speed'", "shift 'rotate'", "angle", "invert"]),
-    ({"shift": "label", "shift_options": {"eta": 0.7}}, ["'eta'", "0.7", "[0, 0.5]"]),
-    ({"shift": "color", "sources": 3}, ["'color'", "2 sources", "3"]),
-    ({"sources": 0}, ["sources", "0", "at least 1"]),
-    ({"target": "attic"}, ["target domain", "'attic'", "source-1", "target"]),
-    ({"target_samples": 0, "method": "fedda"}, ["target-samples", "0", "at least 1"]),
-    ({"batch_size": 0}, ["batch size", "0", "at least 1"]),
-    ({"learning_rate": 0.0, "target_learning_rate": 0.1}, ["learning rate", "0", "above 0"]),
-    ({"target_learning_rate": 0.0}, ["learning rate", "0", "above 0"]),
-    ({"optimizer": "lion", "target_samples": None}, ["optimizer", "'lion'", *OPTIMIZERS]),
-    ({"epochs": 0, "target_samples": None}, ["epochs", "0", "at least 1"]),
-    ({"beta": "half"}, ["beta", "half"]),
-    ({"rounds": 2.5}, ["rounds", "2.5"]),
+    ({"beta": 1.5}, "beta", "1.5"),
+    ({"beta": NAN}, "beta", "nan"),
+    ({"beta": "half"}, "beta", "half"),
+    ({"beta": {"source-1": 0.5}}, "beta", "source-1"),
+    ({"beta": ["half", 0.5, 0.5]}, "beta", "half"),
+    ({"beta": (0.5, 0.5, 2)}, "beta", "2"),
+    ({"beta": ()}, "beta", "3 sources (source-1, source-2, source-3)"),
+    ({"beta": (0.5, 0.5, 0.5), "shift": "color"}, "beta", "2 sources (+80%, +90%)"),
+    ({"beta": (0.5, 0.5, 0.5), "only_sources": ["source-1"]}, "beta", "(source-1)"),
+    ({"beta": 0.5, "method": "fedavg"}, "beta", "fedavg"),
+    # options of the method, the network and the data
+    ({"method": "fedavg", "method_options": {"speed": 1}}, "option", "speed"),
+    *(({"method_options": {name: 1}}, "option", name) for name in ("beta", "auto", "min_sources")),
+    ({"method_options": {"granularity": "atom"}}, "option", "granularity"),
+    ({"method_options": {"sketch-size": 0}}, "sketch_size", "0"),
+    ({"method": "mixture", "method_options": {"epochs": "30,1"}}, "epochs", "[30, 1]"),
+    ({"model_options": {"size": 2}}, "option", "size"),
+    ({"dataset_options": {"size": 2}}, "option", "size"),
+    ({"dataset": "images", "dataset_options": {"domains": "clean"}}, "domains", "clean"),
+    ({"shift_options": {"speed": 1}}, "option", "speed"),
+    ({"shift": "label", "shift_options": {"eta": 0.7}}, "'eta'", "0.7"),
+    ({"partition_options": {"k": 2}}, "option", "k"),
+    # what does not fit together
+    ({"partition": "labels", "shift": "color"}, "partition", "labels"),
+    ({"shift": "color", "sources": 3}, "color", "3"),
+    ({"sources": 0}, "sources", "0"),
+    ({"average": "tail:4", "rounds": 3, "warmup_rounds": 2}, "average", "tail:4"),
+    ({"source_samples": "0%"}, "source-samples", "0%"),
+    ({"target_samples": 0, "method": "fedda"}, "target-samples", "0"),
+    ({"only_sources": "source-1, attic"}, "source", "attic"),
+    ({"only_sources": []}, "only-sources", "source-1, source-2, source-3"),
+    ({"only_sources": 3}, "only-sources", "3"),
+    ({"method": "central:erm", "class_weights": "balanced"}, "class-weights", "balanced"),
+    ({"method": "central:erm", "dp_clip": 1.0}, "dp-clip", "1"),
+    ({"validation": "cv:5", "dp_clip": 1.0, "dp_noise": 1.0}, "validation", "cv:5"),
+    # too few samples
+    ({"target_samples": 31, "target_batch_size": 16, "method": "fedda-auto"}, "target", "31"),
+    ({"method": "mixture", "target_samples": 7}, "target", "7"),
 ]
 
 
-@pytest.mark.parametrize(("settings", "words"), [*FOUND, *NOT_FOUND], ids=str)
-def test_a_setting_that_cannot_work_is_refused_by_name_value_and_remedy(
-    settings: dict[str, Any], words: list[str]
+@pytest.mark.parametrize(("settings", "thing", "value"), MISTAKES, ids=str)
+def test_a_setting_that_cannot_work_is_refused_by_thing_and_value(
+    settings: dict[str, Any], thing: str, value: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         RunConfig(**settings)
-    for word in words:
-        assert word in str(caught.value)
+    assert thing in (caught.value.thing or str(caught.value))
+    assert value in str(caught.value)
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ConfigError, match="torch sees no GPU here: use auto or cpu"):
+    with pytest.raises(ConfigError, match="no GPU"):
         RunConfig(device="cuda")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert RunConfig(device="cuda").device == "cuda"
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        name
-        for name, method in METHODS.items()
-        if name not in ("mixture", "knn-per") and not getattr(method.build(), "auto", False)
-    ],
-)
-def test_few_target_samples_are_enough_without_an_estimate(method: str) -> None:
-    assert RunConfig(method=method, target_samples=1).target_samples == 1
-
-
-@pytest.mark.parametrize(
-    "method", [name for name, method in METHODS.items() if getattr(method.build(), "auto", False)]
-)
-def test_two_batches_are_enough_for_an_estimate(method: str) -> None:
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("mixture", "knn-per")])
+def test_two_batches_are_enough_for_an_estimate_and_one_sample_without(method: str) -> None:
+    if not getattr(METHODS[method].build(), "auto", False):
+        assert RunConfig(method=method, target_samples=1).target_samples == 1
+        return
     assert RunConfig(method=method, target_samples=8).target_samples == 8
     assert RunConfig(method=method, target_samples=2, target_batch_size=1).target_samples == 2
     with pytest.raises(ConfigError, match="two batches of 4"):
@@ -196,28 +160,7 @@ def test_a_source_needs_two_batches_for_its_gradients(method: str) -> None:
         RunConfig(method=method, method_options=options, source_samples=31)
     with pytest.raises(ConfigError, match=f"'far' {says}"):
         RunConfig(method=method, method_options=options).check_samples("source", "'far'", 31)
-
-
-def test_with_a_fixed_beta_a_source_needs_no_two_batches() -> None:
-    assert RunConfig(method="fedda", method_options={"estimate_at": "start"}, source_samples=1).source_samples
-
-
-NOT_YET = [
-    ({"rounds": None}, ["rounds"]),
-    ({"seed": None}, ["seed"]),
-    ({"learning_rate": None}, ["learning"]),
-    ({"learning_rate": float("inf")}, ["learning", "inf"]),
-    ({"beta": ["half", 0.5, 0.5]}, ["beta", "half"]),
-    ({"beta": [None, 0.5, 0.5]}, ["beta", "None"]),
-]
-
-
-@pytest.mark.parametrize(("settings", "words"), NOT_YET, ids=str)
-def test_a_setting_of_another_type_is_refused_by_name(settings: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        RunConfig(**settings)
-    for word in words:
-        assert word in str(caught.value)
+    assert RunConfig(method="fedda", method_options=options, source_samples=1).source_samples == 1
 
 
 @pytest.mark.parametrize("key", ["rounds", "learning-rate", "model", "shift"])
@@ -226,14 +169,6 @@ def test_empty_text_in_flowers_configuration_is_the_default_where_none_is_no_val
 
 
 # what is read from it
-
-
-@pytest.mark.parametrize("method", list(METHODS))
-@pytest.mark.parametrize("shift", list(SHIFTS))
-def test_every_method_works_with_every_shift_by_default(method: str, shift: str) -> None:
-    config = RunConfig(method=method, shift=shift)
-    assert METHODS[method].build(**config.strategy_options())
-    assert config.data.shift_object == SHIFTS[shift]()
 
 
 @pytest.mark.parametrize("beta", [1, 0.25, (0, 0.5, 1), [0.1, 0.2, 0.3]])
@@ -246,15 +181,6 @@ def test_beta_is_kept_as_plain_numbers(beta: Any) -> None:
         assert config.strategy_options()["beta"] == dict(zip(config.data.source_names, expected, strict=True))
     else:
         assert config.strategy_options()["beta"] == expected
-    hash(config)
-
-
-def test_a_beta_by_domain_can_be_used_too_or_is_refused() -> None:
-    beta = {"source-1": 0.1, "source-2": 0.2, "source-3": 0.3}
-    try:
-        config = RunConfig(beta=beta, method="fedgp")  # type: ignore[arg-type]
-    except ConfigError:
-        return
     hash(config)
 
 
@@ -272,22 +198,6 @@ def test_options_may_be_given_in_any_order_and_as_pairs() -> None:
     assert first == second
     assert hash(first) == hash(second)
     assert first.data.shift_object == SHIFTS["rotate"](angle=45.0, invert=False)  # type: ignore[call-arg]
-
-
-def test_the_data_are_defined_by_the_settings_of_the_data() -> None:
-    config = RunConfig(
-        shift="noise",
-        shift_options={"std": 0.2},
-        sources=5,
-        target="source-2",
-        target_samples=9,
-        seed=3,
-        data_dir="/data",
-    )
-    spec = config.data
-    assert (spec.dataset, spec.shift, spec.num_sources, spec.target) == ("digits", "noise", 5, "source-2")
-    assert (spec.target_samples, spec.seed, spec.data_dir) == (9, 3, "/data")
-    assert spec == RunConfig(**{**_as_settings(config), "method": "fedavg", "rounds": 1, "model": "mlp"}).data
 
 
 @pytest.mark.parametrize("text", ["source-3,source-1", " source-3 , source-1 "])
@@ -308,11 +218,16 @@ def test_all_the_settings_of_the_data_reach_it() -> None:
         partition_options={"k": "2", "target": "true"},
         only_sources=["source-1"],
         source_samples="15%",
+        target_samples=9,
+        seed=3,
+        data_dir="/data",
     )
     spec = config.data
-    assert (spec.dataset_options, spec.partition) == ((("subset", "jpeg"),), "labels")
-    assert spec.partition_options == (("k", 2), ("target", True))
-    assert (spec.only_sources, spec.source_samples, spec.shift) == (("source-1",), "15%", "noise")
+    assert (spec.dataset, spec.dataset_options) == ("cifar-10", (("subset", "jpeg"),))
+    assert (spec.partition, spec.partition_options) == ("labels", (("k", 2), ("target", True)))
+    assert (spec.only_sources, spec.source_samples, spec.target_samples) == (("source-1",), "15%", 9)
+    assert (spec.shift, spec.seed, spec.data_dir) == ("noise", 3, "/data")
+    assert spec == replace(config, method="fedavg", rounds=1, model="mlp").data
 
 
 @pytest.mark.parametrize("samples", [50, "15%", 1, None])
@@ -326,9 +241,7 @@ def test_the_oracle_trains_on_all_of_the_target_whatever_is_labelled(samples: An
 def test_a_share_that_is_too_small_for_an_estimate_is_refused_once_the_data_are_known() -> None:
     config = RunConfig(method="fedgp-auto", target_samples="1%", model="mlp")
     assert config.target_samples == "1%"
-    with pytest.raises(
-        ConfigError, match="'target' has 3 labelled samples, auto-weighting needs two batches"
-    ):
+    with pytest.raises(ConfigError, match="'target' has 3 labelled samples"):
         run(method="fedgp-auto", target_samples="1%", model="mlp", rounds=1, device="cpu")
 
 
@@ -412,28 +325,6 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"min_sources": 0}, "min_sources is 0"),
-        ({"max_held_rounds": 0}, "max_held_rounds is 0"),
-        ({"max_update_norm": -1.0}, "max_update_norm is -1.0"),
-        ({"wait_seconds": 0}, "wait-seconds is 0 seconds"),
-        ({"query_timeout": 0}, "query-timeout is 0 seconds"),
-        ({"query_timeout": NAN}, "query-timeout is nan seconds"),
-        ({"round_timeout": -5}, "round-timeout is -5 seconds"),
-        ({"seed": -1}, "seed is -1: it must be at least 0"),
-        (
-            {"dataset": "images", "dataset_options": {"domains": "clean"}},
-            "option 'domains' is 'clean', which leaves no source",
-        ),
-    ],
-)
-def test_limits_that_cannot_work_are_refused(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        RunConfig(**settings)
-
-
 @pytest.mark.parametrize("method", list(METHODS))
 @pytest.mark.parametrize("variant", ["reference-code", "paper"])
 def test_every_method_has_both_variants(method: str, variant: str) -> None:
@@ -453,128 +344,77 @@ def test_options_of_the_model_are_read_checked_and_come_back(monkeypatch: pytest
     assert config.to_flower()["model-options"] == "bias=False depth=3"
     assert RunConfig.from_flower(config.to_flower()) == config
     assert RunConfig.from_flower({"model": "deep", "model-options": "depth=3 bias=false"}) == config
-    for options, message in (
-        (
-            {"width": 3},
-            "'width' of model 'deep' (did you mean 'depth'?): choose one of depth, bias",
-        ),
-        ({"depth": "many"}, "option 'depth' of model 'deep' is 'many'"),
-        ({"classes": 3}, "unknown option 'classes' of model 'deep'"),
-    ):
-        with pytest.raises(ConfigError) as caught:
+    for options in ({"width": 3}, {"depth": "many"}, {"classes": 3}):
+        with pytest.raises(ConfigError, check=names("option", *options)):
             RunConfig(model="deep", model_options=options)
-        assert message in str(caught.value)
-
-
-def _as_settings(config: RunConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in config.__dataclass_fields__}
 
 
 def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
     config = RunConfig(beta=(0.1, 0.2, 0.3), shift_options={"angle": 45}, data_dir="/data", validation=0.2)
     identity = config.fingerprint()
     assert json.loads(json.dumps(identity))["shift_options"] == {"angle": 45}
-    elsewhere = {"rounds": 3, "device": "cpu", "data_dir": None, "outcomes": True}
+    elsewhere: dict[str, Any] = {"rounds": 3, "device": "cpu", "data_dir": None, "outcomes": True}
     patience = {"max_held_rounds": 1, "wait_seconds": 5.0, "query_timeout": 6.0, "round_timeout": 7.0}
     elsewhere |= patience | {"patience": 5, "max_epsilon": None}
     assert set(identity) == set(config.__dataclass_fields__) - set(elsewhere) - {"evaluate_every"}
     assert identity["metric"] == "accuracy"
     assert RunConfig(metric="ece").fingerprint() == RunConfig().fingerprint(), "nothing is chosen by it"
-    assert RunConfig(**{**_as_settings(config), **elsewhere}).fingerprint() == identity
-    assert RunConfig(**{**_as_settings(config), "seed": 1}).fingerprint() != identity
+    assert replace(config, **elsewhere).fingerprint() == identity
+    assert replace(config, seed=1).fingerprint() != identity
 
 
 # Flower's run configuration
 
-CONFIGS: list[dict[str, Any]] = [
-    {},
-    {"method": "fedgp", "beta": 0.25},
-    {"method": "fedda", "beta": (0.2, 0.3, 0.5)},
-    {"beta": 0.1 + 0.2},
-    {"method": "source-only", "method_options": {"source_weights": "uniform"}},
-    {
-        "shift_options": {"angle": "45", "invert": "false"},
-        "method_options": {"batch_update_encoding": "full", "filter": "no"},
-    },
-    {"shift": "color", "target": "+80%", "seed": 12345},
-    {"sources": 5, "target": "source-2", "target_samples": 9, "target_learning_rate": 0.0001},
-    {"optimizer": "sgd", "learning_rate": 1e-5, "batch_size": 7, "target_batch_size": 3, "epochs": 2},
-    {"model": "mlp", "device": "cpu", "threads": 3, "data_dir": "/some where/data", "rounds": 7},
-    {"variant": "reference-code"},
-    {"batches": "fixed"},
-    {"variant": "paper", "method": "fedda", "method_options": {"updates": "raw"}},
-    {"warmup_rounds": 0, "learning_rate_factor": 0.1, "method": "finetune-offline"},
-    {"warmup_rounds": 2, "learning_rate_factor": 1e-3},
-    {"average": "ema:0.9"},
-    {"average": "tail:3", "rounds": 3},
-    {"dataset": "cifar-10", "dataset_options": {"subset": "exact"}},
-    {"dataset": "rbf", "dataset_options": {"samples": "50", "shift": "0.25"}, "model": "mlp"},
-    {"dataset": "office-home", "target": "Art", "only_sources": ["Real World", "Product"]},
-    {"partition": "labels", "partition_options": {"k": "2", "target": "yes"}},
-    {"partition": "dirichlet", "partition_options": {"alpha": 0.3}, "shift": "label"},
-    {"only_sources": ("source-3", "source-1"), "beta": (0.1, 0.2), "method": "fedgp"},
-    {"only_sources": ["source-2"], "source_samples": 40, "target_samples": "15%"},
-    {"source_samples": "0.1%", "method": "oracle", "target_samples": 3},
+CONFIGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {"variant": "", "warmup-rounds": "", "only-sources": ""}),
+    ({"method": "fedgp", "beta": 0.25}, {"beta": 0.25}),
+    ({"method": "fedda", "beta": (0.2, 0.3, 0.5)}, {"beta": "0.2,0.3,0.5"}),
+    ({"beta": 0.1 + 0.2}, {"beta": 0.1 + 0.2}),
+    ({"method_options": {"batch_update_encoding": "full", "filter": "no"}}, {}),
+    ({"shift_options": {"angle": "45", "invert": "false"}}, {"shift-options": "angle=45.0 invert=False"}),
+    ({"shift": "color", "target": "+80%", "seed": 12345}, {"target": "+80%"}),
+    ({"optimizer": "sgd", "learning_rate": 1e-5, "target_learning_rate": 0.0001}, {"learning-rate": 1e-5}),
+    ({"model": "mlp", "device": "cpu", "threads": 3, "data_dir": "/some where/data", "rounds": 7}, {}),
+    ({"batches": "fixed", "variant": "reference-code"}, {"variant": "reference-code"}),
+    ({"variant": "paper", "method": "fedda", "method_options": {"updates": "raw"}}, {}),
+    ({"warmup_rounds": 2, "learning_rate_factor": 1e-3}, {"warmup-rounds": 2, "learning-rate-factor": 1e-3}),
+    ({"average": "tail:3", "rounds": 3}, {"average": "tail:3"}),
+    ({"dataset": "cifar-10", "dataset_options": {"subset": "exact"}}, {"dataset-options": "subset=exact"}),
+    (
+        {"partition": "labels", "partition_options": {"k": "2", "target": "yes"}},
+        {"partition-options": "k=2 target=True"},
+    ),
+    ({"partition": "dirichlet", "partition_options": {"alpha": 0.3}, "shift": "label"}, {}),
+    (
+        {"dataset": "office-home", "target": "Art", "only_sources": ["Real World", "Product"]},
+        {"only-sources": "Real World,Product"},
+    ),
+    ({"only_sources": ("source-3", "source-1"), "beta": (0.1, 0.2), "method": "fedgp"}, {}),
+    ({"source_samples": "0.1%", "method": "oracle", "target_samples": 3}, {"source-samples": "0.1%"}),
+    ({"source_samples": "all", "target_samples": "15%"}, {"source-samples": ""}),
 ]
 
 
-@pytest.mark.parametrize("settings", [*CONFIGS, {"method": "fedda", "target_samples": None}], ids=str)
-def test_a_config_comes_back_from_flower_as_it_was(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("settings", "written"), CONFIGS, ids=str)
+def test_a_config_comes_back_from_flower_and_from_text_alone_as_it_was(
+    settings: dict[str, Any], written: dict[str, Any]
+) -> None:
     config = RunConfig(**settings)
-    assert RunConfig.from_flower(config.to_flower()) == config
-
-
-@pytest.mark.parametrize("settings", CONFIGS, ids=str)
-def test_flower_gets_nothing_but_text_numbers_and_truth_values(settings: dict[str, Any]) -> None:
-    flower = RunConfig(**settings).to_flower()
+    flower = config.to_flower()
+    assert {key: flower[key] for key in written} == written
     assert all(type(value) in (str, int, float, bool) for value in flower.values())
     assert not any("_" in key for key in flower)
     assert len(flower) == len(RunConfig.__dataclass_fields__)
-
-
-@pytest.mark.parametrize("settings", CONFIGS, ids=str)
-def test_a_config_comes_back_from_text_alone_as_on_a_command_line(settings: dict[str, Any]) -> None:
-    config = RunConfig(**settings)
-    assert RunConfig.from_flower({key: str(value) for key, value in config.to_flower().items()}) == config
-
-
-@pytest.mark.parametrize(
-    ("settings", "key", "text"),
-    [
-        ({"variant": "reference-code"}, "variant", "reference-code"),
-        ({}, "variant", ""),
-        ({"warmup_rounds": 2}, "warmup-rounds", 2),
-        ({}, "warmup-rounds", ""),
-        ({"learning_rate_factor": 0.1}, "learning-rate-factor", 0.1),
-        (
-            {"dataset": "cifar-10", "dataset_options": {"subset": "exact"}},
-            "dataset-options",
-            "subset=exact",
-        ),
-        (
-            {"partition": "labels", "partition_options": {"k": 2, "target": True}},
-            "partition-options",
-            "k=2 target=True",
-        ),
-        ({"only_sources": ["source-3", "source-1"]}, "only-sources", "source-3,source-1"),
-        ({}, "only-sources", ""),
-        ({"source_samples": "15%"}, "source-samples", "15%"),
-        ({"source_samples": "all"}, "source-samples", ""),
-    ],
-    ids=str,
-)
-def test_how_a_setting_is_written_for_flower(settings: dict[str, Any], key: str, text: Any) -> None:
-    assert RunConfig(**settings).to_flower()[key] == text
-
-
-def test_options_come_back_with_the_same_meaning() -> None:
-    config = RunConfig(
-        shift_options={"angle": 45, "invert": False}, method_options={"sketch_size": 64, "filter": False}
-    )
-    again = RunConfig.from_flower(config.to_flower())
-    assert again.data.shift_object == config.data.shift_object
+    again = RunConfig.from_flower(flower)
+    assert again == config == RunConfig.from_flower({key: str(value) for key, value in flower.items()})
+    assert again.data == config.data
     assert again.strategy_options() == config.strategy_options()
-    assert again.to_flower() == config.to_flower()
+    assert again.to_flower() == flower
+
+
+def test_all_samples_of_the_target_come_back_from_flower() -> None:
+    config = RunConfig(method="fedda", target_samples=None)
+    assert RunConfig.from_flower(config.to_flower()) == config
 
 
 def test_keys_of_others_are_left_alone() -> None:
@@ -588,26 +428,21 @@ def test_keys_may_have_dashes_or_underscores() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flower", "words"),
+    ("flower", "thing", "value"),
     [
-        ({"rounds": "many"}, ["'rounds'", "'many'", "whole number"]),
-        ({"learning-rate": "fast"}, ["'learning_rate'", "'fast'", "number"]),
-        ({"sources": "few"}, ["'sources'", "'few'", "whole number"]),
-        ({"target-samples": "1.5"}, ["target-samples", "1.5", "whole number"]),
-        ({"beta": "half"}, ["beta", "'half'", "one for each source separated by commas"]),
-        ({"beta": "0.5,2"}, ["beta", "2", "[0, 1]"]),
-        ({"shift-options": "angle"}, ["'angle'", "NAME=VALUE"]),
-        ({"method-options": "speed=1"}, ["'speed'", "fedgp-auto", "granularity"]),
-        ({"method": "fedmagic"}, ["'fedmagic'", *METHODS]),
-        ({"rounds": 0}, ["rounds", "0", "at least 1"]),
+        ({"rounds": "many"}, "option", "rounds"),
+        ({"learning-rate": "fast"}, "option", "learning_rate"),
+        ({"beta": "0.5,2"}, "beta", 2.0),
+        ({"shift-options": "angle"}, "option", "angle"),
+        ({"method-options": "speed=1"}, "option", "speed"),
     ],
     ids=str,
 )
-def test_a_mistake_in_flowers_configuration_is_refused(flower: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_a_mistake_in_flowers_configuration_is_refused(
+    flower: dict[str, Any], thing: str, value: object
+) -> None:
+    with pytest.raises(ConfigError, check=names(thing, value)):
         RunConfig.from_flower(flower)
-    for word in words:
-        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -620,25 +455,8 @@ def test_beta_is_read_from_text(text: str, beta: Any) -> None:
 
 @pytest.mark.parametrize("text", ["", "half", "0.5,", "0.5;0.5", "0.5 0.5", "true"])
 def test_a_beta_that_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="give a number, or one for each source separated by commas"):
+    with pytest.raises(ConfigError, check=names("beta", text)):
         parse_beta(text)
-
-
-# the examples in the documentation of the modules
-
-ROOT = Path(fda_flower.__file__).parent
-WITH_EXAMPLES = sorted(
-    ".".join(("fda_flower", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
-    for path in ROOT.rglob("*.py")
-    if ">>> " in path.read_text(encoding="utf-8") and "aggregation" not in path.parts
-)
-
-
-@pytest.mark.parametrize("module", WITH_EXAMPLES)
-def test_the_examples_of_a_module_run(module: str) -> None:
-    failed, attempted = doctest.testmod(importlib.import_module(module))
-    assert attempted > 0
-    assert failed == 0
 
 
 def test_options_may_be_text_as_flower_has_them() -> None:
