@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from run_folders import make_run
 
+import fda_flower
+from fda_flower import datasets
 from fda_flower.names import EXTRAS
 
 ROOT = Path(__file__).resolve().parent.parent
 
 HEAVY = {"torch", "flwr", "numpy", "sklearn", "matplotlib", "psutil", "ray", "PIL", "torchvision"}
-
-SLOW = {"sklearn", "scipy", "pandas", "pyarrow", "torchvision", "matplotlib", "ray", "torch._dynamo"}
-"""What takes a process of Ray, or of a site, seconds and hundreds of megabytes."""
 
 REPORT = (
     "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules} | "
@@ -30,6 +29,13 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder, timeout=120
     )
+
+
+def succeeds(code: str, folder: Path) -> str:
+    """Run code; return what it has printed."""
+    done = run(code, folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def called(arguments: list[str], folder: Path, before: str = "") -> subprocess.CompletedProcess[str]:
@@ -78,14 +84,10 @@ LIGHT: dict[str, tuple[int, str]] = {
     "deploy --help": (0, "rehearse"),
     "list": (0, "terra-incognita"),
     "--version": (0, "fda-flower 0."),
-    "run --method nope": (2, "unknown method 'nope'"),
-    "run --dataset nope": (2, "unknown data set 'nope'"),
-    "run --model nope": (2, "unknown model 'nope'"),
-    "run --shift nope": (2, "unknown shift 'nope'"),
-    "run --partition nope": (2, "unknown partition 'nope'"),
-    "run --optimizer nope": (2, "unknown optimizer 'nope'"),
+    **{f"run --{what} nope": (2, "'nope'") for what in ("method", "dataset", "model", "shift", "partition")},
+    "run --optimizer nope": (2, "'nope'"),
     "run --rounds 0": (2, "rounds is 0"),
-    "run --learning-rate -1": (2, "the learning rate is -1.0"),
+    "run --learning-rate -1": (2, "-1.0"),
     "run --rounds many": (2, "'many' is not a valid int"),
     "run --config nowhere.json": (2, "'nowhere.json' holds no settings"),
     "deploy rehearse --output x --method nope": (2, "unknown method 'nope'"),
@@ -109,9 +111,7 @@ for command in {list(LIGHT)!r}:
             told[command] = end.code, said.getvalue(), [*sys.modules]
 print(json.dumps(told))
 """
-    done = run(code, tmp_path_factory.mktemp("light"))
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
+    told: dict[str, Any] = json.loads(succeeds(code, tmp_path_factory.mktemp("light")))
     return told
 
 
@@ -149,9 +149,7 @@ for module in {list(IMPORTS)!r}:
     told[module] = [*sys.modules]
 print(json.dumps(told))
 """
-    done = run(code, tmp_path)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    told = json.loads(succeeds(code, tmp_path))
     heavy = {module: set(told[module]) & without for module, without in IMPORTS.items()}
     assert not any(heavy.values()), heavy
 
@@ -176,8 +174,7 @@ _, _, trained = client.fit(arrays, {"server-round": 1})
 _, _, figures = client.evaluate(arrays, {"server-round": 1})
 assert {"accuracy", "macro-f1", "auroc", "ece"} <= figures.keys(), figures
 """
-    done = run(code, tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeeds(code, tmp_path)
 
 
 @pytest.mark.slow
@@ -188,8 +185,7 @@ sys.modules["matplotlib"] = None  # Flower itself needs rich and typer
 from fda_flower import run
 run(method="target-only", model="mlp", rounds=1, output="out")
 """
-    done = run(code, tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeeds(code, tmp_path)
     assert (tmp_path / "out" / "summary.json").exists()
 
 
@@ -202,55 +198,31 @@ assert fda_flower.RunConfig().dataset == "digits"
 assert callable(fda_flower.run) and callable(fda_flower.compare)
 assert not hasattr(fda_flower, "walk")
 """
-    done = run(code, tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeeds(code, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("package", "arguments", "says"),
+    ("package", "extra", "command", "options"),
     [
-        ("torch", ["run"], "fda run needs torch, which is not installed: pip install 'fda-flower[torch]'"),
-        (
-            "sklearn",
-            ["run"],
-            "fda run needs sklearn, which is not installed: pip install 'fda-flower[torch]'",
-        ),
-        (
-            "matplotlib",
-            ["run"],
-            "fda run needs matplotlib, which is not installed: pip install 'fda-flower[cli]'",
-        ),
-        (
-            "matplotlib",
-            ["compare"],
-            "fda compare needs matplotlib, which is not installed: pip install 'fda-flower[cli]'",
-        ),
-        ("typer", ["--help"], "fda needs typer, which is not installed: pip install 'fda-flower[cli]'"),
-        ("rich", ["list"], "fda list needs rich, which is not installed: pip install 'fda-flower[cli]'"),
-        (
-            "ray",
-            ["run", "--engine", "ray", "--model", "mlp"],
-            "fda run needs ray, which is not installed: pip install 'fda-flower[simulation]'",
-        ),
-        (
-            "datasets",
-            ["run", "--dataset", "hf", "--dataset-option", "domain=site", "--dataset-option", "path=a/b"],
-            "fda run needs datasets, which is not installed: pip install 'fda-flower[hf]'",
-        ),
-        (
-            "cryptography",
-            ["deploy", "key", "target", "--output", "keys"],
-            "fda deploy key needs cryptography, which is not installed: pip install 'fda-flower[deploy]'",
-        ),
+        ("torch", "torch", "run", ""),
+        ("sklearn", "torch", "run", ""),
+        ("matplotlib", "cli", "run", ""),
+        ("matplotlib", "cli", "compare", ""),
+        ("typer", "cli", "", "--help"),
+        ("rich", "cli", "list", ""),
+        ("ray", "simulation", "run", "--engine ray --model mlp"),
+        ("datasets", "hf", "run", "--dataset hf --dataset-option domain=site --dataset-option path=a/b"),
+        ("cryptography", "deploy", "deploy key", "target --output keys"),
     ],
 )
 def test_a_command_whose_extra_is_missing_says_what_to_install(
-    package: str, arguments: list[str], says: str, tmp_path: Path
+    package: str, extra: str, command: str, options: str, tmp_path: Path
 ) -> None:
-    done = called(arguments, tmp_path, before=f"sys.modules[{package!r}] = None")
+    done = called(f"{command} {options}".split(), tmp_path, before=f"sys.modules[{package!r}] = None")
     assert done.returncode == 2
-    assert done.stderr.splitlines()[:-1] == [f"Error: {says}"]
+    needs = f"{' '.join(['fda', *command.split()])} needs {package}, which is not installed"
+    assert done.stderr.splitlines()[:-1] == [f"Error: {needs}: pip install 'fda-flower[{extra}]'"]
     assert done.stdout.strip() == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -279,3 +251,40 @@ def test_a_package_that_is_no_extra_of_ours_is_an_error_with_its_traceback(tmp_p
     done = called(["run"], tmp_path, before="sys.modules['flwr'] = None")
     assert done.returncode == 1
     assert "ModuleNotFoundError" in done.stderr
+
+
+NAMES = [
+    "from fda_flower.datasets.registry import DATASETS; [entry.summary for entry in DATASETS.values()]",
+    "from fda_flower.models import MODELS; [entry.summary for entry in MODELS.values()]",
+    "from fda_flower.datasets import PARTITIONS, SHIFTS, Domain, Split, summary",
+    "from fda_flower.datasets import DataSpec; DataSpec('digits'); DataSpec('pacs', target='photo')",
+    "from fda_flower.datasets import DataSpec\n"
+    "shift, partition = (('std', '0.3'),), (('alpha', '2'),)\n"
+    "DataSpec('digits', 'noise', shift, partition='dirichlet', partition_options=partition).domain_names",
+]
+
+
+def test_names_and_their_options_load_no_library_for_data_but_those_who_need_one(tmp_path: Path) -> None:
+    """One process runs one after the other, in a package without its `__init__`, and notes what is loaded."""
+    codes = [*NAMES, "from fda_flower.datasets import Samples"]
+    code = f"""
+import json, sys, types
+package = types.ModuleType("fda_flower")
+package.__path__ = [{str(Path(fda_flower.__file__).parent)!r}]
+sys.modules["fda_flower"] = package
+for code in {codes!r}:
+    exec(code)
+    print(json.dumps([*sys.modules]))
+"""
+    found = [HEAVY & set(json.loads(line)) for line in succeeds(code, tmp_path).splitlines()]
+    assert found == [set()] * len(NAMES) + [{"numpy", "torch"}]
+
+
+def test_a_name_is_loaded_once_and_a_wrong_one_is_named() -> None:
+    assert datasets.Samples is sys.modules["fda_flower.datasets.samples"].Samples
+    assert "Samples" in vars(datasets)
+    assert set(datasets.__all__) <= set(dir(datasets))
+    with pytest.raises(AttributeError, match=r"module 'fda_flower\.datasets' has no attribute 'nothing'"):
+        _ = datasets.nothing  # type: ignore[attr-defined]
+    modules = {path.stem for path in Path(datasets.__file__).parent.iterdir()}
+    assert not modules & set(datasets.__all__), "a module would hide the name"

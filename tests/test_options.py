@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from naming import names
 
-from fda_flower.errors import ConfigError, FdaError
+from fda_flower.errors import ConfigError
 from fda_flower.names import WithOptions, read_options, split_names, split_options
 
 
@@ -53,12 +53,9 @@ def read(options: dict[str, Any], what: Callable[..., Any] = build, hidden: Sequ
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
-        ("count", "12", 12),
         ("count", "-3", -3),
         ("count", 12, 12),
-        ("rate", "0.25", 0.25),
         ("rate", "1e-3", 0.001),
-        ("rate", "2", 2.0),
         ("rate", 2, 2.0),
         ("name", "two words", "two words"),
         ("name", 3, "3"),
@@ -72,98 +69,73 @@ def read(options: dict[str, Any], what: Callable[..., Any] = build, hidden: Sequ
         ("limit", "4", 4),
         ("many", "0.3", 0.3),
         ("anything", "as it is", "as it is"),
-        *((("switch", word, True)) for word in ("true", "True", "TRUE", "yes", "1", 1, True)),
-        *((("switch", word, False)) for word in ("false", "False", "no", "NO", "0", 0, False)),
+        *((("switch", word, True)) for word in ("true", "TRUE", "yes", "1", 1, True)),
+        *((("switch", word, False)) for word in ("false", "NO", "0", 0, False)),
     ],
 )
 def test_an_option_is_converted_to_its_type(name: str, text: Any, value: Any) -> None:
-    found = read({name: text})
+    given = {name: text}
+    found = read(given)
     assert found == {name: value}
     assert type(found[name]) is type(value)
+    assert given == {name: text}
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "words"),
+    ("name", "text", "remedy"),
     [
-        ("count", "many", ["give a whole number"]),
-        ("count", "1.5", ["give a whole number"]),
-        ("count", "", ["give a whole number"]),
-        ("count", None, ["give a whole number"]),
-        ("rate", "fast", ["give a number"]),
-        ("rate", [1], ["give a number"]),
-        ("names", ["b,c"], ["without commas"]),
-        ("names", [["b"]], ["list of numbers"]),
-        ("switch", "perhaps", ["true or false"]),
-        ("switch", "2", ["true or false"]),
-        ("kind", "three", ["one, two"]),
-        ("kind", "One", ["one, two"]),
-        ("size", "9", ["8, 16"]),
-        ("size", True, ["8, 16"]),
-        ("limit", "none", ["give a whole number"]),
+        *(("count", text, "whole number") for text in ("many", "1.5", "", None, 2.5, 0.999)),
+        ("rate", "fast", "give a number"),
+        ("rate", [1], "give a number"),
+        ("names", ["b,c"], "without commas"),
+        ("names", [["b"]], "list of numbers"),
+        ("switch", "perhaps", "true or false"),
+        ("switch", "2", "true or false"),
+        ("kind", "three", "one, two"),
+        ("kind", "One", "one, two"),
+        ("size", "9", "8, 16"),
+        ("size", True, "8, 16"),
+        ("limit", "none", "whole number"),
     ],
 )
-def test_a_value_of_another_type_is_refused_by_name_value_and_remedy(
-    name: str, text: Any, words: list[str]
-) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_a_value_of_another_type_is_refused_with_the_remedy(name: str, text: Any, remedy: str) -> None:
+    with pytest.raises(ConfigError, check=names("option", name, remedy)) as caught:
         read({name: text})
-    for word in (f"option '{name}'", "thing 'x'", repr(text), *words):
-        assert word in str(caught.value)
+    assert repr(text) in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [2.5, 0.999])
-def test_a_fraction_is_not_cut_to_a_whole_number(value: float) -> None:
-    with pytest.raises(ConfigError, match="'count'"):
-        read({"count": value})
-
-
-def test_an_unknown_option_is_refused_with_the_valid_ones() -> None:
-    with pytest.raises(ConfigError, match="unknown option 'speed' of thing 'x': choose one of count, rate"):
-        read({"speed": 1})
-
-
-@pytest.mark.parametrize("name", ["common", "hidden", "count"])
-def test_hidden_and_collected_arguments_are_no_options(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"unknown option '{name}'") as caught:
+@pytest.mark.parametrize("name", ["speed", "common", "hidden", "count"])
+def test_an_unknown_hidden_or_collected_option_is_refused_with_the_valid_ones(name: str) -> None:
+    with pytest.raises(ConfigError, check=names("option", name)) as caught:
         read({name: 1}, hidden=["count", "hidden"])
-    valid = str(caught.value).split("choose one of ")[1].split(", ")
+    valid = caught.value.remedy.removeprefix("choose one of ").split(", ")
     assert valid == ["rate", "switch", "name", "kind", "size", "limit", "names", "many", "anything"]
 
 
 @pytest.mark.parametrize("what", [Built, Handmade, partial(Handmade, rate=1.0), partial(partial(Handmade))])
 def test_options_are_those_of_a_function_a_class_or_a_part_of_one(what: Callable[..., Any]) -> None:
     assert read({"rate": "2", "kind": "two"}, what) == {"rate": 2.0, "kind": "two"}
-    with pytest.raises(ConfigError, match="choose one of rate, kind"):
+    with pytest.raises(ConfigError, check=names("option", "name", "rate, kind")):
         read({"name": "a"}, what)
 
 
 def test_something_without_options_says_so() -> None:
     assert read({}, Bare) == {}
-    with pytest.raises(
-        ConfigError, match=r"unknown option 'rate' of thing 'x': it has no options, leave it out"
-    ):
+    with pytest.raises(ConfigError, check=names("option", "rate", "it has no options")):
         read({"rate": 1}, Bare)
 
 
-def test_a_name_may_have_dashes() -> None:
+@pytest.mark.parametrize("name", ["two-words", "two_words"])
+def test_a_name_may_have_dashes(name: str) -> None:
     def build_dashed(two_words: int = 1) -> None: ...
 
-    assert read({"two-words": "3"}, build_dashed) == {"two_words": 3}
-    assert read({"two_words": "3"}, build_dashed) == {"two_words": 3}
-
-
-def test_the_options_given_are_not_changed() -> None:
-    given = {"count": "3"}
-    read(given)
-    assert given == {"count": "3"}
+    assert read({name: "3"}, build_dashed) == {"two_words": 3}
 
 
 @pytest.mark.parametrize(
     ("text", "options"),
     [
-        ("", {}),
         ("  ", {}),
-        ("angle=90", {"angle": "90"}),
         (" angle=90   invert=false\n", {"angle": "90", "invert": "false"}),
         ("expression=a=b", {"expression": "a=b"}),
         ("angle=1 angle=2", {"angle": "2"}),
@@ -176,7 +148,7 @@ def test_text_is_split_into_names_and_values(text: str, options: dict[str, str])
 
 @pytest.mark.parametrize(("text", "part"), [("angle", "angle"), ("a=1 =90", "=90"), ("angle= a=1", "angle=")])
 def test_a_part_that_is_no_name_and_value_is_refused(text: str, part: str) -> None:
-    with pytest.raises(ConfigError, match=f"option '{part}' is not of the form NAME=VALUE"):
+    with pytest.raises(ConfigError, check=names("option", part)):
         split_options(text)
 
 
@@ -186,13 +158,8 @@ def test_names_are_separated_by_commas() -> None:
 
 @pytest.mark.parametrize("text", ["", "a,", "a,,b", "a, a"])
 def test_names_that_are_empty_or_there_twice_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=f"domains is '{text}': give names separated by commas"):
+    with pytest.raises(ConfigError, check=names("domains", text)):
         split_names("domains", text)
-
-
-def test_the_errors_can_be_caught_as_what_they_are() -> None:
-    assert issubclass(ConfigError, ValueError)
-    assert issubclass(ConfigError, FdaError)
 
 
 class Weighted(WithOptions):
@@ -207,7 +174,7 @@ class Counted(WithOptions):
     count: int = 1
 
 
-def test_a_subclass_that_sets_an_option_without_a_type_is_refused():
+def test_a_subclass_that_sets_an_option_without_a_type_is_refused() -> None:
     with pytest.raises(ConfigError, check=names("Fixed.weights", "uniform", "weights: TYPE")):
 
         class Fixed(Counted, Weighted):
