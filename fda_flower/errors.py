@@ -25,12 +25,6 @@ class FdaError(Exception):
     remedy : str
         What the person can do; it follows the message after a colon. Default: what follows the message's last
         colon.
-
-    Examples
-    --------
-    >>> error = ConfigError("rounds is 0", thing="rounds", value=0, remedy="it must be at least 1")
-    >>> str(error), error.thing, error.value
-    ('rounds is 0: it must be at least 1', 'rounds', 0)
     """
 
     def __init__(self, message: str, *, thing: str = "", value: object = None, remedy: str = "") -> None:
@@ -52,36 +46,17 @@ class RunError(FdaError, RuntimeError):
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> ConfigError:
-    """Return the error for a name that is not in a registry; the message lists the valid names.
-
-    Examples
-    --------
-    >>> str(unknown("method", "fedpg", ["fedavg", "fedgp", "ditto"]))
-    "unknown method 'fedpg' (did you mean 'fedgp'?): choose one of ditto, fedavg, fedgp"
-    """
+    """Return the error for a name that is not in a registry; the message lists the valid names."""
     names = sorted(valid)
     remedy = f"choose one of {', '.join(names)}"
     return ConfigError(f"unknown {what} '{name}'{near(name, names)}", thing=what, value=name, remedy=remedy)
 
 
 def invalid(thing: str, value: object, remedy: str, why: str = "") -> ConfigError:
-    """Return the error for a setting whose value cannot be used.
-
-    Parameters
-    ----------
-    thing : str
-        The setting.
-    value : object
-        Its value.
-    remedy : str
-        What the person can do.
-    why : str
-        What is wrong with the value, if the remedy does not tell.
+    """Return the error for a setting whose value cannot be used; `why` is for what the remedy does not tell.
 
     Examples
     --------
-    >>> str(invalid("lam", -1.0, "it must be at least 0"))
-    'lam is -1.0: it must be at least 0'
     >>> str(invalid("target", "north", "choose one of east, west", "which is not a domain of the data"))
     "target is 'north', which is not a domain of the data: choose one of east, west"
     """
@@ -91,13 +66,7 @@ def invalid(thing: str, value: object, remedy: str, why: str = "") -> ConfigErro
 
 
 def near(name: str, valid: Iterable[str]) -> str:
-    """Return a question in brackets that has the valid name nearest to a name; nothing if none is near.
-
-    Examples
-    --------
-    >>> near("magnitute", ["magnitude", "granularity"]), near("size", ["magnitude"])
-    (" (did you mean 'magnitude'?)", '')
-    """
+    """Return a question in brackets that has the valid name nearest to a name; nothing if none is near."""
     found = get_close_matches(name, valid, n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
@@ -110,14 +79,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
 
 
 def printable(text: str, longest: int = LONGEST) -> str:
-    r"""Return a text in one line without control characters: their escapes take their place.
-
-    Parameters
-    ----------
-    text : str
-        From a node, a file or a person.
-    longest : int
-        Characters after which it is cut off, with an ellipsis.
+    r"""Return a text in one line of at most `longest` characters, its control characters as escapes.
 
     Examples
     --------
@@ -134,10 +96,7 @@ def printable(text: str, longest: int = LONGEST) -> str:
 
 
 def keep_to_one_line(record: logging.LogRecord) -> bool:
-    """Make a message printable, as a filter of a logger; each line of a traceback gets an indent.
-
-    So no line that begins in a log is made of what a node has sent.
-    """
+    """Make a message printable, as a filter of a logger: no line begins with what a node has sent."""
     try:
         record.msg, record.args = printable(record.getMessage(), LONGEST_MESSAGE), ()
     except (TypeError, ValueError):

@@ -28,34 +28,16 @@ PRIVATE = 0o600
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, which this account alone can enter.
-
-    Raises
-    ------
-    OSError
-        If it cannot be made.
-    """
+    """Make a folder, and those above it that are missing, which this account alone can enter."""
     for path in (*reversed(folder.parents), folder):
         if not path.exists():
             path.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Write a file whole or not at all.
+    """Write a file whole or not at all; after an `OSError` the file that was there is unchanged.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    data : bytes
-        What it is to hold.
-    mode : int, optional
-        Its permissions, which it has before it holds anything. Default: those of any new file.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written; the file that was there is unchanged, and nothing else is left.
+    The permissions `mode` are set before it holds anything.
     """
     part = path.with_name(f".{path.name}.part")
     try:
@@ -80,12 +62,7 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     path : Path
         A file for the lock alone; it is made if need be, and stays.
     wait : bool
-        Wait until nobody else holds the lock.
-
-    Raises
-    ------
-    BlockingIOError
-        If somebody else holds it, and `wait` is false.
+        Wait while somebody else holds the lock; else a `BlockingIOError` is raised.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, PRIVATE), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,15 +84,16 @@ def only_writer(folder: Path) -> Iterator[None]:
             folder.mkdir(mode=0o700, exist_ok=True)
             stack.enter_context(locked(folder / LOCK, wait=False))
         except BlockingIOError as error:
-            raise ConfigError(
-                f"another run writes to the output folder '{folder}': wait until it has ended, or choose "
-                "another --output"
-            ) from error
+            why, remedy = "another run writes", "wait until it has ended, or choose another --output"
+            raise _output_error(why, folder, remedy) from error
         except OSError as error:
-            raise ConfigError(
-                f"cannot write to the output folder '{folder}': {error}", thing="output folder", value=folder
-            ) from error
+            raise _output_error("cannot write", folder, str(error)) from error
         yield
+
+
+def _output_error(why: str, folder: Path, remedy: str) -> ConfigError:
+    message = f"{why} to the output folder '{folder}'"
+    return ConfigError(message, thing="output folder", value=folder, remedy=remedy)
 
 
 def check_writable(folder: Path) -> None:
@@ -126,11 +104,7 @@ def check_writable(folder: Path) -> None:
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ConfigError(
-            f"cannot write to the output folder '{folder}': {error}: choose another --output",
-            thing="output folder",
-            value=folder,
-        ) from error
+        raise _output_error("cannot write", folder, f"{error}: choose another --output") from error
     finally:
         for path in missing:
             with suppress(OSError):
@@ -157,13 +131,7 @@ def checksum(header: Mapping[str, Any], arrays: "Mapping[str, NDArray[Any]]") ->
 
 
 def json_safe(value: Any) -> Any:
-    """Return the same JSON value with NaN and infinity as null.
-
-    Examples
-    --------
-    >>> json_safe({"a": [1.0, float("nan")]})
-    {'a': [1.0, None]}
-    """
+    """Return the same JSON value with NaN and infinity as null."""
     if isinstance(value, dict):
         return {key: json_safe(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -172,13 +140,7 @@ def json_safe(value: Any) -> Any:
 
 
 def derive_seed(*parts: object) -> int:
-    """Return a seed in ``[0, 2**63)`` for a purpose, such as ``derive_seed(seed, round, domain)``.
-
-    Examples
-    --------
-    >>> derive_seed(0, 1, "a") == derive_seed(0, 1, "a") != derive_seed(0, 2, "a")
-    True
-    """
+    """Return a seed in ``[0, 2**63)`` for a purpose, such as ``derive_seed(seed, round, domain)``."""
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1
 
@@ -186,11 +148,9 @@ def derive_seed(*parts: object) -> int:
 PACKAGES = ("fda-flower", "flwr", "torch", "numpy")
 
 
+_version = cache(version)
+
+
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that decide a run's numbers."""
-    return dict(_found())
-
-
-@cache
-def _found() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+    return {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}

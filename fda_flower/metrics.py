@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ECE_BINS = 15
-"""Bins of the expected calibration error, as in Guo et al. (2017)."""
-
 CONFIDENCE = 0.95
 """Confidence of an `interval`."""
 
@@ -37,12 +35,10 @@ class Metric:
         Whether it measures numbers (true) or classes (false); None for both.
     percent : bool
         Whether it is shown in percent; a record holds it as a share.
-    higher_is_better : bool
-        Whether more is better.
     share : bool
-        Whether it is the share of samples for which something holds, so that it has an `interval`.
+        Whether it is a share of the samples, so that it has an `interval`.
     lowest, highest : float
-        Between which values it lies.
+        Its range.
     """
 
     title: str
@@ -54,13 +50,7 @@ class Metric:
     highest: float = 1.0
 
     def allows(self, value: float) -> bool:
-        """Return whether it can have a value, up to rounding.
-
-        Examples
-        --------
-        >>> METRICS["accuracy"].allows(0.5), METRICS["accuracy"].allows(7.5), METRICS["r2"].allows(-20.0)
-        (True, False, True)
-        """
+        """Return whether it can have a value, up to rounding."""
         return self.lowest - ROUNDING <= value <= self.highest + ROUNDING
 
     @property
@@ -70,7 +60,7 @@ class Metric:
 
     @property
     def axis(self) -> str:
-        """The label of an axis and the title of a table, with the direction where less is better."""
+        """The label of an axis and the title of a table."""
         return f"Target test {self.label}{'' if self.higher_is_better else ', lower is better'}"
 
     @property
@@ -97,13 +87,7 @@ class Metric:
         return f"{scaled:.{self.decimals}f}{'%' if self.percent else ''}"
 
     def best(self, values: Iterable[float]) -> float:
-        """Return the best of some values; NaN if none is a number.
-
-        Examples
-        --------
-        >>> METRICS["accuracy"].best([0.2, 0.5]), METRICS["rmse"].best([0.2, float("nan"), 0.5])
-        (0.5, 0.2)
-        """
+        """Return the best of some values; NaN if none is a number."""
         numbers = [value for value in values if value == value]
         choose = max if self.higher_is_better else min
         return choose(numbers, default=float("nan"))
@@ -127,32 +111,17 @@ METRICS: dict[str, Metric] = {
 
 
 def metric_names(regression: bool) -> list[str]:
-    """Return the names of a task's figures, the default headline first.
-
-    Examples
-    --------
-    >>> metric_names(regression=True)
-    ['r2', 'rmse', 'mae', 'loss']
-    """
+    """Return the names of a task's figures, the default headline first."""
     return [name for name, metric in METRICS.items() if metric.regression in (None, regression)]
 
 
 def headline_metric(name: str | None, *, regression: bool) -> str:
-    """Return the name of a run's headline, after a check: the task's default unless one is named.
-
-    Raises
-    ------
-    ConfigError
-        If no figure of the task has this name.
-    """
+    """Return the headline of a run, by default the task's; a `ConfigError` if it has no such figure."""
     names = metric_names(regression)
     if name is not None and name not in names:
         task = "a regression" if regression else "classes"
-        raise ConfigError(
-            f"unknown metric '{name}' for {task}: choose one of {', '.join(names)}",
-            thing="metric",
-            value=name,
-        )
+        remedy = f"choose one of {', '.join(names)}"
+        raise ConfigError(f"unknown metric '{name}' for {task}", thing="metric", value=name, remedy=remedy)
     return name or names[0]
 
 
@@ -162,8 +131,7 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
     Parameters
     ----------
     outputs : NDArray
-        Of the model: logits or log-probabilities, shape ``(n, classes)``; for a regression the predicted
-        numbers, shape ``(n, outputs)``.
+        Logits or log-probabilities, shape ``(n, classes)``; predicted numbers, shape ``(n, outputs)``.
     y : NDArray
         The true classes, integers, shape ``(n,)``; or numbers, shape ``(n, outputs)`` or ``(n,)``.
     regression : bool
@@ -172,14 +140,12 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
     Returns
     -------
     dict[str, float]
-        For classes ``accuracy``, the share of samples whose largest output is that of their class;
-        ``balanced-accuracy``, the mean of the classes' recalls; ``macro-f1``, the mean of their F1;
-        ``auroc``, the mean of their areas under the ROC curve, one class against the rest; and ``ece``, see
-        `calibration_error`. A mean is over the classes that have samples here. With fewer than two such
-        classes there is no ``auroc``. For a regression ``r2``, ``1 − Σ(y − f(x))² / Σ(y − ȳ)²`` over all
-        outputs; where all samples have the same labels, as a single one has, it is 1 for an exact model and
-        else 0; ``rmse`` and ``mae``, over all outputs alike. A figure that is not defined is left out:
-        whatever needs more than the largest output of outputs that are not all finite.
+        Of classes ``accuracy``; ``balanced-accuracy``, the mean recall; ``macro-f1``, the mean F1; ``auroc``,
+        the mean area under the ROC curves of one class against the rest; ``ece``, see `calibration_error`.
+        A mean is over the classes that have samples; with fewer than two there is no ``auroc``. Of outputs
+        that are not all finite the last two are left out. Of numbers ``r2``,
+        ``1 − Σ(y − f(x))² / Σ(y − ȳ)²`` over all outputs, which for labels that are all the same is 1 if the
+        model is exact and else 0; ``rmse`` and ``mae``; of outputs that are not all finite none.
 
     Examples
     --------
@@ -196,7 +162,7 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
     # A row for each class: NumPy takes a tenth of the time along rows of samples.
     rows, predicted = np.ascontiguousarray(outputs.T), outputs.argmax(axis=1)
     right = predicted == y
-    _, recall, f1, support = _scores(_confusion(predicted, y, len(rows)))
+    _, recall, f1, support = _scores(confusion(outputs, y))
     present = support > 0
     figures = {
         "accuracy": int(right.sum()) / len(y),
@@ -209,16 +175,14 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", *, regression: bool) -> 
         if present.sum() > 1:
             areas = [_auroc(probabilities[label], y == label) for label in np.flatnonzero(present)]
             figures["auroc"] = float(np.mean(areas))
-        figures["ece"] = _calibration_error(probabilities.max(axis=0), right)
+        figures["ece"] = calibration_error(probabilities.max(axis=0), right)
     return figures
 
 
 def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> float:
-    """Return the area under the ROC curve of a class.
+    """Return a class's ``(Σ_positive r − p(p+1)/2) / (p (n − p))`` (Hanley and McNeil, Radiology 143, 1982).
 
-    It is the Mann-Whitney statistic of the ranks, ``(Σ_positive r − p(p+1)/2) / (p (n − p))`` (Hanley and
-    McNeil, Radiology 143, 1982). Only the ranks of the positive samples are found, which takes a fraction of
-    the time of `sklearn.metrics.roc_auc_score`, whose value it has.
+    It finds the ranks of the positive samples alone, in a fraction of scikit-learn's time.
     """
     import numpy as np
 
@@ -230,10 +194,7 @@ def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> floa
 
 
 def _scores(counts: "NDArray[np.int64]") -> "tuple[NDArray[np.float64], ...]":
-    """Return precision, recall, F1 and support of each class from a confusion matrix; without samples 0.
-
-    They are those of `sklearn.metrics.precision_recall_fscore_support`, whose import takes seconds.
-    """
+    """Return precision, recall, F1 and support of each class, 0 without samples, as scikit-learn does."""
     import numpy as np
 
     right, true, predicted = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
@@ -255,31 +216,18 @@ def _measure_numbers(outputs: "NDArray[np.float64]", y: "NDArray[np.float64]") -
     }
 
 
-def calibration_error(probabilities: "NDArray[Any]", y: "NDArray[Any]") -> float:
-    """Return the expected calibration error of the predicted classes.
+def calibration_error(confidence: "NDArray[Any]", right: "NDArray[np.bool_]") -> float:
+    """Return ``ECE = Σ_b |B_b|/n |acc(B_b) − conf(B_b)|`` over 15 bins of equal width.
 
-    ``ECE = Σ_b |B_b|/n |acc(B_b) − conf(B_b)|`` over 15 bins of equal width; ``B_b`` are the samples whose
-    largest probability is in ``((b−1)/15, b/15]``, ``acc`` their accuracy and ``conf`` the mean of these
-    probabilities (Guo, Pleiss, Sun and Weinberger, On Calibration of Modern Neural Networks, ICML 2017,
-    equation 3).
+    ``B_b`` are the samples whose largest probability is in ``((b−1)/15, b/15]``, ``acc`` their accuracy and
+    ``conf`` the mean of these probabilities (Guo, Pleiss, Sun and Weinberger, On Calibration of Modern Neural
+    Networks, ICML 2017, equation 3).
 
     Parameters
     ----------
-    probabilities : NDArray
-        Of each class, shape ``(n, classes)``.
-    y : NDArray
-        The true classes, shape ``(n,)``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> round(calibration_error(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([0, 1])), 3)
-    0.45
+    confidence, right : NDArray
+        The largest probability of each sample, and whether its class is the true one; shape ``(n,)``.
     """
-    return _calibration_error(probabilities.max(axis=1), probabilities.argmax(axis=1) == y)
-
-
-def _calibration_error(confidence: "NDArray[Any]", right: "NDArray[np.bool_]") -> float:
     import numpy as np
 
     bins = np.digitize(confidence, np.arange(1, ECE_BINS) / ECE_BINS, right=True)
@@ -302,33 +250,19 @@ def confusion(outputs: "NDArray[Any]", y: "NDArray[Any]") -> "NDArray[np.int64]"
     >>> confusion(np.array([[2.0, 1], [3, 0], [1, 2]]), np.array([0, 1, 1])).tolist()
     [[1, 0], [1, 1]]
     """
-    return _confusion(outputs.argmax(axis=1), y, outputs.shape[1])
-
-
-def _confusion(predicted: "NDArray[Any]", y: "NDArray[Any]", classes: int) -> "NDArray[np.int64]":
     import numpy as np
 
-    places = y.astype(np.int64) * classes + predicted
+    classes = outputs.shape[1]
+    places = y.astype(np.int64) * classes + outputs.argmax(axis=1)
     return np.bincount(places, minlength=classes**2).reshape(classes, classes)
 
 
 def by_class(
     counts: "NDArray[np.int64]", names: Sequence[str] | None = None
 ) -> dict[str, dict[str, float | int]]:
-    """Return the figures of each class from a confusion matrix.
+    """Return ``precision``, ``recall``, ``f1`` and ``support`` of each class from its `confusion` matrix.
 
-    Parameters
-    ----------
-    counts : NDArray
-        True classes in the rows, predicted ones in the columns; see `confusion`.
-    names : sequence of str, optional
-        The classes' names. Default: their numbers.
-
-    Returns
-    -------
-    dict
-        ``precision``, ``recall``, ``f1`` and ``support``, the number of samples, by class. A figure without
-        any sample to compute it from is 0.
+    A figure without any sample to compute it from is 0. The default names are the numbers of the classes.
 
     Examples
     --------
@@ -346,18 +280,8 @@ def by_class(
 def interval(name: str, value: float, samples: int) -> tuple[float, float] | None:
     """Return the 95% interval of a figure that follows from the number of test samples.
 
-    For shares, such as the accuracy, it is Wilson's interval (Journal of the American Statistical Association
-    22, 1927), as `scipy.stats` has it, whose import takes a second. Other figures have none: theirs depends
-    on more than their value and the number of samples.
-
-    Parameters
-    ----------
-    name : str
-        Of the figure, a key of `METRICS`.
-    value : float
-        As in a record, in [0, 1] for a share; it may be a mean over rounds.
-    samples : int
-        Test samples.
+    For shares it is Wilson's (Journal of the American Statistical Association 22, 1927). Other figures have
+    none: theirs depends on more than their value and the number of samples.
 
     Examples
     --------

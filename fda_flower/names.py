@@ -24,7 +24,8 @@ Entry = TypeVar("Entry")
 class Registry(MutableMapping[str, Entry]):
     """Entries by name; a package adds its own with an entry point of the group ``fda_flower.GROUP``.
 
-    An entry that is assigned by name is known in this process only.
+    An entry that is assigned by name is known in this process only. An entry point cannot replace a built-in
+    entry of the same name.
 
     Parameters
     ----------
@@ -33,14 +34,7 @@ class Registry(MutableMapping[str, Entry]):
     kind : type
         The class of an entry.
     builtin : Mapping
-        The entries of this package. They cannot be replaced by an entry point of the same name.
-
-    Examples
-    --------
-    In the ``pyproject.toml`` of another package, where ``METHOD`` is a `fda_flower.runs.methods.Method`::
-
-        [project.entry-points."fda_flower.methods"]
-        median = "my_package.median:METHOD"
+        The entries of this package.
     """
 
     def __init__(self, group: str, kind: type[Entry], builtin: Mapping[str, Entry]) -> None:
@@ -57,20 +51,16 @@ class Registry(MutableMapping[str, Entry]):
         """Return an entry, loaded on first use; raise a `ConfigError` if its entry point is invalid."""
         if name in self._entries:
             return self._entries[name]
-        point = self._added[name]
+        point, called, kind = self._added[name], f"'{name}' of fda_flower.{self.group}", self._kind
         try:
             entry = point.load()
         except Exception as error:
-            raise ConfigError(
-                f"'{name}' of fda_flower.{self.group} cannot be loaded from {point.value}: {error!r}",
-                thing=str(name),
-            ) from error
-        if not isinstance(entry, self._kind):
-            raise ConfigError(
-                f"'{name}' of fda_flower.{self.group} is {point.value}, not a {self._kind.__name__}: "
-                f"let the entry point name a {self._kind.__module__}.{self._kind.__name__}",
-                thing=str(name),
-            )
+            message = f"{called} cannot be loaded from {point.value}: {error!r}"
+            raise ConfigError(message, thing=str(name)) from error
+        if not isinstance(entry, kind):
+            remedy = f"let the entry point name a {kind.__module__}.{kind.__name__}"
+            message = f"{called} is {point.value}, not a {kind.__name__}"
+            raise ConfigError(message, thing=str(name), remedy=remedy)
         self._entries[name] = entry
         return entry
 
@@ -110,17 +100,9 @@ def _plain(name: str) -> str:
 
 
 def resolve(reference: Any) -> Any:
-    """Return what ``"module:attribute"`` names, imported on first use; return anything but text as it is.
+    """Return what ``"module:attribute"`` names, imported on first use; anything but text as it is.
 
-    Raises
-    ------
-    ConfigError
-        If there is no such module or attribute, or the module cannot be imported.
-
-    Examples
-    --------
-    >>> resolve("math:pi") == resolve(3.141592653589793)
-    True
+    A `ConfigError` says why it cannot be imported.
     """
     if not isinstance(reference, str):
         return reference
@@ -153,13 +135,9 @@ class WithOptions:
 
     ``top: Count = 5`` is a keyword argument `top`: a whole number of at least 1, by default 5. A `Literal`
     lists words. An option that a subclass fixes is a ``field(default=..., init=False)``. What else there is
-    to check or to prepare stands in ``__post_init__``, after a call of the base.
-
-    Raises
-    ------
-    ConfigError
-        If an option's value is not of its type, or out of its bounds; if a subclass sets an inherited option
-        without a type, which would have no effect.
+    to check or to prepare stands in ``__post_init__``, after a call of the base. A value that is not of its
+    type or out of its bounds is a `ConfigError`; so is a subclass that sets an inherited option without a
+    type, which would have no effect.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -210,7 +188,7 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
     what : str
         How to call the thing in an error, such as ``"method 'fedgp'"``.
     build : callable
-        A function or class; its keyword arguments, with their annotations, are the options.
+        A function or class.
     options : Mapping
         By name, as text (``"90"``, ``"true"``) or already of the right type; a list stands for text with
         commas between its entries.
@@ -220,7 +198,7 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
     Raises
     ------
     ConfigError
-        If an option is unknown, or its value is not of its type; it lists the valid ones.
+        If an option is unknown, or its value is not of its type.
 
     Examples
     --------
@@ -235,15 +213,13 @@ def read_options(what: str, build: Callable[..., Any], options: Options, hidden:
         key = name.replace("-", "_")
         if key not in valid:
             remedy = f"choose one of {', '.join(valid)}" if valid else "it has no options, leave it out"
-            raise ConfigError(
-                f"unknown option '{name}' of {what}{near(key, valid)}: {remedy}", thing="option", value=name
-            )
+            message = f"unknown option '{name}' of {what}{near(key, valid)}"
+            raise ConfigError(message, thing="option", value=name, remedy=remedy)
         try:
             read[key] = _convert(value, hints[key])
         except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"option '{name}' of {what} is {value!r}: {error}", thing="option", value=name
-            ) from error
+            message = f"option '{name}' of {what} is {value!r}"
+            raise ConfigError(message, thing="option", value=name, remedy=str(error)) from error
     return read
 
 
@@ -268,13 +244,16 @@ def split_names(what: str, text: str) -> tuple[str, ...]:
 
 @cache
 def _declared(build: Callable[..., Any]) -> dict[str, Any]:
-    """The types of its keyword arguments, by name; kept, as an experiment has thousands of configurations."""
+    """The types of keyword arguments, by name; kept, as an experiment has thousands of configurations."""
     parameters = inspect.signature(build).parameters.values()
     while hasattr(build, "func"):
         build = build.func
     hints = typing.get_type_hints(build.__init__ if isinstance(build, type) else build)  # type: ignore[misc]
     named = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
     return {name: hints.get(name, Any) for name in named}
+
+
+WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def _convert(value: Any, hint: Any) -> Any:
@@ -287,7 +266,9 @@ def _convert(value: Any, hint: Any) -> Any:
     if origin in (types.UnionType, typing.Union):
         return _convert(value, typing.get_args(hint)[0])
     if hint is bool:
-        return _read_bool(value)
+        if (word := str(value).lower()) not in WORDS:
+            raise ValueError("say true or false")
+        return WORDS[word]
     if hint is int and isinstance(value, float) and not value.is_integer():
         raise ValueError("give a whole number")
     if hint is str and isinstance(value, list | tuple):
@@ -297,9 +278,7 @@ def _convert(value: Any, hint: Any) -> Any:
             return hint(value)
         except (TypeError, ValueError):
             raise ValueError(f"give a {'whole ' if hint is int else ''}number") from None
-    if hint is str:
-        return str(value)
-    return value
+    return str(value) if hint is str else value
 
 
 def _joined(values: Collection[Any]) -> str:
@@ -308,13 +287,6 @@ def _joined(values: Collection[Any]) -> str:
     if len(words) < len(values) or any("," in word for word in words):
         raise ValueError("give a list of numbers, or of words without commas")
     return ",".join(words)
-
-
-def _read_bool(value: Any) -> bool:
-    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if str(value).lower() not in words:
-        raise ValueError("say true or false")
-    return words[str(value).lower()]
 
 
 EXTRAS = {
@@ -334,10 +306,7 @@ EXTRAS = {
 
 
 def require(package: str) -> None:
-    """Raise a `ModuleNotFoundError` if a package is not installed, without loading it.
-
-    It is for what is loaded only at the end, when much would be lost.
-    """
+    """Raise a `ModuleNotFoundError` if a package that is loaded only at the end is not installed."""
     if find_spec(package) is None:
         raise ModuleNotFoundError(f"No module named '{package}'", name=package)
 
@@ -363,24 +332,9 @@ def missing_extra(error: BaseException | None) -> str | None:
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make ``__getattr__`` and ``__dir__`` of a package (PEP 562), which import a name on first use.
 
-    The names are those that its ``__init__.py`` imports under ``if TYPE_CHECKING:``. None of them may
-    be that of a module of the package, since Python sets an imported module as an attribute of its package.
-
-    Parameters
-    ----------
-    package : str
-        The package's ``__name__``.
-
-    Examples
-    --------
-    In the package's ``__init__.py``::
-
-        if TYPE_CHECKING:
-            from my_package.samples import Samples
-        else:
-            __getattr__, __dir__ = lazy_exports(__name__)
-
-        __all__ = ["Samples"]
+    The names are those that its ``__init__.py`` imports under ``if TYPE_CHECKING:``, whose ``else:`` is
+    ``__getattr__, __dir__ = lazy_exports(__name__)``. No module of the package may have such a name, since
+    Python sets an imported module as an attribute of its package.
     """
     own = sys.modules[package]
     imports = (

@@ -127,6 +127,7 @@ def test_a_command_that_runs_nothing_loads_nothing_heavy(
 
 IMPORTS: dict[str, set[str]] = {
     "fda_flower": HEAVY | {"typer", "rich"},
+    "fda_flower.metrics": HEAVY | {"scipy"},
     "fda_flower.runs.methods": HEAVY,
     "fda_flower.runs.config": HEAVY,
     "fda_flower.aggregation": HEAVY - {"numpy"},
