@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from fda_flower.datasets.samples import Samples
 
+    Array = NDArray[Any]
+
 Amount = int | str
 """A number of samples, or as text a share, ``"15%"``, or a limit, ``"up to 50"``."""
 
@@ -137,28 +139,18 @@ def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple
     """
     import numpy as np
     import torch
-    from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
-    labels = samples.y.cpu().numpy()
-    regression, random = labels.dtype.kind == "f", seed % 2**32
-    positions = np.arange(len(labels))
+    labels, whole = samples.y.cpu().numpy(), what
+    groups = None if samples.groups is None else samples.groups.cpu().numpy()
+    if (
+        groups is not None
+        and not what.folds
+        and (parts := round(1 / what.share)) > 1
+        and parts * what.share == 1
+    ):
+        whole = HeldOut(folds=parts, fold=1)
     try:
-        if samples.groups is not None:
-            held = _held_groups(labels, samples.groups.cpu().numpy(), what, random)
-        elif what.folds:
-            kind = KFold if regression else StratifiedKFold
-            with warnings.catch_warnings():
-                # A class with fewer samples than folds is not in every fold.
-                warnings.simplefilter("ignore", UserWarning)
-                parts = list(kind(what.folds, shuffle=True, random_state=random).split(positions, labels))
-            _, held = parts[what.fold - 1]
-        else:
-            classes = None if regression else labels
-            if classes is not None:
-                names, counts = np.unique(labels, return_counts=True)
-                positions = positions[np.isin(labels, names[counts > 1])]
-                classes = labels[positions]
-            _, held = train_test_split(positions, test_size=what.share, stratify=classes, random_state=random)
+        held = held_out(labels, groups, whole, seed % 2**32)
     except ValueError as error:
         raise invalid(
             "validation",
@@ -173,26 +165,32 @@ def hold_out(samples: "Samples", what: HeldOut, seed: int, whose: str) -> "tuple
     return samples.take(kept), samples.take(out)
 
 
-def _held_groups(
-    labels: "NDArray[Any]", groups: "NDArray[Any]", what: HeldOut, random: int
-) -> "NDArray[Any]":
-    """Return the positions of samples to hold out, in whole groups."""
-    import numpy as np
-    from sklearn.model_selection import GroupShuffleSplit, KFold, StratifiedGroupKFold
+def held_out(labels: "Array", groups: "Array | None", what: HeldOut, random: int) -> "Array":
+    """Return the positions of samples to hold out, stratified by class, in whole groups if there are any.
 
-    parts = what.folds or round(1 / what.share)
-    whole = what.folds or (parts > 1 and parts * what.share == 1)
-    names = np.unique(groups)
+    A `ValueError` of scikit-learn says if there are too few.
+    """
+    import numpy as np
+    from sklearn import model_selection as split
+
+    regression, positions = labels.dtype.kind == "f", np.arange(len(labels))
+    dealt = {"n_splits": what.folds, "shuffle": True, "random_state": random}
+    drawn = {"n_splits": 1, "test_size": what.share, "random_state": random}
+    if what.folds and groups is not None and regression:
+        names = np.unique(groups)
+        members = [np.isin(groups, names[held]) for _, held in split.KFold(**dealt).split(names)]
+        return np.flatnonzero(members[what.fold - 1])
+    if groups is not None:
+        splitter = split.StratifiedGroupKFold(**dealt) if what.folds else split.GroupShuffleSplit(**drawn)
+    elif what.folds:
+        splitter = (split.KFold if regression else split.StratifiedKFold)(**dealt)
+    else:
+        splitter = (split.ShuffleSplit if regression else split.StratifiedShuffleSplit)(**drawn)
+        if not regression:
+            names, counts = np.unique(labels, return_counts=True)
+            positions = positions[np.isin(labels, names[counts > 1])]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of a class with fewer samples than parts
-        if not whole:
-            splitter = GroupShuffleSplit(1, test_size=what.share, random_state=random)
-            divided = [held for _, held in splitter.split(labels, labels, groups)]
-        elif labels.dtype.kind == "f":
-            dealt = KFold(parts, shuffle=True, random_state=random).split(names)
-            divided = [np.flatnonzero(np.isin(groups, names[held])) for _, held in dealt]
-        else:
-            splitter = StratifiedGroupKFold(parts, shuffle=True, random_state=random)
-            divided = [held for _, held in splitter.split(labels, labels, groups)]
-    held: NDArray[Any] = divided[what.fold - 1 if what.fold else 0]
+        warnings.simplefilter("ignore", UserWarning)  # of a class with fewer samples than folds
+        divided = [held for _, held in splitter.split(positions, labels[positions], groups)]
+    held: Array = positions[divided[what.fold - 1 if what.folds else 0]]
     return held

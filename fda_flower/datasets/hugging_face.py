@@ -13,7 +13,7 @@ import torch
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.images import LOOKED_AT, common_size
-from fda_flower.datasets.own_data import PARTS, found_names, read_size, unusable
+from fda_flower.datasets.own_data import found_names, read_size, unusable
 from fda_flower.datasets.preparation import ImagePreparation, pixels_of
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.table import Survey, divide, split_of, survey
@@ -66,8 +66,8 @@ class Source:
         for option, name in (("split", self.split), ("test_split", self.test_split)):
             if name not in parts and (name or option == "split"):
                 raise unknown(f"part of the option '{option}'", name, parts)
-        names = zip(PARTS, (self.split, self.test_split), strict=True)
-        return {part: parts[name] for part, name in names if name}
+        names = {"train": self.split, "test": self.test_split}
+        return {part: parts[name] for part, name in names.items() if name}
 
     def _place(self, data_dir: Path | None) -> Path | str:
         if data_dir is not None and (data_dir / self.path).is_dir():
@@ -185,32 +185,8 @@ class HuggingFace(Splits):
     With a column of images, the samples are images; otherwise they are rows, as of the data set ``table``. A
     `ConfigError` says if the data set cannot be read, a column is missing, or values cannot be used.
 
-    Parameters
-    ----------
-    data_dir : Path, optional
-        A folder: written by ``save_to_disk``, or with Parquet or other files that `datasets` reads; or the
-        folder in which `path` is one.
-    seed : int
-        Determines which samples are for testing and, unless it has a seed, what a partitioner deals.
-    domains : str
-        The domains, separated by commas, of those that there are.
-    path : str
-        The name of a data set on the hub, or a folder. Default: `data_dir` itself.
-    subset : str
-        The configuration of a data set that has several.
-    split, test_split : str
-        The parts to train on and to test on. Default of the latter: a fifth of the first, of each domain.
-    domain : str
-        The column that names the domain.
-    partitioner, partitioner_options : str
-        Instead of a column, a class of ``flwr_datasets.partitioner`` with its arguments, such as
-        ``DirichletPartitioner`` with ``num_partitions:4,partition_by:label,alpha:0.5``.
-    label : str
-        The column of the class.
-    image_size : str
-        As of the data set ``images``.
-    ignore, missing, categorical
-        For rows, as of the data set ``table``.
+    `seed` determines which samples are for testing and, unless it has a seed, what a partitioner deals. The
+    options are described in `docs/own-data.md`.
     """
 
     def __init__(

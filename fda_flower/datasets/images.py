@@ -2,8 +2,8 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -128,24 +128,12 @@ def load(
     take more than `MEMORY_LIMIT`. A `ConfigError` says if a folder is missing or has no image, an image is
     damaged, or an option is invalid.
 
-    Parameters
-    ----------
-    folder : str
-        The data set's folder in `data_dir`.
-    domains : tuple of str
-        The folders of its domains; each is needed only when its domain is accessed.
-    source : str
-        Where to get the data set, for error messages.
-    data_dir : Path
-        The folder of data sets, which are only read.
-    seed : int
-        Determines, for each domain independently, which images are for testing.
-    image_size : int
-        Height and width, in pixels, of the resized RGB images.
-    classes : str
-        The classes, separated by commas, in the order of their numbers. Default: the folders with images in
-        any domain that is present, by name.
+    The `folder` of the data set in `data_dir`, which is from `source` and only read, has one for each of
+    `domains`, which is needed only when its domain is accessed. The seed and the domain's name determine
+    which images are for testing. `classes` are in the order of their numbers; default: the folders with
+    images in any domain that is present, by name.
     """
+    remedy = f"get it from {source}, and put it there"
     if data_dir is None:
         raise ConfigError(
             f"{folder} cannot be downloaded: get it from {source}, and give the folder that holds "
@@ -153,11 +141,10 @@ def load(
         )
     root = data_dir.expanduser() / folder
     if not root.is_dir():
-        raise unusable("data folder", root, "is missing", f"get it from {source}, and put it there")
-    remedy = f"get it from {source}, and put it there"
+        raise unusable("data folder", root, "is missing", remedy)
     if image_size < 1:
         raise ConfigError(f"option 'image_size' of {folder} is {image_size}, it must be at least 1")
-    return _splits(folder, root, domains, remedy, seed, lambda: (image_size, image_size), classes)
+    return ImageFolders(folder, root, domains, remedy, seed, (image_size, image_size), classes)
 
 
 def load_own(
@@ -170,43 +157,48 @@ def load_own(
     """
     names = split_names("option 'domains'", domains)
     root = own_folder("images", data_dir)
+    size = read_size(str(image_size)) if image_size else None
     remedy = "put the domain's images there, in a folder for each class"
-
-    @cache
-    def size() -> tuple[int, int]:
-        sizes = sizes_of(files_of(root / name) for name in names)
-        return common_size(sizes) if sizes else (LARGEST, LARGEST)
-
-    given = read_size(str(image_size)) if image_size else None
-    return _splits("images", root, names, remedy, seed, lambda: given or size(), classes)
+    return ImageFolders("images", root, names, remedy, seed, size, classes)
 
 
-def _splits(
-    name: str,
-    root: Path,
-    domains: tuple[str, ...],
-    remedy: str,
-    seed: int,
-    image_size: Callable[[], tuple[int, int]],
-    classes: str,
-) -> Splits:
-    named = list(split_names("option 'classes'", classes)) if classes else []
+class ImageFolders(Splits):
+    """The domains of a data set, which are folders in `root`; the other arguments are those of `load`."""
 
-    @cache
-    def files_there() -> dict[str, Files]:
-        return {domain: files_of(root / domain) for domain in domains if (root / domain).is_dir()}
+    def __init__(
+        self,
+        name: str,
+        root: Path,
+        domains: tuple[str, ...],
+        remedy: str,
+        seed: int,
+        size: Size | None,
+        classes: str,
+    ) -> None:
+        super().__init__(domains, self._split)
+        self._name, self._root, self._remedy, self._seed, self._given = name, root, remedy, seed, size
+        self._classes = split_names("option 'classes'", classes) if classes else ()
 
-    def read(domain: str) -> Split:
-        there = files_there()
-        _check_domain(root / domain, there.get(domain), named, remedy)
-        labels = named or sorted({label for files in there.values() for label in files})
-        if missing := [label for label in labels if label not in there[domain]]:
-            logger.warning("%s: domain %s has no image of %s", name, domain, ", ".join(missing))
-        if not named and len(there) == 1 < len(domains):
-            warn_of_one(name, domain, len(labels))
-        total = sum(len(paths) for files in there.values() for paths in files.values())
-        height, width = image_size()
+    @cached_property
+    def _there(self) -> dict[str, Files]:
+        return {name: files_of(self._root / name) for name in self if (self._root / name).is_dir()}
+
+    @cached_property
+    def _size(self) -> Size:
+        sizes = Counter[Size]() if self._given else sizes_of(self._there.values())
+        return self._given or (common_size(sizes) if sizes else (LARGEST, LARGEST))
+
+    def _split(self, domain: str) -> Split:
+        self._check(self._root / domain, self._there.get(domain))
+        files = self._there[domain]
+        labels = self._classes or tuple(sorted({label for each in self._there.values() for label in each}))
+        if missing := [label for label in labels if label not in files]:
+            logger.warning("%s: domain %s has no image of %s", self._name, domain, ", ".join(missing))
+        if not self._classes and len(self._there) == 1 < len(self):
+            warn_of_one(self._name, domain, len(labels))
+        height, width = self._size
         preparation = ImagePreparation(height if height == width else (height, width))
+        total = sum(len(paths) for each in self._there.values() for paths in each.values())
         in_memory = total * CHANNELS * height * width <= MEMORY_LIMIT
 
         def samples(pairs: Labelled) -> Samples:
@@ -214,29 +206,26 @@ def _splits(
             x = images[torch.arange(len(pairs))] if in_memory else images
             return Samples(x, torch.tensor([label for _, label in pairs], dtype=torch.int64))
 
-        train, test = _divide(there[domain], labels, derive_seed(seed, domain))
-        return Split(samples(train), samples(test), len(labels), tuple(labels), preparation=preparation)
+        train, test = _divide(files, labels, derive_seed(self._seed, domain))
+        return Split(samples(train), samples(test), len(labels), labels, preparation=preparation)
 
-    return Splits(domains, read)
-
-
-def _check_domain(place: Path, files: Files | None, classes: list[str], remedy: str) -> None:
-    what = ""
-    if files is None:
-        siblings = visible(place.parent) if place.parent.is_dir() else []
-        found = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
-        what = f"is missing (found: {found})"
-    elif not files:
-        what = f"has no image ({', '.join(SUFFIXES)}) in a class folder"
-    elif classes and (others := [name for name in files if name not in classes]):
-        listed = f"which the option 'classes' does not list ({', '.join(classes)})"
-        what = f"has images of {', '.join(others)}, {listed}"
-        remedy = "list all classes, or remove these images"
-    if what:
-        raise unusable("domain folder", place, what, remedy)
+    def _check(self, place: Path, files: Files | None) -> None:
+        what, remedy = "", self._remedy
+        if files is None:
+            siblings = visible(place.parent) if place.parent.is_dir() else []
+            found = ", ".join(path.name for path in siblings if path.is_dir()) or "nothing"
+            what = f"is missing (found: {found})"
+        elif not files:
+            what = f"has no image ({', '.join(SUFFIXES)}) in a class folder"
+        elif self._classes and (others := [name for name in files if name not in self._classes]):
+            listed = f"which the option 'classes' does not list ({', '.join(self._classes)})"
+            what = f"has images of {', '.join(others)}, {listed}"
+            remedy = "list all classes, or remove these images"
+        if what:
+            raise unusable("domain folder", place, what, remedy)
 
 
-def _divide(files: Files, classes: list[str], seed: int) -> tuple[Labelled, Labelled]:
+def _divide(files: Files, classes: Sequence[str], seed: int) -> tuple[Labelled, Labelled]:
     """Split files with their classes into training and test; a class's only image is for training."""
     generator = torch.Generator().manual_seed(seed)
     train: Labelled = []

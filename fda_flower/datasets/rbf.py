@@ -30,16 +30,9 @@ def load(data_dir: Path | None, seed: int, shift: float = 0.5, samples: int = 50
     way, replace a share `shift` of each output's functions, and are added or subtracted at random. (The signs
     make the shift: in 50 dimensions, sums of 100 positive functions hardly depend on their centres.)
 
-    Parameters
-    ----------
-    data_dir : Path, optional
-        Not used: the data are generated.
-    seed : int
-        Determines the functions and the points; the target does not depend on `shift`.
-    shift : float
-        Share of the source's functions that are not the target's: 0 is no shift, 1 an unrelated source.
-    samples : int
-        Points in each domain, 80 % of them for training.
+    `seed` determines the functions and the points; the target does not depend on `shift`, the share of the
+    source's functions that are not the target's: 0 is no shift, 1 an unrelated source. Of the `samples` of
+    each domain 80 % are for training, with `y` of shape ``(n, 10)``.
 
     References
     ----------

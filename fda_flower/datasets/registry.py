@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.datasets.own_data import network_for_images, network_for_inputs
-from fda_flower.errors import ConfigError
-from fda_flower.names import Registry, resolve, split_names
+from fda_flower.names import Registry, resolve
 
 if TYPE_CHECKING:
     from fda_flower.datasets.domains import Split
@@ -61,32 +60,6 @@ class Dataset:
     def loader(self) -> "Callable[..., Split | Mapping[str, Split]]":
         """The function `load` with its leading arguments, imported on first use."""
         return partial(resolve(self.load), *self.arguments)
-
-    def completed(self, options: Options, data_dir: str | None, target: str | None) -> Options:
-        """Return the options with those that follow from the data, where the data are here."""
-        if self.complete is None:
-            return options
-        folder = None if data_dir is None else Path(data_dir).expanduser()
-        return {**options, **resolve(self.complete)(folder, options, target)}
-
-    def fitting_model(self, options: Options) -> str:
-        """Return the name of a network that fits the samples."""
-        return self.model if isinstance(self.model, str) else self.model(options)
-
-    def is_regression(self, options: Options) -> bool:
-        """Whether the labels are numbers."""
-        return self.regression or options.get("task") == "regression"
-
-    def own_domains(self, options: Options) -> tuple[str, ...]:
-        """Return the data set's own domains, fixed or named by its options, which must then have them."""
-        if self.domains is not None:
-            return self.domains
-        if "domains" not in options:
-            raise ConfigError(
-                "option 'domains' is missing: name the domains, separated by commas, or give the folder that "
-                "holds them by --data-dir"
-            )
-        return split_names("option 'domains'", str(options["domains"]))
 
 
 def _ours(summary: str, load: str, *domains: str, **more: Any) -> Dataset:

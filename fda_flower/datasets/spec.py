@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from fda_flower.datasets.amounts import Amount, HeldOut, read_amount, read_validation
-from fda_flower.datasets.registry import DATASETS
+from fda_flower.datasets.registry import DATASETS, Dataset
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, Shift
 from fda_flower.errors import ConfigError, check_choice, invalid, unknown
-from fda_flower.names import read_options
+from fda_flower.names import read_options, resolve, split_names
 
 Pairs = tuple[tuple[str, str | int | float | bool], ...]
 
@@ -70,10 +71,10 @@ class DataSpec:
     def __post_init__(self) -> None:
         if self.dataset not in DATASETS:
             raise unknown("data set", self.dataset, DATASETS)
-        self._complete()
+        self._complete_options()
         if self.dataset_options:
-            load = DATASETS[self.dataset].loader
-            self._read("dataset_options", f"data set '{self.dataset}'", load, "data_dir", "seed")
+            what = f"data set '{self.dataset}'"
+            self._read("dataset_options", what, self._entry.loader, "data_dir", "seed")
         if self.partition not in PARTITIONS:
             raise unknown("partition", self.partition, PARTITIONS)
         self._read("partition_options", f"partition '{self.partition}'", PARTITIONS[self.partition])
@@ -95,11 +96,13 @@ class DataSpec:
             if name not in sources:
                 raise unknown("source", name, sources)
 
-    def _complete(self) -> None:
-        """Add the options that follow from what the folder of own data holds."""
-        given = dict(self.dataset_options)
-        completed = DATASETS[self.dataset].completed(given, self.data_dir, self.target)
-        object.__setattr__(self, "dataset_options", tuple(completed.items()))
+    def _complete_options(self) -> None:
+        """Add the options that follow from the data, where the data are here."""
+        options = dict(self.dataset_options)
+        if self._entry.complete is not None:
+            folder = None if self.data_dir is None else Path(self.data_dir).expanduser()
+            options |= resolve(self._entry.complete)(folder, options, self.target)
+        object.__setattr__(self, "dataset_options", tuple(options.items()))
 
     def _check_shift(self) -> None:
         own = self._own_domains
@@ -114,13 +117,10 @@ class DataSpec:
                 if value is not None:
                     raise invalid(name, value, "leave it out", why)
             if self.shift_options:
-                raise ConfigError(
-                    f"data set '{self.dataset}' takes no shift options: leave them out",
-                    thing="data set",
-                    value=self.dataset,
-                )
+                what = f"data set '{self.dataset}' takes no shift options"
+                raise ConfigError(what, thing="data set", value=self.dataset, remedy="leave them out")
             return
-        shift = DATASETS[self.dataset].shift if self.shift is None else self.shift
+        shift = self._entry.shift if self.shift is None else self.shift
         if shift not in SHIFTS:
             raise unknown("shift", shift, SHIFTS)
         object.__setattr__(self, "shift", shift)
@@ -142,12 +142,13 @@ class DataSpec:
     @property
     def is_regression(self) -> bool:
         """Whether the labels are numbers, not classes."""
-        return DATASETS[self.dataset].is_regression(dict(self.dataset_options))
+        return self._entry.regression or dict(self.dataset_options).get("task") == "regression"
 
     @property
     def fitting_model(self) -> str:
         """The name of the network that fits the samples."""
-        return DATASETS[self.dataset].fitting_model(dict(self.dataset_options))
+        model = self._entry.model
+        return model if isinstance(model, str) else model(dict(self.dataset_options))
 
     @property
     def held_out(self) -> HeldOut | None:
@@ -155,8 +156,21 @@ class DataSpec:
         return read_validation(self.validation)
 
     @property
+    def _entry(self) -> Dataset:
+        return DATASETS[self.dataset]
+
+    @property
     def _own_domains(self) -> tuple[str, ...]:
-        return DATASETS[self.dataset].own_domains(dict(self.dataset_options))
+        """The data set's own domains, fixed or named by its options."""
+        if self._entry.domains is not None:
+            return self._entry.domains
+        options = dict(self.dataset_options)
+        if "domains" not in options:
+            raise ConfigError(
+                "option 'domains' is missing: name the domains, separated by commas, or give the folder that "
+                "holds them by --data-dir"
+            )
+        return split_names("option 'domains'", str(options["domains"]))
 
     @property
     def all_names(self) -> list[str]:

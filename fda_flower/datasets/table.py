@@ -1,6 +1,5 @@
 """The data set `table`: its files read together, and which rows are for training and which for testing."""
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fda_flower.datasets.amounts import HeldOut, held_out
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.own_data import PARTS, own_folder, unusable, warn_of_one
 from fda_flower.datasets.preparation import TablePreparation
@@ -50,22 +50,10 @@ def divide(
 ) -> tuple[Tensor, Tensor]:
     """Return the positions of training samples and of test samples, a fifth unless `parts` say otherwise.
 
-    Both get their share of each class or, in a regression, of small and large labels. The rows of a group,
-    such as a patient, are all for training or all for testing. A `ConfigError` says if a part is empty, or
-    there is a single group.
-
-    Parameters
-    ----------
-    y : Tensor
-        The labels, shape ``(n,)``.
-    seed : int
-        Determines the rows.
-    where : str
-        What the rows are of, for messages.
-    parts : sequence of str
-        Of each row ``train`` or ``test``, where somebody has divided them.
-    groups : sequence of str
-        Of each row its group.
+    Both get their share of each class or, in a regression, of small and large labels. `parts` says of each
+    row ``train`` or ``test``, where somebody has divided them; the rows of one of the `groups`, such as a
+    patient, are all for training or all for testing. A `ConfigError`, which calls the rows `where`, says if a
+    part is empty, or there is a single group.
     """
     if parts:
         train, test = (
@@ -90,22 +78,16 @@ def numbered(groups: Sequence[str]) -> Tensor:
 
 
 def _by_group(y: Tensor, seed: int, where: str, groups: Sequence[str]) -> tuple[Tensor, Tensor]:
-    from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold
-
     number = len(set(groups))
     if number < 2:
         raise ConfigError(
             f"{where} has {number} group in the column of the option 'group': it needs 2 or more"
         )
-    state = seed % 2**32
-    if y.is_floating_point() or number < FOLDS or int(torch.bincount(y).max()) < FOLDS:
-        splitter = GroupShuffleSplit(1, test_size=TEST_SHARE, random_state=state)
-    else:
-        splitter = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=state)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a class with fewer samples than folds
-        train, test = next(splitter.split(y.numpy(), y.numpy(), groups))
-    return torch.from_numpy(train), torch.from_numpy(test)
+    drawn = y.is_floating_point() or number < FOLDS or int(torch.bincount(y).max()) < FOLDS
+    what = HeldOut(share=TEST_SHARE) if drawn else HeldOut(folds=FOLDS, fold=1)
+    test = torch.zeros(len(y), dtype=torch.bool)
+    test[held_out(y.numpy(), np.array(groups), what, seed % 2**32)] = True
+    return (~test).nonzero().flatten(), test.nonzero().flatten()
 
 
 Tables = Mapping[str, Mapping[str, RawTable]]
@@ -148,43 +130,8 @@ class OwnTables(Splits):
     words, say which rows are for testing, if there are any.
 
     A `ConfigError` names the file, the line and the column where something is wrong, but no value, since the
-    server reads it.
-
-    Parameters
-    ----------
-    data_dir : Path
-        The folder with the files ``DOMAIN.csv`` (or ``.tsv``, ``.txt``): a header, then a row for each
-        sample. The separator is found: a comma, semicolon, tab or bar.
-    seed : int
-        Determines, for each domain independently, which rows are for testing.
-    domains : str
-        The domains, separated by commas. A file is needed only when its domain is accessed.
-    label : str
-        The column of the label. All other columns are features.
-    classes : str
-        The classes as the label's column has them, in the order of their numbers, separated by commas.
-        Default: the whole numbers from 0 to the largest label or, if labels are words, the words by name, in
-        the files present.
-    task : {"classes", "regression"}
-        Whether labels are classes, or numbers to predict.
-    missing : {"refuse", "mean"}
-        Whether a missing value is an error, or replaced by the column's mean in the domain's own training
-        samples. A missing category is none of the categories.
-    categorical : {"refuse", "onehot"}
-        Whether a column of words is an error, or becomes a feature for each word.
-    categories : str
-        The categories of columns, such as ``sex:f|m,pain:none|some``. Default: the words in the files
-        present; a site that has only its own file has to be told.
-    ignore : str
-        Columns to leave out, separated by commas.
-    group : str
-        A column, such as the patient's number, whose rows stay together: all for training or all for testing.
-    decimal : {"point", "comma"}
-        How numbers are written.
-    encoding : str
-        The files' encoding, as Python names it. Default: UTF-8, or UTF-16 with its mark.
-    label_mean, label_deviation : float
-        In a regression, the network predicts ``(label - label_mean) / label_deviation``.
+    server reads it. A domain's file is needed only when the domain is accessed; `seed` and the domain's name
+    determine which rows are for testing. The options are described in `docs/own-data.md`.
     """
 
     def __init__(

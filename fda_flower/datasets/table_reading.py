@@ -218,18 +218,8 @@ def read_table(
     """Read a table with a header, whose separator is the one that the header has most of.
 
     Rows of more or fewer cells than the header are left out, and added to `problems`; without it the first of
-    them is an error, as is a file that cannot be read.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    encoding : str
-        As Python names it. Default: UTF-8, or UTF-16 if the file begins with its mark.
-    problems : Problems, optional
-        Where rows that cannot be used are added.
-    ahead : bool
-        Whether the table is kept for the next time that it is read.
+    them is an error, as is a file that cannot be read. `encoding` is as Python names it; default: UTF-8, or
+    UTF-16 if the file begins with its mark. A table read `ahead` is kept for the next time that it is read.
     """
     state = _state(path, encoding)
     before, found = _AHEAD.pop(path, (None, None))

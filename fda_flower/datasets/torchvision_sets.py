@@ -3,6 +3,7 @@
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -49,6 +50,20 @@ def read_parts(dataset: Any, root: Path, download: bool = False) -> Split:
     return Split(train, test, CLASSES)
 
 
+def _read_archives(dataset: Any, archives: Mapping[Path, str], inside: str = "") -> Split:
+    """Check archives, by path with their md5, and read a data set that is unpacked from them."""
+    from torchvision.datasets.utils import extract_archive
+
+    with tempfile.TemporaryDirectory() as scratch:
+        # The user's folder may be read-only or shared: nothing is written to it.
+        folder = Path(scratch, inside)
+        folder.mkdir(parents=True, exist_ok=True)
+        for archive, md5 in archives.items():
+            check_file(archive, md5)
+            extract_archive(str(archive), str(folder))
+        return read_parts(dataset, Path(scratch))
+
+
 def load_mnist_like(name: str, data_dir: Path | None, seed: int) -> Split:
     """Return MNIST or FashionMNIST with its own split into training and test samples; `seed` is not used.
 
@@ -64,14 +79,8 @@ def load_mnist_like(name: str, data_dir: Path | None, seed: int) -> Split:
     raw = data_dir.expanduser() / name / "raw"
     if all((raw / file.removesuffix(".gz")).exists() for file, _ in dataset.resources):
         return read_parts(dataset, raw.parent.parent)
-    with tempfile.TemporaryDirectory() as scratch:
-        # The user's folder may be read-only or shared: nothing is written to it.
-        unpacked = Path(scratch) / name / "raw"
-        unpacked.mkdir(parents=True)
-        for file, md5 in dataset.resources:
-            check_file(raw / file, md5)
-            datasets.utils.extract_archive(str(raw / file), str(unpacked))
-        return read_parts(dataset, Path(scratch))
+    archives = {raw / file: md5 for file, md5 in dataset.resources}
+    return _read_archives(dataset, archives, f"{name}/raw")
 
 
 load_mnist = partial(load_mnist_like, "MNIST")
@@ -96,19 +105,13 @@ def load_cifar10(
     if subset != "full":
         return _read_subset(data_dir, f"cifar10_{subset}_subset.npz")
     from torchvision.datasets import CIFAR10
-    from torchvision.datasets.utils import extract_archive
 
     if data_dir is None:
         return read_parts(CIFAR10, CACHE.expanduser(), download=True)
     root = data_dir.expanduser()
     if (root / CIFAR10.base_folder).is_dir():
         return read_parts(CIFAR10, root)
-    archive = root / CIFAR10.filename
-    check_file(archive, CIFAR10.tgz_md5)
-    with tempfile.TemporaryDirectory() as scratch:
-        # The user's folder may be read-only or shared: nothing is written to it.
-        extract_archive(str(archive), scratch)
-        return read_parts(CIFAR10, Path(scratch))
+    return _read_archives(CIFAR10, {root / CIFAR10.filename: CIFAR10.tgz_md5})
 
 
 def _read_subset(data_dir: Path | None, name: str) -> Split:

@@ -30,8 +30,7 @@ _KNOWN: WeakKeyDictionary[nn.Module, list[_Place]] = WeakKeyDictionary()
 def tensors(network: nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a network's state dictionary, in its order; they share the network's memory.
 
-    Where the tensors are is worked out once for each network, which takes most of the time: the network must
-    keep the modules that it has at the first call.
+    Where they are is worked out once for each network, which must keep the modules of the first call.
     """
     places = _KNOWN.get(network)
     if places is None:
