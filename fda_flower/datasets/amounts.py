@@ -41,7 +41,8 @@ def read_amount(name: str, value: object) -> Amount | None:
         raise invalid(name, value, "give a number, or a share such as 15%") from None
     if amount.endswith("%"):
         if not 0 < number <= 100:
-            raise ConfigError(f"{name} is {text}, a share must be above 0% and at most 100%")
+            what = f"{name} is {text}, a share must be above 0% and at most 100%"
+            raise ConfigError(what, thing=name, value=text)
         if amount != text:
             raise invalid(name, text, "give a number after 'up to', or the share alone")
         return text

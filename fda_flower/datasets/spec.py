@@ -91,7 +91,9 @@ class DataSpec:
             raise unknown("target domain", self.target_name, self.all_names)
         sources = [name for name in self.all_names if name != self.target_name]
         if self.only_sources is not None and not self.only_sources:
-            raise ConfigError(f"only-sources names no source: choose some of {', '.join(sorted(sources))}")
+            remedy = f"choose some of {', '.join(sorted(sources))}"
+            what = "only-sources names no source"
+            raise ConfigError(what, thing="only-sources", value=(), remedy=remedy)
         for name in self.only_sources or ():
             if name not in sources:
                 raise unknown("source", name, sources)
@@ -168,7 +170,8 @@ class DataSpec:
         if "domains" not in options:
             raise ConfigError(
                 "option 'domains' is missing: name the domains, separated by commas, or give the folder that "
-                "holds them by --data-dir"
+                "holds them by --data-dir",
+                thing="option 'domains'",
             )
         return split_names("option 'domains'", str(options["domains"]))
 

@@ -63,6 +63,7 @@ class Problem:
     line: int = 0
     column: str = ""
     count: int = 1
+    error: ConfigError | None = None
 
     def __str__(self) -> str:
         if self.path is None:
@@ -102,7 +103,7 @@ class Problems:
         try:
             yield
         except ConfigError as error:
-            self.add(Problem(str(error)))
+            self.add(Problem(str(error), error=error))
 
     def __bool__(self) -> bool:
         return bool(self.found)
@@ -110,7 +111,8 @@ class Problems:
     def raise_first(self) -> None:
         """Raise a `ConfigError` with the first problem, if there is one."""
         for problem in self.found.values():
-            raise ConfigError(str(problem))
+            thing = "data file" if problem.path else ""
+            raise problem.error or ConfigError(str(problem), thing=thing, value=problem.path)
 
     def by_kind(self) -> dict[str, list[str]]:
         """Return the places of each kind of problem, by the kind with its remedy."""

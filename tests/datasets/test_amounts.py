@@ -1,115 +1,97 @@
-"""How many samples: numbers and shares, read and counted."""
+"""How many samples: numbers and shares, read and counted; labels held out from training to choose by."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
+import torch
 from naming import names
 from sites import write_table
 
-from fda_flower.datasets import load_domain
-from fda_flower.datasets.amounts import count, read_amount
+from fda_flower.datasets import DataSpec, load_domain, load_federation
+from fda_flower.datasets.amounts import HeldOut, count, hold_out, read_amount, read_validation
+from fda_flower.datasets.samples import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.runs.config import RunConfig
 
 
-@pytest.mark.parametrize("everything", [None, "all"])
-def test_none_and_all_are_everything(everything: object) -> None:
-    assert read_amount("target-samples", everything) is None
-    assert count("target-samples", None, 7) == 7
-
-
 @pytest.mark.parametrize(
-    ("value", "amount"), [(1, 1), (50, 50), ("50", 50), (" 50 ", 50), (50.0, 50), ("50.0", 50), ("1e3", 1000)]
-)
-def test_a_number_of_samples_is_read_from_numbers_and_text(value: object, amount: int) -> None:
-    read = read_amount("target-samples", value)
-    assert read == amount
-    assert type(read) is int
-
-
-@pytest.mark.parametrize(("value", "amount"), [("15%", "15%"), (" 0.1% ", "0.1%"), ("up to 9.0", "up to 9")])
-def test_a_share_and_a_limit_stay_text(value: str, amount: str) -> None:
-    assert read_amount("target-samples", value) == amount
-
-
-@pytest.mark.parametrize("value", [50, "15%", "up to 50", None])
-def test_an_amount_that_was_read_reads_as_itself(value: Any) -> None:
-    assert read_amount("target-samples", read_amount("target-samples", value)) == value
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
+    ("value", "amount"),
     [
-        ("many", "source-samples is 'many': give a number, or a share such as 15%"),
-        ("", "source-samples is '': give a number"),
-        ("%", "source-samples is '%': give a number"),
-        ("15%%", "source-samples is '15%%': give a number"),
-        (True, "source-samples is True: give a number"),
-        ([5], "source-samples is [5]: give a number"),
-        ("0%", "source-samples is 0%, a share must be above 0% and at most 100%"),
-        ("-5%", "source-samples is -5%, a share must be above 0%"),
-        ("100.5%", "source-samples is 100.5%, a share must be above 0% and at most 100%"),
-        ("nan%", "source-samples is nan%, a share must be"),
-        (2.5, "source-samples is '2.5': give a whole number, or a share such as 15%"),
-        ("2.5", "source-samples is '2.5': give a whole number"),
-        ("nan", "source-samples is 'nan': give a whole number"),
-        ("inf", "source-samples is 'inf': give a whole number"),
-        (0, "source-samples is '0': at least 1 is needed"),
-        (-3, "source-samples is '-3': at least 1 is needed"),
-        ("up to 0", "source-samples is 'up to 0': at least 1 is needed"),
-        ("up to all", "source-samples is 'up to all': give a number"),
-        ("up to 5%", "source-samples is 'up to 5%': give a number after 'up to'"),
+        (None, None),
+        ("all", None),
+        (1, 1),
+        (" 50 ", 50),
+        (50.0, 50),
+        ("50.0", 50),
+        ("1e3", 1000),
+        ("15%", "15%"),
+        (" 0.1% ", "0.1%"),
+        ("up to 9.0", "up to 9"),
+    ],
+)
+def test_an_amount_is_read_from_numbers_and_text_and_reads_as_itself(value, amount):
+    read = read_amount("target-samples", value)
+    assert (read, type(read)) == (amount, type(amount))
+    assert read_amount("target-samples", read) == amount
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        ("many", "a number, or a share such as 15%"),
+        ("", "a number"),
+        ("%", "a number"),
+        ("15%%", "a number"),
+        (True, "a number"),
+        ([5], "a number"),
+        ("up to all", "a number"),
+        ("0%", ""),
+        ("-5%", ""),
+        ("100.5%", ""),
+        ("nan%", ""),
+        ("2.5", "a whole number, or a share such as 15%"),
+        ("nan", "a whole number"),
+        ("inf", "a whole number"),
+        ("0", "at least 1 is needed"),
+        ("-3", "at least 1 is needed"),
+        ("up to 0", "at least 1 is needed"),
+        ("up to 5%", "after 'up to'"),
     ],
     ids=str,
 )
-def test_what_is_no_amount_is_refused_by_name_value_and_remedy(value: object, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_what_is_no_amount_is_refused_by_name_value_and_remedy(value, remedy):
+    with pytest.raises(ConfigError, check=names("source-samples", value, remedy)):
         read_amount("source-samples", value)
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("amount", "total", "expected"),
     [
+        (None, 7, 7),
         (3, 7, 3),
         (7, 7, 7),
         ("100%", 7, 7),
         ("50%", 8, 4),
-        ("15%", 1000, 150),
         ("0.1%", 20000, 20),
         ("33%", 10, 3),
         ("37%", 10, 4),
-        ("99.9%", 10, 10),
         ("up to 50", 49, 49),
         ("up to 50", 51, 50),
     ],
 )
-def test_an_amount_counts_samples_and_a_share_is_rounded(
-    amount: int | str, total: int, expected: int
-) -> None:
+def test_an_amount_counts_samples_and_a_share_is_rounded(amount, total, expected):
     assert count("target-samples", amount, total) == expected
 
 
 @pytest.mark.parametrize(
-    ("amount", "total", "message"),
-    [
-        (8, 7, "target-samples is 8, but there are only 7: ask for fewer"),
-        (1, 0, "target-samples is 1, but there are only 0: ask for fewer"),
-        ("1%", 49, "target-samples is '1%', which leaves none of 49 samples: ask for more"),
-        ("100%", 0, "target-samples is '100%', which leaves none of 0 samples"),
-    ],
+    ("amount", "total", "remedy"), [(8, 7, "fewer"), (1, 0, "fewer"), ("1%", 49, "more"), ("100%", 0, "more")]
 )
-def test_more_than_there_are_and_a_share_that_leaves_none_are_refused(
-    amount: int | str, total: int, message: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_more_than_there_are_and_a_share_that_leaves_none_are_refused(amount, total, remedy):
+    with pytest.raises(ConfigError, check=names("target-samples", amount, f"ask for {remedy}")):
         count("target-samples", amount, total)
-    assert message in str(caught.value)
 
 
-def test_a_default_is_a_limit_and_a_number_that_is_given_is_not(tmp_path: Path) -> None:
+def test_a_default_is_a_limit_and_a_number_that_is_given_is_not(tmp_path):
     for i, name in enumerate("ab"):
         write_table(tmp_path / f"{name}.csv", i)
     config = RunConfig(dataset="table", data_dir=str(tmp_path))
@@ -119,3 +101,135 @@ def test_a_default_is_a_limit_and_a_number_that_is_given_is_not(tmp_path: Path) 
     assert given.fingerprint() == config.fingerprint(), "a run of enough labels goes on with either"
     with pytest.raises(ConfigError, check=names("target-samples", 50)):
         load_domain(given.data, "b")
+
+
+# Held out
+
+
+def samples(*counts):
+    """So many samples of each class; `x` is the position of a sample."""
+    y = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    return Samples(torch.arange(len(y), dtype=torch.float32)[:, None], y)
+
+
+def grouped(regression=False):
+    """Thirty patients of two classes with two samples each."""
+    groups = torch.arange(30).repeat_interleave(2)
+    x, y = torch.arange(60, dtype=torch.float32)[:, None], groups % 2
+    return Samples(x, y.float()[:, None] if regression else y, groups=groups)
+
+
+def rows(part):
+    return part.x.flatten().int().tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [(0.2, "0.2"), ("0.20", "0.2"), ("25%", "0.25"), ("cv:5", "cv:5"), ("fold:2/5", "fold:2/5")],
+)
+def test_what_is_held_out_has_one_spelling(given, text):
+    assert str(read_validation(given)) == text
+    assert read_validation("") is read_validation(None) is None
+
+
+@pytest.mark.parametrize(
+    "given", ["1", "0", "-0.2", "many", "cv:1", "cv:x", "fold:0/5", "fold:6/5", "fold:1/1"]
+)
+def test_what_cannot_be_held_out_is_refused(given):
+    with pytest.raises(ConfigError, check=names("validation", given)):
+        read_validation(given)
+
+
+def test_a_share_is_stratified_and_the_rest_is_trained_on_by_the_seed():
+    whole = samples(40, 20, 20)
+    train, held = hold_out(whole, HeldOut(0.25), 0, "the target")
+    assert torch.bincount(held.y).tolist() == [10, 5, 5]
+    assert sorted(rows(train) + rows(held)) == rows(whole)
+    assert rows(train) == sorted(rows(train))
+    again, other = (rows(hold_out(whole, HeldOut(0.25), seed, "")[1]) for seed in (0, 1))
+    assert rows(held) == again != other
+
+
+def test_the_only_sample_of_a_class_is_trained_on():
+    train, held = hold_out(samples(10, 1, 9), HeldOut(0.2), 0, "the target")
+    assert 1 in train.y
+    assert 1 not in held.y
+
+
+@pytest.mark.parametrize(
+    ("whole", "of_class_0"), [(samples(13, 7, 3), {2, 3}), (grouped(), {6}), (grouped(True), None)]
+)
+def test_each_sample_is_in_one_fold(whole, of_class_0):
+    parts = [hold_out(whole, HeldOut(folds=5, fold=fold), 3, "")[1] for fold in range(1, 6)]
+    assert sorted(row for part in parts for row in rows(part)) == rows(whole)
+    assert of_class_0 in (None, {int((part.y == 0).sum()) for part in parts})
+
+
+@pytest.mark.parametrize("what", [HeldOut(0.2), HeldOut(folds=5, fold=2)])
+def test_numbers_are_not_stratified(what):
+    y = torch.arange(20, dtype=torch.float32)[:, None]
+    train, held = hold_out(Samples(y, y), what, 0, "the target")
+    assert (len(train), len(held)) == (16, 4)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize("what", [HeldOut(0.2), HeldOut(0.3), HeldOut(folds=5, fold=2)], ids=str)
+def test_the_samples_of_a_group_stay_together(what, regression):
+    train, held = hold_out(grouped(regression), what, 0, "the target")
+    assert len(train) + len(held) == 60
+    assert not {*train.groups.tolist()} & {*held.groups.tolist()}
+    assert len(held) == (18 if what.share == 0.3 else 12)
+    if what.share != 0.3 and not regression:
+        assert torch.bincount(held.y).tolist() == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("what", "whole"),
+    [
+        (HeldOut(0.2), samples(2, 2, 2)),
+        (HeldOut(0.2), samples(1, 1)),
+        (HeldOut(folds=5, fold=1), samples(2, 2)),
+        (HeldOut(0.2), replace(samples(9), groups=torch.zeros(9))),
+    ],
+)
+def test_too_few_labels_or_groups_are_refused(what, whole):
+    with pytest.raises(ConfigError, check=names("validation", what)):
+        hold_out(whole, what, 3, "domain 'a'")
+
+
+def test_the_target_holds_out_labels_and_the_rest_stays_as_it_was():
+    spec = DataSpec("digits", target_samples=60)
+    whole, parted = (load_federation(s).domains for s in (spec, replace(spec, validation="0.2")))
+    target, before = parted["target"], whole["target"]
+    assert target.validation
+    assert (len(target.train), len(target.validation)) == (48, 12)
+    for name in ("test", "unlabelled"):
+        assert torch.equal(getattr(target, name).x, getattr(before, name).x)
+    assert torch.equal(parted["source-1"].train.x, whole["source-1"].train.x)
+    assert all(domain.validation is None for domain in [*whole.values(), parted["source-1"]])
+    train, held, inputs, all_of_it = (
+        {row.numpy().tobytes() for row in part.x}
+        for part in (target.train, target.validation, target.inputs, before.train)
+    )
+    assert train | held == all_of_it
+    assert not held & inputs
+    moved = target.to(torch.device("meta"))
+    assert moved.validation.y.device.type == moved.unlabelled.y.device.type == "meta"
+
+
+def test_a_site_holds_out_the_same_labels_as_a_simulation():
+    spec = DataSpec("digits", target_samples=60, validation="fold:3/4")
+    site, simulated = load_domain(spec, "target").domains["target"], load_federation(spec).domains["target"]
+    assert torch.equal(site.validation.x, simulated.validation.x)
+    assert torch.equal(site.train.y, simulated.train.y)
+
+
+def test_sources_hold_out_a_share_each_where_they_choose():
+    domains = load_federation(DataSpec("digits", validation="0.2", select_by="sources")).domains
+    assert domains.pop("target").validation is None
+    for domain in domains.values():
+        assert domain.validation
+        held, kept = len(domain.validation), len(domain.train)
+        assert held / (held + kept) == pytest.approx(0.2, abs=0.01)
+    with pytest.raises(ConfigError, check=names("select-by", "nobody")):
+        DataSpec("digits", select_by="nobody")

@@ -210,42 +210,6 @@ def test_more_classes_than_there_are_is_refused() -> None:
         Labels(4).deal(numbered(9, 9, 9), 2, seeded())
 
 
-# Options
-
-
-@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
-def test_an_alpha_that_is_not_a_number_above_0_is_refused(alpha: float) -> None:
-    message = f"option 'alpha' of partition 'dirichlet' is {alpha}: it must be a number above 0"
-    with pytest.raises(ConfigError, match=message):
-        Dirichlet(alpha)
-
-
-def test_a_k_below_1_is_refused() -> None:
-    with pytest.raises(ConfigError, match="option 'k' of partition 'labels' is 0: it must be at least 1"):
-        Labels(0)
-
-
-@pytest.mark.parametrize(
-    ("partition", "options", "message"),
-    [
-        ("striped", (), "unknown partition 'striped': choose one of dirichlet, even, labels"),
-        ("even", (("k", 3),), "unknown option 'k' of partition 'even': it has no options, leave it out"),
-        ("dirichlet", (("k", 3),), "unknown option 'k' of partition 'dirichlet': choose one of alpha"),
-        ("dirichlet", (("alpha", "big"),), "option 'alpha' of partition 'dirichlet' is 'big'"),
-        ("dirichlet", (("alpha", 0),), "it must be a number above 0"),
-        ("labels", (("k", "2.5"),), "option 'k' of partition 'labels' is '2.5'"),
-        ("labels", (("k", 0),), "it must be at least 1"),
-        ("labels", (("target", "perhaps"),), "option 'target' of partition 'labels' is 'perhaps'"),
-    ],
-)
-def test_a_federation_checks_the_options_before_it_loads(
-    partition: str, options: tuple[tuple[str, str | int], ...], message: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        DataSpec("digits", "noise", partition=partition, partition_options=options)
-    assert message in str(caught.value)
-
-
 # In a federation
 
 
@@ -279,12 +243,6 @@ def test_the_targets_few_classes_are_all_that_its_test_set_leaves_out() -> None:
     everything, ours = domains["source-1"].test.y, domains["target"].test.y
     expected = sum(int((everything == label).sum()) for label in classes_of(domains["target"].train))
     assert len(ours) == expected
-
-
-def test_a_shift_that_deals_by_itself_refuses_a_partition() -> None:
-    with pytest.raises(ConfigError, match="partition is 'labels', but shift 'color' deals evenly: leave it"):
-        DataSpec("digits", "color", partition="labels")
-    assert DataSpec("digits", "color", partition="even").partition == "even"
 
 
 def test_the_label_shift_deals_the_sources_share_by_the_partition() -> None:

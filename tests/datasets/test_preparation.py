@@ -1,24 +1,24 @@
-"""How raw samples become inputs, kept as JSON."""
+"""How raw samples become inputs: tables, kept as JSON, and images that stay in their files."""
 
 import json
-from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from naming import names
 from PIL import Image
-from sites import write_table
+from sites import write_images, write_table
 
 from fda_flower.datasets import DataSpec, load_domain, load_federation
-from fda_flower.datasets.preparation import ImagePreparation, Preparation, TablePreparation
+from fda_flower.datasets.preparation import ImageFiles, ImagePreparation, Preparation, TablePreparation
 from fda_flower.errors import ConfigError
 
 
-def again(preparation: Preparation) -> Preparation:
+def again(preparation):
     return Preparation.from_json(json.loads(json.dumps(preparation.to_json())))
 
 
-def test_a_table_is_standardised_as_in_one_go_with_the_same_bits_from_json() -> None:
+def test_a_table_is_standardised_as_in_one_go_with_the_same_bits_from_json():
     x = torch.randn(40, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 7 + 3
     x[:, 2] = 0.1
     train = torch.arange(0, 40, 2)
@@ -32,23 +32,14 @@ def test_a_table_is_standardised_as_in_one_go_with_the_same_bits_from_json() -> 
     as_lists = {name: column.tolist() for name, column in reversed(columns.items())}
     assert again(preparation) == preparation
     assert torch.equal(again(preparation).apply(as_lists | {"other": [0.0]}), expected)
-
-
-def test_images_are_decoded_when_indexed(tmp_path: Path) -> None:
-    Image.new("L", (6, 4), 100).save(tmp_path / "a.png")
-    x = again(ImagePreparation(8)).apply([tmp_path / "a.png"])
-    assert x[torch.tensor([0])].tolist() == torch.full((1, 3, 8, 8), 100).tolist()
-
-
-def test_an_unknown_kind_is_an_error_that_lists_the_known() -> None:
     with pytest.raises(ConfigError, check=names("kind of preparation", "text")):
         Preparation.from_json({"kind": "text"})
 
 
-def test_each_domain_keeps_its_own(tmp_path: Path) -> None:
-    for i, name in enumerate(("a", "b")):
+def test_each_domain_keeps_its_own(tmp_path):
+    for i, name in enumerate("ab"):
         write_table(tmp_path / f"{name}.csv", i)
-    spec = DataSpec("table", data_dir=str(tmp_path), dataset_options=(("domains", "a,b"),), target_samples=9)
+    spec = DataSpec("table", data_dir=str(tmp_path), target_samples=9)
     found = {name: domain.preparation for name, domain in load_federation(spec).domains.items()}
     site = load_domain(spec, "b")
     assert isinstance(found["b"], TablePreparation)
@@ -56,3 +47,39 @@ def test_each_domain_keeps_its_own(tmp_path: Path) -> None:
     assert found["b"].columns == site.features
     assert site.domains["b"].to(torch.device("cpu")).preparation == found["b"]
     assert load_federation(DataSpec("digits")).domains["target"].preparation is None
+
+
+# Images
+
+
+def test_pixels_are_rgb_in_rows_from_the_top_left_decoded_when_indexed(tmp_path):
+    pixels = np.zeros((2, 2, 3), dtype=np.uint8)
+    pixels[0, 1] = (255, 128, 0)
+    path = tmp_path / "image.png"
+    x = again(ImagePreparation(2)).apply([path])
+    Image.fromarray(pixels).save(path)
+    assert x[torch.tensor([0])].tolist() == [pixels.transpose(2, 0, 1).tolist()]
+    Image.new("L", (6, 4), 100).save(path)
+    assert torch.equal(again(ImagePreparation((8, 7))).apply([path])[:1], torch.full((1, 3, 8, 7), 100))
+
+
+def test_16_bits_of_grey_are_scaled_to_8(tmp_path):
+    Image.fromarray(np.array([[0, 0x4000], [0x8000, 0xFFFF]], dtype=np.uint16)).save(tmp_path / "image.png")
+    [x] = ImageFiles((tmp_path / "image.png",), 2)[torch.tensor([0])]
+    assert x.tolist() == [[[0, 0x40], [0x80, 0xFF]]] * 3
+
+
+def test_files_stand_in_for_a_tensor(tmp_path):
+    write_images(tmp_path, seed=0, classes=["bee"])
+    files = ImageFiles(tuple(sorted((tmp_path / "bee").iterdir())), 4)
+    whole = files[torch.arange(len(files))]
+    assert (files.shape, files.dtype) == (whole.shape, whole.dtype)
+    chosen = torch.tensor([3, 1, 1])
+    taken = files.index_select(0, chosen)
+    assert isinstance(taken, ImageFiles)
+    assert torch.equal(taken[torch.arange(3)], whole[chosen])
+    assert torch.equal(files[chosen], whole[chosen])
+    assert torch.equal(files[1:3], whole[1:3])
+    joined = taken.joined(files.index_select(0, torch.tensor([0])))
+    assert torch.equal(joined[torch.arange(4)], whole[torch.tensor([3, 1, 1, 0])])
+    assert files.to(torch.device("meta"))[chosen].device.type == "meta"

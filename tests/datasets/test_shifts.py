@@ -1,15 +1,13 @@
 """Each shift does to the data what its name says, and refuses what it cannot do."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
-from naming import names
 from torchvision.transforms.v2 import functional
 
-from fda_flower.datasets import DATASETS, SHIFTS, Dataset, DataSpec, Samples, Split, load_federation
-from fda_flower.datasets.shifts import Color, Even, Label, Noise, Rotate
+from fda_flower.datasets import DATASETS, Dataset, DataSpec, Samples, Split, load_federation
+from fda_flower.datasets.shifts import Color, Even, Noise, Rotate
 from fda_flower.errors import ConfigError
 
 Register = Callable[[str, Split], None]
@@ -171,12 +169,6 @@ def test_labelled_target_samples_are_drawn_from_all_its_classes() -> None:
     assert int(counts.min()) >= 5
 
 
-@pytest.mark.parametrize("eta", [-0.1, 0.51, 1.0, float("nan")])
-def test_label_refuses_an_eta_out_of_range(eta: float) -> None:
-    with pytest.raises(ConfigError, check=names("option 'eta' of shift 'label'")):
-        Label(eta)
-
-
 # color
 
 
@@ -235,7 +227,6 @@ def test_color_takes_the_mean_of_the_channels_of_a_coloured_image() -> None:
 def test_color_has_two_sources(count: int) -> None:
     with pytest.raises(ConfigError, match=f"shift 'color' has 2 sources, but {count} were asked for"):
         DataSpec("digits", "color", num_sources=count)
-    assert DataSpec("digits", "color", num_sources=2).domain_names == ["+90%", "+80%", "-90%"]
 
 
 def test_color_labels_do_not_depend_on_which_classes_a_part_happens_to_hold() -> None:
@@ -246,51 +237,7 @@ def test_color_labels_do_not_depend_on_which_classes_a_part_happens_to_hold() ->
     assert float((domain.train.y != (digit < 5).long()).double().mean()) == pytest.approx(0.25, abs=0.02)
 
 
-# invalid specs
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"dataset": "letters"}, ["data set", "'letters'", *DATASETS]),
-        ({"shift": "blur"}, ["shift", "'blur'", *SHIFTS]),
-        ({"shift_options": (("colour", 1),)}, ["'colour'", "shift 'rotate'", "angle", "invert"]),
-        ({"shift": "color", "shift_options": (("angle", 1),)}, ["'angle'", "shift 'color'", "no options"]),
-        ({"shift_options": (("angle", "steep"),)}, ["'angle'", "shift 'rotate'", "'steep'", "number"]),
-        ({"shift_options": (("invert", "maybe"),)}, ["'invert'", "'maybe'", "true or false"]),
-        ({"shift": "noise", "shift_options": (("std", -1),)}, ["'std'", "'noise'", "-1", "not be negative"]),
-        ({"shift": "label", "shift_options": (("eta", "0.7"),)}, ["'eta'", "'label'", "0.7", "[0, 0.5]"]),
-        ({"num_sources": 0}, ["sources", "0", "at least 1"]),
-        ({"num_sources": -2}, ["sources", "-2", "at least 1"]),
-        ({"target_samples": 0}, ["target-samples", "0", "at least 1"]),
-        ({"target": "source-9"}, ["target domain", "'source-9'", "source-1", "source-3", "target"]),
-        ({"shift": "color", "target": "target"}, ["target domain", "'target'", "+80%", "+90%", "-90%"]),
-    ],
-)
-def test_an_invalid_spec_is_refused_with_a_helpful_message(
-    settings: dict[str, Any], words: list[str]
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        DataSpec(**{"dataset": "digits", "shift": "rotate", **settings})
-    for word in words:
-        assert word in str(caught.value)
-
-
-@pytest.mark.parametrize("std", ["nan", "inf"])
-def test_noise_refuses_a_deviation_that_is_not_a_number(std: str) -> None:
-    with pytest.raises(ConfigError, check=names("option 'std' of shift 'noise'")):
-        DataSpec("digits", "noise", (("std", std),))
-
-
-@pytest.mark.parametrize("angle", ["nan", "inf"])
-def test_rotate_refuses_an_angle_that_is_not_a_number(angle: str) -> None:
-    with pytest.raises(ConfigError, check=names("option 'angle' of shift 'rotate'")):
-        DataSpec("digits", "rotate", (("angle", angle),))
-
-
-def test_more_target_samples_than_there_are_is_refused() -> None:
-    with pytest.raises(ConfigError, check=names("target-samples", 1000)):
-        load_federation(DataSpec("digits", "rotate", target_samples=1000))
+# how many sources
 
 
 @pytest.mark.parametrize("shift", ["rotate", "noise", "label"])
@@ -302,10 +249,3 @@ def test_more_sources_than_samples_are_refused(shift: str) -> None:
 def test_as_many_parts_as_samples_have_one_each() -> None:
     parts = Even().deal(images(6, 1, 2, 2), 6, torch.Generator().manual_seed(0))
     assert [len(part) for part in parts] == [1] * 6
-
-
-@pytest.mark.parametrize("count", [1, 2, 7])
-def test_the_number_of_sources_can_be_chosen(count: int) -> None:
-    spec = DataSpec("digits", "rotate", num_sources=count)
-    assert spec.domain_names == [*(f"source-{i}" for i in range(1, count + 1)), "target"]
-    assert len(load_federation(spec).domains) == count + 1

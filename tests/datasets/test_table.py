@@ -1,61 +1,142 @@
-"""A consortium's own tables."""
+"""Tables as consortia have them: separators, encodings, words, missing values, parts, groups, regressions."""
 
-from pathlib import Path
+import json
+from unittest.mock import Mock
 
 import pytest
 import torch
 from naming import names
 from sites import write_table
 
+from fda_flower.datasets import DataSpec, load_domain, load_federation
+from fda_flower.datasets import table_reading as reading
+from fda_flower.datasets.preparation import Preparation, TablePreparation
 from fda_flower.datasets.table import OwnTables
-from fda_flower.datasets.table_reading import FEWEST
+from fda_flower.datasets.table_reading import MOST_CATEGORIES, Problems, read_table
 from fda_flower.errors import ConfigError
+from fda_flower.prediction.model import columns_for
 
-ROWS = ["1.5,0,3", "2.5,1,3", "3.5,0,3", "4.5,1,3", "5.5,0,3"] * 2
+WORDS = [["40", "f", "1"], ["50", "m", "0"], ["60", "f", "1"], ["70", "m", "0"], ["80", "f", "1"]] * 4
+"""Rows of an age, a sex and a label."""
 
 
-def write(folder: Path, name: str = "a", header: str = "b,label,a", rows: list[str] | None = None) -> Path:
-    path = folder / f"{name}.csv"
-    path.write_text("\n".join([header, *(ROWS if rows is None else rows)]) + "\n")
+def write(folder, name="a", header="age,sex,label", rows=WORDS, separator=",", suffix=".csv"):
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [header.replace(",", separator), *(separator.join(row) for row in rows)]
+    (folder / f"{name}{suffix}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 
-def test_four_fifths_are_trained_on_and_both_parts_have_all_classes(tmp_path: Path) -> None:
-    split = OwnTables(write(tmp_path), 0, "a")["a"]
-    assert (len(split.train), len(split.test), split.classes) == (8, 2, 2)
-    assert sorted(split.test.y.tolist()) == [0, 1]
-    assert split.class_names == ("0", "1")
-    assert (split.train.x.dtype, split.train.y.dtype) == (torch.float32, torch.int64)
+def numbers(**changed):
+    """Rows of numbers, some of which are changed by the number of the row."""
+    rows = [[str(i), str(i * i), str(i % 2)] for i in range(20)]
+    for cell, value in changed.items():
+        row, column = cell.removeprefix("r").split("c")
+        rows[int(row)][int(column)] = value
+    return rows
 
 
-def test_columns_are_in_alphabetical_order_and_standardised_by_the_training_part(
-    tmp_path: Path,
-) -> None:
-    split = OwnTables(write(tmp_path), 0, "a")["a"]
-    assert split.features == ("a", "b")
-    assert split.train.x[:, 0].tolist() == [0] * 8, "a constant feature is only centred"
-    torch.testing.assert_close(float(split.train.x[:, 1].mean()), 0.0, atol=1e-6, rtol=0)
-    torch.testing.assert_close(float(split.train.x[:, 1].std(correction=0)), 1.0)
+def labelled(word, count=20):
+    """Rows whose label is a word."""
+    return [[*row[:2], word] for row in numbers()[:count]]
 
 
-def test_the_order_of_columns_changes_nothing(tmp_path: Path) -> None:
-    first = OwnTables(write(tmp_path), 0, "a")["a"]
-    turned = [",".join(reversed(row.split(","))) for row in ROWS]
-    second = OwnTables(write(tmp_path, header="a,label,b", rows=turned), 0, "a")["a"]
-    assert torch.equal(first.train.x, second.train.x)
+def one(folder, **options):
+    return OwnTables(folder, 0, "a", **options)["a"]
 
 
-def test_the_split_is_the_seeds_and_the_domains(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write_table(tmp_path / f"{name}.csv", 0)
-    first, again, other = (OwnTables(tmp_path, seed, "a,b") for seed in (0, 0, 1))
-    assert torch.equal(first["a"].test.x, again["a"].test.x)
-    assert not torch.equal(first["a"].test.x, other["a"].test.x)
-    assert not torch.equal(first["a"].test.x, first["b"].test.x)
+def raw(split, column=0):
+    """A column of a split before it was standardised, and in whole numbers."""
+    x = torch.cat([split.train.x, split.test.x])[:, column].double()
+    return (x * split.preparation.deviation[column] + split.preparation.mean[column]).tolist()
 
 
-def test_a_site_needs_its_own_file_only_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for i, name in enumerate(("a", "b")):
+def spec_of(folder, **options):
+    return DataSpec("table", data_dir=str(folder), dataset_options=tuple(options.items()))
+
+
+def refuses(folder, place="", remedy="", secret="secret", **options):
+    """Check that a table is refused: which file, where and why, but no value of it."""
+    with pytest.raises(ConfigError, check=names("data file", folder / "a.csv", remedy)) as caught:
+        one(folder, **options)
+    assert place in str(caught.value)
+    assert secret not in str(caught.value)
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    ("separator", "suffix"), [(";", ".csv"), ("\t", ".tsv"), ("|", ".txt"), ("\t", ".txt")]
+)
+def test_the_separator_is_that_of_the_header(tmp_path, separator, suffix):
+    expected = one(write(tmp_path / "comma", rows=numbers())).train.x
+    found = one(write(tmp_path / "other", rows=numbers(), separator=separator, suffix=suffix)).train.x
+    assert torch.equal(found, expected)
+
+
+def test_utf_16_with_its_mark_and_a_named_encoding_are_read(tmp_path):
+    write(tmp_path, header="größe,sex,label", rows=numbers())
+    text = (tmp_path / "a.csv").read_text(encoding="utf-8")
+    for encoding, option in (("utf-16", ""), ("cp1252", "cp1252")):
+        (tmp_path / "a.csv").write_bytes(text.encode(encoding))
+        assert one(tmp_path, encoding=option).features == ("größe", "sex")
+    refuses(tmp_path, remedy="'encoding', such as cp1252")
+    refuses(tmp_path, "unknown encoding: nope", encoding="nope")
+
+
+def test_quotes_hold_separators_and_what_is_no_end_of_a_line_ends_none(tmp_path):
+    rows = "".join(f'{i},"a\x85b\u2028c\x0b", {i % 2}\r\n\r\n' for i in range(10))
+    text = f'"age; in years; at admission",note,label\r\n{rows}'
+    (tmp_path / "a.csv").write_bytes(text.encode("utf-8-sig"))
+    for encoding in ("", "utf-8"):
+        table = read_table(tmp_path / "a.csv", encoding)
+        assert table.header == ["age; in years; at admission", "note", "label"], "without the mark"
+        assert table.texts["note"][9] == "a\x85b\u2028c"
+        assert table.texts["label"] == ["0", "1"] * 5
+        assert table.lines.tolist() == list(range(2, 22, 2))
+
+
+def test_rows_of_other_lengths_are_told_with_all_else(tmp_path):
+    write(tmp_path, rows=[["1", "2"], *numbers(r3c0=""), ["1"], ["1"]])
+    problems = Problems()
+    table = read_table(tmp_path / "a.csv", problems=problems)
+    assert (len(table), table.lines[0]) == (20, 3)
+    assert [(each.what, each.line, each.count) for each in problems.found.values()] == [
+        ("2 columns", 2, 1),
+        ("1 columns", 23, 2),
+    ]
+
+
+def test_decimal_commas_are_named_and_read_if_an_option_says_so(tmp_path):
+    write(tmp_path, rows=numbers(r1c0="1,5", r3c0="2,5"), separator=";")
+    refuses(tmp_path, "in line 3, column 'age' (and 1 more line)", "decimal=comma")
+    split = one(tmp_path, decimal="comma")
+    assert sorted(raw(split))[1:4] == pytest.approx([1.5, 2, 2.5], abs=1e-4)
+    assert sorted([*split.train.y.tolist(), *split.test.y.tolist()]) == [0] * 10 + [1] * 10
+
+
+def test_domains_are_the_tables_of_the_first_suffix_that_a_folder_has(tmp_path):
+    (tmp_path / "readme.txt").write_text("about")
+    for name in ("south", "north"):
+        write(tmp_path, name, rows=numbers())
+    spec = spec_of(tmp_path)
+    assert (spec.domain_names, spec.target_name) == (["north", "south"], "south")
+    assert dict(spec.dataset_options) == {"domains": "north,south"}
+
+
+def test_a_folder_without_tables_and_names_that_options_cannot_hold_are_errors(tmp_path):
+    with pytest.raises(ConfigError, check=names("data set", "table", "put a file for each")):
+        spec_of(tmp_path)
+    write(tmp_path, "a,b")
+    with pytest.raises(ConfigError, check=names("domain", "a,b", "rename it")):
+        spec_of(tmp_path)
+    with pytest.raises(ConfigError, check=names("data set", "table", "--data-dir")):
+        OwnTables(None, 0, "a")
+
+
+def test_a_site_needs_its_own_file_only_and_says_so(tmp_path, caplog):
+    for i, name in enumerate("ab"):
         write_table(tmp_path / f"{name}.csv", i)
     whole = OwnTables(tmp_path, 0, "a,b")["a"]
     assert caplog.messages == []
@@ -63,106 +144,312 @@ def test_a_site_needs_its_own_file_only_and_says_so(tmp_path: Path, caplog: pyte
     alone = OwnTables(tmp_path, 0, "a,b")
     assert torch.equal(alone["a"].train.x, whole.train.x)
     assert "table: of all domains, only a is here" in caplog.text
-    with pytest.raises(ConfigError, match=r"b\.csv' is missing: put the domain's table there"):
+    with pytest.raises(ConfigError, check=names("data file", tmp_path / "b.csv", "put the domain's table")):
         _ = alone["b"]
 
 
-def test_classes_may_be_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    rows = ["1, yes", "2, no", "3,yes", "4,no", "5,yes"]
-    write(tmp_path, header="age,ill", rows=rows)
-    split = OwnTables(tmp_path, 0, "a,b", label="ill", classes="no,maybe,yes")["a"]
-    assert (split.classes, split.class_names) == (3, ("no", "maybe", "yes"))
-    assert sorted([*split.train.y.tolist(), *split.test.y.tolist()]) == [0, 0, 2, 2, 2]
-    assert caplog.messages == []
+# Columns
 
 
-def test_the_classes_without_names_are_those_of_all_files_that_are_there(tmp_path: Path) -> None:
-    write(tmp_path, "a")
-    write(tmp_path, "b", rows=[row.replace(",1,", ",2.0,") for row in ROWS])
-    assert OwnTables(tmp_path, 0, "a,b")["a"].class_names == ("0", "1", "2")
-
-
-def test_quotes_blank_lines_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
-    write(tmp_path)
-    text = (tmp_path / "a.csv").read_text()
-    expected = OwnTables(tmp_path, 0, "a")["a"].train.x
-    rewritten = text.replace("b,label,a", '\ufeff"b","label","a"').replace("2.5,1,3\n", '\n"2.5",1, 3\r\n', 1)
-    (tmp_path / "a.csv").write_text(rewritten, encoding="utf-8")
-    assert torch.equal(OwnTables(tmp_path, 0, "a")["a"].train.x, expected)
+def test_columns_are_in_alphabetical_order_and_standardised_by_the_training_part(tmp_path):
+    rows = [[str(i + 0.5), str(i % 2), "3"] for i in range(10)]
+    split = one(write(tmp_path, header="b,label,a", rows=rows))
+    assert (split.features, split.classes, split.class_names) == (("a", "b"), 2, ("0", "1"))
+    assert (len(split.train), sorted(split.test.y.tolist())) == (8, [0, 1])
+    assert (split.train.x.dtype, split.train.y.dtype) == (torch.float32, torch.int64)
+    assert split.train.x[:, 0].tolist() == [0] * 8, "a constant feature is only centred"
+    torch.testing.assert_close(float(split.train.x[:, 1].mean()), 0.0, atol=1e-6, rtol=0)
+    torch.testing.assert_close(float(split.train.x[:, 1].std(correction=0)), 1.0)
+    turned = one(write(tmp_path, header="a,label,b", rows=[row[::-1] for row in rows]))
+    assert torch.equal(turned.train.x, split.train.x)
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "column", "remedy"),
     [
-        ("1,0", r"has 2 columns in line 3: fix it, the header has 3"),
-        (
-            ",0,3",
-            r"has no value in line 3, column 'b': fill it in, or remove the line, or the column",
-        ),
-        ("1,0,NA", r"has no value in line 3, column 'a'"),
-        ("1,0,nan", r"has no value in line 3, column 'a'"),
-        ("secret,0,3", r"has no number in line 3, column 'b': fix it"),
-        ("1,0,inf", r"has no number in line 3, column 'a'"),
-        ("1,secret,3", r"not a whole number from 0 to 999 in line 3, column 'label': list them in"),
-        ("1,-1,3", r"not a whole number from 0 to 999 in line 3, column 'label'"),
-        ("1,0.5,3", r"not a whole number from 0 to 999 in line 3, column 'label'"),
-        ("1,,3", r"not a whole number from 0 to 999 in line 3, column 'label'"),
-        ("1,1000,3", r"not a whole number from 0 to 999 in line 3, column 'label'"),
+        (["1", "0"], "", "the header has 3"),
+        (["", "0", "1"], "age", "missing=mean"),
+        (["1", "NA", "1"], "sex", "missing=mean"),
+        (["1", "nan", "1"], "sex", "missing=mean"),
+        (["secret", "0", "1"], "age", "fix it"),
+        (["1", "inf", "1"], "sex", "fix it"),
+        (["1", "0", "secret"], "label", "list them in"),
+        (["1", "0", "-1"], "label", "list them in"),
+        (["1", "0", "0.5"], "label", "task=regression"),
+        (["1", "0", ""], "label", "list them in"),
+        (["1", "0", "1000"], "label", "list them in"),
     ],
+    ids=str,
 )
-def test_a_damaged_file_is_named_with_line_and_column_but_no_value(
-    tmp_path: Path, line: str, says: str
-) -> None:
-    write(tmp_path, rows=[ROWS[0], line, *ROWS])
-    with pytest.raises(ConfigError, match=says) as caught:
-        _ = OwnTables(tmp_path, 0, "a")["a"]
-    assert f"'{tmp_path / 'a.csv'}'" in str(caught.value)
-    assert "secret" not in str(caught.value)
+def test_a_damaged_file_is_named_with_line_and_column_but_no_value(tmp_path, line, column, remedy):
+    write(tmp_path, rows=[numbers()[0], line, *numbers()])
+    place = f"in line 3, column '{column}':" if column else "in line 3:"
+    refuses(tmp_path, place, remedy)
 
 
-@pytest.mark.parametrize(
-    ("header", "says"),
-    [
-        ("b,ill,a", "has the columns b, ill, a: it needs 'label' .the option 'label'."),
-        ("a,label,a", "each of them once"),
-        ("b,ill,c", "has the columns b, ill, c: it needs 'label'"),
-    ],
-)
-def test_an_invalid_header_is_an_error_that_says_why(tmp_path: Path, header: str, says: str) -> None:
-    write(tmp_path, header=header)
-    with pytest.raises(ConfigError, match=says):
-        _ = OwnTables(tmp_path, 0, "a")["a"]
+@pytest.mark.parametrize("header", ["b,ill,a", "a,label,a", "label,label,label"])
+def test_the_label_and_a_feature_are_there_once(tmp_path, header):
+    refuses(write(tmp_path, header=header), f"has the columns {', '.join(header.split(','))}", "label=COLUMN")
 
 
-def test_an_empty_file_and_one_with_too_few_rows_are_errors(tmp_path: Path) -> None:
-    write(tmp_path, rows=ROWS[: FEWEST - 1])
-    with pytest.raises(ConfigError, match=r"a\.csv' has 4 rows, at least 5 are needed"):
-        _ = OwnTables(tmp_path, 0, "a")["a"]
+def test_an_empty_file_and_one_with_too_few_rows_are_errors(tmp_path):
+    refuses(write(tmp_path, rows=numbers()[:4]), "has 4 rows", "get more")
+    assert one(write(tmp_path, rows=numbers()[:5])).classes == 2
     (tmp_path / "a.csv").write_text("")
-    with pytest.raises(ConfigError, match=r"a\.csv' is empty: give it a header"):
-        _ = OwnTables(tmp_path, 0, "a")["a"]
+    refuses(tmp_path, remedy="give it a header")
 
 
-def test_bytes_that_are_not_text_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"label,a\n1,\xe9\n")
-    with pytest.raises(ConfigError, match=r"a\.csv' cannot be read .*encoding', such as cp1252"):
-        _ = OwnTables(tmp_path, 0, "a")["a"]
-
-
-def test_a_label_that_is_not_a_class_is_an_error_that_lists_the_classes(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"none of the classes 0, 2, in line 3, column 'label' \(and 3 more lines\): fix it"
-    ):
-        _ = OwnTables(write(tmp_path), 0, "a", classes="0,2")["a"]
-
-
-def test_other_columns_on_one_machine_are_an_error_with_both_files(tmp_path: Path) -> None:
-    write(tmp_path, "a")
-    write(tmp_path, "b", header="b,label,c")
-    with pytest.raises(ConfigError, match=r"only one of .*a\.csv' and .*b\.csv' has a, c: give all domains"):
+def test_other_columns_on_one_machine_are_an_error_with_both_files(tmp_path):
+    write(tmp_path, "a", rows=numbers())
+    write(tmp_path, "b", header="age,size,label", rows=numbers())
+    with pytest.raises(ConfigError, match=r"a\.csv' and .*b\.csv' has sex, size: .*ignore=sex,size"):
         _ = OwnTables(tmp_path, 0, "a,b")["a"]
 
 
-def test_without_a_folder_the_error_says_how_to_give_one() -> None:
-    with pytest.raises(ConfigError, check=names("data set", "table")):
-        OwnTables(None, 0, "a")
+# Classes
+
+
+def test_words_are_classes_by_name_over_all_files_and_numbers_up_to_the_largest(tmp_path):
+    write(tmp_path, "a", rows=[*labelled("ill", 10), *labelled("none", 10)])
+    write(tmp_path, "b", rows=labelled("cured"))
+    splits = OwnTables(tmp_path, 0, "a,b")
+    assert splits["a"].class_names == splits["b"].class_names == ("cured", "ill", "none")
+    assert set(splits["b"].train.y.tolist()) == {0}
+    write(tmp_path, "a", rows=numbers())
+    write(tmp_path, "b", rows=[*labelled("0", 10), *labelled("2.0", 10)])
+    assert OwnTables(tmp_path, 0, "a,b")["a"].class_names == ("0", "1", "2")
+
+
+def test_classes_may_be_named_and_others_are_refused_with_those(tmp_path, caplog):
+    write(tmp_path, rows=[*labelled(" yes", 3), *labelled("no", 2)])
+    split = OwnTables(tmp_path, 0, "a,b", classes="no,maybe,yes")["a"]
+    assert (split.classes, split.class_names) == (3, ("no", "maybe", "yes"))
+    assert sorted([*split.train.y.tolist(), *split.test.y.tolist()]) == [0, 0, 2, 2, 2]
+    assert caplog.messages == []
+    refuses(
+        tmp_path, "none of the classes 0, no, in line 2, column 'label' (and 2 more lines)", classes="0,no"
+    )
+
+
+def test_a_site_alone_has_to_be_told_classes_that_are_words_and_names_none(tmp_path):
+    write(tmp_path, "a", rows=labelled("secret"))
+    with pytest.raises(ConfigError, match="other sites may have others: list all") as caught:
+        _ = OwnTables(tmp_path, 0, "a,b")["a"]
+    assert "secret" not in str(caught.value)
+    assert OwnTables(tmp_path, 0, "a,b", classes="secret,open")["a"].classes == 2
+
+
+def test_a_column_of_too_many_words_is_no_label(tmp_path):
+    rows = [[str(i), "1", f"name {i}"] for i in range(1001)]
+    with pytest.raises(ConfigError, match="1001 different words: name another column"):
+        one(write(tmp_path, rows=rows))
+
+
+# Words and missing values
+
+
+def test_words_are_refused_with_the_ways_out(tmp_path):
+    write(tmp_path, rows=[[row[0], "secret", row[2]] for row in WORDS])
+    refuses(tmp_path, "a word in line 2, column 'sex' (and 19 more lines)", "categorical=onehot")
+
+
+def test_categories_are_features_of_their_own_over_all_files(tmp_path):
+    write(tmp_path, "a")
+    write(tmp_path, "b", rows=[[row[0], "other", row[2]] for row in WORDS])
+    splits = OwnTables(tmp_path, 0, "a,b", categorical="onehot")
+    assert splits["a"].features == splits["b"].features == ("age", "sex=f", "sex=m", "sex=other")
+    preparation = splits["a"].preparation
+    deviation, mean = torch.tensor(preparation.deviation), torch.tensor(preparation.mean)
+    x = preparation.apply({"age": [60.0, 60.0], "sex": ["f", ""]}) * deviation + mean
+    torch.testing.assert_close(x, torch.tensor([[60.0, 1, 0, 0], [60.0, 0, 0, 0]]), atol=1e-5, rtol=0)
+
+
+def test_a_preparation_with_categories_comes_back_from_json(tmp_path):
+    preparation = one(write(tmp_path), categorical="onehot", missing="mean").preparation
+    again = Preparation.from_json(json.loads(json.dumps(preparation.to_json())))
+    assert again == preparation
+    assert hash(again) == hash(preparation)
+
+
+def test_a_site_alone_has_to_be_told_categories(tmp_path):
+    write(tmp_path)
+    with pytest.raises(ConfigError, match=r"other sites may .*categories=sex:A\|B.*ignore=sex"):
+        _ = OwnTables(tmp_path, 0, "a,b", categorical="onehot")["a"]
+    split = OwnTables(tmp_path, 0, "a,b", categories="sex:f|m|x")["a"]
+    assert split.features == ("age", "sex=f", "sex=m", "sex=x")
+    refuses(tmp_path, "none of the known categories in line 3, column 'sex'", categories="sex:f|x")
+    refuses(tmp_path, "has the columns age, sex, label", "name one of them", categories="weight:1|2")
+
+
+@pytest.mark.parametrize("text", ["sex", "sex:", ":f|m", "sex:f|f", "sex:f||m"])
+def test_categories_in_another_form_are_an_error(tmp_path, text):
+    with pytest.raises(ConfigError, check=names("option 'categories'", text)):
+        one(write(tmp_path), categories=text)
+
+
+def test_names_are_no_categories(tmp_path):
+    rows = [[str(i), f"name {i}", str(i % 2)] for i in range(MOST_CATEGORIES + 1)]
+    with pytest.raises(ConfigError, match=r"101 different words, more than 100: .* ignore=sex"):
+        one(write(tmp_path, rows=rows), categorical="onehot")
+    assert one(tmp_path, ignore="sex").features == ("age",)
+
+
+def test_a_single_word_among_numbers_stays_an_error(tmp_path):
+    write(tmp_path, rows=numbers(r2c0="12o"))
+    refuses(tmp_path, "no number in line 4, column 'age'", categorical="onehot")
+
+
+def test_missing_numbers_become_the_mean_of_the_domains_own_training_rows(tmp_path):
+    rows = [[str(i), "" if i % 4 == 0 else str(i), str(i % 2)] for i in range(20)]
+    refuses(write(tmp_path, rows=rows), "no value in line 2, column 'sex' (and 4 more lines)", "missing=mean")
+    split = one(tmp_path, missing="mean")
+    ages = [round(age) for age in raw(split)[:16]]
+    kept = [age for age in ages if age % 4]
+    assert split.preparation.fill[1] == pytest.approx(sum(kept) / len(kept))
+    filled = split.train.x[[age % 4 == 0 for age in ages], 1]
+    torch.testing.assert_close(filled, torch.zeros(len(filled)), atol=1e-6, rtol=0)
+
+
+def test_a_column_without_any_value_at_a_site_is_zero(tmp_path):
+    split = one(write(tmp_path, rows=[[row[0], "?", row[2]] for row in numbers()]), missing="mean")
+    assert split.features == ("age", "sex")
+    assert set(split.train.x[:, 1].tolist()) == {0.0}
+
+
+# Which rows are for testing
+
+
+def test_the_split_is_the_seeds_and_the_domains(tmp_path):
+    for name in "ab":
+        write_table(tmp_path / f"{name}.csv", 0)
+    first, again, other = (OwnTables(tmp_path, seed, "a,b") for seed in (0, 0, 1))
+    assert torch.equal(first["a"].test.x, again["a"].test.x)
+    assert not torch.equal(first["a"].test.x, other["a"].test.x)
+    assert not torch.equal(first["a"].test.x, first["b"].test.x)
+
+
+def test_a_column_split_says_which_rows_are_for_testing(tmp_path):
+    rows = [[*row, "Test" if i < 3 else "train"] for i, row in enumerate(numbers())]
+    split = one(write(tmp_path, header="age,sex,label,split", rows=rows))
+    assert split.features == ("age", "sex")
+    assert (len(split.train), len(split.test)) == (17, 3)
+    rows[4][3] = "secret"
+    refuses(write(tmp_path, header="age,sex,label,split", rows=rows), "in line 6, column 'split'")
+    write(tmp_path, header="age,sex,label,split", rows=[[*row, "train"] for row in numbers()])
+    with pytest.raises(ConfigError, match="domain 'a' has no row for the part 'test'"):
+        one(tmp_path)
+    assert one(write(tmp_path, header="age,split,label", rows=numbers())).features == ("age", "split")
+
+
+def test_folders_train_and_test_divide_the_rows(tmp_path):
+    for part, count in (("train", 12), ("test", 8)):
+        for name in "ab":
+            write(tmp_path / part, name, rows=numbers()[:count])
+    spec = spec_of(tmp_path)
+    assert spec.domain_names == ["a", "b"]
+    domain = load_federation(spec).domains["a"]
+    assert (len(domain.train), len(domain.test)) == (12, 8)
+
+
+@pytest.mark.parametrize("classes", [2, 20])
+def test_the_rows_of_a_group_stay_together(tmp_path, classes):
+    rows = [[f"p{i // 4}", str(i), str(i % classes)] for i in range(40)]
+    split = one(write(tmp_path, header="patient,age,label", rows=rows), group="patient")
+    assert split.features == ("age",)
+    groups = [round(age) // 4 for age in raw(split)]
+    train, test = set(groups[: len(split.train)]), set(groups[len(split.train) :])
+    assert len(test) == 2
+    assert (train | test, train & test) == (set(range(10)), set())
+
+
+def test_a_group_that_is_no_column_or_a_single_one_is_an_error(tmp_path):
+    refuses(write(tmp_path), "has the columns age, sex, label", "name one of them", group="patient")
+    with pytest.raises(ConfigError, match="domain 'a' has 1 group"):
+        one(write(tmp_path, rows=[["same", *row[1:]] for row in numbers()]), group="age")
+
+
+def test_a_patients_rows_are_held_out_together(tmp_path):
+    rows = [[f"P{i // 2}", str(i), str(i // 2 % 2)] for i in range(80)]
+    for name in "ab":
+        write(tmp_path, name, header="patient,age,label", rows=rows)
+    options = (("group", "patient"),)
+    spec = DataSpec(
+        "table", dataset_options=options, data_dir=str(tmp_path), validation="0.25", target_samples=48
+    )
+    domain = load_domain(spec, "b").domains["b"]
+    train, held = domain.train.groups.tolist(), domain.validation.groups.tolist()
+    assert held
+    assert not {*train} & {*held}
+
+
+# Regression
+
+
+def test_a_regression_has_numbers_in_units_of_the_sources_deviation(tmp_path):
+    for name, start in (("a", 100), ("b", 200), ("c", 10_000)):
+        write(tmp_path, name, rows=[[str(i), str(-i), str(start + i)] for i in range(20)])
+    spec = spec_of(tmp_path, task="regression")
+    assert spec.is_regression
+    options = dict(spec.dataset_options)
+    assert (options["label_mean"], options["label_deviation"]) == (160.0, 50.3), "the target has no say"
+    spaced = spec_of(tmp_path, domains="a, b, c", task="regression")
+    assert dict(spaced.dataset_options)["label_mean"] == 160.0, "a name has no spaces around it"
+    federation = load_federation(spec)
+    assert (federation.target, federation.classes, federation.class_names) == ("c", 1, ())
+    y = federation.domains["a"].train.y
+    assert (y.dtype, y.shape) == (torch.float32, (16, 1))
+    assert set((y * 50.3 + 160.0).round().flatten().tolist()) < set(range(100, 120))
+    options.pop("label_mean")
+    assert "label_mean" not in dict(spec_of(tmp_path, **options).dataset_options)
+
+
+def test_the_scale_of_the_labels_costs_no_second_reading_of_a_file(tmp_path, monkeypatch):
+    read = Mock(wraps=reading._read)
+    monkeypatch.setattr(reading, "_read", read)
+    for name in "abc":
+        write(tmp_path, name, rows=numbers())
+    spec = spec_of(tmp_path, task="regression")
+    assert spec_of(tmp_path, task="regression") == spec
+    first = load_federation(spec)
+    assert read.call_count == 3
+    write(tmp_path, "a", rows=[[*row[:2], str(9 * int(row[0]))] for row in numbers()])
+    changed = spec_of(tmp_path, task="regression")
+    assert changed != spec, "a file that has changed is read again"
+    assert not torch.equal(load_federation(changed).domains["a"].train.y, first.domains["a"].train.y)
+
+
+def test_labels_that_are_no_numbers_are_named_and_constant_ones_have_no_scale(tmp_path):
+    refuses(write(tmp_path, rows=labelled("secret")), "in line 2, column 'label'", task="regression")
+    with pytest.raises(ConfigError, check=names("option 'label_deviation'", 0.0)):
+        one(tmp_path, task="regression", label_deviation=0.0)
+    for name in "ab":
+        write(tmp_path, name, rows=labelled("7"))
+    spec = spec_of(tmp_path, task="regression")
+    assert load_domain(spec, "a").domains["a"].train.y.unique().tolist() == [7.0]
+
+
+def test_outputs_of_a_regression_and_labels_are_each_others_inverse():
+    preparation = TablePreparation(("age",), (0.0,), (1.0,), label_mean=50.0, label_deviation=10.0)
+    outputs = preparation.outputs(torch.tensor([40.0, 70.0]))
+    assert outputs.tolist() == [[-1.0], [2.0]]
+    assert preparation.labels(outputs).tolist() == [[40.0], [70.0]]
+
+
+# New rows for a model that was trained
+
+
+def test_new_rows_are_read_and_prepared_as_those_that_the_model_was_trained_on(tmp_path):
+    rows = [["" if i == 3 else f"{i},5", "fm"[i % 2], str(i % 2)] for i in range(20)]
+    write(tmp_path, rows=rows, separator=";")
+    split = one(tmp_path, missing="mean", categorical="onehot", decimal="comma")
+    x = split.preparation.apply(columns_for(read_table(tmp_path / "a.csv"), split.preparation, True))
+    every = {tuple(row) for part in (split.train, split.test) for row in part.x.tolist()}
+    assert {tuple(row) for row in x.tolist()} == every
+    for row, place, remedy in (
+        ("x,f", "no number in line 2, column 'age'", "fix it"),
+        ("1,other", "none of the known categories in line 2, column 'sex'", "the model knows f, m"),
+        ('"1,5",f', "a decimal comma in line 2, column 'age'", "write a point"),
+    ):
+        (tmp_path / "new.csv").write_text(f"age,sex\n{row}\n")
+        with pytest.raises(ConfigError, match=f"{place}: .*{remedy}"):
+            columns_for(read_table(tmp_path / "new.csv"), split.preparation)

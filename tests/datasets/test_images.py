@@ -1,0 +1,309 @@
+"""Image folders: on made images of mixed sizes and modes, and on the real ones where they are."""
+
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from naming import names
+from PIL import Image
+from sites import write_images
+
+from fda_flower.datasets import DATASETS, Dataset, DataSpec, images, load_federation
+from fda_flower.datasets.images import common_size, files_of, sizes_of
+from fda_flower.datasets.own_data import network_for_images, network_for_inputs, read_size
+from fda_flower.datasets.preparation import ImageFiles, unreadable
+from fda_flower.errors import ConfigError
+from fda_flower.runs.config import RunConfig
+
+DATA_DIR = Path(os.environ.get("FDA_DATA_DIR", "no data"))
+CLASSES = ("ant", "bee", "cat")
+COUNT, SIZE = 10, 5
+MODES = ("RGB", "L", "RGBA", "P", "LA", "1", "CMYK", "I;16")
+SUFFIX = {"CMYK": ".JPG", "RGB": ".jpeg"}
+
+load = partial(images.load, "made", ("one", "two"), "its authors")
+
+
+def make(path, number):
+    """An image whose size and mode depend on its number."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = MODES[number % len(MODES)]
+    size = (5 + number % 7, 9 - number % 4)
+    pixels = np.random.default_rng(number).integers(0, 256, (*size, 3), dtype=np.uint8)
+    if mode == "I;16":
+        image = Image.fromarray(pixels[..., 0].astype(np.uint16) * 257)
+    else:
+        image = Image.fromarray(pixels).convert(mode)
+    image.save(path.with_suffix(SUFFIX.get(mode, ".png")))
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Two domains of three classes, and files that are not images."""
+    places = [tmp_path / "made" / domain / name for domain in ("one", "two") for name in CLASSES]
+    for number in range(len(places) * COUNT):
+        make(places[number // COUNT] / str(number % COUNT), number)
+    (tmp_path / "made" / ".hidden" / "zebra").mkdir(parents=True)
+    for stray in ("one/ant/.DS_Store", "one/ant/._0.png", "one/ant/notes.txt", "one/readme.png"):
+        (tmp_path / "made" / stray).write_text("no image")
+    (tmp_path / "made/one/.git").mkdir()
+    (tmp_path / "made/one/without images").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def alone(made):
+    """The folder without its domain "one"."""
+    shutil.rmtree(made / "made/one")
+    return made
+
+
+def rows(x):
+    return {image.numpy().tobytes() for image in x}
+
+
+def write(place, size, count=10):
+    """Images of a width and height."""
+    for label in ("ant", "bee"):
+        (place / label).mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            Image.new("RGB", size, (i, 2 * i, 3 * i)).save(place / label / f"{size[0]}-{i}.png")
+
+
+def spec_of(folder, **options):
+    return DataSpec("images", data_dir=str(folder), dataset_options=tuple(options.items()))
+
+
+# Folders of a known data set
+
+
+def test_every_image_is_trained_or_tested_on_once_in_the_size_asked_for(made, caplog):
+    splits = load(made, 0, image_size=8)
+    assert list(splits) == ["one", "two"]
+    for split in splits.values():
+        assert (split.classes, split.class_names) == (3, CLASSES)
+        assert (split.train.x.shape, split.test.x.shape) == ((24, 3, 8, 8), (6, 3, 8, 8))
+        assert split.train.x.dtype == split.test.x.dtype == torch.uint8
+        assert torch.bincount(split.train.y).tolist() == [8] * 3
+        assert torch.bincount(split.test.y).tolist() == [2] * 3
+        assert not rows(split.train.x) & rows(split.test.x)
+        assert len(rows(split.train.x) | rows(split.test.x)) == len(CLASSES) * COUNT
+    assert caplog.messages == []
+
+
+def test_the_split_is_the_seeds_and_the_domains_alone(made):
+    splits = load(made, 0, image_size=4)
+    alone = images.load("made", ("two",), "its authors", made, 0, 4)["two"]
+    assert torch.equal(splits["two"].train.x, alone.train.x)
+    assert torch.equal(splits["two"].test.x, load(made, 0, image_size=4)["two"].test.x)
+    for name, split in load(made, 1, image_size=4).items():
+        assert rows(split.test.x) != rows(splits[name].test.x)
+
+
+@pytest.mark.parametrize(("count", "tested"), [(1, 0), (2, 1), (3, 1), (7, 1), (8, 2)])
+def test_a_fifth_of_a_class_is_tested_on_but_not_its_only_image(tmp_path, count, tested):
+    for i in range(count):
+        make(tmp_path / "made/one/ant" / str(i), i)
+    split = images.load("made", ("one",), "its authors", tmp_path, 0, 4)["one"]
+    assert (len(split.train), len(split.test)) == (count - tested, tested)
+    assert split.test.x.shape == (tested, 3, 4, 4)
+
+
+def test_a_large_data_set_is_read_batch_by_batch_with_the_same_bits(made, monkeypatch):
+    def batches(name, lazy):
+        monkeypatch.setitem(DATASETS, name, Dataset("made for a test", load, ("one", "two")))
+        size = (("image_size", SIZE),)
+        spec = DataSpec(
+            name, dataset_options=size, data_dir=str(made), target_samples=7, source_samples="50%"
+        )
+        federation = load_federation(spec)
+        assert federation.shape == (3, SIZE, SIZE)
+        samples = [part for domain in federation.domains.values() for part in (domain.train, domain.test)]
+        assert [len(part) for part in samples] == [12, 6, 7, 6]
+        assert all(isinstance(part.x, ImageFiles) == lazy for part in samples)
+        moved = [part.to(torch.device("cpu")) for part in samples]
+        generator = torch.Generator().manual_seed(0)
+        return [tensor for part in moved for batch in part.batches(4, generator, True) for tensor in batch]
+
+    everything = 2 * len(CLASSES) * COUNT * 3 * SIZE**2
+    monkeypatch.setattr(images, "MEMORY_LIMIT", everything)
+    in_memory = batches("in-memory", lazy=False)
+    monkeypatch.setattr(images, "MEMORY_LIMIT", everything - 1)
+    from_files = batches("from-files", lazy=True)
+    assert all(torch.equal(*pair) for pair in zip(in_memory, from_files, strict=True))
+    assert {batch.dtype for batch in from_files} == {torch.float32, torch.int64}
+
+
+def test_what_is_missing_is_named_with_where_to_get_it(made):
+    with pytest.raises(ConfigError, match=r"made cannot be downloaded: get it from its authors.*--data-dir"):
+        load(None, 0)
+    with pytest.raises(ConfigError, check=names("data folder", made / "made/made", "its authors")):
+        load(made / "made", 0)
+    (made / "made/two").rename(made / "made/Two")
+    splits = load(made, 0)
+    assert splits["one"].classes == 3
+    with pytest.raises(ConfigError, check=names("domain folder", made / "made/two", "its authors")) as caught:
+        _ = splits["two"]
+    assert "(found: Two, one)" in str(caught.value)
+
+
+def test_a_domain_without_images_is_named(tmp_path):
+    (tmp_path / "made/one/ant").mkdir(parents=True)
+    (tmp_path / "made/one/ant/notes.txt").write_text("no image")
+    with pytest.raises(ConfigError, check=names("domain folder", tmp_path / "made/one")):
+        _ = load(tmp_path, 0)["one"]
+
+
+def test_a_damaged_image_is_named(made):
+    path = made / "made/two/cat/cut.png"
+    make(path, 1)
+    cut = path.read_bytes()[:60]
+    for content in (cut, b"no image"):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, check=names("image", path)):
+            _ = load(made, 0, image_size=4)["two"]
+
+
+def test_the_options_are_the_size_and_the_classes(made):
+    given = (("image-size", "64"), ("classes", "dog,cat"))
+    options = DataSpec("pacs", dataset_options=given).dataset_options
+    assert options == (("classes", "dog,cat"), ("image_size", 64))
+    for name in ("folder", "seed", "data_dir"):
+        with pytest.raises(ConfigError, check=names("option", name)):
+            DataSpec("pacs", dataset_options=((name, "1"),))
+    with pytest.raises(ConfigError, match="option 'image_size' of made is 0"):
+        load(made, 0, image_size=0)
+    for classes in ("a,,b", "a,b,a", ","):
+        with pytest.raises(ConfigError, check=names("option 'classes'", classes)):
+            load(made, 0, classes=classes)
+
+
+def test_a_class_may_be_missing_in_a_domain(made, caplog):
+    shutil.rmtree(made / "made/two/bee")
+    splits = load(made, 0, image_size=4)
+    assert splits["one"].classes == splits["two"].classes == 3
+    assert sorted(set(splits["two"].train.y.tolist())) == [0, 2]
+    assert caplog.messages == ["made: domain two has no image of bee"]
+
+
+def test_a_domain_alone_cannot_know_the_classes_of_others(alone, caplog):
+    shutil.rmtree(alone / "made/two/bee")
+    assert load(alone, 0, image_size=4)["two"].class_names == ("ant", "cat")
+    (message,) = caplog.messages
+    assert "made: of all domains, only two is here, so the 2 classes are those found in it" in message
+    assert "option 'classes'" in message
+
+
+def test_the_option_classes_names_them_in_its_order(alone, caplog):
+    split = load(alone, 0, image_size=4, classes="cat, dog,bee,ant")["two"]
+    assert (split.classes, split.class_names) == (4, ("cat", "dog", "bee", "ant"))
+    assert torch.bincount(split.train.y).tolist() == [8, 0, 8, 8]
+    assert caplog.messages == ["made: domain two has no image of dog"]
+    with pytest.raises(ConfigError, check=names("domain folder", alone / "made/two", "list all classes")):
+        _ = load(alone, 0, image_size=4, classes="bee,cat")["two"]
+
+
+REAL = {
+    "pacs": ("PACS", 7, [2048, 2344, 1670, 3929]),
+    "office-caltech10": ("office_caltech_10", 10, [958, 1123, 157, 295]),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_data_set(name):
+    folder, classes, sizes = REAL[name]
+    if not (DATA_DIR / folder).is_dir():
+        pytest.skip(f"{folder} is not in FDA_DATA_DIR ({DATA_DIR})")
+    splits: Any = DATASETS[name].loader(DATA_DIR, 0, image_size=16)
+    assert tuple(splits) == DATASETS[name].domains
+    assert [len(split.train) + len(split.test) for split in splits.values()] == sizes
+    for split in splits.values():
+        assert split.classes == classes
+        assert len(split.test) == pytest.approx((len(split.train) + len(split.test)) / 5, abs=classes / 2)
+        for samples in (split.train, split.test):
+            assert sorted(set(samples.y.tolist())) == list(range(classes))
+            assert 0.2 < float(samples.x.float().mean() / 255) < 0.99
+
+
+# A consortium's own images
+
+
+def test_own_images_are_read_like_those_of_a_known_data_set(made):
+    own = partial(images.load_own, made / "made", 0, image_size=4)
+    for name, split in load(made, 0, image_size=4).items():
+        assert torch.equal(own("one,two")[name].train.x, split.train.x)
+        assert torch.equal(own("one,two", classes="ant,bee,cat")[name].test.y, split.test.y)
+    with pytest.raises(ConfigError, check=names("data set", "images")):
+        images.load_own(None, 0, "one,two")
+    with pytest.raises(ConfigError, check=names("domain folder", made / "made/three", "put the domain's")):
+        _ = own("one,two,three")["three"]
+    with pytest.raises(ConfigError, check=names("domain folder", made / "elsewhere/one")):
+        _ = images.load_own(made / "elsewhere", 0, "one")["one"]
+
+
+def test_domains_and_size_follow_from_the_folder(tmp_path):
+    with pytest.raises(ConfigError, check=names("data set", "images")):
+        spec_of(tmp_path)
+    for name in ("south", "north"):
+        write(tmp_path / name, (32, 48))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").touch()
+    spec = spec_of(tmp_path)
+    assert dict(spec.dataset_options) == {"domains": "north,south", "image_size": "48x32"}
+    assert load_federation(spec).shape == (3, 48, 32)
+    assert load_federation(spec_of(tmp_path, image_size="16")).shape == (3, 16, 16)
+    assert images.load_own(tmp_path, 0, "north")["north"].train.x.shape == (16, 3, 48, 32)
+
+
+def test_images_of_different_sizes_are_brought_to_one_and_photos_are_reduced_to_224(tmp_path):
+    write(tmp_path / "a", (40, 60), 3)
+    write(tmp_path / "a", (50, 60), 3)
+    write(tmp_path / "b", (60, 30), 3)
+    write(tmp_path / "c", (300, 400), 1)
+    a, b, c = (files_of(tmp_path / name) for name in "abc")
+    assert common_size(sizes_of([a, b])) == (40, 40)
+    assert common_size(sizes_of([c])) == (224, 224)
+
+
+def test_damaged_images_have_no_size_and_are_named(tmp_path):
+    write(tmp_path / "a", (8, 8), 2)
+    (tmp_path / "a/ant/bad.png").write_text("not an image")
+    assert sizes_of([files_of(tmp_path / "a")]) == {(8, 8): 4}
+    (message,) = unreadable(path for paths in files_of(tmp_path / "a").values() for path in paths)
+    assert "bad.png' is damaged" in message
+    shutil.rmtree(tmp_path / "a/bee")
+    for good in (tmp_path / "a/ant").glob("8-*"):
+        good.write_text("not an image either")
+    with pytest.raises(ConfigError, check=names("image")):
+        _ = images.load_own(tmp_path, 0, "a")["a"]
+
+
+def test_a_site_whose_images_are_missing_has_no_size_of_its_own(tmp_path):
+    assert dict(spec_of(tmp_path, domains="a,b").dataset_options) == {"domains": "a,b"}
+    write_images(tmp_path / "a", 0)
+    assert dict(spec_of(tmp_path, domains="a,b").dataset_options)["image_size"] == "8x8"
+
+
+@pytest.mark.parametrize("text", ["0", "8x", "a", "8x8x8", "-4"])
+def test_an_invalid_size_is_an_error(text):
+    with pytest.raises(ConfigError, check=names("option 'image_size'", text)):
+        read_size(text)
+
+
+def test_the_network_fits_the_size_and_is_asked_for_where_it_is_unknown(tmp_path):
+    sizes = {"63x224": "cnn", "64": "resnet18", 224: "resnet18"}
+    assert {size: network_for_images({"image_size": size}) for size in sizes} == sizes
+    assert (network_for_inputs({}), network_for_inputs({"image_size": 8})) == ("mlp", "cnn")
+    with pytest.raises(ConfigError, match=r"size of the images is not known here, .*image_size=64.*--model"):
+        RunConfig(dataset="images", dataset_options={"domains": "a,b"})
+    for name in "ab":
+        write_images(tmp_path / name, 0)
+    config = RunConfig(dataset="images", data_dir=str(tmp_path), target_samples=8)
+    assert config.model == config.settings()["model"] == config.to_flower()["model"] == "cnn"
+    again = RunConfig.from_flower({**config.to_flower(), "data-dir": ""})
+    assert again.fingerprint() == config.fingerprint()

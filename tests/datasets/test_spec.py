@@ -1,0 +1,156 @@
+"""The settings of a federation's data: defaults, chosen sources, and what is refused."""
+
+import math
+from unittest.mock import ANY
+
+import pytest
+from naming import names
+
+from fda_flower.datasets import PARTITIONS, SHIFTS, DataSpec
+from fda_flower.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("loads")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "shift", "domains"),
+    [
+        ("digits", "rotate", ["source-1", "source-2", "source-3", "target"]),
+        ("colored-mnist", "color", ["+90%", "+80%", "-90%"]),
+        ("cifar-10", "noise", ["source-1", "source-2", "source-3", "target"]),
+        ("materials", None, ["brick", "glass", "wood"]),
+    ],
+)
+def test_without_a_shift_the_data_sets_own_is_taken(dataset, shift, domains):
+    spec = DataSpec(dataset)
+    assert (spec.shift, spec.domain_names, spec.target_name) == (shift, domains, domains[-1])
+    assert spec == DataSpec(dataset, shift)
+
+
+def test_shift_and_number_of_sources_may_be_chosen():
+    assert DataSpec("colored-mnist", "noise").shift == "noise"
+    for count in (1, 2, 7):
+        expected = [*(f"source-{i}" for i in range(1, count + 1)), "target"]
+        assert DataSpec("digits", "rotate", num_sources=count).domain_names == expected
+    assert DataSpec("digits", "color", num_sources=2).domain_names == ["+90%", "+80%", "-90%"]
+    assert DataSpec("digits", "color", partition="even").partition == "even"
+
+
+def test_only_the_sources_named_take_part_in_the_data_sets_order():
+    spec = DataSpec("digits", "noise", num_sources=4, only_sources=("source-3", "source-1"))
+    assert spec.domain_names == ["source-1", "source-3", "target"]
+    assert spec.source_names == ["source-1", "source-3"]
+    assert DataSpec("materials", target="glass", only_sources=("wood",)).domain_names == ["glass", "wood"]
+
+
+def test_the_option_domains_names_them_and_the_last_is_the_target():
+    spec = DataSpec("table", dataset_options=(("domains", "rome, paris,oslo"),))
+    assert (spec.domain_names, spec.target_name) == (["rome", "paris", "oslo"], "oslo")
+    other = DataSpec("images", target="rome", dataset_options=(("domains", "rome,New York"),))
+    assert (other.source_names, other.target_name) == (["New York"], "rome")
+
+
+@pytest.mark.parametrize(
+    ("settings", "thing", "value", "remedy"),
+    [
+        ({"dataset": "letters"}, "data set", "letters", "rbf, table, terra-incognita"),
+        ({"shift": "blur"}, "shift", "blur", ", ".join(sorted(SHIFTS))),
+        ({"partition": "striped"}, "partition", "striped", "dirichlet, even, labels"),
+        ({"num_sources": 0}, "sources", 0, "at least 1"),
+        ({"num_sources": -2}, "sources", -2, "at least 1"),
+        ({"target_samples": 0}, "target-samples", "0", "at least 1"),
+        ({"source_samples": 0}, "source-samples", "0", "at least 1"),
+        ({"test_samples": "0%"}, "test-samples", "0%", ""),
+        ({"target": "source-9"}, "target domain", "source-9", "source-1, source-2, source-3, target"),
+        ({"shift": "color", "target": "target"}, "target domain", "target", "+80%, +90%, -90%"),
+        ({"shift": "color", "partition": "labels"}, "partition", "labels", "leave it out"),
+        ({"only_sources": ("source-9",)}, "source", "source-9", "source-1, source-2, source-3"),
+        ({"only_sources": ("source-1", "nobody")}, "source", "nobody", ""),
+        ({"only_sources": ("target",)}, "source", "target", "source-1, source-2, source-3"),
+        ({"dataset": "materials", "only_sources": ("wood",)}, "source", "wood", "brick, glass"),
+        ({"dataset": "materials", "only_sources": ()}, "only-sources", (), "brick, glass"),
+        ({"dataset": "materials", "shift": "noise"}, "shift", "noise", "leave it out"),
+        ({"dataset": "materials", "num_sources": 2}, "sources", 2, "leave it out"),
+        ({"dataset": "materials", "partition": "labels"}, "partition", "labels", "leave it out"),
+        ({"dataset": "materials", "shift_options": (("std", 1),)}, "data set", "materials", "leave them out"),
+        ({"dataset": "materials", "target": "steel"}, "target domain", "steel", "brick, glass, wood"),
+    ],
+    ids=str,
+)
+def test_an_invalid_setting_is_refused_before_anything_is_loaded(loads, settings, thing, value, remedy):
+    with pytest.raises(ConfigError, check=names(thing, value, remedy)):
+        DataSpec(**{"dataset": "digits", **settings})
+    assert loads == []
+
+
+@pytest.mark.parametrize("dataset", ["images", "table"])
+@pytest.mark.parametrize(
+    ("domains", "settings", "thing", "value", "remedy"),
+    [
+        ("", {}, "option 'domains'", None, "--data-dir"),
+        ("", {"data_dir": "/nowhere"}, "data-dir", "/nowhere", "name the domains"),
+        ("a,,b", {}, "option 'domains'", "a,,b", "separated by commas"),
+        ("a", {}, "option 'domains'", "a", "two domains"),
+        ("a,b", {"shift": "noise"}, "shift", "noise", "leave it out"),
+        ("a,b", {"target": "c"}, "target domain", "c", "a, b"),
+    ],
+)
+def test_invalid_domains_are_refused(dataset, domains, settings, thing, value, remedy):
+    options = (("domains", domains),) if domains else ()
+    with pytest.raises(ConfigError) as caught:
+        DataSpec(dataset, dataset_options=options, **settings)
+    assert (caught.value.thing, str(caught.value.value)) == (thing, str(value))
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "options", "says"),
+    [
+        ("shift", "rotate", {"colour": 1}, "unknown option 'colour' of shift 'rotate': .* angle, invert"),
+        ("shift", "color", {"angle": 1}, "unknown option 'angle' of shift 'color': it has no options"),
+        ("shift", "rotate", {"angle": "steep"}, "option 'angle' of shift 'rotate' is 'steep'"),
+        ("shift", "rotate", {"invert": "maybe"}, "option 'invert' of shift 'rotate' is 'maybe'"),
+        ("partition", "even", {"k": 3}, "unknown option 'k' of partition 'even': it has no options"),
+        ("partition", "dirichlet", {"k": 3}, "unknown option 'k' of partition 'dirichlet': .* alpha"),
+        ("partition", "dirichlet", {"alpha": "big"}, "option 'alpha' of partition 'dirichlet' is 'big'"),
+        ("partition", "labels", {"k": "2.5"}, "option 'k' of partition 'labels' is '2.5'"),
+        ("partition", "labels", {"target": "perhaps"}, "option 'target' of partition 'labels' is 'perhaps'"),
+        ("dataset", "materials", {"colour": "red"}, "unknown option 'colour' of .*: .* image_size"),
+        (
+            "dataset",
+            "materials",
+            {"image_size": "big"},
+            "option 'image_size' of data set 'materials' is 'big'",
+        ),
+        ("dataset", "materials", {"seed": 3}, "unknown option 'seed' of data set 'materials'"),
+        ("dataset", "materials", {"data_dir": "x"}, "unknown option 'data_dir' of data set 'materials'"),
+    ],
+    ids=str,
+)
+def test_an_option_that_is_unknown_or_of_another_type_is_refused(loads, kind, name, options, says):
+    given = {"dataset": "digits", kind: name, f"{kind}_options": tuple(options.items())}
+    with pytest.raises(ConfigError, match=says):
+        DataSpec(**given)
+    assert loads == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "option", "value"),
+    [
+        *(("shift", "rotate", "angle", value) for value in (math.nan, math.inf)),
+        *(("shift", "noise", "std", value) for value in (-1.0, math.nan, math.inf)),
+        *(("shift", "label", "eta", value) for value in (-0.1, 0.51, 1.0, math.nan)),
+        *(("partition", "dirichlet", "alpha", value) for value in (0.0, -1.0, math.nan, math.inf)),
+        ("partition", "labels", "k", 0),
+    ],
+)
+def test_an_option_out_of_range_is_refused(kind, name, option, value):
+    registry = SHIFTS if kind == "shift" else PARTITIONS
+    with pytest.raises(ConfigError, check=names(f"option '{option}' of {kind} '{name}'", ANY)) as caught:
+        registry[name](**{option: value})
+    assert str(caught.value.value) == str(value)
+
+
+def test_it_has_no_shift_object():
+    with pytest.raises(ConfigError, check=names("data set", "materials")):
+        _ = DataSpec("materials").shift_object

@@ -1,0 +1,256 @@
+"""MNIST, Fashion-MNIST and CIFAR-10: on made files of their formats, and on the real ones where they are."""
+
+import gzip
+import hashlib
+import os
+import pickle
+import struct
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from naming import names
+from torchvision import datasets
+from torchvision.datasets import CIFAR10
+
+from fda_flower import run
+from fda_flower.datasets import DATASETS, DataSpec, Split, load_federation
+from fda_flower.datasets.torchvision_sets import load_cifar10, load_fashion_mnist, load_mnist
+from fda_flower.errors import ConfigError
+
+DATA_DIR = Path(os.environ.get("FDA_DATA_DIR", "no data"))
+SUBSET = "cifar10/cifar10_exact_subset.npz"
+NOWHERE = "http://127.0.0.1:9/"
+
+
+def where(path):
+    return pytest.mark.skipif(not (DATA_DIR / path).exists(), reason=f"{path} is not in FDA_DATA_DIR")
+
+
+def md5(path):
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+def images(count, seed, *shape):
+    return np.random.default_rng(seed).integers(0, 256, (count, *shape), dtype=np.uint8)
+
+
+# MNIST
+
+
+@pytest.fixture
+def archives(tmp_path, monkeypatch):
+    """Four small archives in the data set's format, whose md5 torchvision is told."""
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    resources = []
+    for part, count in (("train", 30), ("t10k", 20)):
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        pixels = images(count, count, 28, 28)
+        for kind, data in (
+            ("images-idx3", struct.pack(">4i", 2051, count, 28, 28) + pixels.tobytes()),
+            ("labels-idx1", struct.pack(">2i", 2049, count) + labels.tobytes()),
+        ):
+            path = raw / f"{part}-{kind}-ubyte.gz"
+            path.write_bytes(gzip.compress(data))
+            resources.append((path.name, md5(path)))
+    monkeypatch.setattr(datasets.MNIST, "resources", resources)
+    monkeypatch.setattr(datasets.MNIST, "mirrors", [NOWHERE])
+    return raw
+
+
+def test_archives_are_read_and_left_as_they_are(archives, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    split = load_mnist(tmp_path, 0)
+    assert torch.equal(split.train.x, torch.from_numpy(images(30, 30, 28, 28))[:, None] / 255)
+    assert split.test.x.shape == (20, 1, 28, 28)
+    assert split.train.y.tolist() == [i % 10 for i in range(30)]
+    assert (split.train.y.dtype, split.classes) == (torch.int64, 10)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_unpacked_files_are_read_too_and_a_damaged_one_names_the_folder(archives, tmp_path):
+    from_archives = load_mnist(tmp_path, 0)
+    for path in archives.glob("*.gz"):
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    assert torch.equal(load_mnist(tmp_path, 0).train.x, from_archives.train.x)
+    path = archives / "train-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(ConfigError, match=f"MNIST cannot be read from '{tmp_path}'"):
+        load_mnist(tmp_path, 0)
+
+
+def test_a_missing_or_damaged_archive_is_named(archives, tmp_path):
+    path = archives / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(ConfigError, check=names("data file", path, "get it again")):
+        load_mnist(tmp_path, 0)
+    path.unlink()
+    with pytest.raises(ConfigError, check=names("data file", path, "put it there")):
+        load_mnist(tmp_path, 0)
+
+
+@where("FashionMNIST/raw")
+def test_the_real_fashion_mnist():
+    split = load_fashion_mnist(DATA_DIR, 0)
+    assert (len(split.train), len(split.test), split.classes) == (60_000, 10_000, 10)
+    assert torch.bincount(split.train.y).tolist() == [6000] * 10
+    # The data set's published mean and deviation.
+    assert float(split.train.x.mean()) == pytest.approx(0.2860, abs=1e-3)
+    assert float(split.train.x.std()) == pytest.approx(0.3530, abs=1e-3)
+
+
+@where("FashionMNIST/raw")
+def test_a_run_on_real_data_learns(monkeypatch):
+    whole = DATASETS["fashion-mnist"]
+
+    def part(data_dir, seed):
+        split = whole.loader(data_dir, seed)
+        first = torch.arange(4000)
+        return Split(split.train.take(first), split.test.take(first[:1000]), split.classes)
+
+    monkeypatch.setitem(DATASETS, "fashion-mnist", type(whole)("a part", part))
+    result = run(
+        dataset="fashion-mnist", shift="noise", shift_options={"std": 0.2}, method="fedgp-auto",
+        model="lenet", rounds=4, target_samples=100, data_dir=str(DATA_DIR), seed=12345,
+    )  # fmt: skip
+    assert result.accuracies[-1] > 30
+
+
+# CIFAR-10
+
+
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    """The archive in the data set's format, with few images, whose md5s torchvision is told."""
+    folder = tmp_path / "made" / CIFAR10.base_folder
+    folder.mkdir(parents=True)
+    lists: dict[str, list[list[str]]] = {"train_list": [], "test_list": []}
+    for number, (name, _) in enumerate([*CIFAR10.train_list, *CIFAR10.test_list]):
+        rows = images(20, number, 32, 32, 3).transpose(0, 3, 1, 2).reshape(20, -1)
+        (folder / name).write_bytes(pickle.dumps({"data": rows, "labels": [i % 10 for i in range(20)]}))
+        kind = "test_list" if name == "test_batch" else "train_list"
+        lists[kind].append([name, md5(folder / name)])
+    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": list("abcdefghij")}))
+    for kind, entries in lists.items():
+        monkeypatch.setattr(CIFAR10, kind, entries)
+    monkeypatch.setitem(CIFAR10.meta, "md5", md5(folder / "batches.meta"))
+    path = tmp_path / "data" / CIFAR10.filename
+    path.parent.mkdir()
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(folder, CIFAR10.base_folder)
+    monkeypatch.setattr(CIFAR10, "tgz_md5", md5(path))
+    monkeypatch.setattr(CIFAR10, "url", NOWHERE + CIFAR10.filename)
+    return path
+
+
+def test_the_archive_is_read_and_left_as_it_is(archive):
+    split = load_cifar10(archive.parent, 0)
+    assert (split.train.x.shape, split.test.x.shape) == ((100, 3, 32, 32), (20, 3, 32, 32))
+    assert split.train.x.is_contiguous()
+    expected = torch.from_numpy(images(20, 0, 32, 32, 3)).permute(0, 3, 1, 2) / 255
+    assert torch.equal(split.train.x[:20], expected)
+    assert split.train.y[:20].tolist() == [i % 10 for i in range(20)]
+    assert (split.train.y.dtype, split.classes) == (torch.int64, 10)
+    assert list(archive.parent.iterdir()) == [archive]
+
+
+def test_a_folder_of_the_archive_is_read_too_and_a_damaged_file_names_it(archive, tmp_path):
+    made = tmp_path / "made"
+    assert torch.equal(load_cifar10(made, 0).test.x, load_cifar10(archive.parent, 0).test.x)
+    path = made / CIFAR10.base_folder / "data_batch_2"
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(ConfigError, match=f"CIFAR10 cannot be read from '{made}'"):
+        load_cifar10(made, 0)
+
+
+def test_a_damaged_cifar_archive_is_named(archive):
+    archive.write_bytes(archive.read_bytes()[:-7])
+    with pytest.raises(ConfigError, check=names("data file", archive, "get it again")):
+        load_cifar10(archive.parent, 0)
+
+
+@pytest.mark.parametrize(("load", "name"), [(load_mnist, "MNIST"), (load_cifar10, "CIFAR10")])
+def test_without_a_folder_it_is_downloaded_or_the_error_says_why_not(
+    archives, archive, tmp_path, monkeypatch, load, name
+):
+    monkeypatch.setattr("fda_flower.datasets.torchvision_sets.CACHE", tmp_path / "cache")
+    with pytest.raises(ConfigError, match=rf"{name} cannot be read.*--data-dir"):
+        load(None, 0)
+
+
+def write_subset(data_dir, **arrays):
+    path = data_dir / SUBSET
+    path.parent.mkdir(exist_ok=True)
+    labels, pixels = np.arange(20, dtype=np.uint8) % 10, images(20, 0, 32, 32, 3)
+    right = {"x_train": pixels, "y_train": labels, "x_test": pixels[:10], "y_test": labels[:10]}
+    kept: dict[str, Any] = {name: array for name, array in (right | arrays).items() if array is not None}
+    np.savez(path, **kept)
+    return path
+
+
+def test_a_subset_is_read_with_the_shift_noise(tmp_path):
+    write_subset(tmp_path)
+    split = load_cifar10(tmp_path, 0, subset="exact")
+    assert torch.equal(split.train.x, torch.from_numpy(images(20, 0, 32, 32, 3)).permute(0, 3, 1, 2) / 255)
+    assert (split.test.y.tolist(), split.test.y.dtype) == (list(range(10)), torch.int64)
+    spec = DataSpec("cifar-10", dataset_options=(("subset", "exact"),), data_dir=str(tmp_path))
+    assert load_federation(spec).domains["target"].train.noise > 0
+    load_federation.cache_clear()
+
+
+def test_a_missing_subset_is_named_and_it_is_one_of_three(tmp_path):
+    path = tmp_path / "cifar10/cifar10_jpeg_subset.npz"
+    with pytest.raises(ConfigError, check=names("data file", path, "put it there")):
+        load_cifar10(tmp_path, 0, subset="jpeg")
+    with pytest.raises(ConfigError, check=names("cifar10_exact_subset.npz", None, "--data-dir")):
+        load_cifar10(None, 0, subset="exact")
+    with pytest.raises(ConfigError, check=names("option", "subset", "full, exact, jpeg")):
+        DataSpec("cifar-10", dataset_options=(("subset", "half"),))
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"x_test": None},
+        {"y_train": None},
+        {"x_train": images(20, 0, 32, 32, 3) / 255},
+        {"x_train": images(20, 0, 31, 32, 3)},
+        {"y_train": np.arange(20)},
+        {"y_train": np.zeros(19, dtype=np.uint8)},
+        {"y_test": np.array([{}] * 10)},
+    ],
+)
+def test_a_subset_with_other_arrays_is_damaged(tmp_path, arrays):
+    path = write_subset(tmp_path, **arrays)
+    with pytest.raises(ConfigError, check=names("data file", path, "get it again")):
+        load_cifar10(tmp_path, 0, subset="exact")
+
+
+@pytest.mark.parametrize("content", ["cut", "text", "empty", "array", "flipped"])
+def test_a_damaged_subset_is_named(tmp_path, content):
+    path = write_subset(tmp_path)
+    data = path.read_bytes()
+    if content == "array":
+        with path.open("wb") as file:
+            np.save(file, images(2, 0, 32, 32, 3))
+    else:
+        flipped = data[:5000] + b"damaged" + data[5007:]
+        damaged = {"cut": data[:-500], "text": b"not an archive", "empty": b"", "flipped": flipped}
+        path.write_bytes(damaged[content])
+    with pytest.raises(ConfigError, check=names("data file", path, "get it again")):
+        load_cifar10(tmp_path, 0, subset="exact")
+
+
+@where(SUBSET)
+@pytest.mark.parametrize(("subset", "sizes"), [("exact", (5085, 1017)), ("jpeg", (10_000, 4000))])
+def test_the_real_subsets(subset, sizes):
+    split = load_cifar10(DATA_DIR, 0, subset=subset)
+    assert (len(split.train), len(split.test)) == sizes
+    # The mean of each channel of the whole, as it is commonly used to normalise.
+    means = split.train.x.mean(dim=(0, 2, 3))
+    assert means.tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=0.01)
