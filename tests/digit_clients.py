@@ -1,23 +1,20 @@
 """Clients of digits: their networks, and what they are asked."""
 
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from fda_flower.clients import DomainClient, LocalTraining
+from fda_flower.clients import LocalTraining
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.models import build_model
-from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest, to_record
+from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
 
-Arrays = dict[str, NDArray[Any]]
 SPEC = DataSpec("digits", "rotate", target_samples=50)
 NOISY = DataSpec("digits", "noise", (("std", 0.1),), target_samples=50, test_samples=60)
 
 
-def mlp(spec: DataSpec = SPEC, seed: int = 0) -> nn.Module:
+def mlp(spec=SPEC, seed=0):
     federation = load_federation(spec)
     return build_model("mlp", federation.shape, federation.classes, seed=seed)
 
@@ -33,7 +30,7 @@ def normalised(dropout: float = 0.5) -> nn.Sequential:
 NETWORKS = {"mlp": mlp, "batchnorm": normalised}
 
 
-def make(kind: Any, model: Any = "mlp", spec: DataSpec = SPEC, training: Any = None, **more: Any) -> Any:
+def make(kind, model="mlp", spec=SPEC, training=None, **more):
     """A client with the data of its role; ``model`` is a network or a name of `NETWORKS`."""
     settings = LocalTraining(0.05, 11, optimizer="sgd") if training is None else training
     domain = load_federation(spec).domains["target" if kind.role == "target" else "source-1"]
@@ -56,39 +53,37 @@ PARABOLA = Samples(torch.tensor([[0.5**0.5]]), torch.tensor([[2.0**0.5]]))
 """``F(v) = (v − 2)²/2`` as the mean squared error of one sample."""
 
 
-def scalar(kind: Any, rate: float, epochs: int = 1, **more: Any) -> Any:
+def scalar(kind, rate, epochs=1, **more):
     """A client of `PARABOLA`, whose batches are its one sample."""
     return kind(Domain("t", PARABOLA, PARABOLA), Scalar(), LocalTraining(rate, 1, epochs, "sgd"), **more)
 
 
-def state_of(model: nn.Module) -> Arrays:
+def state_of(model):
     return {name: tensor.detach().numpy().copy() for name, tensor in model.state_dict().items()}
 
 
-def trained(client: DomainClient, round: int = 1, model: Any = None, **config: Any) -> TrainReply:
+def trained(client, round=1, model=None, **config):
     """The reply to a train message with a model, by default the client's own."""
     arrays = to_record(client.layers() if model is None else model)
     return client.local_train(TrainRequest(arrays, {"server-round": round, **config}))
 
 
-def evaluated(client: DomainClient, round: int = 1, model: Any = None, **config: Any) -> EvaluateReply:
+def evaluated(client, round=1, model=None, **config):
     """The reply to an evaluate message with a model, by default the client's own."""
     arrays = to_record(client.layers() if model is None else model)
     return client.local_evaluate(EvaluateRequest(arrays, {"server-round": round, **config}))
 
 
-def same(one: Any, other: Any, names: Any = None) -> bool:
+def same(one, other, names=None):
     """Whether two models have the same bits."""
     names = one if names is None else names
     return all(one[name].tobytes() == other[name].tobytes() for name in names)
 
 
-def kept(client: DomainClient, name: str) -> Arrays:
+def kept(client, name):
     """The arrays that a client keeps for itself."""
-    found = client.own_state.load(name)
-    assert found is not None
-    return found[0]
+    return client.own_state.load(name)[0]
 
 
-def shifted(model: Arrays, by: float) -> Arrays:
+def shifted(model, by):
     return {n: np.asarray(a + np.float32(by)) if a.dtype.kind == "f" else a for n, a in model.items()}

@@ -14,6 +14,7 @@ from flwr.app import RecordDict
 from fda_flower.clients import APFLTarget, DittoTarget, KNNPerTarget, LocalTraining, TargetClient
 from fda_flower.clients.personal import RandomNumbers
 from fda_flower.datasets import DataSpec, Domain, load_federation
+from fda_flower.models import build_model
 
 OPTIMIZERS = pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 MIXES = pytest.mark.parametrize("mix", ["outputs", "parameters"])
@@ -93,7 +94,7 @@ def apfl(state=None, kind=APFLTarget, optimizer="sgd", **more):
     return make(kind, "batchnorm", NOISY, training, seed=3, state=state, **more)
 
 
-def settings(a, mix="outputs", adaptive=False, decay=0.0):
+def settings(a, mix="outputs", adaptive=False, decay=0.0) -> dict[str, Any]:
     return {"mixing": a, "mix": mix, "adaptive": adaptive, "alpha-decay": decay}
 
 
@@ -221,7 +222,7 @@ def test_the_evaluation_takes_the_model_of_the_last_training_up_to_its_round():
 
 def test_the_factor_of_the_learning_rate_multiplies_that_of_all_that_moves():
     halved, by_hand = RecordDict(), RecordDict()
-    asked: dict[str, Any] = settings(0.5, adaptive=True, decay=0.02)
+    asked = settings(0.5, adaptive=True, decay=0.02)
     reply = trained(apfl(halved), **asked, **{"rate-factor": 0.5})
     client = apfl(by_hand)
     client.training = LocalTraining(0.025, 11, 2, "sgd")
@@ -379,7 +380,5 @@ def test_the_global_model_is_evaluated_too_and_with_lambda_0_it_is_the_mixture(s
 
 def test_k_may_be_the_number_of_samples_and_features_those_of_a_convolution():
     assert 0 <= ask(knn(), k=40, lam="cv").metrics["accuracy"] <= 1
-    from fda_flower.models import build_model
-
     client = knn(model=build_model("cnn", (1, 8, 8), 10, seed=0))
     assert ask(client, lam="cv", model=client.layers()).examples == 60

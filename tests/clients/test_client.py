@@ -1,0 +1,390 @@
+"""What every client of the package keeps to, and what any message may ask of it."""
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from digit_clients import NOISY, PARABOLA, Scalar, evaluated, make, same, state_of, trained
+from torch import nn
+
+from fda_flower import clients
+from fda_flower.aggregation.mixture import MixturePlan
+from fda_flower.clients import DittoTarget, LocalTraining, MixtureTarget, SourceClient, TargetClient
+from fda_flower.clients.training import plain_objective, train
+from fda_flower.datasets import Domain, Samples
+from fda_flower.metrics import metric_names
+from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, split_held_out, to_record
+
+KINDS = {
+    name: kind
+    for name in clients.__all__
+    if isinstance(kind := getattr(clients, name), type) and issubclass(kind, SourceClient | TargetClient)
+}
+ADAM = LocalTraining(0.01, 11)
+FORMS: dict[str, dict[str, Any]] = {
+    "norms": {"batch-updates": "norms"},
+    "sketch": {"batch-updates": "sketch", "sketch-size": 16, "sketch-seed": 3},
+    "full": {"batch-updates": "full"},
+}
+every_client = pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+every_network = pytest.mark.parametrize("model", ["mlp", "batchnorm"])
+BOTH = pytest.mark.parametrize("kind", [SourceClient, TargetClient])
+
+
+def client(kind=TargetClient, model="mlp", training=ADAM, **more):
+    return make(kind, model, NOISY, training, **more)
+
+
+def initial(model="mlp"):
+    return list(client(model=model).layers().values())
+
+
+def copies(arrays):
+    return [array.copy() for array in arrays]
+
+
+def fit(of, round=1, model="mlp", **config):
+    """The arrays after one round from the initial model, copied."""
+    return copies(of.fit(initial(model), {"server-round": round, **config})[0])
+
+
+def equal(first, second):
+    return len(first) == len(second) and all(map(np.array_equal, first, second))
+
+
+# Every client
+
+
+def test_all_clients_are_here():
+    assert {SourceClient, TargetClient, DittoTarget, MixtureTarget} < set(KINDS.values())
+    assert len(KINDS) == 11
+
+
+@every_client
+@every_network
+def test_fit_returns_arrays_like_those_of_get_parameters(kind, model):
+    one = client(kind, model)
+    arrays, _, _ = one.fit(initial(model), {"server-round": 1})
+    for array, given, own in zip(arrays, initial(model), one.get_parameters({}), strict=True):
+        assert isinstance(array, np.ndarray)
+        assert (array.shape, array.dtype) == (given.shape, given.dtype)
+        assert np.array_equal(array, own)
+        assert np.isfinite(array).all()
+        assert not np.array_equal(array, given), "training moves every layer and buffer"
+
+
+@every_client
+@pytest.mark.parametrize(("batch_size", "epochs"), [(7, 2), (1000, 1)])
+def test_fit_tells_examples_steps_rate_and_loss(kind, batch_size, epochs):
+    one = client(kind, training=LocalTraining(0.02, batch_size, epochs))
+    _, examples, metrics = one.fit(initial(), {"server-round": 1})
+    assert examples == len(one.domain.train)
+    assert 0 < metrics.pop("train-loss") < math.inf
+    steps = math.ceil(examples / batch_size) * epochs
+    assert metrics == {"num-steps": steps, "learning-rate": 0.02, "batch-size": batch_size}
+
+
+@every_client
+@every_network
+def test_without_its_methods_settings_it_is_a_plain_client_and_keeps_nothing(kind, model):
+    plain, one = client(SourceClient if kind.role == "source" else TargetClient, model), client(kind, model)
+    expected, found = trained(plain), trained(one)
+    assert same(found.arrays, expected.arrays)
+    assert (found.metrics, found.records) == (expected.metrics, {})
+    assert evaluated(one, outcomes=True, confusion=True).metrics == evaluated(plain).metrics
+    assert not one.own_state.records
+
+
+@every_client
+@every_network
+def test_seed_round_and_domain_decide_the_bits_and_nothing_else(kind, model):
+    one = client(kind, model)
+    first = fit(one, 1, model)
+    fit(one, 2, model)
+    assert equal(fit(one, 1, model), first), "a client keeps nothing between rounds"
+    evaluations = []
+    with torch.random.fork_rng():
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            new = client(kind, model)
+            assert equal(fit(new, 1, model), first), "nor does anything else"
+            evaluations.append(new.evaluate(initial(model), {"server-round": 1}))
+    assert evaluations[0] == evaluations[1]
+    assert not equal(fit(client(kind, model), 2, model), first)
+    assert not equal(fit(client(kind, model, seed=1), 1, model), first)
+    one.domain = type(one.domain)("elsewhere", one.domain.train, one.domain.test)
+    assert not equal(fit(one, 1, model), first)
+
+
+@every_client
+@pytest.mark.parametrize("what", ["fit", "evaluate"])
+def test_the_global_random_state_and_threads_are_left_as_they_were(kind, what):
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    one, used = client(kind, "batchnorm", threads=threads + 1), set()
+    one.model.register_forward_hook(lambda *_: used.add(torch.get_num_threads()))
+    getattr(one, what)(initial("batchnorm"), {"server-round": 1})
+    assert used == {threads + 1}
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@every_client
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_arrays_that_went_in_or_came_out_do_not_change(kind):
+    one, given = client(kind, "batchnorm"), initial("batchnorm")
+    for array in given:
+        array.setflags(write=False)
+    known = [one.get_parameters({}), given, one.fit(given, {"server-round": 1})[0]]
+    before = [copies(arrays) for arrays in known]
+    one.evaluate(given, {"server-round": 1})
+    one.fit(initial("batchnorm"), {"server-round": 2})
+    assert all(map(equal, known, before))
+
+
+@every_client
+@every_network
+def test_evaluate_tells_the_figures_and_follows_the_model(kind, model):
+    one = client(kind, model)
+    first = one.evaluate(initial(model), {"server-round": 3})
+    loss, examples, metrics = first
+    assert 0 < loss < math.inf
+    assert examples == len(one.domain.test)
+    assert set(metrics) == set(metric_names(regression=False)) - {"loss"}
+    assert 0 <= metrics["accuracy"] <= 1
+    assert equal(one.get_parameters({}), initial(model)), "evaluation changes no model"
+    better = fit(one, 1, model, epochs=5)
+    assert one.evaluate(initial(model), {"server-round": 3}) == first
+    assert one.evaluate(better, {"server-round": 3})[0] < loss
+
+
+@every_client
+@pytest.mark.parametrize(("optimizer", "rate"), [("adam", 0.01), ("sgd", 0.2)])
+def test_the_loss_goes_down_over_rounds(kind, optimizer, rate):
+    one, model, losses = client(kind, training=LocalTraining(rate, 5, 1, optimizer)), None, []
+    for number in range(1, 9):
+        reply = trained(one, number, model)
+        model = reply.arrays
+        losses.append(reply.metrics["train-loss"])
+    assert losses[-1] < 0.6 * losses[0]
+    found = evaluated(one, 9, model).metrics
+    assert found["accuracy"] > 0.6
+    assert found["loss"] < losses[0]
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+def test_recording_does_not_change_the_targets_training_and_a_source_records_nothing(form):
+    for kind in (SourceClient, TargetClient):
+        plain, recorded = trained(client(kind)), trained(client(kind), **FORMS[form])
+        assert same(recorded.arrays, plain.arrays)
+        assert recorded.metrics == plain.metrics
+        assert set(recorded.records) == ({"batch-updates"} if kind is TargetClient else set())
+    assert set(recorded.records["batch-updates"]) == {"norms", form}
+
+
+# What a message may ask for
+
+
+@BOTH
+def test_the_evaluation_is_that_of_the_trained_model(kind):
+    plain, asked = trained(client(kind), 3), trained(client(kind), 3, **{"evaluate-trained": True})
+    assert same(plain.arrays, asked.arrays)
+    expected = evaluated(client(kind), 3, plain.arrays)
+    assert asked.metrics["eval-num-examples"] == expected.examples
+    figures = {f"eval-{name}": value for name, value in expected.metrics.items()}
+    assert figures.items() <= asked.metrics.items()
+
+
+@BOTH
+def test_the_guidance_is_the_model_after_as_much_training_again_with_the_rounds_rate(kind):
+    plain, asked = trained(client(kind)), trained(client(kind), guidance=True)
+    assert same(plain.arrays, asked.arrays), "w is restored"
+
+    def further(reply):
+        pairs = reply.records["guidance"].items()
+        return [float(np.abs(array - reply.arrays[name]).max()) for name, array in pairs]
+
+    assert asked.records["guidance"].keys() == dict(client().model.named_parameters()).keys()
+    assert 0 < min(further(asked)) < max(further(asked)) < 1
+    slow = trained(client(kind), guidance=True, **{"rate-factor": 1e-3})
+    assert max(further(slow)) < 0.01 * max(further(asked))
+
+
+@BOTH
+@every_network
+def test_with_the_head_alone_nothing_else_moves(kind, model):
+    one = client(kind, model)
+    before = one.layers()
+    reply = trained(one, tune="head")
+    moved = {name for name, array in before.items() if not same(reply.arrays, before, [name])}
+    assert moved == set(list(before)[-2:]), "the body's BatchNorm statistics stay too"
+    assert reply.metrics["num-steps"] == one.training.steps(len(one.domain.train))
+
+
+@BOTH
+def test_the_loss_at_the_start_is_measured_if_it_is_asked_for_and_changes_nothing(kind):
+    one = make(kind)
+    samples = one.domain.train
+    with torch.no_grad():
+        expected = float(nn.functional.cross_entropy(one.model(samples.x), samples.y))
+    plain, asked = trained(make(kind)), trained(one, **{"loss-at-start": True})
+    assert same(plain.arrays, asked.arrays)
+    assert asked.metrics == {**plain.metrics, "loss-at-start": pytest.approx(expected, rel=1e-6)}
+
+
+@BOTH
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("factor", [0.25, 1.0, 2.0])
+def test_a_factor_of_the_learning_rate_is_for_its_round_alone(kind, optimizer, factor):
+    def at(rate):
+        return make(kind, spec=NOISY, training=LocalTraining(rate, 16, optimizer=optimizer))
+
+    one, start = at(0.04), client().layers()
+    asked = {"batch-updates": "full"} if kind is TargetClient else {}
+    found, expected = (
+        trained(one, 3, start, **asked, **{"rate-factor": factor}),
+        trained(at(0.04 * factor), 3, start, **asked),
+    )
+    assert same(found.arrays, expected.arrays)
+    assert found.metrics == expected.metrics
+    assert found.metrics["learning-rate"] == 0.04 * factor
+    assert all(same(found.records[name], record) for name, record in expected.records.items())
+    plain = trained(at(0.04), 3, start)
+    assert same(found.arrays, plain.arrays) == (factor == 1)
+    assert same(trained(one, 3, start).arrays, plain.arrays)
+
+
+# The penalty
+
+
+def moved_to(mu, epochs, begin=0.0, objective=None):
+    """``v`` after steps of 0.1 on ``(v − 2)²/2``, drawn to where it begins."""
+    model, training = Scalar(begin), LocalTraining(0.1, 1, epochs, "sgd", proximal=mu)
+    train(model, PARABOLA, training, torch.Generator(), objective)
+    return float(model.v.detach())
+
+
+def test_steps_with_a_penalty_by_hand_and_the_fixed_point():
+    assert moved_to(3.0, 1) == pytest.approx(0.2, rel=1e-6)  # at the anchor the penalty has no gradient
+    assert moved_to(3.0, 2) == pytest.approx(0.2 + 0.1 * (1.8 - 3 * 0.2), rel=1e-6)
+    assert moved_to(3.0, 200) == pytest.approx(2 / 4, rel=1e-6)  # (2 + μ·0)/(1 + μ)
+    assert moved_to(3.0, 200, begin=1.0) == pytest.approx((2 + 3) / 4, rel=1e-6)
+
+
+def test_an_objective_of_a_clients_own_has_the_penalty_too():
+    own = plain_objective(PARABOLA.y, LocalTraining(0.1, 4))
+    assert moved_to(3.0, 5, objective=own) == moved_to(3.0, 5) != moved_to(0.0, 5)
+
+
+def drawn(mu, kind=TargetClient, **training):
+    return make(kind, training=LocalTraining(**{"learning_rate": 0.05, "batch_size": 11, "optimizer": "sgd",
+                                               "proximal": mu, **training}))  # fmt: skip
+
+
+def distance(one, other):
+    return sum(float(np.square(array - other[name]).sum()) for name, array in one.items())
+
+
+@BOTH
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_larger_penalty_keeps_a_client_nearer_and_none_leaves_the_bits(kind, optimizer):
+    rate = 0.05 if optimizer == "sgd" else 0.01
+    start = drawn(0.0).layers()
+    free, near, nearer = (
+        trained(drawn(mu, kind, optimizer=optimizer, learning_rate=rate)).arrays for mu in (0.0, 1.0, 10.0)
+    )
+    assert distance(nearer, start) < distance(near, start) < distance(free, start)
+    plain = make(kind, training=LocalTraining(rate, 11, optimizer=optimizer))
+    assert same(trained(plain, proximal=0.0).arrays, free)
+
+
+@pytest.mark.parametrize(("own", "asked"), [(0.0, 1.0), (7.0, 1.0), (7.0, 0.0)])
+def test_the_servers_penalty_replaces_the_clients(own, asked):
+    assert same(trained(drawn(own), proximal=asked).arrays, trained(drawn(asked)).arrays)
+
+
+def test_dittos_personal_model_has_its_own_penalty_alone():
+    both = [drawn(mu, DittoTarget) for mu in (0.0, 5.0)]
+    one, other = (trained(each, personal=0.5) for each in both)
+    assert same(*(each.own_state.load("ditto")[0] for each in both))
+    assert not same(one.arrays, other.arrays)
+
+
+def test_the_guidance_is_drawn_to_the_trained_model():
+    near, free = (trained(drawn(mu), guidance=True) for mu in (10.0, 0.0))
+    assert (
+        0 < distance(near.records["guidance"], near.arrays) < distance(free.records["guidance"], free.arrays)
+    )
+
+
+def test_the_buffers_have_no_penalty():
+    def running_mean(mu):
+        one = make(TargetClient, "batchnorm", training=LocalTraining(0.01, 50, proximal=mu))
+        return trained(one).arrays["2.running_mean"].tobytes()
+
+    assert running_mean(0.0) == running_mean(100.0)  # one step, from the same batch
+
+
+def test_a_rate_that_will_diverge_is_warned_of(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.WARNING, logger="flwr")
+    moved_to(9.9, 1)
+    trained(drawn(20.0, optimizer="adam"))
+    assert "diverges" not in caplog.text
+    moved_to(10.0, 1)
+    assert "The learning rate times μ is 1" in caplog.text
+
+
+# Samples held out from training
+
+
+def points(count, seed):
+    x = torch.randn(count, 2, generator=torch.Generator().manual_seed(seed))
+    return Samples(x, (x.sum(dim=1) > 0).long())
+
+
+def judging(kind=TargetClient, test=points(20, 1), validation=points(10, 2)):  # noqa: B008
+    torch.manual_seed(0)
+    return kind(Domain("t", points(24, 0), test, validation=validation), nn.Linear(2, 2), ADAM)
+
+
+def test_the_samples_held_out_are_evaluated_as_the_test_set_is():
+    own, held_out = split_held_out(evaluated(judging()).metrics)
+    assert own == evaluated(judging(validation=None)).metrics
+    assert held_out == evaluated(judging(test=points(10, 2), validation=None)).metrics
+
+
+def test_a_source_may_be_asked_for_the_samples_held_out_alone():
+    reply = evaluated(judging(), validation="only")
+    own, held_out = split_held_out(reply.metrics)
+    assert not own
+    assert held_out.keys() == set(metric_names(regression=False))
+    assert reply.examples == 10
+    assert evaluated(judging(validation=None), validation="only") == EvaluateReply(0)
+
+
+def test_the_evaluation_of_a_trained_model_is_judged_too():
+    one = judging()
+    reply = trained(one, **{"evaluate-trained": True})
+    expected = evaluated(one).in_train_reply
+    assert expected.items() <= reply.metrics.items()
+    assert "eval-validation-accuracy" in expected
+
+
+def test_a_mixture_is_trained_once_for_both(monkeypatch):
+    one, trainings = judging(MixtureTarget), []
+    original = MixtureTarget._train
+    monkeypatch.setattr(MixtureTarget, "_train", lambda *given: trainings.append(1) or original(*given))  # type: ignore[func-returns-value]
+    asked: dict[str, Any] = {
+        "server-round": 1,
+        "mixture": MixturePlan(2).to_text(),
+        "first-round": 1,
+        "report": "full",
+    }
+    model = to_record(state_of(one.model))
+    reply = one.local_evaluate(EvaluateRequest(model, asked, {"first": model}))
+    assert len(trainings) == 1
+    assert "validation-accuracy" in reply.metrics
+    assert "validation-weight.target" not in reply.metrics
