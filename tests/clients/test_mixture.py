@@ -7,18 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from digit_clients import mlp, normalised, same, state_of, trained
 from flwr.app import RecordDict
-from naming import names
 from safetensors.numpy import load_file
 
 from fda_flower import run
-from fda_flower.aggregation import blend, functional_distance, gradient_similarity
-from fda_flower.clients import LocalTraining, MixturePlan, MixtureTarget, TargetClient, mixture
+from fda_flower.aggregation import blend, functional_distance, gradient_similarity, stratified_folds
+from fda_flower.clients import LocalTraining, MixturePlan, MixtureTarget, TargetClient
 from fda_flower.clients.training import mean_gradient, repeatable
 from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
-from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import derive_seed
-from fda_flower.models import build_model
 from fda_flower.wire.protocol import EvaluateRequest, to_record
 
 SPEC = DataSpec("digits", "rotate", target_samples=30, source_samples=60, test_samples=80)
@@ -27,32 +25,13 @@ TRAINING = LocalTraining(0.01, 7)
 SHORT = MixturePlan(epochs=(1, 3))
 
 
-def network(data=SPEC, seed=0):
-    federation = load_federation(data)
-    return build_model("mlp", federation.shape, federation.classes, seed=seed)
-
-
-def normalised():
-    """A network with BatchNorm and dropout."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return torch.nn.Sequential(
-            torch.nn.Flatten(), torch.nn.Linear(64, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.5),
-            torch.nn.ReLU(), torch.nn.Linear(16, 10),
-        )  # fmt: skip
-
-
-def arrays_of(model):
-    return {name: tensor.detach().numpy().copy() for name, tensor in model.state_dict().items()}
-
-
-def trained_on_a_source(data=SPEC, model=None):
+def trained_on_a_source(data=SPEC):
     """A sources' model that knows something."""
     federation = load_federation(data)
     source = next(domain for name, domain in federation.domains.items() if name != federation.target)
-    client = TargetClient(source, model or network(data), LocalTraining(0.01, 16, 4))
-    trained = client.train_from(client.layers(), {"server-round": 1}).arrays
-    return {name: np.array(array) for name, array in trained.items()}
+    client = TargetClient(source, mlp(data), LocalTraining(0.01, 16, 4))
+    trained(client)
+    return client.layers()
 
 
 def target_of(data=SPEC):
@@ -61,29 +40,20 @@ def target_of(data=SPEC):
 
 
 def make(domain=None, model=None, training=TRAINING, seed=3, folder=None, state=None):
-    return MixtureTarget(
-        target_of() if domain is None else domain,
-        network() if model is None else model,
-        training,
-        seed,
-        state=state,
-        own_folder=folder,
-    )
+    domain, model = domain or target_of(), model or mlp()
+    return MixtureTarget(domain, model, training, seed, state=state, own_folder=folder)
 
 
 def ask(client, now=2, plan=SHORT, sources=None, first=None, begun=1, **config):
     """The reply to an evaluate message of round `now`."""
     settings = {"server-round": now, "mixture": plan.to_text(), "first-round": begun, "report": "full"}
+    records = {"first": to_record(first or FIRST)}
     return client.local_evaluate(
-        EvaluateRequest(
-            to_record(SOURCES if sources is None else sources),
-            {**settings, **config},
-            {"first": to_record(FIRST if first is None else first)},
-        )
+        EvaluateRequest(to_record(sources or SOURCES), {**settings, **config}, records)
     )
 
 
-FIRST = arrays_of(network())
+FIRST = state_of(mlp())
 SOURCES = trained_on_a_source()
 
 
@@ -94,7 +64,7 @@ class Definition:
     """Section by section what a mixture is, for the members S, T, F1, F30 and P, with loops."""
 
     def __init__(self, data, training, seed, rounds, sources, first, snapshots, folds=4):
-        self.domain, self.model, self.training, self.seed = target_of(data), network(data), training, seed
+        self.domain, self.model, self.training, self.seed = target_of(data), mlp(data), training, seed
         x, y = self.domain.train.x, self.domain.train.y
         n, self.regression = len(y), y.is_floating_point()
         order = np.random.Generator(np.random.PCG64(derive_seed(seed, "folds"))).permutation(n).tolist()
@@ -152,7 +122,7 @@ class Definition:
             optimizer.zero_grad()
             loss_of(self.model(x[positions]), y[positions]).backward()
             optimizer.step()
-        return arrays_of(self.model)
+        return state_of(self.model)
 
     @torch.no_grad()
     def outputs(self, arrays, x):
@@ -232,10 +202,10 @@ def test_classes_by_the_definition(classes, views):
 
 
 def test_a_regression_with_ten_outputs_by_the_definition():
-    first, sources = arrays_of(network(RBF)), trained_on_a_source(RBF)
+    first, sources = state_of(mlp(RBF)), trained_on_a_source(RBF)
     with repeatable(0, 1):
         by_hand = Definition(RBF, TRAINING, 3, 2, sources, first, (1, 3))
-    metrics = ask(make(target_of(RBF), network(RBF)), sources=sources, first=first).metrics
+    metrics = ask(make(target_of(RBF), mlp(RBF)), sources=sources, first=first).metrics
     weights = {key.removeprefix("weight."): v for key, v in metrics.items() if key.startswith("weight.")}
     assert weights == pytest.approx(by_hand.weights, abs=1e-5)
     y = by_hand.domain.test.y
@@ -255,43 +225,28 @@ def models_in(folder):
     return found
 
 
-def same(one, other):
-    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
-
-
-def test_the_head_is_fine_tuned_alone(tmp_path):
-    ask(make(folder=tmp_path), plan=replace(SHORT, members=("sources", "head")))
-    found = models_in(tmp_path)
-    assert {member for member, _ in found} == {"sources", "head", "prior"}
+def test_the_head_is_fine_tuned_alone_and_the_blend_is_feddafs_of_each_view(tmp_path):
+    client, labels = make(folder=tmp_path), target_of().train
+    metrics = ask(client, plan=replace(SHORT, members=("head", "blend", "prior"))).metrics
+    assert [key for key in metrics if key.startswith("weight")] == [
+        "weight.head",
+        "weight.blend",
+        "weight.prior",
+    ]
+    found, folds = models_in(tmp_path), stratified_folds(labels.y.numpy(), 4, derive_seed(3, "folds"))
+    last = list(SOURCES)[-1]
     for view in range(5):
         changed = {n for n, a in found["head", view].items() if a.tobytes() != SOURCES[n].tobytes()}
         assert changed == set(list(SOURCES)[-2:])
-    assert len({found["head", view][list(SOURCES)[-1]].tobytes() for view in range(5)}) == 5
-
-
-def test_the_blend_is_feddafs_of_each_view(tmp_path):
-    client = make(folder=tmp_path)
-    metrics = ask(client, plan=replace(SHORT, members=("blend", "prior"))).metrics
-    found = models_in(tmp_path)
-    labels = target_of().train
-    for view in range(5):
-        own = found["target", view]
-        positions = [i for i, fold in enumerate(folds_of(labels.y)) if fold != view - 1]
-        part = labels.take(torch.tensor(positions))
-        gradients = []
+        own, gradients = found["target", view], []
+        part = labels.take(torch.from_numpy(np.flatnonzero(folds != view - 1)))
         for arrays in (SOURCES, own):
             client.load(arrays)
             with repeatable(0, 1):
                 gradients.append(mean_gradient(client.model, part, LocalTraining(0.1, 7), torch.Generator()))
         _, alpha = functional_distance(gradient_similarity(*gradients), 5.0)
         assert same(found["blend", view], blend(SOURCES, own, alpha, set()))
-    assert [key for key in metrics if key.startswith("weight")] == ["weight.blend", "weight.prior"]
-
-
-def folds_of(labels):
-    from fda_flower.aggregation import stratified_folds
-
-    return stratified_folds(labels.numpy(), 4, derive_seed(3, "folds")).tolist()
+    assert len({found["head", view][last].tobytes() for view in range(5)}) == 5
 
 
 # What it keeps
@@ -319,44 +274,17 @@ def test_its_own_models_go_on_where_they_were_with_the_same_bits(where, tmp_path
     kept = {"folder": tmp_path / "kept"} if where == "folder" else {"state": RecordDict()}
     for now in (1, 2, 4):
         later = ask(make(**kept), now, OWN)
-    assert epochs == [(f"target-{v}", n) for numbers in ([1], [2], [3, 4]) for v in range(5) for n in numbers]
-    at_once = ask(make(folder=tmp_path / "new"), 4, OWN)
-    assert later == at_once
+    expected = [(f"target-{v}", n) for numbers in ([1], [2], [3, 4]) for v in range(5) for n in numbers]
+    assert epochs == expected
+    assert ask(make(**kept), 4, OWN) == later, "what is asked again"
+    assert epochs == expected, "is answered without training"
+    assert ask(make(folder=tmp_path / "new"), 4, OWN) == later
     if where == "folder":
-        assert same(load_file(tmp_path / "kept" / "mixture.safetensors"),
-                    load_file(tmp_path / "new" / "mixture.safetensors"))  # fmt: skip
-
-
-def test_what_is_asked_again_is_answered_without_training(tmp_path, epochs):
-    one = ask(make(folder=tmp_path), 3, OWN)
-    assert len(epochs) == 15
-    assert ask(make(folder=tmp_path), 3, OWN) == one
-    assert len(epochs) == 15
-
-
-def lose(folder):
-    (folder / "mixture.safetensors").unlink()
-
-
-def damage(folder):
-    path = folder / "mixture.safetensors"
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def turn_a_bit(folder):
-    path = folder / "mixture.safetensors"
-    data = path.read_bytes()
-    path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
-
-
-@pytest.mark.parametrize("fault", [lose, damage, turn_a_bit])
-def test_a_state_that_is_lost_or_damaged_is_made_again_with_the_same_bits(fault, tmp_path):
-    ask(make(folder=tmp_path / "a"), 2)
-    ask(make(folder=tmp_path / "b"), 2)
-    fault(tmp_path / "b")
-    one, other = (ask(make(folder=tmp_path / name), 3) for name in "ab")
-    assert one == other
-    assert same(*(load_file(tmp_path / name / "mixture.safetensors") for name in "ab"))
+        files = [tmp_path / name / "mixture.safetensors" for name in ("kept", "new")]
+        assert same(*map(load_file, files))
+        files[0].unlink()
+        assert ask(make(**kept), 4, OWN) == later, "where it is lost, it is made again"
+        assert same(*map(load_file, files))
 
 
 def other_labels(domain):
@@ -391,7 +319,7 @@ def test_a_group_is_in_one_fold_and_the_server_is_told_how_many_there_are(tmp_pa
         ({"domain": other_labels(target_of())}, {}),
         ({"domain": other_images(target_of())}, {}),
         ({"domain": grouped(target_of())}, {}),
-        ({}, {"first": arrays_of(network(seed=1))}),
+        ({}, {"first": state_of(mlp(seed=1))}),
         ({}, {"begun": 2}),
         ({}, {"rate-factor": 0.5}),
         ({}, {"plan": replace(OWN, folds=3)}),
@@ -410,26 +338,27 @@ def test_the_state_of_another_run_is_made_again(change, request_, tmp_path):
 def test_another_sources_model_does_not_change_the_targets_own(tmp_path, epochs):
     ask(make(folder=tmp_path), 2, OWN)
     before = models_in(tmp_path)
-    ask(make(folder=tmp_path), 2, OWN, sources=arrays_of(network(seed=5)))
+    ask(make(folder=tmp_path), 2, OWN, sources=state_of(mlp(seed=5)))
     assert len(epochs) == 10
     after = models_in(tmp_path)
     assert all(same(before["target", view], after["target", view]) for view in range(5))
     assert not same(before["sources", 0], after["sources", 0])
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(RunError, check=names("client's state")):
-        ask(make(folder=tmp_path / "file" / "state"))
-
-
-def test_the_own_model_of_all_labels_has_the_bits_of_training_round_by_round(tmp_path):
-    ask(make(folder=tmp_path), 4, OWN, begun=2)
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_own_model_of_all_labels_trains_as_the_target_and_a_tuned_one_an_epoch_at_a_time(
+    number, tmp_path
+):
+    training = replace(TRAINING, epochs=number)
+    ask(make(folder=tmp_path / "a", training=training), 4, begun=2)
+    ask(make(folder=tmp_path / "b"), 4, begun=2)
     alone = FIRST
     for now in (2, 3, 4):
-        client = TargetClient(target_of(), network(), TRAINING, 3)
-        alone = client.train_from(alone, {"server-round": now}).arrays
-    assert same(models_in(tmp_path)["target", 0], alone)
+        alone = trained(TargetClient(target_of(), mlp(), training, 3), now, alone).arrays
+    found, once = models_in(tmp_path / "a"), models_in(tmp_path / "b")
+    assert same(found["target", 0], alone)
+    for view in range(5):
+        assert same(found["tuned-3", view], once["tuned-3", view])
 
 
 def test_the_model_of_all_labels_and_the_sources_are_those_of_the_single_methods(tmp_path):
@@ -456,11 +385,13 @@ def test_the_model_of_all_labels_and_the_sources_are_those_of_the_single_methods
 # What it sends
 
 
-def test_nothing_but_numbers_leaves():
+def test_nothing_but_numbers_leaves_and_if_asked_which_samples_are_right():
     reply = ask(make())
     assert reply.records == {}
     assert {type(value) for value in reply.metrics.values()} <= {int, float}
     assert len(reply.metrics) < 40
+    right = np.unpackbits(ask(make(), outcomes=True).records["outcomes"]["right"], count=80)
+    assert right.mean() == pytest.approx(reply.metrics["accuracy"])
 
 
 def test_no_report_is_no_number_but_the_size_of_the_test_set(tmp_path):
@@ -469,19 +400,6 @@ def test_no_report_is_no_number_but_the_size_of_the_test_set(tmp_path):
     metrics = reply.content().metric_records["metrics"]
     assert dict(metrics) == {"num-examples": 80}
     assert (tmp_path / "mixture.safetensors").exists(), "but the target has its mixture"
-
-
-def test_asked_for_it_says_which_samples_the_mixture_gets_right():
-    reply = ask(make(), outcomes=True)
-    right = np.unpackbits(reply.records["outcomes"]["right"], count=80)
-    assert right.mean() == pytest.approx(reply.metrics["accuracy"])
-
-
-def test_without_a_plan_it_evaluates_the_model_it_is_sent(tmp_path):
-    request = EvaluateRequest(to_record(SOURCES), {"server-round": 1})
-    plain = TargetClient(target_of(), network(), TRAINING, 3).local_evaluate(request)
-    assert make(folder=tmp_path).local_evaluate(request) == plain
-    assert not list(tmp_path.iterdir())
 
 
 # What may be wrong with the labels or the models
@@ -504,16 +422,10 @@ def test_classes_with_a_single_label_are_allowed_and_counted(labels, alone):
     assert math.isfinite(metrics["loss"])
 
 
-def test_too_few_labels_are_an_error():
-    with pytest.raises(ConfigError, match="has 7 labelled samples, but a mixture with 4 folds needs 8"):
-        ask(make(labelled([0, 1] * 3 + [0])))
-
-
 def test_members_that_diverge_are_left_out_with_a_warning(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    logging.getLogger("flwr").setLevel(logging.WARNING)
-    with caplog.at_level(logging.WARNING, logger="flwr"):
-        reply = ask(make(training=LocalTraining(1e30, 7, optimizer="sgd")))
+    caplog.set_level(logging.WARNING, logger="flwr")
+    reply = ask(make(training=LocalTraining(1e30, 7, optimizer="sgd")))
     for name in ("target", "tuned-1", "tuned-3"):
         assert f"The mixture leaves out '{name}': not all of its outputs are finite" in caplog.text
         assert reply.metrics[f"left-out.{name}"] == 1
@@ -523,22 +435,14 @@ def test_members_that_diverge_are_left_out_with_a_warning(caplog, monkeypatch):
     assert reply.metrics["accuracy"] == pytest.approx(reply.metrics["test.sources"], abs=0.1)
 
 
-def test_if_all_models_diverge_the_prior_is_evaluated():
-    broken = {name: np.full_like(array, np.nan) for name, array in SOURCES.items()}
-    plan = replace(SHORT, members=("sources", "prior"))
-    metrics = ask(make(), plan=plan, sources=broken).metrics
-    assert metrics["weight.prior"] == 1
-    assert metrics["accuracy"] == metrics["test.prior"] > 0
-
-
-@pytest.mark.parametrize("model", [network, normalised])
+@pytest.mark.parametrize("model", [mlp, normalised])
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 def test_batchnorm_dropout_noise_and_images_of_bytes(model, noise, dtype, tmp_path):
     """The same bits whether its own models were kept or not; its buffers are kept too."""
     domain = labelled([0, 1, 2] * 5, noise, dtype)
-    first = arrays_of(model())
-    sources = TargetClient(domain, model(), TRAINING).train_from(first, {"server-round": 9}).arrays
+    first = state_of(model())
+    sources = trained(TargetClient(domain, model(), TRAINING), 9, first).arrays
     replies = []
     for name, rounds in (("a", (1, 3)), ("b", (3,))):
         for now in rounds:
@@ -552,21 +456,6 @@ def test_batchnorm_dropout_noise_and_images_of_bytes(model, noise, dtype, tmp_pa
         assert found["target", 0]["2.num_batches_tracked"] == steps
         assert found["target", 0]["2.num_batches_tracked"].shape == ()
     assert replies[0].metrics["accuracy"] > 0
-
-
-def test_the_own_model_of_all_labels_has_as_many_epochs_a_round_as_the_target_and_fine_tuning_one():
-    seen = []
-    train = mixture.train  # type: ignore[attr-defined]
-
-    def spy(model, samples, training, *args, **more):
-        seen.append((len(samples), training.epochs))
-        return train(model, samples, training, *args, **more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixture, "train", spy)
-        ask(make(training=replace(TRAINING, epochs=2)), 3)
-    full = [epochs for samples, epochs in seen if samples == 30]
-    assert full == [2, 2, 2, 1, 1, 1]
 
 
 def test_the_factor_of_the_learning_rate_multiplies_that_of_all_that_trains(tmp_path):

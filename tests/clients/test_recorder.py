@@ -1,32 +1,37 @@
-"""The recorder: what the target tells of its local steps."""
+"""The recorder: what the target tells of its steps, in our loop and in a user's own (`record_updates`)."""
 
 import copy
-import io
+import doctest
+import importlib
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from digit_clients import make, normalised, state_of, trained
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from naming import names
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim import SGD, Adam, Optimizer
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from fda_flower.aggregation import BatchUpdates, CountSketch, Update
-from fda_flower.clients import LocalTraining, TargetClient, make_recorder, train
+from fda_flower.clients import LocalTraining, TargetClient, make_recorder, record_updates, train
 from fda_flower.clients.recorder import RECORDERS
-from fda_flower.datasets import DataSpec, Samples, load_federation
+from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
+from fda_flower.wire.internals import task_identity
 
 SIZE, SEED = 32, 11
-CONFIGS: dict[str, dict[str, Any]] = {
+ASKED: dict[str, dict[str, Any]] = {
     "norms": {"batch-updates": "norms"},
     "sketch": {"batch-updates": "sketch", "sketch-size": SIZE, "sketch-seed": SEED},
     "full": {"batch-updates": "full"},
 }
-Arrays = dict[str, NDArray[Any]]
-
 every_form = pytest.mark.parametrize("form", list(RECORDERS))
 every_optimizer = pytest.mark.parametrize(("optimizer", "rate"), [("adam", 0.01), ("sgd", 0.1)])
+every_model = pytest.mark.parametrize("model", ["batchnorm", "tied"])
 
 
 class Tied(nn.Module):
@@ -39,61 +44,41 @@ class Tied(nn.Module):
         self.again = nn.Linear(64, 10, bias=False)
         self.again.weight = self.encoder.weight
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         return self.again(self.middle(self.encoder(x.flatten(1))))
 
 
-def network(name: str = "batchnorm") -> nn.Module:
+def tied() -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        if name == "tied":
-            return Tied()
-        return nn.Sequential(
-            nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 10), nn.BatchNorm1d(10)
-        )
+        return Tied()
 
 
-def state_of(model: nn.Module) -> Arrays:
-    return {name: tensor.numpy().copy() for name, tensor in model.state_dict().items()}
-
-
-def record(
-    form: str, optimizer: str = "adam", rate: float = 0.01, model: str = "batchnorm"
-) -> tuple[Update, Arrays, int]:
+def record(form, optimizer="adam", rate=0.01, model="batchnorm", **more):
     """One round of the target: its update as the server sees it, what it recorded, and its steps."""
-    data = load_federation(DataSpec("digits", "rotate", target_samples=50)).domains["target"]
-    net = network(model)
-    client = TargetClient(data, net, LocalTraining(rate, 4, 1, optimizer))
-    before = state_of(net)
-    buffers = before.keys() - dict(net.named_parameters(remove_duplicate=False)).keys()
-    arrays, examples, metrics = client.fit(
-        [array.copy() for array in before.values()], {"server-round": 1, **CONFIGS[form]}
-    )
-    after = {name: array.copy() for name, array in zip(before, arrays, strict=True)}
-    recorded = {
-        name.removeprefix("batch-updates."): np.load(io.BytesIO(value), allow_pickle=False)
-        for name, value in metrics.items()
-        if name.startswith("batch-updates.")
-    }
-    update = Update.between(before, after, examples, metrics["num-steps"], rate, buffers)
-    return update, recorded, metrics["num-steps"]
+    network = tied() if model == "tied" else normalised(0.0)
+    before = state_of(network)
+    client = make(TargetClient, network, training=LocalTraining(rate, 4, 1, optimizer))
+    reply = trained(client, **{**ASKED[form], **more})
+    buffers = before.keys() - dict(network.named_parameters(remove_duplicate=False)).keys()
+    steps = reply.metrics["num-steps"]
+    update = Update.between(before, reply.arrays, reply.examples, steps, rate, buffers)
+    return update, reply.records["batch-updates"], steps
 
 
-def layers_of(row: NDArray[Any], update: Update) -> Arrays:
+def layers_of(row, update):
     """One recorded row, cut into the parameters of the update in their order."""
     sizes = [layer.size for layer in update.parameters.values()]
-    parts = np.split(row, np.cumsum(sizes)[:-1])
-    return {
-        name: part.reshape(layer.shape)
-        for (name, layer), part in zip(update.parameters.items(), parts, strict=True)
-    }
+    parts = zip(update.parameters.items(), np.split(row, np.cumsum(sizes)[:-1]), strict=True)
+    return {name: part.reshape(layer.shape) for (name, layer), part in parts}
+
+
+# In our loop
 
 
 @every_optimizer
-@pytest.mark.parametrize("model", ["batchnorm", "tied"])
-def test_full_rows_sum_to_the_update_layer_by_layer_without_buffers(
-    optimizer: str, rate: float, model: str
-) -> None:
+@every_model
+def test_full_rows_sum_to_the_update_layer_by_layer_without_buffers(optimizer, rate, model):
     update, recorded, steps = record("full", optimizer, rate, model)
     rows = recorded["full"]
     assert rows.dtype == np.float32
@@ -105,62 +90,47 @@ def test_full_rows_sum_to_the_update_layer_by_layer_without_buffers(
 
 
 @every_optimizer
+@every_model
 @every_form
-def test_norms_are_the_squared_norms_of_the_rows(form: str, optimizer: str, rate: float) -> None:
-    _, full, steps = record("full", optimizer, rate)
-    _, recorded, _ = record(form, optimizer, rate)
-    assert recorded["norms"].dtype == np.float64
-    assert recorded["norms"].shape == (steps,)
-    np.testing.assert_allclose(
-        recorded["norms"], np.square(full["full"].astype(np.float64)).sum(axis=1), rtol=1e-12
-    )
-
-
-@every_optimizer
-@pytest.mark.parametrize("model", ["batchnorm", "tied"])
-def test_a_sketch_is_the_servers_sketch_of_each_row(optimizer: str, rate: float, model: str) -> None:
+def test_norms_and_sketches_are_those_of_the_rows(form, optimizer, rate, model):
     update, full, steps = record("full", optimizer, rate, model)
-    _, recorded, _ = record("sketch", optimizer, rate, model)
-    sketches = recorded["sketch"]
-    assert sketches.dtype == np.float64
-    assert sketches.shape == (steps, SIZE)
-    sketch = CountSketch(SIZE, SEED)
-    expected = np.stack([sketch(layers_of(row, update)) for row in full["full"]])
-    np.testing.assert_allclose(sketches, expected, rtol=0, atol=1e-9)
-    assert np.abs(expected).max() > 1e-3
+    _, recorded, _ = record(form, optimizer, rate, model)
+    norms = np.square(full["full"].astype(np.float64)).sum(axis=1)
+    assert recorded["norms"].dtype == np.float64
+    np.testing.assert_allclose(recorded["norms"], norms, rtol=1e-12)
+    if form == "sketch":
+        assert (recorded["sketch"].dtype, recorded["sketch"].shape) == (np.float64, (steps, SIZE))
+        expected = np.stack([CountSketch(SIZE, SEED)(layers_of(row, update)) for row in full["full"]])
+        np.testing.assert_allclose(recorded["sketch"], expected, rtol=0, atol=1e-9)
+        assert np.abs(expected).max() > 1e-3
 
 
-def test_another_seed_of_the_sketch_gives_another_sketch(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, first, _ = record("sketch")
-    monkeypatch.setitem(CONFIGS["sketch"], "sketch-seed", SEED + 1)
-    _, second, _ = record("sketch")
+def test_another_seed_of_the_sketch_gives_another_sketch():
+    (_, first, _), (_, second, _) = record("sketch"), record("sketch", **{"sketch-seed": SEED + 1})
     assert not np.allclose(first["sketch"], second["sketch"])
     np.testing.assert_array_equal(first["norms"], second["norms"])
 
 
 @every_form
-@pytest.mark.parametrize("model", ["batchnorm", "tied"])
-def test_the_server_reads_what_is_recorded(form: str, model: str) -> None:
+@every_model
+def test_the_server_reads_what_is_recorded(form, model):
     update, recorded, steps = record(form, model=model)
     assert set(recorded) == {"norms", form}
     length = sum(layer.size for layer in update.parameters.values())
     sketch = CountSketch(SIZE, SEED) if form == "sketch" else None
-    batches = BatchUpdates.from_arrays(recorded, form, steps, length, sketch)  # type: ignore[arg-type]
+    batches = BatchUpdates.from_arrays(recorded, form, steps, length, sketch)
     assert batches.steps == steps
     products = batches.products(update.parameters)
     if form == "norms":
         assert products is None
     else:
-        squared = sum(
-            float(np.square(layer.astype(np.float64)).sum()) for layer in update.parameters.values()
-        )
+        squared = sum(float(np.square(each.astype(np.float64)).sum()) for each in update.parameters.values())
         assert products is not None
-        tolerance = 1e-4 if form == "full" else 1.0
-        assert float(products.sum()) == pytest.approx(squared, rel=tolerance)
+        assert float(products.sum()) == pytest.approx(squared, rel=1e-4 if form == "full" else 1.0)
 
 
 @every_form
-def test_recording_never_copies_the_model(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_never_copies_the_model(form, monkeypatch):
     expected = record(form)[1]
 
     def refuse(*args: object) -> None:
@@ -172,99 +142,284 @@ def test_recording_never_copies_the_model(form: str, monkeypatch: pytest.MonkeyP
 
 
 @every_form
-def test_a_model_of_many_numbers_is_recorded_whole(form: str) -> None:
+def test_a_model_of_many_numbers_is_recorded_whole_and_rows_stay_as_they_are(form):
     draw = torch.Generator().manual_seed(0)
     parameters = [torch.randn(shape, generator=draw) for shape in ((700, 700), (5,), (300, 400), ())]
-    steps = [[torch.randn(p.shape, generator=draw) for p in parameters] for _ in range(2)]
-    before = [parameter.clone() for parameter in parameters]
-    recorder = make_recorder(parameters, CONFIGS[form])
+    recorder = make_recorder(parameters, ASKED[form])
     assert recorder is not None
-    expected = []
-    for step in steps:
-        for parameter, change in zip(parameters, step, strict=True):
-            parameter += change
+    rows, arrays = [], []
+    for _ in range(2):
+        before = [parameter.clone() for parameter in parameters]
+        for parameter in parameters:
+            parameter += torch.randn(parameter.shape, generator=draw)
         recorder.step()
-        after = [parameter.clone() for parameter in parameters]
-        change = {str(i): (new - old).numpy() for i, (new, old) in enumerate(zip(after, before, strict=True))}  # type: ignore[assignment]
-        expected.append(change)
-        before = after
-    recorded = recorder.arrays()
-    rows = [np.concatenate([layer.reshape(-1) for layer in change.values()]) for change in expected]
+        changes = [(new - old).numpy().reshape(-1) for new, old in zip(parameters, before, strict=True)]
+        rows.append(np.concatenate(changes))
+        arrays.append({name: array.copy() for name, array in recorder.arrays().items()})
+    first, recorded = arrays
+    assert all(np.array_equal(recorded[name][:1], first[name]) for name in first)
     norms = [np.square(row.astype(np.float64)).sum() for row in rows]
     np.testing.assert_allclose(recorded["norms"], norms, rtol=1e-12)
     if form == "sketch":
-        sketches = [CountSketch(SIZE, SEED)(change) for change in expected]  # type: ignore[arg-type]
+        sketches = [CountSketch(SIZE, SEED)({"w": row}) for row in rows]
         np.testing.assert_allclose(recorded["sketch"], sketches, rtol=0, atol=1e-6)
     if form == "full":
         np.testing.assert_array_equal(recorded["full"], rows)
 
 
-@every_form
-def test_recorded_arrays_do_not_follow_the_model_afterwards(form: str) -> None:
-    model = network()
-    recorder = make_recorder(list(model.parameters()), CONFIGS[form])
-    assert recorder is not None
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 1  # type: ignore[misc]
-        recorder.step()
-        first = {name: array.copy() for name, array in recorder.arrays().items()}
-        for parameter in model.parameters():
-            parameter += 2  # type: ignore[misc]
-        recorder.step()
-    second = recorder.arrays()
-    assert all(np.array_equal(second[name][:1], first[name]) for name in first)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    np.testing.assert_allclose(second["norms"], [count, 4 * count], rtol=1e-5)
-
-
 @pytest.mark.parametrize(("form", "shape"), [("norms", (0,)), ("sketch", (0, SIZE)), ("full", (0, 6))])
-def test_no_steps_give_arrays_without_rows(form: str, shape: tuple[int, ...]) -> None:
-    recorder = make_recorder([torch.zeros(2, 3)], CONFIGS[form])
+def test_no_steps_give_arrays_without_rows(form, shape):
+    recorder = make_recorder([torch.zeros(2, 3)], ASKED[form])
     assert recorder is not None
     arrays = recorder.arrays()
-    assert arrays[form].shape == shape
-    assert arrays["norms"].shape == (0,)
+    assert (arrays[form].shape, arrays["norms"].shape) == (shape, (0,))
     assert arrays["norms"].dtype == np.float64
     assert arrays[form].dtype == (np.float32 if form == "full" else np.float64)
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.01])
-def test_rows_of_sgd_are_minus_the_rate_times_the_gradient_by_hand(rate: float) -> None:
+def test_rows_of_sgd_are_minus_the_rate_times_the_gradient_by_hand(rate):
     draw = torch.Generator().manual_seed(3)
     data = Samples(torch.rand(10, 1, 2, 2, generator=draw), torch.randint(3, (10,), generator=draw))
-    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
-    with torch.no_grad():
-        model[1].weight.copy_(torch.rand(3, 4, generator=draw))  # type: ignore[operator]
-        model[1].bias.zero_()  # type: ignore[operator]
-    weight = model[1].weight.detach().double().numpy().copy()  # type: ignore[operator]
-    bias = np.zeros(3)
-    recorder = make_recorder(list(model.parameters()), CONFIGS["full"])
+    model: Any = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    weight, bias = model[1].weight.detach().double().numpy().copy(), np.zeros(3)
+    nn.init.zeros_(model[1].bias)
+    recorder = make_recorder(list(model.parameters()), ASKED["full"])
     assert recorder is not None
     training = LocalTraining(rate, 4, 2, "sgd")
     train(model, data, training, torch.Generator().manual_seed(5), on_step=recorder.step)
 
-    same = torch.Generator().manual_seed(5)
-    expected = []
+    again, expected = torch.Generator().manual_seed(5), []
     for _ in range(2):
-        for images, labels in data.batches(4, same, shuffle=True):
+        for images, labels in data.batches(4, again, shuffle=True):
             x, y = images.flatten(1).double().numpy(), np.eye(3)[labels.numpy()]
             scores = np.exp(x @ weight.T + bias)
             error = (scores / scores.sum(axis=1, keepdims=True) - y) / len(x)
             step = -rate * np.concatenate([(error.T @ x).ravel(), error.sum(axis=0)])
             weight, bias = weight + step[:12].reshape(3, 4), bias + step[12:]
             expected.append(step)
-    rows = recorder.arrays()["full"]
-    assert rows.shape == (6, 15)
-    np.testing.assert_allclose(rows, np.stack(expected), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(recorder.arrays()["full"], np.stack(expected), rtol=1e-4, atol=1e-6)
 
 
-def test_nothing_is_recorded_unless_asked() -> None:
-    assert make_recorder([torch.zeros(2)], {}) is None
+def test_nothing_is_recorded_unless_asked_and_an_unknown_form_is_refused():
     assert make_recorder([torch.zeros(2)], {"server-round": 1, "sketch-size": 4}) is None
-
-
-def test_an_unknown_form_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(ConfigError, check=names("encoding of batch updates", "half")) as caught:
         make_recorder([torch.zeros(2)], {"batch-updates": "half"})
     assert all(form in str(caught.value) for form in RECORDERS)
+
+
+# In a user's own loop
+
+
+def parameter(*values: float) -> nn.Parameter:
+    return nn.Parameter(torch.tensor(values, dtype=torch.float32))
+
+
+def step(optimizer: Optimizer, *gradients: list[float]) -> None:
+    """One step with these gradients of the optimizer's parameters."""
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    for each, gradient in zip(parameters, gradients, strict=True):
+        each.grad = torch.tensor(gradient)
+    optimizer.step()
+
+
+def recorded(reply: RecordDict) -> dict[str, NDArray[Any]]:
+    return {name: array.numpy() for name, array in reply.array_records["batch-updates"].items()}
+
+
+def told(updates) -> RecordDict:
+    reply = RecordDict()
+    updates.add_to(reply)
+    return reply
+
+
+@pytest.mark.parametrize("kind", [dict, ConfigRecord])
+def test_steps_worked_by_hand(kind):
+    """Steps ``(-0.5·(6, 8), -0.5·1)`` and ``(-0.5·(0, 2), -0.5·-4)``."""
+    optimizer = SGD([parameter(1, 1), parameter(0)], lr=0.5)
+    with record_updates(optimizer, kind(ASKED["full"])) as updates:
+        step(optimizer, [6.0, 8.0], [1.0])
+        step(optimizer, [0.0, 2.0], [-4.0])
+    reply = RecordDict({"metrics": MetricRecord({"num-examples": 7})})
+    updates.add_to(reply)
+    assert dict(reply["metrics"]) == {"num-examples": 7, "num-steps": 2, "learning-rate": 0.5}
+    assert recorded(reply)["norms"] == pytest.approx([9 + 16 + 0.25, 1 + 4], rel=1e-12)
+    assert recorded(reply)["full"].tolist() == [[-3, -4, -0.5], [0, -1, 2]]
+    metrics: dict[str, Any] = {"loss": 1.5}  # of a NumPyClient
+    updates.add_to(metrics)
+    assert isinstance(metrics.pop("batch-updates.norms"), bytes)
+    assert isinstance(metrics.pop("batch-updates.full"), bytes)
+    assert metrics == {"loss": 1.5, "num-steps": 2, "learning-rate": 0.5}
+
+
+@every_form
+def test_it_records_the_bits_that_a_recorder_used_by_hand_does(form):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 1))
+    optimizer = Adam(model.parameters(), lr=0.01)
+    recorder = make_recorder(list(model.parameters()), ASKED[form])
+    assert recorder is not None
+    with record_updates(optimizer, ASKED[form]) as updates:
+        for _ in range(4):
+            optimizer.zero_grad()
+            torch.autograd.backward(model(torch.randn(6, 3)).square().mean())
+            optimizer.step()
+            recorder.step()
+    found = recorded(told(updates))
+    assert list(found) == list(recorder.arrays())
+    assert all(found[name].tobytes() == array.tobytes() for name, array in recorder.arrays().items())
+
+
+@pytest.mark.parametrize("config", [(), ({},), ({"server-round": 1},)])
+def test_what_is_not_asked_for_is_not_sent(config):
+    optimizer = SGD([parameter(1)], lr=0.5)
+    with record_updates(optimizer, *config) as updates:
+        step(optimizer, [1.0])
+    reply = told(updates)
+    assert set(reply) == {"metrics"}
+    assert dict(reply["metrics"]) == {"num-steps": 1, "learning-rate": 0.5}
+
+
+def test_the_hook_is_removed_at_the_end_after_an_exception_and_if_nothing_begins():
+    optimizer = SGD([parameter(1)], lr=0.5)
+    with record_updates(optimizer) as updates:
+        assert len(optimizer._optimizer_step_post_hooks) == 1
+    assert not optimizer._optimizer_step_post_hooks
+    step(optimizer, [1.0])
+    assert updates.steps == 0
+    with pytest.raises(RuntimeError, match="no more data"), record_updates(optimizer):
+        raise RuntimeError("no more data")
+    with pytest.raises(ConfigError), record_updates(optimizer, {"batch-updates": "all"}):
+        pass
+    assert not optimizer._optimizer_step_post_hooks
+
+
+def test_of_a_schedule_the_rate_is_the_mean_over_steps():
+    optimizer = SGD([parameter(1)], lr=0.4)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    with record_updates(optimizer) as updates:
+        for _ in range(3):
+            step(optimizer, [1.0])
+            schedule.step()
+    assert updates.learning_rate == pytest.approx((0.4 + 0.2 + 0.1) / 3)
+
+
+def test_of_groups_the_rate_is_the_mean_over_parameters_and_a_constant_one_is_not_rounded():
+    groups = [{"params": [parameter(1, 1, 1)], "lr": 0.1}, {"params": [parameter(1)], "lr": 0.5}]
+    optimizer = SGD(groups)
+    with record_updates(optimizer) as updates:
+        step(optimizer, [1.0, 1.0, 1.0], [1.0])
+    assert updates.learning_rate == pytest.approx(0.2)
+    optimizer = SGD([{"params": [parameter(*range(i + 1))]} for i in range(3)], lr=0.1)
+    with record_updates(optimizer) as updates:
+        for _ in range(7):
+            optimizer.step()
+    assert (updates.steps, updates.learning_rate) == (7, 0.1)
+
+
+@pytest.mark.parametrize(("rate", "mean"), [(torch.tensor(0.25), 0.25), (None, 0)])
+def test_a_rate_may_be_a_tensor_and_absent(rate, mean):
+    optimizer = Adam([parameter(1)], lr=torch.tensor(0.25), capturable=False, foreach=False)
+    optimizer.param_groups[0]["lr"] = rate
+    with record_updates(optimizer) as updates:
+        updates.step(optimizer, (), {})
+    assert updates.learning_rate == mean
+
+
+def test_a_step_of_lbfgs_is_one_step_however_often_its_closure_is_called():
+    weight, calls = parameter(4.0), []
+
+    def closure() -> float:
+        calls.append(1)
+        weight.grad = 2 * weight.detach()
+        return float(weight.detach().square())
+
+    optimizer = torch.optim.LBFGS([weight], lr=0.5, max_iter=4)
+    with record_updates(optimizer, ASKED["norms"]) as updates:
+        optimizer.step(closure)
+    assert len(calls) > 1
+    assert updates.steps == 1
+    assert recorded(told(updates))["norms"] == pytest.approx([(4 - weight.item()) ** 2], rel=1e-6)
+
+
+def test_a_step_that_a_gradient_scaler_skips_is_none():
+    weight = parameter(1)
+    optimizer, scaler = SGD([weight], lr=0.5), torch.amp.GradScaler("cpu", init_scale=2.0)
+    with record_updates(optimizer, ASKED["norms"]) as updates:
+        for factor in (3.0, float("inf"), 1.0):
+            optimizer.zero_grad()
+            torch.autograd.backward(scaler.scale((factor * weight).sum()))
+            scaler.step(optimizer)
+            scaler.update()
+    assert updates.steps == 2
+    assert recorded(told(updates))["norms"].tolist() == [2.25, 0.25]
+
+
+def test_parameters_that_are_sent_but_not_trained_are_recorded_as_zero():
+    frozen, moving = parameter(5, 6), parameter(1)
+    optimizer = SGD([moving], lr=0.5)
+    with record_updates(optimizer, ASKED["full"], [frozen, moving]) as updates:
+        step(optimizer, [4.0])
+    assert recorded(told(updates))["full"].tolist() == [[0, 0, -2]]
+
+
+# The decorator
+
+
+def ask(train: Any, config: dict[str, Any], *arrays: list[float]) -> Message:
+    """The reply of a decorated train function to a message with these arrays."""
+    sent = ArrayRecord({f"w{i}": Array(np.array(each, np.float32)) for i, each in enumerate(arrays)})
+    sent["bn.running_mean"] = Array(np.zeros(3, np.float32))
+    content = RecordDict({"arrays": sent, "config": ConfigRecord(config)})
+    context = Context(run_id=1, node_id=7, node_config={}, state=RecordDict(), run_config={})
+    try:
+        with task_identity():
+            message = Message(content, 7, "train")
+            message.metadata.__dict__["_message_id"] = "1"
+            return record_updates(train)(message, context)
+    finally:
+        assert not _global_optimizer_pre_hooks
+
+
+def halved(*tensors: Tensor, optimizers: int = 1, error: str = "") -> Any:
+    """A train function with an optimizer of its own, whose one step is half of each parameter."""
+
+    def train(message: Message, context: Context) -> Message:
+        for _ in range(optimizers):
+            step(SGD(tensors, lr=0.5), *(tensor.detach().tolist() for tensor in tensors))
+        if error:
+            return Message(Error(7, error), reply_to=message)
+        return Message(RecordDict({"metrics": MetricRecord({"num-examples": 3})}), reply_to=message)
+
+    return train
+
+
+def test_a_decorated_train_function_replies_with_what_was_asked_for():
+    content = ask(halved(parameter(2, 4), parameter(6)), ASKED["full"], [2, 4], [6]).content
+    assert dict(content["metrics"]) == {"num-examples": 3, "num-steps": 1, "learning-rate": 0.5}
+    assert recorded(content)["full"].tolist() == [[-1, -2, -3]]
+    content = ask(halved(parameter(2)), {}, [1, 2, 3]).content
+    assert set(content) == {"metrics"}, "left alone where nothing is asked"
+    assert dict(content["metrics"]) == {"num-examples": 3, "num-steps": 1, "learning-rate": 0.5}
+
+
+@pytest.mark.parametrize("sent", [[[2.0, 4.0]], [[6.0], [2.0, 4.0]], [[2.0, 4.0], [6.0], [1.0]]])
+def test_a_decorated_function_must_train_what_is_sent_in_its_order(sent):
+    with pytest.raises(ConfigError, match=r"does not have the parameters that the server sent.*parameters\)"):
+        ask(halved(parameter(2, 4), parameter(6)), ASKED["norms"], *sent)
+
+
+def test_two_optimizers_in_a_decorated_function_are_refused():
+    with pytest.raises(ConfigError, match="more than one optimizer"):
+        ask(halved(parameter(1), optimizers=2), {}, [1])
+
+
+def test_an_error_reply_and_a_function_without_a_step_are_passed_on():
+    assert ask(halved(parameter(1), error="the disk is full"), {}, [1]).error.reason == "the disk is full"
+    content = ask(halved(optimizers=0), ASKED["norms"], [1]).content
+    assert dict(content["metrics"]) == {"num-examples": 3}
+
+
+def test_the_example_of_the_docstring_holds():
+    failed, attempted = doctest.testmod(importlib.import_module("fda_flower.clients.recorder"))
+    assert (failed, attempted > 0) == (0, True)
