@@ -1,6 +1,6 @@
 """The Flower client app: what every node runs, simulated or deployed.
 
-A message that a resident worker answers loads no more of it than what this module imports at its top.
+A message that a resident worker answers loads no more than what this module imports at its top.
 """
 
 import hashlib
@@ -53,11 +53,10 @@ def make_client_app(
         Flower's mods around training; see `fda_flower.clients.serve`.
     folder : Path, optional
         The folder of a simulated run, in which clients keep what they never send. Default: the ``output`` of
-        a simulation by ``flwr run``; in a deployment the node configuration's ``state-dir``. Without one,
-        they keep it in the context's state, until the run ends.
+        a simulation by ``flwr run``; at a site the node configuration's ``state-dir``; else the context's
+        state, until the run ends.
     data : Path, optional
-        The file with the data of a simulation; see `fda_flower.datasets.federation`. Default: each process
-        loads them.
+        The file with the data of a simulation. Default: each process loads them.
     changed : callable, optional
         Takes each client and returns the one to serve in its place, such as an attacker in an experiment.
     simulated : bool
@@ -108,20 +107,12 @@ def _with_data(config: RunConfig, folder: str) -> RunConfig:
 
 
 def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
-    """Return the run as a node sees it, and the node's domain.
-
-    Parameters
-    ----------
-    config : RunConfig
-        The run; the node's ``data-dir`` replaces its own.
-    site : SiteConfig
-        The node.
+    """Return the run as a node sees it, with its own ``data-dir``, and the node's domain.
 
     Raises
     ------
     ConfigError
-        If the node names no domain, or a role that the domain does not have in the run, or if its
-        ``resident`` is neither true nor false.
+        If the node configuration cannot be used, or does not fit the run.
     """
     data = config.data
     names = data.domain_names
@@ -159,8 +150,7 @@ def simulation_folder(context: Context, given: Path | None) -> Path | None:
 def own_folder(config: RunConfig, name: str, context: Context, run: Path | None) -> Path | None:
     """Return the folder in which the client of a domain keeps what it never sends; None if it has none.
 
-    In a deployment it is below the node's ``state-dir``, and bears a digest of the run's settings; in a
-    simulation it is below the run's folder.
+    At a site its name has a digest of the run's settings; in a simulation it is below the run's folder.
     """
     state = SiteConfig.of(context).state_dir
     if state is not None:
@@ -187,10 +177,8 @@ def make_client(
         The domain.
     state : RecordDict, optional
         The state that the client keeps between rounds.
-    folder : Path, optional
-        Where the client keeps what it never sends.
-    model_folder : Path, optional
-        Where the target's client writes the run's model.
+    folder, model_folder : Path, optional
+        Where the client keeps what it never sends, and where the target's writes the run's model.
     data : Path, optional
         The file with the data of all clients, if they share one.
     """
@@ -201,17 +189,12 @@ def make_client(
         sites[name] = _Site.of(config, name, data)
     site = sites[name]
     network = _model(config, site.data.shape, site.data.classes, site.device, get_ident())
-    return site.client(
-        site.domain,
-        network,
-        site.training,
-        config.seed,
-        config.threads,
-        site.about,
-        state,
-        folder,
-        publisher(config, site.data, model_folder, network) if site.is_target and model_folder else None,
-    )
+    publish = None
+    if name == site.data.target and model_folder:
+        publish = publisher(config, site.data, model_folder, network)
+    seed, threads = config.seed, config.threads
+    about = site.about
+    return site.client(site.domain, network, site.training, seed, threads, about, state, folder, publish)
 
 
 @dataclass(frozen=True)
@@ -235,18 +218,12 @@ class _Site:
         data = load_domain(config.data, name) if shared is None else shared_domain(shared, name)
         device = find_device(config.device)
         about: dict[str, Any] = {"shape": list(data.shape), "classes": data.classes}
-        for key, names in (("class-names", data.class_names), ("features", data.features)):
-            if names:
-                about[key] = list(names)
+        named = {"class-names": list(data.class_names), "features": list(data.features)}
+        about |= {key: names for key, names in named.items() if names}
         role = "target" if name == data.target else "source"
         client = config.entry.client_class(role)
         training = config.target_training if role == "target" else config.source_training
         return cls(data, data.domains[name].to(device), device, client, training, about)
-
-    @property
-    def is_target(self) -> bool:
-        """Whether it is the target's."""
-        return self.domain.name == self.data.target
 
 
 @lru_cache(maxsize=2)
@@ -272,16 +249,10 @@ def prepare() -> None:
 
 def prepare_worker() -> None:
     """Import, in the launcher of a site's worker, what the runs of most data sets and methods need."""
-    for module in (
-        "clients.training",
-        "datasets.federation",
-        "models",
-        "models.devices",
-        "runs.model_folder",
-    ):
-        import_module(f"fda_flower.{module}")
-    for module in ("datasets", "model_selection", "utils.class_weight"):
-        import_module(f"sklearn.{module}")
+    ours = ("clients.training", "datasets.federation", "models", "models.devices", "runs.model_folder")
+    scikit_learns = ("datasets", "model_selection", "utils.class_weight")
+    for module in (*(f"fda_flower.{name}" for name in ours), *(f"sklearn.{name}" for name in scikit_learns)):
+        import_module(module)
 
 
 app = ResidentApp(make_client_app(), "fda_flower.client_app:make_client_app")

@@ -56,15 +56,9 @@ def run_server(
     check_federated(config.method)
     held_out = config.held_out
     if held_out is not None and held_out.in_turn and validation is None:
-        raise invalid(
-            "validation",
-            held_out,
-            (
-                "use `fda run` with --engine local or ray, or hold out one fold, such "
-                f"as fold:1/{held_out.folds}"
-            ),
-            "which takes several runs",
-        )
+        fold = f"fold:1/{held_out.folds}"
+        remedy = f"use `fda run` with --engine local or ray, or hold out one fold, such as {fold}"
+        raise invalid("validation", held_out, remedy, "which takes several runs")
     strategy = config.entry.build(
         **config.strategy_options(),
         wait_for=len(config.data.domain_names),
@@ -100,13 +94,7 @@ def run_server(
 
 
 def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
-    """Load all data on this machine, and return them with the initial network.
-
-    Raises
-    ------
-    ConfigError
-        If they are unusable; nothing has been trained.
-    """
+    """Load all data on this machine and the initial network; raise a `ConfigError` if they are unusable."""
     federation = load_federation(config.data)
     for name, domain in federation.domains.items():
         role = "target" if name == federation.target else "source"
@@ -124,10 +112,7 @@ def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None) ->
 
 
 def _form_of_data(nodes: Iterable[Node]) -> dict[str, Any]:
-    """Return the shape of a sample and the number of classes, as the first node reports them: all agree.
-
-    With them are the names of the classes and of the features, if the node reports any.
-    """
+    """Return what the first node reports of `FORM`: all agree."""
     for node in nodes:
         shape, classes = node.info.get("shape"), node.info.get("classes")
         if isinstance(classes, int) and isinstance(shape, list) and all(isinstance(n, int) for n in shape):
@@ -141,24 +126,11 @@ def _form_of_data(nodes: Iterable[Node]) -> dict[str, Any]:
 def make_folder(path: str, config: RunConfig, resume: bool = False, device: str | None = None) -> RunFolder:
     """Return the folder of a run, in whose ``config.json`` are all settings to repeat it.
 
-    Parameters
-    ----------
-    path : str
-        Where it is.
-    config : RunConfig
-        The run.
-    resume : bool
-        Whether to go on with what it holds.
-    device : str, optional
-        The device on which all clients train. Default: as configured, since each node finds its own.
+    `device` is the one on which all clients train, where that is known; `resume` goes on with what it holds.
     """
-    settings = config.settings() | {"device": device or config.device}
-    notes = {
-        "rounds": config.rounds,
-        "device": settings["device"],
-        "settings": settings,
-        "versions": versions(),
-    }
+    device = device or config.device
+    settings = config.settings() | {"device": device}
+    notes = {"rounds": config.rounds, "device": device, "settings": settings, "versions": versions()}
     return RunFolder(path, config.fingerprint(), notes, resume)
 
 

@@ -1,6 +1,7 @@
 """Flower's arrays as they are within one process: they become bytes only when somebody asks for the bytes."""
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
@@ -16,30 +17,20 @@ STYPE = Array(np.zeros(0)).stype
 """Flower's name for NumPy's file format."""
 
 
+@dataclass(slots=True)
 class _Content:
-    """What copies of an array share: the ndarray, and its bytes once somebody has asked for them.
+    """What copies of an array share: the ndarray, which is a view of the bytes once they are asked for."""
 
-    From then on the ndarray is a view of the bytes, so that the values are held once.
-    """
-
-    __slots__ = ("array", "data")
-
-    def __init__(self, array: NDArray[Any] | None, data: bytes | None = None) -> None:
-        self.array = array
-        self.data = data
+    array: NDArray[Any] | None
+    data: bytes | None = None
 
 
 class LazyArray(Array):
     """Flower's `Array` of an ndarray, whose bytes are made when they are first asked for.
 
-    It is read, sent and stored as Flower's own, with the same bytes. Whoever has it sees the values that the
-    ndarray had when it was made: an array that nobody can write into is shared (see `frozen`), any other is
-    copied. Pickled, it is Flower's own.
-
-    Parameters
-    ----------
-    ndarray : NDArray
-        Of numbers; any other is an array for Flower's own class.
+    It is read, sent and stored as Flower's own, with the same bytes; pickled, it is Flower's own. It has the
+    values that the ndarray, of numbers, had when it was made: an array that nobody can write into is shared
+    (see `frozen`), any other is copied.
 
     Examples
     --------
@@ -121,7 +112,7 @@ def freeze(layers: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 
 def as_array(value: Any) -> Array:
-    """Return an ndarray as a `LazyArray`; what else Flower's `Array` takes, or refuses, as that."""
+    """Return an ndarray as a `LazyArray`; anything else is for Flower's `Array` to take or refuse."""
     lazy = isinstance(value, np.ndarray) and not value.dtype.hasobject
     return LazyArray(value) if lazy else Array(value)
 
@@ -129,11 +120,8 @@ def as_array(value: Any) -> Array:
 def to_read(array: Array) -> NDArray[Any]:
     """Return the values of an array, perhaps as an ndarray that cannot be written into.
 
-    Raises
-    ------
-    ValueError
-        If its bytes are not an ndarray (NumPy also reads archives), not as many as their header says, or not
-        of the declared type and shape. Arrays of Flower's older API declare neither.
+    A `ValueError` says that its bytes are not an ndarray (NumPy also reads archives), not as many as their
+    header says, or not of the declared type and shape. Arrays of Flower's older API declare neither.
     """
     if not isinstance(array, LazyArray):
         _check_length(array.data)
@@ -147,7 +135,7 @@ def to_read(array: Array) -> NDArray[Any]:
 
 
 def copied(record: ArrayRecord) -> ArrayRecord:
-    """Return a record of its own with the same arrays, each an object of its own; no values are copied."""
+    """Return a record of its own with copies of the arrays, which share their values."""
     own = {
         name: array.copied() if isinstance(array, LazyArray) else Array(*_fields(array))
         for name, array in record.items()
@@ -166,10 +154,7 @@ def count_bytes(record: ArrayRecord) -> int:
 
 
 def _check_length(data: bytes) -> None:
-    """Raise a `ValueError` unless a file in NumPy's format has the values that its header tells of.
-
-    NumPy takes the memory for all of them before it reads the first.
-    """
+    """Raise a `ValueError` unless a file has its header's values: NumPy takes the memory for them unseen."""
     if not data.startswith(npy.MAGIC_PREFIX):
         return
     file = BytesIO(data)
@@ -182,7 +167,7 @@ def _check_length(data: bytes) -> None:
 
 
 def _values_of(data: bytes, array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array's values where they lie in its bytes; the array itself if they lie in another order."""
+    """Return an array's values where they lie in its bytes; itself if they lie in another order."""
     if not array.size or not array.flags.forc:
         return array
     values = np.frombuffer(data, array.dtype, offset=len(data) - array.nbytes)

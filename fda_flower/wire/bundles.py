@@ -1,10 +1,8 @@
 """Messages over a SuperLink with all their arrays in one.
 
-Flower sends each array as two objects, and each object in a request of its own, three times: between server
-app, SuperLink, SuperNode and client app. `join` makes one array of all, whose bytes are theirs one after
-another, and `split` makes them again, with the same bytes. `fda_flower.engines.PromptGrid` and
-`fda_flower.clients.serve` do both, unseen by strategies and clients: a client app says that it can in its
-answer to the role query.
+Flower sends each array as two objects, and each object in a request of its own, three times. `join` makes one
+array of all, and `split` makes them again, with the same bytes. `fda_flower.engines.PromptGrid` and
+`fda_flower.clients.serve` do both, unseen: a client app says that it can in its answer to the role query.
 """
 
 import json
@@ -24,14 +22,7 @@ _Joined: TypeAlias = dict[tuple[bytes, ...], ArrayRecord]
 
 
 def join(content: RecordDict, joined: _Joined | None = None) -> RecordDict:
-    """Return the records of a message with all arrays in one.
-
-    Parameters
-    ----------
-    content : RecordDict
-        Records.
-    joined : dict, optional
-        Arrays that were joined before, by their bytes: messages with the same arrays share one bundle.
+    """Return the records of a message with all arrays in one; `joined` has those of messages before it.
 
     Examples
     --------
@@ -48,7 +39,8 @@ def join(content: RecordDict, joined: _Joined | None = None) -> RecordDict:
         parts = tuple(array.data for record in arrays.values() for array in record.values())
         joined = {} if joined is None else joined
         if parts not in joined:
-            joined[parts] = _in_one(parts)
+            data = b"".join(parts)
+            joined[parts] = filled(ArrayRecord(), {BUNDLE: Array("uint8", (len(data),), BUNDLE, data)})
         bundle[BUNDLE] = joined[parts]
     return bundle
 
@@ -60,20 +52,8 @@ def _about(record: ArrayRecord) -> list[tuple[str, str, list[int], str, int]]:
     ]
 
 
-def _in_one(parts: Iterable[bytes]) -> ArrayRecord:
-    data = b"".join(parts)
-    return filled(ArrayRecord(), {BUNDLE: Array("uint8", (len(data),), BUNDLE, data)})
-
-
 def split(content: RecordDict) -> RecordDict:
-    """Return the records of which `join` has made these.
-
-    Raises
-    ------
-    ValueError
-        If a length is negative, or there are more or fewer bytes than the arrays have. Others of Python's
-        errors if it is no bundle.
-    """
+    """Return the records of which `join` has made these; any error of Python's if they are no bundle."""
     about = json.loads(str(content.config_records[CONTENT][CONTENT]))
     data = memoryview(content.array_records[BUNDLE][BUNDLE].data if BUNDLE in content else b"")
     # Before any bytes are copied: with lengths of its choice a sender could have them copied many times.
@@ -97,8 +77,8 @@ def split(content: RecordDict) -> RecordDict:
 def bundled(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """A Flower mod: take the arrays of a message apart if they came as one, and send the reply's as one then.
 
-    For an app of your own whose server has a `fda_flower.engines.PromptGrid`: ``ClientApp(mods=[bundled])``,
-    as the first mod, so that the others see records as they are without it. Apps from `serve` have it.
+    It is for an app of your own whose server has a `PromptGrid`: ``ClientApp(mods=[bundled])``, as the first
+    mod, so that the others see records as they are without it. Apps from `serve` have it.
     """
     if CONTENT not in message.content:
         return call_next(message, context)
@@ -118,15 +98,14 @@ class Bundles:
     def outgoing(self, messages: Iterable[Message]) -> list[Message]:
         """Join the content of messages to nodes that can split it, and of role queries, without arrays."""
         joined: _Joined = {}
-        return [self._outgoing(message, joined) for message in messages]
-
-    def _outgoing(self, message: Message, joined: _Joined) -> Message:
-        metadata = message.metadata
-        if metadata.message_type != ROLE_QUERY and metadata.dst_node_id not in self._nodes:
-            return message
-        other = copy(message)
-        other.content = join(message.content, joined)
-        return other
+        sent = []
+        for message in messages:
+            about = message.metadata
+            if about.message_type == ROLE_QUERY or about.dst_node_id in self._nodes:
+                content, message = message.content, copy(message)
+                message.content = join(content, joined)
+            sent.append(message)
+        return sent
 
     def incoming(self, reply: Message) -> Message:
         """Split the content of a reply, if it is joined; one that cannot be split becomes an error reply."""

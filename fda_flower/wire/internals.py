@@ -14,38 +14,14 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.common.constant import ErrorCode
 from flwr.proto.log_pb2 import PushLogsRequest
 from flwr.proto.node_pb2 import Node
-from flwr.supercore.logger import console_handler
-from flwr.supercore.run import Run
+from flwr.supercore.logger import console_handler as console_handler
+from flwr.supercore.run import Run as Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from fda_flower.errors import RunError
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
-
-__all__ = [
-    "Run",
-    "console_handler",
-    "context_from_bytes",
-    "context_to_bytes",
-    "empty_run",
-    "error_reply",
-    "failed",
-    "filled",
-    "is_deployed",
-    "is_simulated_by_flower",
-    "log_writer",
-    "message_from_parts",
-    "message_to_parts",
-    "node_config",
-    "numbered",
-    "pull_sooner",
-    "run_supernode",
-    "set_task",
-    "survive_bad_replies",
-    "task",
-    "task_identity",
-]
 
 _ids = count(1)
 
@@ -105,33 +81,26 @@ def error_reply(message: Message, reason: str) -> Message:
 
 def failed(reply: Message, reason: str) -> Message:
     """Return an error in the place of a reply that has come."""
+    return _error_message(reply.metadata, reason)
+
+
+def _error_message(metadata: Any, reason: str) -> Message:
     make: Any = Message
-    error: Message = make(error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), metadata=reply.metadata)
+    error: Message = make(metadata=metadata, error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason))
     return error
 
 
 def is_simulated_by_flower() -> bool:
-    """Return whether this process is a Ray actor, as clients are in Flower's simulation.
-
-    Nothing that a server sends can make it one: a SuperNode's clients are processes of their own.
-    """
+    """Return whether this process is a Ray actor, which nothing that a server sends can make it."""
     ray = sys.modules.get("ray")
     return ray is not None and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
 
 
 def run_supernode(least: float, share: float) -> None:
-    """Run ``flower-supernode`` and have it wait between two looks for a share of the time since the first.
+    """Run ``flower-supernode``, which then waits between two looks for a share of the time since the first.
 
-    So a message waits no longer than that share of the time since the last one, and a SuperNode without
-    messages looks no more often than Flower's, which waits 3 seconds for a message, and half a second for the
-    reply of its own process. A Flower whose SuperNode works otherwise is left as it is.
-
-    Parameters
-    ----------
-    least : float
-        Seconds that it waits at least; at most as many as Flower's own.
-    share : float
-        The share, in (0, 1).
+    It waits at least `least` seconds, and at most as many as Flower's own: 3 for a message, half a second for
+    the reply of its own process. A Flower whose SuperNode works otherwise is left as it is.
     """
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
@@ -164,10 +133,9 @@ class _Waits:
 
 
 def pull_sooner() -> None:
-    """Have this process ask for a part of a message again after 0.01 seconds, then ever later, up to 1.
+    """Have this process ask again for a part that is not there yet after 0.01 seconds, then later, up to 1.
 
-    A message is announced before its parts are there, so that whoever looks often has to ask again; Flower
-    does it after 1 second, then ever later, up to 10. A Flower that works otherwise is left as it is.
+    Flower does it after 1 second, then later, up to 10. A Flower that works otherwise is left as it is.
     """
     from flwr.supercore.inflatable import inflatable_utils
 
@@ -180,8 +148,7 @@ def pull_sooner() -> None:
 def survive_bad_replies(grid: "Grid") -> None:
     """Have a grid over a SuperLink return an error in the place of a reply that cannot be put together.
 
-    A SuperLink checks the sizes and digests of a reply's parts, not what is in them. Flower's grid raises
-    what comes of it, so that one node would end the run. A grid that works otherwise is left alone.
+    Flower's grid raises it, so that one node would end the run. A grid that works otherwise is left alone.
     """
     parts = vars(sys.modules[type(grid).__module__])
     theirs = parts.get(INFLATE)
@@ -198,8 +165,7 @@ def survive_bad_replies(grid: "Grid") -> None:
             reason = f"its content is {type(message.content).__name__}, expected records"
         except Exception as error:  # A node may send anything, and must not end the run by it.
             reason = f"it cannot be put together: {error!r}"
-        make: Any = Message
-        return make(metadata=_metadata_in(head), error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason))
+        return _error_message(_metadata_in(head), reason)
 
     inflated.survives = True  # type: ignore[attr-defined]
     parts[INFLATE] = inflated
@@ -239,15 +205,12 @@ def is_deployed(grid: "Grid") -> bool:
 
 
 def log_writer(grid: "Grid") -> Callable[[str], None]:
-    """Return a function that appends text to the log of a run on a SuperLink.
-
-    Flower uploads what a server app prints too, but late, cut off at the end, and on the SuperLink's
-    console.
+    """Return a function that appends text to the log of a run on a SuperLink, at once and whole.
 
     Raises
     ------
     RunError
-        If the grid is the grid of a simulation, which has no such log.
+        If the grid is a simulation's, which has no such log.
     """
     client: Any = getattr(grid, "_runtime_client", None)
     if client is None:
@@ -271,13 +234,7 @@ def set_task(numbers: dict[str, int]) -> None:
 
 
 def message_to_parts(message: Message) -> tuple[dict[str, Any], list[bytes]]:
-    """Return a message as Flower sends it, in parts of which none is larger than a piece of an array.
-
-    Returns
-    -------
-    tuple
-        What identifies the message and each part, in JSON values; and the parts.
-    """
+    """Return what identifies a message and its parts, in JSON values, and the parts as Flower sends them."""
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
 
     with no_object_id_recompute():

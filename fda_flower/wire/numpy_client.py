@@ -19,8 +19,8 @@ NDArrays = list[NDArray[Any]]
 class NumPyFace(NumPyClient):
     """Translates a `NumPyClient`'s lists of arrays into requests, and replies into lists of arrays.
 
-    A subclass defines `local_train` and `local_evaluate`. `serve` calls these two; where a subclass overrides
-    `fit` or `evaluate`, it calls that in the hook's place.
+    A subclass defines `local_train` and `local_evaluate`. `serve` calls these two, or the `fit` or `evaluate`
+    that a subclass overrides.
     """
 
     @abstractmethod
@@ -40,50 +40,40 @@ class NumPyFace(NumPyClient):
         return list(self.layers().values())
 
     def fit(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[NDArrays, int, dict[str, Any]]:
-        """Train from the server's model for one round.
-
-        Parameters
-        ----------
-        parameters : list of arrays
-            The global model, in the order of the state dictionary.
-        config : dict
-            Settings of the train message; see `DomainClient.train_from`.
+        """Train from the server's model, which is in the order of the state dictionary, for one round.
 
         Returns
         -------
         tuple
-            The trained model, the number of examples, and the metrics of the reply. A `NumPyClient` has no
-            other place for arrays beside the model: they are metrics ``RECORD.NAME`` in NumPy's file format.
+            The trained model, the number of examples, and metrics, in which further arrays are bytes in
+            NumPy's file format, called ``RECORD.NAME``.
         """
         reply = self.local_train(TrainRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
         arrays = list(map(np.array, reply.arrays.values()))
-        return arrays, reply.examples, {**reply.metrics, **_packed(reply.records)}
+        return arrays, reply.examples, {**reply.metrics, **pack(reply.records)}
 
     def evaluate(self, parameters: NDArrays, config: dict[str, Any]) -> tuple[float, int, dict[str, Any]]:
         """Return loss, number of examples and ``accuracy`` of the server's model on the domain's test set."""
         reply = self.local_evaluate(EvaluateRequest(ArrayRecord(list(map(np.asarray, parameters))), config))
         others = {name: value for name, value in reply.metrics.items() if name != "loss"}
-        return float(str(reply.metrics["loss"])), reply.examples, {**others, **_packed(reply.records)}
+        return float(str(reply.metrics["loss"])), reply.examples, {**others, **pack(reply.records)}
 
 
-def _packed(records: Mapping[str, Layers]) -> dict[str, bytes]:
-    return {k: v for record, arrays in records.items() for k, v in pack(record, arrays).items()}
-
-
-def pack(record: str, arrays: Layers) -> dict[str, bytes]:
+def pack(records: Mapping[str, Layers]) -> dict[str, bytes]:
     """Return arrays as metrics ``RECORD.NAME`` in NumPy's file format, never pickled."""
     metrics = {}
-    for name, array in arrays.items():
-        buffer = io.BytesIO()
-        np.save(buffer, array, allow_pickle=False)
-        metrics[f"{record}.{name}"] = buffer.getvalue()
+    for record, arrays in records.items():
+        for name, array in arrays.items():
+            buffer = io.BytesIO()
+            np.save(buffer, array, allow_pickle=False)
+            metrics[f"{record}.{name}"] = buffer.getvalue()
     return metrics
 
 
 def add_arrays(reply: RecordDict | dict[str, Any], record: str, arrays: Layers) -> None:
     """Add a record of arrays, if there are any, to a reply, or to the metrics of a `NumPyClient`."""
     if isinstance(reply, dict):
-        reply |= pack(record, arrays)
+        reply |= pack({record: arrays})
     elif arrays:
         reply[record] = to_record(arrays)
 

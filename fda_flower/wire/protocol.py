@@ -96,24 +96,14 @@ class Keys:
 
 @dataclass(frozen=True)
 class EvaluateRequest:
-    """What the target is asked to evaluate.
-
-    Attributes
-    ----------
-    arrays : ArrayRecord
-        The model to evaluate.
-    config : Mapping
-        Settings.
-    records : Mapping
-        Further records, such as `GLOBAL`.
-    """
+    """What the target is asked to evaluate: a model, settings, and further records, such as `GLOBAL`."""
 
     arrays: ArrayRecord
     config: Config = field(default_factory=dict)
     records: Mapping[str, Record] = field(default_factory=dict)
 
     def content(self, keys: Keys) -> RecordDict:
-        """Return the content of the message; each message has records of its own."""
+        """Return the content of a message, which has records of its own."""
         config = filled(ConfigRecord(), self.config)
         return filled(RecordDict(), {keys.arrays: copied(self.arrays), keys.config: config, **self.records})
 
@@ -127,9 +117,8 @@ class TrainRequest(EvaluateRequest):
     Attributes
     ----------
     expects : Mapping[str, {"model", "parameters", "any"}]
-        Records of arrays to read from the reply, each like the model that the client is sent (in names,
-        shapes and types, all finite), like its parameters, or of any kind. They arrive as
-        ``update.extra[NAME]``.
+        Records of arrays to read from the reply into ``update.extra``, each like the model that the client is
+        sent (in names, shapes and types, all finite), like its parameters, or of any kind.
     requires : Mapping[str, str]
         Names of records, metrics or entries of ``info`` without which the reply is dropped, each with the
         remedy. `NUM_STEPS`, `LEARNING_RATE` and `BATCH_SIZE` must be above 0.
@@ -155,19 +144,7 @@ class TrainRequest(EvaluateRequest):
 
 @dataclass(frozen=True)
 class TrainReply:
-    """What a client sends after its local training.
-
-    Attributes
-    ----------
-    arrays : Layers
-        The trained model.
-    examples : int
-        Examples trained on.
-    metrics : Mapping
-        Further numbers.
-    records : Mapping[str, Layers]
-        Arrays beside the model, by record.
-    """
+    """What a client sends after training: model, number of examples, other numbers, and arrays by record."""
 
     arrays: Layers
     examples: int
@@ -184,17 +161,7 @@ class TrainReply:
 
 @dataclass(frozen=True)
 class EvaluateReply:
-    """What a client sends of an evaluation.
-
-    Attributes
-    ----------
-    examples : int
-        Test samples.
-    metrics : Mapping
-        ``loss``, the figures of `fda_flower.metrics` and others; none where the client reports none.
-    records : Mapping[str, Layers]
-        Arrays beside them, by record.
-    """
+    """What a client sends of an evaluation: number of test samples, figures if any, and arrays by record."""
 
     examples: int
     metrics: Mapping[str, MetricRecordValues] = field(default_factory=dict)
@@ -228,13 +195,7 @@ class EvaluateReply:
 def split_held_out(
     metrics: Mapping[str, Any], prefix: str = f"{VALIDATION}-"
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return the metrics of a test set, and apart from them those of the samples held out, by figure.
-
-    Examples
-    --------
-    >>> split_held_out({"accuracy": 0.5, "validation-accuracy": 0.75})
-    ({'accuracy': 0.5}, {'accuracy': 0.75})
-    """
+    """Return the metrics of a test set, and apart from them those of the samples held out, by figure."""
     held_out = {k.removeprefix(prefix): float(str(v)) for k, v in metrics.items() if k.startswith(prefix)}
     return {k: v for k, v in metrics.items() if not k.startswith(prefix)}, held_out
 
