@@ -1,15 +1,12 @@
 """All commands together."""
 
 import json
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-import fda_flower.cli.data
-import fda_flower.cli.deploy
-import fda_flower.cli.models
-import fda_flower.cli.runs
-import fda_flower.cli.tune
+from fda_flower.cli import data, deploy, models, runs, tune
 from fda_flower.cli.console import Json, say, show_markup
 from fda_flower.cli.options import ShortHelp
 from fda_flower.errors import unknown
@@ -22,32 +19,22 @@ app = typer.Typer(
     help="Federated domain adaptation on Flower: a target with few labels learns from shifted sources."
     "\n\nExample: `fda compare --dataset digits --shift rotate --seeds 3`",
 )
-app.command(
-    cls=ShortHelp,
-    epilog="Example: `fda run --dataset digits --shift rotate --method fedgp-auto --rounds 30 --seed 0`",
-)(fda_flower.cli.runs.run)
-app.command(epilog="Example: `fda compare --methods fedavg,target-only,fedgp-auto --seeds 3 --rounds 30`")(
-    fda_flower.cli.runs.compare
-)
-app.command(epilog="Example: `fda experiment experiments/fashion_mnist_noise.toml --only 0.4 --seeds 1`")(
-    fda_flower.cli.runs.experiment
-)
-app.command(epilog="Example: `fda predict runs/mine --csv patients.csv --output predictions.csv`")(
-    fda_flower.cli.models.predict
-)
-app.command(epilog="Example: `fda evaluate runs/mine --csv patients.csv`")(fda_flower.cli.models.evaluate)
-app.command(epilog="Example: `fda export runs/mine --format onnx --output model.onnx`")(
-    fda_flower.cli.models.export
-)
-app.command(epilog="Example: `fda verify runs/mine`")(fda_flower.cli.models.verify)
-app.add_typer(fda_flower.cli.data.app, name="data")
-app.command(epilog="Example: `fda report --html runs/compare --output compare.html`")(
-    fda_flower.cli.runs.report
-)
-app.command(epilog="Example: `fda tune --search learning-rate=log:1e-4..1e-2 --trials 20 --rounds 10`")(
-    fda_flower.cli.tune.tune
-)
-app.add_typer(fda_flower.cli.deploy.app, name="deploy")
+EXAMPLES: dict[Callable[..., None], str] = {
+    runs.run: "run --dataset digits --shift rotate --method fedgp-auto --rounds 30 --seed 0",
+    runs.compare: "compare --methods fedavg,target-only,fedgp-auto --seeds 3 --rounds 30",
+    runs.experiment: "experiment experiments/fashion_mnist_noise.toml --only 0.4 --seeds 1",
+    models.predict: "predict runs/mine --csv patients.csv --output predictions.csv",
+    models.evaluate: "evaluate runs/mine --csv patients.csv",
+    models.export: "export runs/mine --format onnx --output model.onnx",
+    models.verify: "verify runs/mine",
+    runs.report: "report --html runs/compare --output compare.html",
+    tune.tune: "tune --search learning-rate=log:1e-4..1e-2 --trials 20 --rounds 10",
+}
+for command, example in EXAMPLES.items():
+    cls = ShortHelp if command is runs.run else None
+    app.command(cls=cls, epilog=f"Example: `fda {example}`")(command)
+app.add_typer(data.app, name="data")
+app.add_typer(deploy.app, name="deploy")
 
 
 def _show_version(asked: bool) -> None:

@@ -3,7 +3,7 @@
 import inspect
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -53,9 +53,8 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
 
 def conclude(*lines: str, result: Mapping[str, Any]) -> None:
     """Print a command's last lines, markup, with ``--quiet`` too; with ``--json`` also the result, a line."""
-    show = show_markup if console.stderr else insist
     for line in lines:
-        show(line)
+        show_markup(line, always=not console.stderr)
     if console.stderr:
         from fda_flower.files import json_safe
 
@@ -67,18 +66,21 @@ def say(text: object) -> None:
     show_markup(escape(str(text)))
 
 
-def show_markup(line: str) -> None:
-    """Print a line of rich's markup."""
+def show_markup(line: str, always: bool = False) -> None:
+    """Print a line of rich's markup; `always` with ``--quiet`` too."""
+    quiet, console.quiet = console.quiet, console.quiet and not always
     console.print(line, soft_wrap=True, highlight=False)
+    console.quiet = quiet
 
 
-def show_table(table: "Table") -> None:
-    """Print a table with its title; the best of a column is bold."""
+def show_table(table: "Table", words: Collection[str] = ()) -> None:
+    """Print a table with its title; columns are right-aligned but for the first and those of `words`."""
     from rich.table import Table as RichTable
 
     shown = RichTable(title=escape(table.title))
-    for number, name in enumerate(table.header):
-        shown.add_column(escape(name), justify="right" if number else "left")
+    for name in table.header:
+        left = name in (table.header[0], *words)
+        shown.add_column(escape(name), justify="left" if left else "right")
     for row in table.rows:
         texts = [(escape(str(getattr(cell, "text", cell))), getattr(cell, "best", False)) for cell in row]
         shown.add_row(*(f"[bold]{text}[/bold]" if best else text for text, best in texts))
@@ -106,13 +108,6 @@ def saying(logger: logging.Logger) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def insist(line: str) -> None:
-    """Print a line of rich's markup, with ``--quiet`` too."""
-    quiet, console.quiet = console.quiet, False
-    show_markup(line)
-    console.quiet = quiet
-
-
 def show_error(text: str) -> None:
     """Print a line on standard error."""
     Console(stderr=True).print(f"[red]Error:[/red] {escape(text)}", soft_wrap=True, highlight=False)
@@ -137,11 +132,6 @@ def progress_bar() -> "Progress":
 def read_seeds(text: str) -> Sequence[int]:
     """Return the seeds that a text names: a number of seeds from 0 on, a list, or a range.
 
-    Raises
-    ------
-    ConfigError
-        If it is none of them.
-
     Examples
     --------
     >>> list(read_seeds("3")), list(read_seeds("4,7")), list(read_seeds("10-12"))
@@ -160,24 +150,18 @@ def read_seeds(text: str) -> Sequence[int]:
     return seeds
 
 
-def check_jobs(jobs: int) -> None:
-    """Raise a `ConfigError` if no runs are to run at a time."""
-    if jobs < 0:
-        raise invalid("jobs", jobs, "it must be at least 1 (0 for the number of cores)")
-
-
 def end_with(failures: Mapping[str, str]) -> None:
     """Name the cells that failed, one line for each reason; with any, the exit code is 1."""
     for reason in dict.fromkeys(failures.values()):
         first, *others = [cell for cell in failures if failures[cell] == reason]
         cells = f"{first} and {len(others)} more" if others else first
-        insist(f"[red]Failed:[/red] {escape(cells)}: {escape(reason)}")
+        show_markup(f"[red]Failed:[/red] {escape(cells)}: {escape(reason)}", always=True)
     if failures:
         raise typer.Exit(1)
 
 
 class CellBar:
-    """Shows the progress that it is called with, from ``with`` until its end."""
+    """Shows the progress of cells that it is called with, from ``with`` until its end."""
 
     def __init__(self) -> None:
         self._bar = progress_bar()

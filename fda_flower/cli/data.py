@@ -2,23 +2,21 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from fda_flower.cli.console import console, say
+from fda_flower.cli.console import say, show_markup, show_table
 from fda_flower.cli.options import with_settings
 from fda_flower.datasets.own_data import few_tests
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.settings import SETTINGS, command_options
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 app = typer.Typer(no_args_is_help=True, help="Look through your own data before a run.")
 
 CLASSES_BESIDE = 4
-"""Up to so many classes are columns of the table of domains; more are rows of a table of their own."""
+"""The most classes that are columns of the table of domains; more are rows of a table of their own."""
 
 TAKEN = ("dataset", "dataset_options", "target", "target_samples", "source_samples", "test_samples")
 
@@ -36,6 +34,7 @@ def check(
     from fda_flower.datasets import DataSpec
     from fda_flower.datasets.check import CHECKS, find_dataset, sizes_of
     from fda_flower.errors import unknown
+    from fda_flower.reporting import Table
 
     dataset = settings.pop("dataset") or find_dataset(folder)
     if dataset not in CHECKS:
@@ -49,39 +48,29 @@ def check(
     classes = list(dict.fromkeys(name for domain in found.domains.values() for name in domain.classes))
     beside = classes if len(classes) <= CLASSES_BESIDE else []
     last = ["Missing values"] if any(domain.missing for domain in found.domains.values()) else []
-    table = _table(f"{dataset} in {folder}", "Domain", "Samples", "Train", "Test", *beside, *last)
+    header = ["Domain", "Samples", "Train", "Test", *beside, *last]
+    rows = []
     for name, domain in found.domains.items():
         missing = [", ".join(f"{column} {count}" for column, count in domain.missing.items())] if last else []
         role = " (target)" if name == spec.target_name else ""
-        counts = (str(domain.classes.get(each, 0)) for each in beside)
-        table.add_row(f"{name}{role}", str(domain.samples), *sizes.get(name, ("", "")), *counts, *missing)
-    console.print(table)
+        counts = (domain.classes.get(each, 0) for each in beside)
+        rows.append([f"{name}{role}", domain.samples, *sizes.get(name, ("", "")), *counts, *missing])
+    show_table(Table(header, rows, f"{dataset} in {folder}"), last)
     if beside != classes:
-        table = _table("Samples of each class", "Class", *found.domains)
-        for each in classes:
-            table.add_row(each, *(str(domain.classes.get(each, 0)) for domain in found.domains.values()))
-        console.print(table)
+        rows = [
+            [each, *(domain.classes.get(each, 0) for domain in found.domains.values())] for each in classes
+        ]
+        show_table(Table(["Class", *found.domains], rows, "Samples of each class"))
     say(f"Inputs: {found.inputs}")
     for kind, places in found.problems.by_kind().items():
-        console.print("[red]Refused:[/red] ", end="")
-        say(kind)
+        show_markup(f"[red]Refused:[/red] {escape(kind)}")
         for place in places:
             say(f"  {place}")
     if found.problems:
         raise typer.Exit(1)
     tested = int(sizes[spec.target_name][1])
     for problem in few_tests(tested):
-        console.print("[yellow]Warning:[/yellow] ", end="")
-        say(f"{spec.target_name}: {problem}")
+        show_markup(f"[yellow]Warning:[/yellow] {escape(spec.target_name)}: {escape(problem)}")
     given = [each for each in SETTINGS if each.name in settings]
     say("A run would take it:")
     say(shlex.join(["fda", "run", *command_options(given, settings)]))
-
-
-def _table(title: str, *columns: str) -> "Table":
-    from rich.table import Table
-
-    table = Table(title=title)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 or column == "Missing values" else "right")
-    return table

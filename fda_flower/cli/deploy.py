@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from fda_flower.cli.console import conclude, console, say, with_output
+from fda_flower.cli.console import conclude, console, say, show_table, with_output
 from fda_flower.cli.options import ConfigFile, with_settings
 from fda_flower.cli.stopping import stop, this_command, when_stopped
 from fda_flower.datasets.registry import DATASETS
@@ -17,7 +17,7 @@ from fda_flower.records.record import Record, figure_of, round_line, source_weig
 from fda_flower.runs.config import RunConfig
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from fda_flower.reporting import Table
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,21 +63,20 @@ def log(
     state_dir: Annotated[Path, typer.Argument(help="The state-dir of a site's node configuration.")],
 ) -> None:
     """Show what has left a site, in total by run, message and record, and what the site has refused."""
-    from rich.table import Table
-
+    from fda_flower.reporting import Table
     from fda_flower.site.log import read_log, totals
 
     lines = read_log(state_dir)
     domains = ", ".join(sorted({line["domain"] for line in lines}))
     sent = totals(lines)
     for run in dict.fromkeys(each["run"] for each in sent):
-        table = Table(title=f"Sent by {domains} in run {run}")
-        for column in ("Message", "Record", "Replies", "Bytes", "Largest"):
-            table.add_column(column, justify="left" if column in ("Message", "Record") else "right")
-        for each in (each for each in sent if each["run"] == run):
-            numbers = (f"{each[name]:,}" for name in ("replies", "bytes", "most"))
-            table.add_row(each["message"], escape(each["record"]), *numbers)
-        console.print(table)
+        rows = [
+            [each["message"], each["record"], *(f"{each[name]:,}" for name in ("replies", "bytes", "most"))]
+            for each in sent
+            if each["run"] == run
+        ]
+        header = ["Message", "Record", "Replies", "Bytes", "Largest"]
+        show_table(Table(header, rows, f"Sent by {domains} in run {run}"), ["Record"])
     for kind in ("refused", "failed"):
         for line in lines:
             if kind in line:
@@ -129,32 +128,23 @@ def rehearse(
             done, before = record["round"], record
 
         history = run_rehearsal(wanted, output, resident=resident, on_step=on_step, on_round=on_round)
-    console.print(_table(wanted, history))
+    show_table(_table(wanted, history), ["Trouble"])
     conclude(f"Written to {escape(str(output))}", result={"folder": str(output), "rounds": len(history)})
 
 
 def _table(config: RunConfig, history: list[Record]) -> "Table":
-    """A line a round."""
-    from rich.table import Table
+    """Return a table with a line a round."""
+    from fda_flower.reporting import Table
 
-    names = config.data.source_names
-    table = Table(title=f"{config.entry.label} on {config.dataset}, over SuperLink and SuperNodes")
-    metric = METRICS[config.headline]
-    for column in (
-        "Round",
-        metric.label[0].upper() + metric.label[1:],
-        *(f"β of {name}" for name in names),
-        "Trouble",
-    ):
-        table.add_column(column, justify="left" if column == "Trouble" else "right")
+    names, metric = config.data.source_names, METRICS[config.headline]
+    rows = []
     for record in history:
         value = figure_of(record, config.headline)
         betas = [source_weight(record["sources"].get(name, {})) for name in names]
         trouble = [record["held"], *(f"{drop['domain']}: {drop['reason']}" for drop in record["dropped"])]
-        table.add_row(
-            str(record["round"]),
-            "-" if value is None else metric.show(value).removesuffix("%"),
-            *("-" if beta is None else f"{beta:.2f}" for beta in betas),
-            escape("; ".join(filter(None, trouble))),
-        )
-    return table
+        shown = "-" if value is None else metric.show(value).removesuffix("%")
+        weights = ("-" if beta is None else f"{beta:.2f}" for beta in betas)
+        rows.append([record["round"], shown, *weights, "; ".join(filter(None, trouble))])
+    label = metric.label[0].upper() + metric.label[1:]
+    title = f"{config.entry.label} on {config.dataset}, over SuperLink and SuperNodes"
+    return Table(["Round", label, *(f"β of {name}" for name in names), "Trouble"], rows, title)

@@ -7,6 +7,7 @@ import typer
 
 from fda_flower.cli.console import say
 from fda_flower.errors import ConfigError, invalid
+from fda_flower.files import check_writable
 
 if TYPE_CHECKING:
     from fda_flower.prediction.model import LoadedModel
@@ -30,6 +31,15 @@ DataDir = Annotated[
         show_default="as in the run",
     ),
 ]
+Keep = Annotated[
+    str,
+    typer.Option(
+        metavar="COLUMNS",
+        help="Columns of --csv that are neither features nor the label, such as a patient's number; they are "
+        "kept beside predictions.",
+        show_default="none",
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Trust = Annotated[
     bool,
@@ -42,14 +52,7 @@ def predict(
     csv: Csv = None,
     images: Images = None,
     data_dir: DataDir = None,
-    keep: Annotated[
-        str,
-        typer.Option(
-            metavar="COLUMNS",
-            help="Columns of --csv to keep beside the predictions, such as a patient's number.",
-            show_default="none",
-        ),
-    ] = "",
+    keep: Keep = "",
     output: Annotated[Path, typer.Option(help="File to write to.")] = Path("predictions.csv"),
     device: Device = "cpu",
     trust: Trust = False,
@@ -59,6 +62,7 @@ def predict(
 
     if csv is not None and output.exists() and csv.exists() and output.samefile(csv):
         raise invalid("output", output, "choose another --output", "the file of --csv, which would be lost")
+    _check_output(output)
     model = _load(run, device, trust)
     new = _samples(model, run, csv, images, data_dir, keep)
     write_predictions(model, new, output)
@@ -70,14 +74,7 @@ def evaluate(
     csv: Csv = None,
     images: Images = None,
     data_dir: DataDir = None,
-    keep: Annotated[
-        str,
-        typer.Option(
-            metavar="COLUMNS",
-            help="Columns of --csv that are neither features nor the label.",
-            show_default="none",
-        ),
-    ] = "",
+    keep: Keep = "",
     device: Device = "cpu",
     trust: Trust = False,
 ) -> None:
@@ -111,13 +108,21 @@ def export(
     from fda_flower.prediction.model import SUFFIXES
     from fda_flower.prediction.model import export as write
 
-    model = _load(run, "cpu", trust)
     path = output or Path(f"model{SUFFIXES.get(format, '')}")
+    _check_output(path)
+    model = _load(run, "cpu", trust)
     write(model, path, format)
     if model.about.preparation is not None and model.about.features:
         takes = {"onnx": "in a table's units", "state-dict": "standardised, as model.json says"}[format]
         say(f"It takes rows of {len(model.about.features)} features, {takes}; a category is 1 or 0.")
     say(f"Written to {path}")
+
+
+def _check_output(path: Path) -> None:
+    """Refuse a file that cannot be written before the model is loaded."""
+    if path.is_dir():
+        raise invalid("output", path, "choose another --output", "a folder")
+    check_writable(path.absolute().parent)
 
 
 def _load(run: Path, device: str, trust: bool) -> "LoadedModel":
@@ -136,10 +141,7 @@ def _load(run: Path, device: str, trust: bool) -> "LoadedModel":
     elif not about.finished:
         say(f"The run is not finished: the model is of round {about.round} of {about.rounds}.")
     if about.holder == "server":
-        say(
-            "The model is the global one, as the server has it; what is the target's own is in the folder of "
-            "its node."
-        )
+        say("The model is the server's global one; what is the target's own is in the folder of its node.")
     return model
 
 

@@ -26,11 +26,7 @@ Complete = Callable[[str], list[str]]
 
 def among(names: Iterable[str]) -> Complete:
     """Complete one of some names."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in names if name.startswith(incomplete)]
-
-    return complete
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 def complete_methods(incomplete: str) -> list[str]:
@@ -49,9 +45,7 @@ COMPLETED: dict[str, Complete] = {
 }
 """By setting."""
 
-
 ALL = tuple(each.name for each in SETTINGS)
-
 OF_SHIFT = ("shift_options", "sources", "target", "only_sources")
 BELONGING = {
     "dataset": ("dataset_options", "shift", *OF_SHIFT, "model", "model_options"),
@@ -60,21 +54,11 @@ BELONGING = {
     "method": ("method_options", "variant", "beta"),
     "model": ("model_options",),
 }
-"""What a ``config.json`` says of a thing, which does not hold for another thing on the command line."""
+"""By setting, those of a ``config.json`` that do not hold for another value on the command line."""
 
 SHORT = (
-    *(
-        "dataset",
-        "data_dir",
-        "shift",
-        "target",
-        "target_samples",
-        "method",
-        "method_options",
-        "rounds",
-        "seed",
-    ),
-    *("model", "output", "resume", "engine", "workers"),
+    *("dataset", "data_dir", "shift", "target", "target_samples", "method", "method_options", "rounds"),
+    *("seed", "model", "output", "resume", "engine", "workers"),
 )
 """The options in the help of `ShortHelp`."""
 
@@ -100,16 +84,8 @@ class ShortHelp(TyperCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params.append(
-            TyperOption(
-                param_decls=["--help-all"],
-                is_flag=True,
-                is_eager=True,
-                expose_value=False,
-                callback=self._show_all,
-                help="Show all options.",
-            )
-        )
+        how: Any = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": self._show_all}
+        self.params.append(TyperOption(param_decls=["--help-all"], help="Show all options.", **how))
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help without the options that it leaves out."""
@@ -130,22 +106,11 @@ def with_settings(
     shown: Mapping[str, str] | None = None,
     **defaults: Any,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of a run's settings beside its own.
+    """Return a decorator that gives a command the options of a run's settings besides its own.
 
-    Parameters
-    ----------
-    names : collection of str
-        The settings that the command takes. Default: all.
-    shown : Mapping, optional
-        Other words for a default, by setting.
-    **defaults
-        Other defaults.
-
-    Returns
-    -------
-    callable
-        A decorator. The command's argument `settings` becomes a dictionary of the settings that `defaults`,
-        the environment, a ``config.json`` and the command line give, in which the latter win.
+    The command's argument `settings` becomes a dictionary of the settings that `defaults`, the environment, a
+    ``config.json`` and the command line give, in which the latter win. `shown` holds other words for a
+    default, by setting.
     """
     taken = [each for each in SETTINGS if each.name in names]
 

@@ -14,7 +14,6 @@ from rich.markup import escape
 
 from fda_flower.cli.console import (
     CellBar,
-    check_jobs,
     conclude,
     end_with,
     progress_bar,
@@ -51,6 +50,10 @@ COMPARABLE.remove("model")  # `auto` is written as the network that it chose
 """Settings that a folder's config.json has exactly as given."""
 
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]
+Jobs = Annotated[int, typer.Option(help="Runs at a time.", show_default="cores / workers; 1 on Ray")]
+Only = Annotated[
+    list[str], typer.Option(help="Of an experiment: label of a row, column or group; repeat it for more.")
+]
 Workers = Annotated[
     int | None,
     typer.Option(help="Processes in which clients train, side by side.", show_default="1; on Ray all cores"),
@@ -92,9 +95,13 @@ def run(
 ) -> None:
     """Run one method on one data set, and write its records, model and picture to a folder."""
     trackers = read_names(track)
-    folder = _folder(settings, output, resume, repeats=config is not None)
+    folder = output or _free_folder(settings, repeats=config is not None and not resume)
+    if not resume:
+        _refuse_held(folder, settings)
     wanted = RunConfig(**settings)
-    _check(folder, wanted, resume)
+    from fda_flower.records.folder import RunFolder
+
+    RunFolder(folder.absolute(), wanted.fingerprint(), resume=resume).check()
     done, before = 0, None
     when_stopped(
         lambda: (
@@ -177,15 +184,11 @@ def compare(
             help="local: on this machine; ray: Flower's Ray simulation.", autocompletion=among(ENGINES)
         ),
     ] = "local",
-    jobs: Annotated[
-        int,
-        typer.Option(help="Runs at a time.", show_default="cores / workers; 1 on Ray"),
-    ] = 0,
+    jobs: Jobs = 0,
     workers: Workers = None,
     track: Track = [],  # noqa: B006
 ) -> None:
     """Run several methods with several seeds, and end with a table and a picture."""
-    check_jobs(jobs)
     bar = CellBar()
     when_stopped(
         lambda: (
@@ -212,12 +215,12 @@ def compare(
             on_progress=bar,
             **settings,
         )
-    what = ", ".join(filter(None, (settings.get("dataset", RunConfig.dataset), settings.get("shift"))))
     results = comparison.results
     if results.cells:
         draw(output, failed=comparison.failures)
+        what = filter(None, (settings.get("dataset", RunConfig.dataset), settings.get("shift")))
         axis = results.value_label
-        title = f"{what}: {axis[0].lower()}{axis[1:]}, mean (std) over seeds"
+        title = f"{', '.join(what)}: {axis[0].lower()}{axis[1:]}, mean (std) over seeds"
         show_table(replace(comparison_table(results), title=title))
         show_markup(escape(caption(results)))
     for reason in comparison.left_out.values():
@@ -250,23 +253,8 @@ def _outcome(config: RunConfig, result: "RunResult") -> str:
     return shown
 
 
-def _folder(settings: Mapping[str, Any], output: Path | None, resume: bool, repeats: bool) -> Path:
-    """The folder of a run; one that holds a run is refused before anything heavy is loaded."""
-    folder = output or _free_folder(settings, repeats and not resume)
-    if not resume:
-        _refuse_held(folder, settings)
-    return folder
-
-
-def _check(folder: Path, config: RunConfig, resume: bool) -> None:
-    """Refuse a folder that is not free for a run before its data are loaded."""
-    from fda_flower.records.folder import RunFolder
-
-    RunFolder(folder.absolute(), config.fingerprint(), resume=resume).check()
-
-
 def _refuse_held(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Refuse a folder that holds a run before the method is loaded; `_check` finds what is not seen here."""
+    """Refuse a folder that holds a run before the method is loaded; `RunFolder` finds the rest."""
     if not (folder / "config.json").exists():
         return
     with only_writer(folder.absolute()):
@@ -341,9 +329,7 @@ def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:
 def experiment(
     settings: dict[str, Any],
     file: Annotated[Path, typer.Argument(help="The experiment, a TOML file.")],
-    only: Annotated[
-        list[str], typer.Option(help="Label of a row, column or group to run; repeat it for more.")
-    ] = [],  # noqa: B006
+    only: Only = [],  # noqa: B006
     seeds: Annotated[
         str | None,
         typer.Option(help="Number of seeds, or a list or range: 3, 4,7, 10-12.", show_default="the file's"),
@@ -353,7 +339,7 @@ def experiment(
         list[str],
         typer.Option("--set", metavar="KEY=VALUE", help="Another setting for all runs, such as model=lenet."),
     ] = [],  # noqa: B006
-    jobs: Annotated[int, typer.Option(help="Runs at a time.", show_default="the number of cores")] = 0,
+    jobs: Jobs = 0,
     track: Track = [],  # noqa: B006
     output: Annotated[
         Path | None, typer.Option(help="Folder of the results.", show_default="runs/FILE")
@@ -368,7 +354,6 @@ def experiment(
     from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
 
     definition = read_experiment(file)
-    check_jobs(jobs)
     chosen = None if seeds is None else read_seeds(seeds)
     folder = output or Path("runs") / definition.name
     file_of_report = folder / "report.md"

@@ -51,7 +51,7 @@ def stoppable() -> Iterator[None]:
 
 
 def stop(number: int, frame: FrameType | None) -> None:
-    """Raise `KeyboardInterrupt`: the handler of a signal that is to be answered as Ctrl-C is."""
+    """Answer a signal as Ctrl-C is answered: raise `KeyboardInterrupt`."""
     now = time.monotonic()
     if _Stop.number is not None and now < _Stop.since + PATIENCE:
         return
@@ -67,15 +67,7 @@ def when_stopped(words: Callable[[], str]) -> None:
 
 
 def this_command(*more: str, output: Path | None = None) -> str:
-    """Return the command that was called, for a shell, with more options unless it has them.
-
-    Parameters
-    ----------
-    *more : str
-        Options without a value, such as ``--resume``.
-    output : Path, optional
-        The value of ``--output``, where none was given.
-    """
+    """Return the command that was called, for a shell, with more flags and `output` unless it has them."""
     program, *given = sys.argv
     name = Path(program).name
     words = [name if shutil.which(name) == program else program, *given]

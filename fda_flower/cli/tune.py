@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from fda_flower.cli.console import console, progress_bar, read_seeds, say
 from fda_flower.cli.options import ConfigFile, with_settings
-from fda_flower.cli.runs import Resume
+from fda_flower.cli.runs import Only, Resume
 from fda_flower.errors import RunError, invalid
 from fda_flower.runs.config import RunConfig
 
@@ -46,10 +46,7 @@ def tune(
     judge: Annotated[
         str, typer.Option(help="What judges a run on the labels held out: its best round, or last5.")
     ] = "best",
-    only: Annotated[
-        list[str],
-        typer.Option(help="Of an experiment: label of a row, column or group; repeat it for more."),
-    ] = [],  # noqa: B006
+    only: Only = [],  # noqa: B006
     config: ConfigFile = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("runs/tune"),
     resume: Resume = False,

@@ -4,25 +4,18 @@ import csv
 import shlex
 from pathlib import Path
 
-import pytest
+import torch
 from sites import write_images, write_table
 
-from fda_flower.cli import main
+from fda_flower import RunConfig
+from fda_flower.client_app import at_node
+from fda_flower.datasets import load_domain, load_federation
+from fda_flower.site import SiteConfig
 
 
-@pytest.fixture
-def fda(capsys, monkeypatch, tmp_path):
-    """Call `fda` in an empty folder; returns its exit code and its two outputs."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["fda", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return (caught.value.code, *capsys.readouterr())
-
-    return call
+def cells_of(out):
+    """The cells of tables."""
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
 
 
 def hospitals(folder: Path, label: str = "label") -> None:
@@ -37,7 +30,7 @@ def test_check_shows_the_domains_and_the_command_that_runs_them(fda, tmp_path):
     given = ["--dataset-option", "label=ill", "--target", "south", "--source-samples", "50%"]
     code, out, _ = fda("data", "check", "my data", *given, "--target-samples", "40", "--test-samples", "9")
     assert code == 0
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    rows = cells_of(out)
     assert rows[0][:4] == ["north", "80", "32", "16"]
     assert rows[1][:4] == ["south (target)", "80", "40 + 24 unlabelled", "9"]
     assert "Inputs: 2 columns: age, height" in out
@@ -74,7 +67,7 @@ def test_check_tells_of_gaps_and_words_before_it_knows_the_label(fda, tmp_path):
         (tmp_path / f"{name}.csv").write_text("\n".join(["age,sex,ill", *rows]))
     code, out, _ = fda("data", "check", ".")
     assert code == 1
-    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    cells = cells_of(out)
     assert [row[:2] for row in cells] == [["north", "20"], ["west (target)", "20"]]
     kinds = [line.removeprefix("Refused: ") for line in out.splitlines() if line.startswith("Refused")]
     assert [kind.partition(":")[0] for kind in kinds] == ["the columns age, sex, ill", "no value", "a word"]
@@ -92,32 +85,25 @@ def test_each_column_of_too_many_words_is_told_and_no_other(fda, tmp_path):
     assert "column 'name' of" in kinds[1]
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ([], "the data file 'west.csv' is empty: give it a header and"),
-        (["--dataset-option", "angle=abc"], "unknown option 'angle' of data set 'table': choose one of"),
-        (
-            ["--dataset-option", "label_mean=abc"],
-            "option 'label_mean' of data set 'table' is 'abc': give a n",
-        ),
-    ],
-)
-def test_an_empty_file_and_an_option_that_is_none_are_one_error(fda, tmp_path, options, says):
-    write_table(tmp_path / "north.csv", 0)
-    (tmp_path / "west.csv").touch()
-    for command in (["data", "check", "."], ["run", "--dataset", "table", "--data-dir", "."]):
-        code, out, error = fda(*command, *options)
-        assert code
-        assert says in out + error
-        assert "Traceback" not in out + error
-
-
-def test_check_tells_what_only_a_run_would_notice(fda, tmp_path):
+def test_what_no_table_can_show_is_one_error_of_check_and_of_a_run(fda, tmp_path):
     hospitals(tmp_path / "data")
     code, out, _ = fda("data", "check", "data", "--target-samples", "65")
     assert code == 1
     assert "Refused: target-samples is 65, but there are only 64: ask for fewer" in out
+    write_table(tmp_path / "north.csv", 0)
+    (tmp_path / "west.csv").touch()
+    for command in (["data", "check", "."], ["run", "--dataset", "table", "--data-dir", "."]):
+        for options, says in (
+            ([], "the data file 'west.csv' is empty: give it a header and"),
+            (["--dataset-option", "angle=abc"], "unknown option 'angle' of data set 'table': choose one of"),
+        ):
+            code, out, error = fda(*command, *options)
+            assert code
+            assert says in out + error
+            assert "Traceback" not in out + error
+    code, _, error = fda("data", "check", ".", "--dataset", "digits")
+    assert code == 2
+    assert "unknown data set of one's own 'digits': choose one of images, table" in error
 
 
 def test_check_of_images(fda, tmp_path):
@@ -138,8 +124,7 @@ def test_many_classes_are_rows_of_a_table_of_their_own(fda, tmp_path):
         (tmp_path / f"{domain}.csv").write_text(f"age,label\n{rows}\n")
     code, out, _ = fda("data", "check", str(tmp_path), "--target-samples", "all")
     assert code == 0
-    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
-    assert cells == [
+    assert cells_of(out) == [
         ["a", "60", "48", "12"],
         ["b (target)", "60", "48", "12"],
         ["0", "10", "0"],
@@ -147,21 +132,8 @@ def test_many_classes_are_rows_of_a_table_of_their_own(fda, tmp_path):
     ]
 
 
-def test_check_of_another_data_set_is_an_error(fda, tmp_path):
-    code, _, error = fda("data", "check", str(tmp_path), "--dataset", "digits")
-    assert code == 2
-    assert "unknown data set of one's own 'digits': choose one of images, table" in error
-
-
 def test_own_data_at_sites_are_what_they_are_on_one_machine(tmp_path):
     """A site that is told categories and classes has the bits of the whole."""
-    import torch
-
-    from fda_flower import RunConfig
-    from fda_flower.client_app import at_node
-    from fda_flower.datasets import load_domain, load_federation
-    from fda_flower.site import SiteConfig
-
     for name in ("north", "south"):
         rows = "\n".join(f"{i},{'fm'[i % 2]},{('ill', 'well')[i % 3 == 0]}" for i in range(40))
         (tmp_path / "all").mkdir(exist_ok=True)

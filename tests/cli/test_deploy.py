@@ -1,7 +1,6 @@
 """`fda deploy`: what the options become, what is printed, and the exit codes."""
 
 import json
-import signal
 from typing import Any
 
 import pytest
@@ -17,18 +16,6 @@ RECORD = {
     "sources": {"source-1": {"beta": 0.25}},
     "seconds": {},
 }
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    for name, value in {"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("FDA_DATA_DIR", raising=False)
-    monkeypatch.chdir(tmp_path)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -82,20 +69,14 @@ def test_a_rehearsal_ends_with_its_table(fda, rehearsed):
 @pytest.mark.parametrize(
     ("options", "settings"),
     [
-        ([], {"sources": 2}),
-        (["--sources", "3", "--rounds", "5"], {"sources": 3, "rounds": 5}),
-        (["--method", "fedda", "--beta", "0.3", "--seed", "4"], {"method": "fedda", "beta": 0.3, "seed": 4}),
-        (["--warmup-rounds", "1", "--optimizer", "sgd"], {"warmup_rounds": 1, "optimizer": "sgd"}),
-        (["--query-timeout", "5", "--max-update-norm", "2"], {"query_timeout": 5.0, "max_update_norm": 2.0}),
-        (["--dataset", "pacs", "--model", "resnet18"], {"dataset": "pacs", "model": "resnet18"}),
-        (["--shift", "noise", "--shift-option", "std=0.2"], {"shift": "noise", "shift_options": "std=0.2"}),
+        ("", {"sources": 2}),
+        ("--sources 3 --rounds 5 --query-timeout 5", {"sources": 3, "rounds": 5, "query_timeout": 5.0}),
+        ("--dataset pacs --model resnet18", {"dataset": "pacs", "model": "resnet18"}),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_the_options_become_settings(fda, rehearsed, options, settings):
-    assert fda("deploy", "rehearse", "--output", "out", *options)[0] == 0
-    sources = {} if "dataset" in settings else {"sources": 2}
-    assert rehearsed == [(RunConfig(**{"rounds": 2, **sources, **settings}), "out")]
+    assert fda("deploy", "rehearse", "--output", "out", *options.split())[0] == 0
+    assert rehearsed == [(RunConfig(**{"rounds": 2, **settings}), "out")]
 
 
 def test_a_rehearsal_that_fails_is_one_line_and_exit_code_1(fda, monkeypatch):

@@ -1,12 +1,10 @@
 """`--quiet`, `--json`, and what a log gets in place of a bar."""
 
 import json
-import logging
 from pathlib import Path
 
 import pytest
 import typer
-from in_process import run_all
 from rich.console import Console
 
 from fda_flower.cli import console
@@ -30,17 +28,7 @@ method = "fedavg"
 """
 
 
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    for name, value in {"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fda_flower.experiments.cells.run_all", run_all)
-    Path("two.toml").write_text(TEXT, encoding="utf-8")
-    logger = logging.getLogger("flwr")
-    level = logger.level
-    yield
-    logger.setLevel(level)
+pytestmark = pytest.mark.usefixtures("in_process")
 
 
 def test_a_log_gets_a_line_a_round_and_no_bar(fda):
@@ -80,13 +68,10 @@ def test_json_is_the_summary_of_a_run_and_the_rest_goes_to_standard_error(fda):
     assert err.splitlines()[-1].endswith("Written to a")
 
 
-def test_quiet_json_is_json_alone(fda):
+def test_quiet_json_is_json_alone_and_an_error_is_told(fda):
     code, out, err = fda("run", *SMALL, "--output", "a", "--json", "--quiet")
     assert (code, err) == (0, "")
     assert json.loads(out)["rounds"] == 2
-
-
-def test_an_error_is_told_with_quiet_and_json_too(fda):
     code, out, err = fda("run", "--method", "nope", "--json", "--quiet")
     assert (code, out) == (2, "")
     assert err.startswith("Error: unknown method 'nope'")
@@ -111,6 +96,7 @@ def test_json_of_a_comparison_has_its_rows_and_failures(fda, monkeypatch):
 
 
 def test_json_of_an_experiment_and_its_report_has_their_rows(fda):
+    Path("two.toml").write_text(TEXT, encoding="utf-8")
     code, out, _ = fda("experiment", "two.toml", "--device", "cpu", "--json")
     found = json.loads(out)
     assert code == 0

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from in_process import run_all
 
 from fda_flower.experiments import tuning
 
@@ -79,21 +78,22 @@ def test_a_mistake_is_one_line_before_any_trial(fda, tmp_path, arguments, says):
     assert not (tmp_path / "tune").exists()
 
 
-def test_an_interrupt_says_how_to_go_on(fda, tmp_path, monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
+def failing_with(error):
+    def fail(*_, **__):
+        raise error
 
-    monkeypatch.setattr(tuning, "run_config", interrupt)
+    return fail
+
+
+def test_an_interrupt_says_how_to_go_on(fda, tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "run_config", failing_with(KeyboardInterrupt))
     code, out, _ = fda("tune", *SMALL, "--search", "epochs=1,2", "--output", tmp_path / "tune")
     assert code == 130
     assert "the same with --resume goes on" in " ".join(out.split())
 
 
 def test_a_search_in_which_every_trial_fails_says_why(fda, tmp_path, monkeypatch):
-    def fail(*_, **__):
-        raise RuntimeError("no luck")
-
-    monkeypatch.setattr(tuning, "run_config", fail)
+    monkeypatch.setattr(tuning, "run_config", failing_with(RuntimeError("no luck")))
     code, _, error = fda("tune", *SMALL, "--search", "epochs=1,2", "--output", tmp_path / "tune")
     assert code == 1
     assert "no trial of 2 is complete, the first because RuntimeError('no luck')" in error
@@ -109,9 +109,7 @@ def test_a_run_says_which_round_was_chosen_and_when_it_stopped(fda, tmp_path):
     assert "chosen by labels held out); stopped after" in " ".join(out.split())
 
 
-def test_a_comparison_has_a_column_for_the_round_chosen(fda, tmp_path, monkeypatch):
-
-    monkeypatch.setattr("fda_flower.experiments.cells.run_all", run_all)
+def test_a_comparison_has_a_column_for_the_round_chosen(fda, tmp_path, in_process):
     code, out, _ = fda(
         *("compare", *SMALL, "--methods", "fedavg,target-only", "--seeds", "1", "--jobs", "1"),
         *("--validation", "cv:2", "--output", tmp_path / "compare"),
