@@ -33,22 +33,18 @@ class About:
 
     Attributes
     ----------
-    method : str
-        The run's method.
-    domain : str
-        The target's domain.
-    holder : {"target", "server"}
-        Whose model it is: that of the target, or all that the server has of it.
-    network : str
-        Name of the architecture.
-    network_options : Mapping
-        Its options.
-    prototypes : float, optional
-        Temperature of the head of prototypes that replaces the architecture's, if one does.
+    method, domain : str
+        The run's method, and the target's domain.
+    network, network_options : str, Mapping
+        The architecture and its options.
     shape : tuple of int
         Of one sample.
     classes : int
         Number of classes, or of outputs of a regression.
+    holder : {"target", "server"}
+        Whose model it is: the target's, or all that the server has of it.
+    prototypes : float, optional
+        Temperature of the head of prototypes that replaces the architecture's, if one does.
     class_names, features : tuple of str
         In order; empty where there are none.
     regression : bool
@@ -104,14 +100,9 @@ def write_model(
 ) -> None:
     """Write ``model.safetensors``, which holds the predictor and its description, and ``model.json``.
 
-    `frozen` has the arrays that each network of the predictor lacks; all have the same, and the file has them
-    once. Each file is written whole or not at all; the same model has the same bytes. A private one, which
-    may hold a site's data, is for this account alone.
-
-    Raises
-    ------
-    RunError
-        If they cannot be written.
+    `frozen` has the arrays that each network of the predictor lacks; the file has them once. Each file is
+    written whole or not at all; the same model has the same bytes. A `private` one, which may hold a site's
+    data, is for this account alone. A `RunError` says why they cannot be written.
     """
     groups = {**predictor.networks, **predictor.others}
     shared = {FROZEN: list(predictor.networks)} if frozen else {}
@@ -148,12 +139,7 @@ def write_model(
 def read_model(folder: Path) -> tuple[About, Predictor]:
     """Return the model that a folder holds.
 
-    Raises
-    ------
-    ConfigError
-        If the folder holds none, or one of a newer version.
-    RunError
-        If it is damaged.
+    A `ConfigError` says that it holds none, or one of a newer version; a `RunError` that it is damaged.
     """
     path = folder / MODEL
     if not path.exists():

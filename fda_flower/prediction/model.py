@@ -1,4 +1,4 @@
-"""The columns of new rows in Python, as a table's preparation takes them: names, numbers and categories."""
+"""A loaded model: how new samples in Python become its inputs, what it predicts, and its export."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +21,6 @@ from fda_flower.datasets.table_reading import (
     UNKNOWN,
     Columns,
     Meaning,
-    Problem,
     Problems,
     RawTable,
     clean,
@@ -45,25 +44,23 @@ def check_columns(
     allowed: Sequence[str] = (),
     remedy: str = "leave them out",
 ) -> None:
-    """Raise a `ConfigError` unless names are those of a table's columns, and no others but the allowed."""
+    """Raise a `ConfigError` unless names are a table's columns, and no others but the allowed."""
     wanted = preparation.columns
-    if missing := [name for name in wanted if name not in names]:
-        raise ConfigError(f"{who} no column {', '.join(missing)}: the model needs {', '.join(wanted)}")
-    if others := sorted({*map(str, names)} - {*wanted, *allowed}):
+    needed = ", ".join(wanted)
+    if missing := ", ".join(name for name in wanted if name not in names):
         raise ConfigError(
-            f"{who} the columns {', '.join(others)}, which the model does not know: {remedy} (it "
-            f"needs {', '.join(wanted)})"
+            f"{who} no column {missing}: the model needs {needed}", thing="column", value=missing
         )
+    if others := ", ".join(sorted({*map(str, names)} - {*wanted, *allowed})):
+        message = f"{who} the columns {others}, which the model does not know: {remedy} (it needs {needed})"
+        raise ConfigError(message, thing="columns", value=others)
 
 
 def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
     """Return a column of samples: numbers, NaN where one is missing, or categories as text.
 
-    Raises
-    ------
-    ConfigError
-        If it holds neither, a category is unknown, or a value is missing that the preparation does not fill
-        in.
+    A `ConfigError` says that it holds neither, that a category is unknown, or that a value is missing which
+    the preparation does not fill in.
     """
     known = preparation.known.get(name)
     values = given.numpy() if isinstance(given, Tensor) else given
@@ -71,14 +68,10 @@ def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
         return _numbers(name, values, bool(preparation.fill))
     words = [_word(value) for value in values]
     if unknown := sorted({*words} - {*known, ""}):
-        raise ConfigError(
-            f"column '{name}' of the samples holds {', '.join(unknown)}, which is none of the categories "
-            f"that the model knows, {', '.join(known)}: fix it",
-            thing="column",
-            value=name,
-        )
+        known_ones = f"none of the categories that the model knows, {', '.join(known)}: fix it"
+        raise _bad(name, f"holds {', '.join(unknown)}, which is {known_ones}")
     if "" in words and not preparation.fill:
-        raise _lacking(name)
+        raise _bad(name, LACKS)
     return words
 
 
@@ -86,20 +79,17 @@ def _numbers(name: str, values: Any, may_lack: bool) -> Tensor:
     try:
         numbers = np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"column '{name}' of the samples holds no numbers ({error}): fix it", thing="column", value=name
-        ) from error
+        raise _bad(name, f"holds no numbers ({error}): fix it") from error
     if np.isinf(numbers).any() or (np.isnan(numbers).any() and not may_lack):
-        raise _lacking(name)
+        raise _bad(name, LACKS)
     return torch.from_numpy(numbers)
 
 
-def _lacking(name: str) -> ConfigError:
-    return ConfigError(
-        f"column '{name}' of the samples lacks values: fill them in, or train with missing=mean",
-        thing="column",
-        value=name,
-    )
+LACKS = "lacks values: fill them in, or train with missing=mean"
+
+
+def _bad(name: str, why: str) -> ConfigError:
+    return ConfigError(f"column '{name}' of the samples {why}", thing="column", value=name)
 
 
 def _word(value: Any) -> str:
@@ -111,30 +101,19 @@ def _word(value: Any) -> str:
 
 
 def columns_for(table: RawTable, preparation: TablePreparation, decimal_comma: bool = False) -> Columns:
-    """Return the columns of new rows as a preparation takes them, for a model that was trained with it.
-
-    Raises
-    ------
-    ConfigError
-        If a cell cannot be used; the message names file, line and column.
-    """
-    problems = Problems()
-    meaning = Meaning(missing=bool(preparation.fill), categorical=True, decimal_comma=decimal_comma)
-    known = preparation.known
-    columns = clean(table, preparation.columns, known, meaning, problems)
-    for problem in problems.found.values():
-        problem.remedy = _remedy_for_new(problem, known.get(problem.column, ()), meaning.missing)
+    """Return a table's columns as a preparation takes them; a `ConfigError` names file, line and column."""
+    problems, may_lack = Problems(), bool(preparation.fill)
+    meaning = Meaning(missing=may_lack, categorical=True, decimal_comma=decimal_comma)
+    columns = clean(table, preparation.columns, preparation.known, meaning, problems)
+    for problem in problems.found.values():  # For new rows, a run's options come too late.
+        known = ", ".join(preparation.known.get(problem.column, ()))
+        problem.remedy = {
+            NO_VALUE[0]: "the model has learnt no value for it: fill it in, or train with missing=mean",
+            UNKNOWN: f"the model knows {known}: fix it{', or leave it empty' if may_lack else ''}",
+            COMMA: "write a point, as in the tables that the model was trained on",
+        }.get(problem.what, problem.remedy)
     problems.raise_first()
     return columns
-
-
-def _remedy_for_new(problem: Problem, known: Sequence[str], may_lack: bool) -> str:
-    """Return what to do about a cell of new rows, for which a run's options come too late."""
-    return {
-        NO_VALUE[0]: "the model has learnt no value for it: fill it in, or train with missing=mean",
-        UNKNOWN: f"the model knows {', '.join(known)}: fix it" + (", or leave it empty" if may_lack else ""),
-        COMMA: "write a point, as in the tables that the model was trained on",
-    }.get(problem.what, problem.remedy)
 
 
 Array = NDArray[Any]
@@ -166,18 +145,17 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
     >>> from fda_flower import run
     >>> folder = tempfile.mkdtemp()
     >>> _ = run(method="target-only", model="mlp", rounds=1, output=folder)
-    >>> model = load(folder)
-    >>> model.predict(np.zeros((2, 1, 8, 8))).shape, model.predict_proba(np.zeros((2, 1, 8, 8))).shape
-    ((2,), (2, 10))
+    >>> load(folder).predict_proba(np.zeros((2, 1, 8, 8))).shape
+    (2, 10)
     """
-    folder = Path(run).expanduser()
-    about, predictor = read_model(folder)
+    path = Path(run).expanduser() / MODEL
+    about, predictor = read_model(path.parent)
     if is_reference(about.network) and not trust:
         raise ConfigError(
-            f"the model '{folder / MODEL}' names the function '{about.network}' as its network, whose code "
+            f"the model '{path}' names the function '{about.network}' as its network, whose code "
             "would be run: if you trust it, and the module by that name here, give --trust (trust=True)",
             thing="model",
-            value=folder / MODEL,
+            value=path,
         )
     find_device(device)
     try:
@@ -185,10 +163,10 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
         model.check()
     except Exception as error:  # A description may ask for anything.
         raise RunError(
-            f"the model '{folder / MODEL}' cannot be used ({error}): restore it from a copy, or install the "
+            f"the model '{path}' cannot be used ({error}): restore it from a copy, or install the "
             "package that has its network",
             thing="model",
-            value=folder / MODEL,
+            value=path,
         ) from error
     return model
 
@@ -196,19 +174,12 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
 class LoadedModel:
     """A model that predicts raw samples.
 
-    Parameters
-    ----------
-    about : About
-        What it is.
-    predictor : Predictor
-        What predicts.
-    device : {"cpu", "cuda", "auto"}
-        Where.
-
     Attributes
     ----------
     about : About
         Among others the ``round`` of the model, and the ``rounds`` that its run was asked for.
+    predictor : Predictor
+        What predicts.
     preparation : Preparation or None
         How raw samples become inputs; None if they are the inputs.
     """
@@ -239,9 +210,8 @@ class LoadedModel:
 
     def check(self) -> None:
         """Build the network, and compare its arrays with the predictor's; an exception says what is wrong."""
-        wanted = {
-            name: tuple(array.shape) for name, array in _without_memory(self.about).state_dict().items()
-        }
+        network = _without_memory(self.about)
+        wanted = {name: tuple(array.shape) for name, array in network.state_dict().items()}
         for layers in self.predictor.networks.values():
             found = {name: array.shape for name, array in layers.items()}
             if wrong := {name for name in {*wanted, *found} if wanted.get(name) != found.get(name)}:
@@ -272,14 +242,11 @@ class LoadedModel:
 
     @cached_property
     def module(self) -> nn.Module:
-        """The network or, where several predict, one module of all; it maps inputs to outputs.
-
-        It is in evaluation mode, and asks for no gradients.
-        """
+        """What maps inputs to outputs, in evaluation mode: the network, or one module of all that predict."""
         return self.predictor.module(self._build).to(self._device).eval().requires_grad_(False)
 
     def predict(self, samples: Any) -> Array:
-        """Return the class of each sample, of `classes_`; for a regression the numbers.
+        """Return each sample's class, one of `classes_`, or a regression's numbers, ``(n,)`` or ``(n, C)``.
 
         Parameters
         ----------
@@ -288,11 +255,6 @@ class LoadedModel:
             order of `feature_names_in_`, images in [0, 1] or, as uint8, in [0, 255]. Of a table also a
             mapping of columns by name, such as a data frame; of images also their files. A column of
             categories holds them as text. NaN, or None, is a missing value where the run fills them in.
-
-        Returns
-        -------
-        NDArray
-            Shape ``(n,)``; ``(n, C)`` for a regression of several numbers.
 
         Raises
         ------
@@ -315,10 +277,9 @@ class LoadedModel:
         return np.asarray(self.classes_[outputs.argmax(axis=1)])
 
     def outputs(self, samples: Samples, drawing: Drawing = seeded) -> Array:
-        """Return what the target's evaluation has of samples: scores of classes, or numbers.
+        """Return scores of classes, whose softmax is the probabilities, or numbers, for `labels`.
 
-        The softmax of scores is the probabilities, and `labels` brings numbers to their own unit; `drawing`
-        gives the random numbers of samples with noise.
+        They are what the target's evaluation has of the samples.
         """
         network = build(self.about).to(self._device)
         passes = Passes(network, samples.to(self._device), drawing)
@@ -407,25 +368,17 @@ def _tensor(raw: Any) -> Tensor:
 
 
 class Probabilities(nn.Module):
-    """A model's module from a table's own features to probabilities, or a regression's numbers in their unit.
-
-    Parameters
-    ----------
-    model : LoadedModel
-        The model.
-    """
+    """A model's module from a table's own features to probabilities, or numbers in the label's unit."""
 
     def __init__(self, model: LoadedModel) -> None:
         super().__init__()
         self.model, self.regression = model.module, model.about.regression
         self.mean, self.deviation = model.label_scale
-        self.prepared = not isinstance(model.preparation, TablePreparation)
-        if isinstance(model.preparation, TablePreparation):
-            fitted = model.preparation
-            scale = torch.tensor(
-                [fitted.fill or fitted.mean, fitted.mean, fitted.deviation], dtype=torch.float64
-            )
-            self.register_buffer("scale", scale)
+        fitted = model.preparation
+        self.prepared = not isinstance(fitted, TablePreparation)
+        if isinstance(fitted, TablePreparation):
+            scale = [fitted.fill or fitted.mean, fitted.mean, fitted.deviation]
+            self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
 
     def forward(self, samples: Tensor) -> Tensor:
         """Return probabilities or numbers, float32, shape ``(n, C)``."""
@@ -446,23 +399,11 @@ def export(model: LoadedModel, path: Path, kind: str) -> None:
 
     ``onnx`` is one graph, also of several networks: from inputs, float32, of shape ``(n, *shape)``, to
     probabilities or, for a regression, numbers. A table's features are as the table has them, NaN where one
-    is missing, and 1 or 0 for a category: the graph fills them in and standardises them. Images are in
-    [0, 1].
+    is missing, and 1 or 0 for a category: the graph fills them in and standardises them. Images are in [0,
+    1]. ``state-dict`` holds the arrays of `LoadedModel.module`: as safetensors if the file's name ends so,
+    else as ``torch.save`` writes them.
 
-    Parameters
-    ----------
-    model : LoadedModel
-        The model.
-    path : Path
-        The file.
-    kind : {"onnx", "state-dict"}
-        The format; ``state-dict`` holds the arrays of `LoadedModel.module`: as safetensors if the file's name
-        ends so, else as ``torch.save`` writes them.
-
-    Raises
-    ------
-    ConfigError
-        If the format is unknown, or the file cannot be written.
+    A `ConfigError` says that the format is unknown, or the file cannot be written.
     """
     if kind not in FORMATS:
         raise unknown("format", kind, FORMATS)
@@ -472,11 +413,14 @@ def export(model: LoadedModel, path: Path, kind: str) -> None:
         FORMATS[kind](model, part)
         part.replace(path)
     except OSError as error:
-        raise ConfigError(
-            f"'{path}' cannot be written ({error}): choose another --output", thing=str(path)
-        ) from error
+        raise cannot_write(path, error) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def cannot_write(path: Path, error: OSError) -> ConfigError:
+    """Return the error for a file that cannot be written."""
+    return ConfigError(f"'{path}' cannot be written ({error}): choose another --output", thing=str(path))
 
 
 def _onnx(model: LoadedModel, path: Path) -> None:
@@ -485,7 +429,8 @@ def _onnx(model: LoadedModel, path: Path) -> None:
 
     torch.onnx.export(
         Probabilities(model).eval(),
-        (_example(model),),
+        # A graph that is traced with a single sample may hold for a single sample only.
+        (torch.zeros(2, *model.about.shape),),
         str(path),
         input_names=["samples"],
         output_names=["values" if model.about.regression else "probabilities"],
@@ -504,16 +449,8 @@ def _state_dict(model: LoadedModel, path: Path) -> None:
         torch.save(state, path)
 
 
-def _example(model: LoadedModel) -> Tensor:
-    # A graph that is traced with a single sample may hold for a single sample only.
-    return torch.zeros(2, *model.about.shape)
-
-
 SUFFIXES = {"onnx": ".onnx", "state-dict": ".pt"}
 """The usual suffix of a file, by format."""
 
-FORMATS: dict[str, Callable[[LoadedModel, Path], None]] = {
-    "onnx": _onnx,
-    "state-dict": _state_dict,
-}
+FORMATS: dict[str, Callable[[LoadedModel, Path], None]] = {"onnx": _onnx, "state-dict": _state_dict}
 """The formats by name."""

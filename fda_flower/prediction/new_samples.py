@@ -22,7 +22,7 @@ from fda_flower.datasets.table_reading import (
 )
 from fda_flower.errors import ConfigError
 from fda_flower.files import write_atomically
-from fda_flower.prediction.model import LoadedModel, check_columns, columns_for, probabilities
+from fda_flower.prediction.model import LoadedModel, cannot_write, check_columns, columns_for, probabilities
 from fda_flower.prediction.passes import Drawing, seeded
 
 
@@ -58,12 +58,10 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
 
     Parameters
     ----------
-    model : LoadedModel
-        For which they are.
-    path : Path
-        The file: a header, and a row for each sample.
+    model, path
+        The model, and the file: a header, and a row for each sample.
     keep : sequence of str
-        Columns that are no features, to be kept beside the predictions.
+        Columns that are no features, to be kept with the predictions.
     labelled : bool
         Whether to read the column of the label, which is ignored otherwise.
 
@@ -99,10 +97,7 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
 def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> NewSamples:
     """Return the images in a folder and the folders in it; with labels, from a folder for each class.
 
-    Raises
-    ------
-    ConfigError
-        If there is no image, or with labels an image is not in the folder of a class.
+    A `ConfigError` says that there is no image, or with labels that one is not in the folder of a class.
     """
     if not isinstance(model.preparation, ImagePreparation):
         raise ConfigError(f"the model cannot predict the images in '{folder}': {_why_not(model, 'images')}")
@@ -126,7 +121,8 @@ def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> New
     names = {"file": [str(path.relative_to(folder)) for path in paths]}
     samples = model.samples(paths)
     if labelled:
-        labels = [_class(model, str(path), path.relative_to(folder).parts[0]) for path in paths]
+        classes = model.classes_.astype(str).tolist()
+        labels = [_class(classes, str(path), path.relative_to(folder).parts[0]) for path in paths]
         samples = Samples(samples.x, torch.tensor(labels))
     return NewSamples(samples, names, labelled, others)
 
@@ -155,31 +151,24 @@ def _labels_of(
         numbers = numbers_to_predict(labels, decimal_comma, problems)
         problems.raise_first()
         return preparation.outputs(torch.from_numpy(numbers))
-    known = {name: number for number, name in enumerate(model.classes_.astype(str).tolist())}
-    classes = {text: known.get(text, known.get(text.removesuffix(".0"), -1)) for text in set(labels.texts)}
-    for text, line in zip(labels.texts, labels.lines, strict=True):
-        if classes[text] < 0:
-            _class(model, f"'{table.path}', line {line}, column '{labels.column}'", text)
-    return torch.tensor([classes[text] for text in labels.texts])
-
-
-def _class(model: LoadedModel, where: str, name: str) -> int:
     known = model.classes_.astype(str).tolist()
+    names = [text if text in known else text.removesuffix(".0") for text in labels.texts]
+    places = (f"'{table.path}', line {line}, column '{labels.column}'" for line in labels.lines)
+    return torch.tensor([_class(known, *found) for found in zip(places, names, strict=True)])
+
+
+def _class(known: Sequence[str], where: str, name: str) -> int:
     if name not in known:
         raise ConfigError(f"the label of {where} is none of the model's classes, {', '.join(known)}: fix it")
-    return int(known.index(name))
+    return known.index(name)
 
 
 def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
     """Write a CSV file with a row for each sample: what names it, the prediction, and the probabilities.
 
     The columns are those of `NewSamples.names`; ``prediction``; and for each class ``p(CLASS)``. A regression
-    of several numbers has ``prediction-1`` and so on.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be written, or a column that is kept has the name of one of these.
+    of several numbers has ``prediction-1`` and so on. A `ConfigError` says that the file cannot be written,
+    or that a column to be kept has the name of one of these.
     """
     outputs = model.outputs(new.samples, new.drawing)
     predicted = model.predictions(outputs)
@@ -210,6 +199,4 @@ def write_predictions(model: LoadedModel, new: NewSamples, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text.getvalue().encode())
     except OSError as error:
-        raise ConfigError(
-            f"'{path}' cannot be written ({error}): choose another --output", thing=str(path)
-        ) from error
+        raise cannot_write(path, error) from error

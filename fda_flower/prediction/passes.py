@@ -75,24 +75,12 @@ def seeded() -> Iterator[Generator]:
 
 
 class Passes:
-    """Passes of the same samples through a network.
+    """Passes of the same samples, whose labels are not read, through a network, whose arrays are overwritten.
 
-    Parameters
-    ----------
-    network : Module
-        Its arrays are overwritten.
-    samples : Samples
-        On the device of the network; their labels are not read.
-    drawing : callable
-        Gives the random numbers of a pass; each pass has the same.
+    The samples are on the device of the network. `drawing` gives the random numbers: the same for each pass.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        samples: Samples,
-        drawing: Drawing = seeded,
-    ) -> None:
+    def __init__(self, network: nn.Module, samples: Samples, drawing: Drawing = seeded) -> None:
         self._network, self._samples, self._drawing = network, samples, drawing
         self._done: list[tuple[Layers, Tensor]] = []
 

@@ -14,39 +14,27 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from fda_flower.aggregation import (
-    PRIOR,
-    Layers,
-    Mixture,
-    mixed_scores,
-    neighbour_probabilities,
-)
+from fda_flower.aggregation import PRIOR, Layers, Mixture, mixed_scores, neighbour_probabilities
 from fda_flower.errors import unknown
 from fda_flower.models.parts import features_of
 from fda_flower.prediction.passes import Passes
 
 
-class WeightedModule(nn.Module):
-    """``a z_v + (1 − a) z_w``; see `fda_flower.prediction.predictors.Weighted`."""
-
+class _WeightedModule(nn.Module):
     def __init__(self, own: nn.Module, shared: nn.Module, alpha: float) -> None:
         super().__init__()
         self.own, self.shared, self.alpha = own, shared, alpha
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the weighted outputs, shape ``(n, C)``."""
         mixed: Tensor = self.alpha * self.own(x) + (1 - self.alpha) * self.shared(x)
         return mixed
 
 
-class MixedModule(nn.Module):
+class _MixedModule(nn.Module):
     """A mixture in float64; see `fda_flower.aggregation.Mixture.predict`."""
 
     def __init__(
-        self,
-        mixture: Mixture,
-        models: Mapping[str, Sequence[nn.Module]],
-        prior: Sequence[NDArray[Any]],
+        self, mixture: Mixture, models: Mapping[str, Sequence[nn.Module]], prior: Sequence[NDArray[Any]]
     ) -> None:
         super().__init__()
         self.mixture = mixture
@@ -56,7 +44,6 @@ class MixedModule(nn.Module):
         self.register_buffer("prior", torch.from_numpy(np.array(prior)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logarithms of the probabilities or, for a regression, the numbers; shape ``(n, C)``."""
         total, lost = torch.zeros(()), torch.zeros((), dtype=torch.float64)
         for member, weight in self.mixture.weights.items():
             scaled = [self._scaled(member, outputs) for outputs in self._views(member, x)]
@@ -83,27 +70,16 @@ class MixedModule(nn.Module):
         return (outputs.double() / self.mixture.temperatures.get(member, 1.0)).log_softmax(dim=1)
 
 
-class NeighboursModule(nn.Module):
-    """A network with its neighbours in float64; see `fda_flower.prediction.predictors.Neighbours`."""
+class _NeighboursModule(nn.Module):
+    """A network with its neighbours in float64; see `Neighbours`."""
 
-    def __init__(
-        self,
-        network: nn.Module,
-        keys: NDArray[Any],
-        labels: NDArray[Any],
-        count: int,
-        scale: float,
-        weight: float,
-        of_logits: bool,
-    ) -> None:
+    def __init__(self, network: nn.Module, known: "Neighbours") -> None:
         super().__init__()
-        self.network, self.count, self.scale = network, count, scale
-        self.weight, self.of_logits = weight, of_logits
-        self.register_buffer("keys", torch.from_numpy(keys))
-        self.register_buffer("labels", torch.from_numpy(labels))
+        self.network, self.known = network, known
+        self.register_buffer("keys", torch.from_numpy(known.keys))
+        self.register_buffer("labels", torch.from_numpy(known.labels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the mixed scores, shape ``(n, C)``."""
         with features_of(self.network) as features:
             logits = self.network(x).double()
         assert isinstance(self.keys, Tensor)
@@ -112,13 +88,13 @@ class NeighboursModule(nn.Module):
         # The distances in this form, since ONNX has no operator for torch.cdist.
         squares = queries.square().sum(dim=1, keepdim=True) + self.keys.square().sum(dim=1)
         distances = (squares - 2 * queries @ self.keys.T).clamp_min(0)
-        nearest, found = distances.topk(self.count, largest=False)
-        kernels = torch.exp(-nearest / (self.keys.shape[1] * self.scale))
+        nearest, found = distances.topk(min(self.known.k, len(self.keys)), largest=False)
+        kernels = torch.exp(-nearest / (self.keys.shape[1] * self.known.scale))
         sums = (kernels[:, :, None] * one_hot(self.labels, classes).double()[found]).sum(dim=1)
         totals = sums.sum(dim=1, keepdim=True)
         near = torch.where(totals > 0, sums / totals.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
-        weights = self.weight * (totals > 0)
-        if self.of_logits:
+        weights = self.known.weight * (totals > 0)
+        if self.known.mix == "logits":
             scores: Tensor = weights * near + (1 - weights) * logits
             return scores
         mixed: Tensor = weights * near + (1 - weights) * logits.softmax(dim=1)
@@ -145,27 +121,13 @@ class Predictor(ABC):
 
     @abstractmethod
     def outputs(self, passes: Passes) -> Tensor:
-        """Return the prediction: scores whose softmax is the probabilities, or a regression's numbers.
-
-        Parameters
-        ----------
-        passes : Passes
-            The samples.
-
-        Returns
-        -------
-        Tensor
-            Shape ``(n, C)``, on the device of the samples.
-        """
+        """Return the prediction, shape ``(n, C)``: scores whose softmax is the probabilities, or numbers."""
 
     @abstractmethod
     def module(self, build: Build) -> nn.Module:
         """Return the same as a module, which maps inputs to what `outputs` returns, up to rounding.
 
-        Parameters
-        ----------
-        build : callable
-            Returns a new network with arrays of its own.
+        `build` makes a new network with arrays of its own.
         """
 
     @property
@@ -185,13 +147,7 @@ class Predictor(ABC):
 
     @staticmethod
     def of_kind(kind: str, groups: Groups, settings: Mapping[str, Any]) -> "Predictor":
-        """Return the predictor of a kind; see `from_parts`.
-
-        Raises
-        ------
-        ConfigError
-            If the kind is unknown.
-        """
+        """Return the predictor of a kind; see `from_parts`. An unknown kind raises a `ConfigError`."""
         if kind not in PREDICTORS:
             raise unknown("kind of predictor", kind, PREDICTORS)
         return PREDICTORS[kind].from_parts(groups, settings)
@@ -199,13 +155,7 @@ class Predictor(ABC):
 
 @dataclass(frozen=True)
 class Single(Predictor):
-    """One network.
-
-    Attributes
-    ----------
-    layers : Layers
-        Its arrays.
-    """
+    """One network."""
 
     layers: Layers
     kind: ClassVar[str] = "network"
@@ -231,15 +181,7 @@ class Single(Predictor):
 
 @dataclass(frozen=True)
 class Weighted(Predictor):
-    """The outputs of two networks, ``a z_v + (1 − a) z_w`` (APFL).
-
-    Attributes
-    ----------
-    own, shared : Layers
-        The arrays of ``v`` and of ``w``.
-    alpha : float
-        ``a``.
-    """
+    """The outputs of two networks, ``v`` (own) and ``w`` (shared): ``a z_v + (1 − a) z_w`` (APFL)."""
 
     own: Layers
     shared: Layers
@@ -263,7 +205,7 @@ class Weighted(Predictor):
 
     def module(self, build: Build) -> nn.Module:
         """Return both networks in one."""
-        return WeightedModule(build(self.own), build(self.shared), self.alpha)
+        return _WeightedModule(build(self.own), build(self.shared), self.alpha)
 
     @classmethod
     def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Weighted":
@@ -324,8 +266,7 @@ class Mixed(Predictor):
 
     def outputs(self, passes: Passes) -> Tensor:
         """Return the logarithms of the mixture's probabilities, or its numbers."""
-        views = self.views(passes)
-        mixed = torch.from_numpy(self.mixture.predict(views))
+        mixed = torch.from_numpy(self.mixture.predict(self.views(passes)))
         if self.mixture.regression:
             return mixed.float().to(passes.device)
         return mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log().to(passes.device)
@@ -333,7 +274,7 @@ class Mixed(Predictor):
     def module(self, build: Build) -> nn.Module:
         """Return all networks in one."""
         models = {member: [build(layers) for layers in views] for member, views in self.models.items()}
-        return MixedModule(self.mixture, models, self.prior)
+        return _MixedModule(self.mixture, models, self.prior)
 
     @classmethod
     def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Mixed":
@@ -356,14 +297,10 @@ class Neighbours(Predictor):
     ----------
     layers : Layers
         The network's arrays.
-    keys : NDArray
-        Features of the known samples, float64, shape ``(n, features)``.
-    labels : NDArray
-        Their classes.
-    k : int
-        Neighbours to ask.
-    scale : float
-        Scale of the kernel.
+    keys, labels : NDArray
+        Features of the known samples, float64, shape ``(n, features)``, and their classes.
+    k, scale : int, float
+        Neighbours to ask, and the scale of the kernel.
     weight : float
         ``λ``; at 0 the network predicts alone.
     mix : {"probabilities", "logits"}
@@ -410,12 +347,8 @@ class Neighbours(Predictor):
 
     def module(self, build: Build) -> nn.Module:
         """Return the network with the known samples."""
-        network, count = build(self.layers), min(self.k, len(self.keys))
-        if not self.weight:
-            return network
-        return NeighboursModule(
-            network, self.keys, self.labels, count, self.scale, self.weight, self.mix == "logits"
-        )
+        network = build(self.layers)
+        return _NeighboursModule(network, self) if self.weight else network
 
     def near(self, classes: int, queries: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return the probabilities of the queries' neighbours; by default of each key's among the others."""

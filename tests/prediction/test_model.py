@@ -1,21 +1,21 @@
-"""A loaded model: what it takes, what it refuses, and that it is what scikit-learn's users expect."""
+"""A loaded model: what it takes, what it refuses, and exports in which another runtime computes the same."""
 
 import csv
-from pathlib import Path
+import dataclasses
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
+from naming import names
+from safetensors.torch import load_file
 
 from fda_flower import ConfigError, load
-from fda_flower.prediction.model import LoadedModel
+from fda_flower.datasets.preparation import TablePreparation
+from fda_flower.prediction.model import Probabilities, export
 
 
-class Frame(dict):
-    """As much of a data frame as a prediction needs."""
-
-
-def raw_columns(folder: Path) -> dict[str, list[str]]:
+def raw_columns(folder):
     with (folder.parent / "c.csv").open(newline="") as file:
         header, *rows = csv.reader(file)
     columns = dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
@@ -23,14 +23,12 @@ def raw_columns(folder: Path) -> dict[str, list[str]]:
     return columns
 
 
-def test_columns_in_any_order_and_an_array_in_the_models_order_predict_alike(
-    table: LoadedModel, table_run: Path
-) -> None:
+def test_columns_in_any_order_and_an_array_in_the_models_order_predict_alike(table, table_run):
     columns = raw_columns(table_run)
-    names = table.feature_names_in_.tolist()
-    assert names == sorted(columns)
-    frame = Frame({name: np.array(columns[name], dtype=float) for name in reversed(names)})
-    array = np.stack([frame[name] for name in names], axis=1)
+    wanted = table.feature_names_in_.tolist()
+    assert wanted == sorted(columns)
+    frame = {name: np.array(columns[name], dtype=float) for name in reversed(wanted)}
+    array = np.stack([frame[name] for name in wanted], axis=1)
     whole = table.predict_proba(frame)
     assert whole.shape == (len(array), len(table.classes_))
     np.testing.assert_array_equal(whole, table.predict_proba(array))
@@ -44,31 +42,29 @@ def test_columns_in_any_order_and_an_array_in_the_models_order_predict_alike(
 @pytest.mark.parametrize(
     ("samples", "says"),
     [
-        ({"b": [1.0]}, "the samples have no column a"),
-        (np.zeros((2, 7)), r"the samples have shape \(2, 7\): give an array of shape \(samples, "),
-        (["a.png"], "the model takes no image files: give an array"),
+        ({"b": [1.0]}, "no column a"),
+        (np.zeros((2, 7)), r"shape \(2, 7\): give an array of shape \(samples, "),
+        (["a.png"], "no image files"),
         ([], "there are no samples"),
-        ([[1.0], [1.0, 2.0]], "the samples are no array of numbers"),
+        ([[1.0], [1.0, 2.0]], "no array of numbers"),
     ],
 )
-def test_samples_that_do_not_fit_are_refused(table: LoadedModel, samples: object, says: str) -> None:
+def test_samples_that_do_not_fit_are_refused(table, samples, says):
     with pytest.raises(ConfigError, match=says):
         table.predict(samples)
 
 
-def test_columns_that_do_not_fit_are_named(table: LoadedModel) -> None:
+def test_columns_that_do_not_fit_are_named(table):
     columns: dict[str, object] = {name: [1.0] for name in table.feature_names_in_.tolist()}
     first = next(iter(columns))
-    for more, says in (
-        ({"weight": [1.0]}, "the samples have the columns weight, which the model does not know"),
-        ({first: ["much"]}, f"column '{first}' of the samples holds no numbers"),
-        ({first: [float("nan")]}, f"column '{first}' of the samples lacks values"),
-    ):
-        with pytest.raises(ConfigError, match=says):
-            table.predict(columns | more)
+    with pytest.raises(ConfigError, check=names("columns", "weight")):
+        table.predict(columns | {"weight": [1.0]})
+    for values in (["much"], [float("nan")], [float("inf")]):
+        with pytest.raises(ConfigError, check=names("column", first)):
+            table.predict(columns | {first: values})
 
 
-def test_images_are_files_or_arrays(image_run: Path) -> None:
+def test_images_are_files_or_arrays(image_run):
     model = load(str(image_run))
     paths = sorted((image_run.parent / "c").rglob("*.png"))
     x = model.samples(paths).x[torch.arange(len(paths))]
@@ -82,7 +78,7 @@ def test_images_are_files_or_arrays(image_run: Path) -> None:
         model.feature_names_in_  # noqa: B018
 
 
-def test_a_regression_predicts_numbers(regression_run: Path) -> None:
+def test_a_regression_predicts_numbers(regression_run):
     model = load(regression_run)
     x = np.zeros((3, *model.about.shape))
     assert model.predict(x).shape == (3, model.about.classes)
@@ -96,13 +92,96 @@ def test_a_regression_predicts_numbers(regression_run: Path) -> None:
     assert model.predictions(np.zeros((3, 1))).shape == (3,)
 
 
-def test_classes_without_names_are_numbers(digits_run: Path) -> None:
+def test_classes_without_names_are_numbers(digits_run):
     assert load(digits_run).classes_.tolist() == list(range(10))
 
 
-def test_a_model_says_what_it_is(table: LoadedModel) -> None:
+def test_a_model_says_what_it_is(table):
     about = table.about
     assert repr(table) == (
         f"LoadedModel(method='{about.method}', domain='c', network='{about.network}', shape={about.shape}, "
         f"classes={about.classes}, round={about.round})"
     )
+
+
+# --- Exports -----------------------------------------------------------------------------------------
+
+X = np.random.default_rng(0).random((5, 1, 8, 8)).astype(np.float32)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("fedavg", {}), ("apfl", {}), ("knn-per", {"mixing": 0.5, "k": 3}), ("mixture", {"epochs": "1"})],
+    ids=lambda param: param[0],
+)
+def folder(request, run_in):
+    method, options = request.param
+    small = {"rounds": 1, "sources": 2, "model": "mlp", "target_samples": 16, "source_samples": 40}
+    return run_in(**small, method=method, method_options=options)
+
+
+@pytest.mark.slow
+def test_onnxruntime_has_the_same_probabilities(folder, tmp_path):
+    model = load(folder)
+    export(model, tmp_path / "model.onnx", "onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"], "one file"
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    for x in (X, X[:1]):
+        [found] = session.run(["probabilities"], {"samples": x})
+        np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_graph_of_a_table_takes_its_own_numbers(table_run, tmp_path):
+    model = load(table_run)
+    export(model, tmp_path / "model.onnx", "onnx")
+    rows = np.random.default_rng(0).normal(50, 20, (4, *model.about.shape)).astype(np.float32)
+    [found] = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(["probabilities"], {"samples": rows})
+    np.testing.assert_allclose(found, model.predict_proba(rows), atol=1e-6)
+
+
+def test_a_missing_number_is_filled_in_by_the_graph(table_run):
+    model = load(table_run)
+    assert isinstance(model.preparation, TablePreparation)
+    model.preparation = dataclasses.replace(model.preparation, fill=(7.0,) * len(model.preparation.mean))
+    raw = torch.rand(3, *model.about.shape)
+    raw[1, 0] = torch.nan
+    found = Probabilities(model)(raw)
+    assert torch.equal(found[1], Probabilities(model)(raw.nan_to_num(7.0))[1])
+    np.testing.assert_allclose(found, model.predict_proba(raw.numpy()), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.safetensors"])
+def test_a_state_dictionary_is_that_of_the_module(folder, name, tmp_path):
+    model = load(folder)
+    export(model, tmp_path / "new" / name, "state-dict")
+    path = tmp_path / "new" / name
+    found = load_file(path) if path.suffix == ".safetensors" else torch.load(path)
+    state = model.module.state_dict()
+    assert found.keys() == state.keys()
+    assert all(torch.equal(found[key], tensor) for key, tensor in state.items())
+
+
+def test_a_regressions_graph_gives_numbers(regression_run):
+    model = load(regression_run)
+    x = torch.rand(4, *model.about.shape)
+    np.testing.assert_allclose(Probabilities(model)(x), model.predict(x.numpy()), rtol=1e-5)
+
+
+def test_the_graph_takes_categories_as_1_or_0_and_gives_the_unit_of_the_label(patients_run):
+    model = load(patients_run)
+    assert isinstance(model.preparation, TablePreparation)
+    ((_, sexes),) = model.preparation.categories
+    assert model.preparation.features == ("größe", *(f"sex={sex}" for sex in sexes))
+    rows = {"größe": [1.5, 1.9], "sex": [sexes[0], sexes[1]]}
+    found = Probabilities(model)(torch.tensor([[1.5, 1.0, 0.0], [1.9, 0.0, 1.0]]))
+    np.testing.assert_allclose(found[:, 0], model.predict(rows), rtol=1e-5)
+
+
+def test_an_unknown_format_or_a_place_that_cannot_be_written_is_an_error(digits_run, tmp_path):
+    model = load(digits_run)
+    with pytest.raises(ConfigError, check=names("format", "tflite")):
+        export(model, tmp_path / "m", "tflite")
+    (tmp_path / "m").mkdir()
+    with pytest.raises(ConfigError, check=names(str(tmp_path / "m"))):
+        export(model, tmp_path / "m", "state-dict")

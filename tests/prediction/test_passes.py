@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
@@ -14,21 +14,17 @@ X, Y = torch.arange(-6.0, 6.0).reshape(6, 2), torch.zeros(6, dtype=torch.int64)
 class Negative(nn.Module):
     """A network that writes into its input."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x.neg_()
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 6])
-def test_outputs_come_in_the_samples_order(batch_size: int) -> None:
-    assert torch.equal(predict(nn.Identity(), Samples(X, Y), torch.Generator(), batch_size), X)
+def test_outputs_come_in_the_samples_order(batch_size):
+    x = X.where(X > -6, torch.nan)  # a missing value is no change
+    outputs = predict(nn.Identity(), Samples(x, Y), torch.Generator(), batch_size)
+    assert torch.equal(outputs.nan_to_num(-6), X)
 
 
-def test_a_network_that_writes_into_its_input_is_an_error() -> None:
-    with pytest.raises(RunError, match=r"network Negative writes into its input, .* x.clone"):
+def test_a_network_that_writes_into_its_input_is_an_error():
+    with pytest.raises(RunError, match="Negative writes into its input"):
         predict(Negative(), Samples(X.clone(), Y), torch.Generator())
-
-
-def test_a_value_that_is_missing_is_no_change() -> None:
-    x = X.where(X > -6, torch.nan)
-    outputs = predict(nn.Identity(), Samples(x, Y), torch.Generator())
-    assert torch.equal(outputs.isnan(), x.isnan())

@@ -1,7 +1,6 @@
 """New rows as the run's own were written: words, gaps, commas, an encoding, columns that are no features."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,18 +10,18 @@ from naming import names
 from fda_flower import ConfigError, load, run
 from fda_flower.datasets import heart
 from fda_flower.datasets.preparation import TablePreparation
-from fda_flower.prediction.model import Probabilities
+from fda_flower.prediction.model import Probabilities, read_column
 from fda_flower.prediction.new_samples import from_csv
 from fda_flower.runs.model_folder import own_test_set
 
 
-def written(path: Path, text: str) -> Path:
+def written(path, text):
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="cp1252")
     return path
 
 
-def test_a_file_like_the_runs_own_is_predicted_without_a_word(patients_run: Path, tmp_path: Path) -> None:
+def test_a_file_like_the_runs_own_is_predicted_without_a_word(patients_run, tmp_path):
     model = load(patients_run)
     own = from_csv(model, patients_run.parent / "c.csv", keep=["patient"])
     assert own.names["patient"][:3] == ["P0", "P0", "P1"]
@@ -48,37 +47,20 @@ def test_a_file_like_the_runs_own_is_predicted_without_a_word(patients_run: Path
         ("größe;sex;risk\n1;f;high\n", "a label that is no number in line 2, column 'risk'"),
     ],
 )
-def test_a_cell_that_cannot_be_used_is_named(
-    text: str, says: str, patients_run: Path, tmp_path: Path
-) -> None:
+def test_a_cell_that_cannot_be_used_is_named(text, says, patients_run, tmp_path):
     with pytest.raises(ConfigError, match=says):
         from_csv(load(patients_run), written(tmp_path / "new.csv", text), labelled="risk" in text)
 
 
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
-        ({"sex": ["x"]}, "column 'sex' of the samples holds x, which is none of the categories .* f, m"),
-        ({"größe": [float("inf")]}, "column 'größe' of the samples lacks values"),
-    ],
-)
-def test_a_column_that_cannot_be_used_is_named(
-    changed: dict[str, object], says: str, patients_run: Path
-) -> None:
-    with pytest.raises(ConfigError, match=says):
-        load(patients_run).predict({"größe": [1.0], "sex": ["f"], **changed})
-
-
-def test_whole_numbers_are_categories_as_text(patients_run: Path) -> None:
-    from fda_flower.prediction.model import read_column
-
+def test_whole_numbers_are_categories_as_text(patients_run):
     preparation = TablePreparation(("kind",), (0.0,), (1.0,), categories=(("kind", ("1", "2")),))
     assert read_column("kind", [1, 2.0, " 1"], preparation) == ["1", "2", "1"]
-    with pytest.raises(ConfigError, check=names("column", "kind")):
-        read_column("kind", [1.0, float("nan")], preparation)
+    for values in ([1.0, float("nan")], [1, 3]):
+        with pytest.raises(ConfigError, check=names("column", "kind")):
+            read_column("kind", values, preparation)
 
 
-def test_a_regression_is_in_the_unit_of_its_label(patients_run: Path) -> None:
+def test_a_regression_is_in_the_unit_of_its_label(patients_run):
     model = load(patients_run)
     new = from_csv(model, patients_run.parent / "c.csv", labelled=True)
     labels = model.labels(new.samples.y.numpy())[:, 0]
@@ -97,7 +79,7 @@ def test_a_regression_is_in_the_unit_of_its_label(patients_run: Path) -> None:
     assert last["r2"] > 0.8
 
 
-def test_a_hospital_of_the_heart_data_gives_its_own_columns(tmp_path: Path) -> None:
+def test_a_hospital_of_the_heart_data_gives_its_own_columns(tmp_path):
     """Pain and electrocardiogram as it has them, and not a column for each of their levels."""
     rows = [
         f"{40 + i},{i % 2},{1 + i % 4},{120 + i},200,0,{i % 3},150,0,1.5,1,0,3,{i % 2}" for i in range(40)

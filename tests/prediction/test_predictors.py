@@ -1,4 +1,4 @@
-"""The model file of every method: it predicts what the record says, and its modules the same."""
+"""The predictors of every method: the model file predicts what the record says, and its modules the same."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 from fda_flower import RunConfig, run
+from fda_flower.aggregation import Mixture
 from fda_flower.datasets import load_domain
 from fda_flower.models import MODELS, Model
-from fda_flower.prediction.model import LoadedModel, load
+from fda_flower.prediction import Mixed
+from fda_flower.prediction.model import load
 from fda_flower.runs.methods import CENTRAL, METHODS, PREFIX
 
 SETTINGS: dict[str, Any] = {
@@ -48,13 +50,13 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def normed(shape: tuple[int, ...], classes: int) -> nn.Module:
+def normed(shape, classes):
     """A small network with BatchNorm."""
     layers = [nn.Flatten(), nn.Linear(int(np.prod(shape)), 12), nn.BatchNorm1d(12), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(12, classes))
 
 
-def frozen(shape: tuple[int, ...], classes: int) -> nn.Module:
+def frozen(shape, classes):
     """The same on a frozen body."""
     layers = [nn.Flatten(), nn.Linear(int(np.prod(shape)), 16), nn.BatchNorm1d(16), nn.ReLU()]
     return nn.Sequential(nn.Sequential(*layers).requires_grad_(False), normed((16,), classes))
@@ -64,11 +66,6 @@ def frozen(shape: tuple[int, ...], classes: int) -> nn.Module:
 def networks_with_batch_norm(monkeypatch):
     monkeypatch.setitem(MODELS, "normed", Model("a small one with BatchNorm", normed))
     monkeypatch.setitem(MODELS, "frozen", Model("the same on a frozen body", frozen))
-
-
-def of_module(model: LoadedModel, x: torch.Tensor) -> np.ndarray:
-    with torch.no_grad():
-        return model.module(x).double().numpy()
 
 
 @pytest.mark.parametrize(("method", "more"), VARIANTS, ids=lambda value: str(value))
@@ -83,7 +80,30 @@ def test_the_model_predicts_what_the_record_says(method, more, tmp_path):
         predicted = model.predict(test.x.numpy())
         assert (predicted == test.y.numpy()).mean() == record["accuracy"]
     outputs = model.outputs(replace(test, y=test.y * 0)).astype(np.float64)
-    np.testing.assert_allclose(of_module(model, test.x), outputs, rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        np.testing.assert_allclose(model.module(test.x).double().numpy(), outputs, rtol=1e-4, atol=1e-5)
     probabilities = model.predict_proba(test.x)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
     assert (probabilities.argmax(axis=1) == outputs.argmax(axis=1)).all()
+
+
+class Constant(nn.Module):
+    """A network that always returns the same."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.outputs = torch.from_numpy(outputs)
+
+    def forward(self, x):
+        return self.outputs
+
+
+@pytest.mark.parametrize("regression", [False, True], ids=["classes", "regression"])
+@pytest.mark.parametrize("other", [2.0, torch.inf, torch.nan])
+def test_the_module_of_a_mixture_leaves_out_what_the_mixture_leaves_out(other, regression):
+    outputs = {"good": np.array([[0.0, 1.0], [3.0, 1.0]]), "bad": np.array([[1.0, 0.0], [2.0, other]])}
+    mixture = Mixture({"good": 0.25, "bad": 0.75}, {}, regression)
+    mixed = Mixed(mixture, {name: [{"outputs": array}] for name, array in outputs.items()})
+    found = mixed.module(lambda layers: Constant(layers["outputs"]))(torch.zeros(2, 1))
+    expected = mixture.predict({name: [array] for name, array in outputs.items()})
+    assert (found if regression else found.exp()).numpy() == pytest.approx(expected, rel=1e-6)
