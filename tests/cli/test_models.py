@@ -13,6 +13,7 @@ from prediction.conftest import (  # noqa: F401
     image_run,
     patients_run,
     regression_run,
+    run_in,
     table_run,
 )
 from typer.testing import CliRunner
