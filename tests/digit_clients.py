@@ -1,6 +1,5 @@
 """Clients of digits: their networks, and what they are asked."""
 
-
 import numpy as np
 import torch
 from torch import nn

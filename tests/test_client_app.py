@@ -111,10 +111,7 @@ def test_a_simulated_client_keeps_its_own_in_the_runs_folder(monkeypatch: pytest
     assert folder_of(SIMULATED, {"output": "run"}) == Path("/tmp/run/clients/va")
 
 
-@pytest.mark.parametrize(
-    ("node", "settings"),
-    [(SIMULATED, {}), (SIMULATED, {"output": ""})],
-)
+@pytest.mark.parametrize(("node", "settings"), [(SIMULATED, {}), (SIMULATED, {"output": ""})])
 def test_without_a_folder_it_keeps_its_own_in_the_context(
     node: dict[str, Any], settings: dict[str, Any]
 ) -> None:

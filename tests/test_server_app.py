@@ -66,11 +66,7 @@ def test_sites_with_only_their_own_data_give_the_bits_of_one_machine_with_all(
         shutil.copytree(root / name, together, dirs_exist_ok=True)
     options = dict(config.dataset_options)
     whole = run(
-        dataset=config.dataset,
-        dataset_options=options,
-        model=config.model,
-        data_dir=str(together),
-        **COMMON,
+        dataset=config.dataset, dataset_options=options, model=config.model, data_dir=str(together), **COMMON
     )
     assert [record["accuracy"] for record in history] == [record["accuracy"] for record in whole.history]
     assert history[-1]["missing"] == []

@@ -42,14 +42,9 @@ NAMED: Mapping[str, Callable[[], Iterable[str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(RunSettings):
-    """One method on one federation with one seed.
+    """One method on one federation with one seed, or a `ConfigError` that names what cannot work.
 
     Every setting may be given as text too, as a command line or Flower's configuration has it.
-
-    Raises
-    ------
-    ConfigError
-        If a name is unknown or a number cannot work.
     """
 
     def __post_init__(self) -> None:
@@ -99,12 +94,12 @@ class RunConfig(RunSettings):
             self._set(name, read_amount(name.replace("_", "-"), getattr(self, name)))
         held_out = read_validation(self.validation)
         self._set("validation", None if held_out is None else str(held_out))
-        if isinstance(self.only_sources, str):
-            self._set("only_sources", [name.strip() for name in self.only_sources.split(",")])
-        if self.only_sources is not None:
-            if not isinstance(self.only_sources, Sequence):
-                raise invalid("only-sources", self.only_sources, "give a list of domains")
-            self._set("only_sources", tuple(self.only_sources))
+        if isinstance(names := self.only_sources, str):
+            names = [name.strip() for name in names.split(",")]
+        if names is not None:
+            if not isinstance(names, Sequence):
+                raise invalid("only-sources", names, "give a list of domains")
+            self._set("only_sources", tuple(names))
         if isinstance(self.beta, str):
             self._set("beta", parse_beta(self.beta))
         if isinstance(self.beta, Mapping):
@@ -118,19 +113,11 @@ class RunConfig(RunSettings):
 
     def _check_privacy(self) -> None:
         if self.privacy.on and self.entry.centralised:
-            raise ConfigError(
-                f"dp-clip is {self.dp_clip:g}, but '{self.method}' has all data in one place: no client "
-                "sends anything, leave it out",
-                thing="dp-clip",
-                value=self.dp_clip,
-            )
+            why = f"but '{self.method}' has all data in one place: no client sends anything, leave it out"
+            raise ConfigError(f"dp-clip is {self.dp_clip:g}, {why}", thing="dp-clip", value=self.dp_clip)
         if self.privacy.private and self.held_out is not None and self.held_out.in_turn:
-            raise invalid(
-                "validation",
-                self.validation,
-                "hold out a share, such as 0.2",
-                "which takes several runs, whose ε would add up",
-            )
+            why = "which takes several runs, whose ε would add up"
+            raise invalid("validation", self.validation, "hold out a share, such as 0.2", why)
 
     def _check_method(self) -> None:
         from fda_flower.runs.needs import check_class_weights, read_beta, read_method
@@ -247,10 +234,7 @@ class RunConfig(RunSettings):
         return LocalTraining(rate, size, epochs, self.optimizer, cut, class_weights=self.class_weights)
 
     def training_epochs(self, labels: int, ran: int | None = None) -> dict[str, int]:
-        """Return the epochs that a source and a target with so many labels train in the whole run.
-
-        `ran` are the rounds of a run that has stopped early, the warm-up rounds among them.
-        """
+        """Return the epochs that a source and a target with so many labels train in a run of `ran` rounds."""
         strategy = self.strategy
         epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
         rounds = self.rounds if ran is None else ran - strategy.warmup_rounds
@@ -267,8 +251,8 @@ class RunConfig(RunSettings):
     def fingerprint(self) -> dict[str, Any]:
         """Return what makes two runs the same, as JSON: everything but how long and where they run.
 
-        The metric does where labels held out choose by it. A mean of the sources that is not given is the
-        method's. A limit of samples is the number: where there are as many, the bits are the same.
+        The metric counts where labels held out choose by it; a mean of the sources that is not given is the
+        method's; a limit of samples is its number, since where there are as many, the bits are the same.
         """
         values = self.settings()
         for name in AMOUNTS:
@@ -283,13 +267,7 @@ class RunConfig(RunSettings):
 
     @classmethod
     def from_flower(cls, config: Mapping[str, Any]) -> "RunConfig":
-        """Read a run configuration of Flower's; unknown keys are ignored.
-
-        Raises
-        ------
-        ConfigError
-            If a value cannot be read or cannot work.
-        """
+        """Read a run configuration of Flower's; unknown keys are ignored."""
         known = {key.replace("-", "_"): value for key, value in config.items()}
         given: dict[str, Any] = {
             each.name: None if known[each.name] == "" else known[each.name]

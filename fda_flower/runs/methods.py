@@ -5,7 +5,7 @@ centralised references, which are no federated methods: they need the data in on
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,10 +26,8 @@ class Method:
 
     Attributes
     ----------
-    label : str
-        Its name in tables and pictures.
-    summary : str
-        One line for ``fda list``.
+    label, summary : str
+        Its name in tables and pictures, and one line for ``fda list``.
     strategy : str or type
         Its `DomainAdaptationStrategy`: the class, or ``"module:Class"``.
     options : Mapping
@@ -39,12 +37,12 @@ class Method:
     all_target_labels : bool
         Whether the target trains on all its training samples, whatever number is labelled.
     ensemble : bool
-        Whether its predictions are made by several models; reports mark it.
+        Whether several models make its predictions; reports mark it.
     needs : tuple of str
         What it needs of the data and the network; see `fda_flower.runs.needs.NEEDS`.
     centralised : bool
-        Whether it needs the data of all domains in one place. `strategy` is then a
-        `fda_flower.experiments.references.Reference`, and there are no clients; reports mark it.
+        Whether it needs all data in one place, has no clients, and is a
+        `fda_flower.experiments.references.Reference`; reports mark it.
     """
 
     label: str
@@ -60,7 +58,7 @@ class Method:
 
     @property
     def title(self) -> str:
-        """Its label; that of a centralised reference says what it is."""
+        """Its label, with a mark if it is a centralised reference."""
         return f"{self.label} (centralised)" if self.centralised else self.label
 
     @cached_property
@@ -94,19 +92,28 @@ class Method:
 
     @property
     def signature(self) -> inspect.Signature:
-        """The keyword arguments of its strategy."""
+        """Of its strategy, whose options are keyword arguments."""
         return inspect.signature(self.strategy_class)
 
 
 def _ours(
-    label: str, summary: str, strategy: str, target: str = "client:TargetClient", **more: Any
+    label: str,
+    summary: str,
+    strategy: str,
+    own_target: bool = False,
+    clients: Sequence[str] = ("client:TargetClient", "client:SourceClient"),
+    **more: Any,
 ) -> Method:
-    return Method(
-        label, summary, f"fda_flower.strategies.{strategy}", target=f"fda_flower.clients.{target}", **more
-    )
+    """Declare a method; a target of its own is called as the strategy is, with ``Target`` at the end."""
+    target, source = (f"fda_flower.clients.{each}" for each in clients)
+    if own_target:
+        target = f"fda_flower.clients.{strategy}Target"
+    return Method(label, summary, f"fda_flower.strategies.{strategy}", target=target, source=source, **more)
 
 
 AUTO, LATE = {"auto": True}, {"warmup_rounds": 50}
+OF_PARTS = ("local_part:LocalPartTarget", "local_part:LocalPartSource")
+BODY, SEVERAL = ("body", "trained body"), ("two sources",)
 
 METHODS: Registry[Method] = Registry(
     "methods",
@@ -123,152 +130,121 @@ METHODS: Registry[Method] = Registry(
         "fedda-auto": _ours("FedDA_Auto", "FedDA, β estimated every round", "adaptive:FedDA", options=AUTO),
         "fedgp-auto": _ours("FedGP_Auto", "FedGP, β estimated every round", "adaptive:FedGP", options=AUTO),
         "fedda-joint": _ours("FedDA_Joint", "FedDA, sources weighed together", "adaptive:FedDAJoint"),
-        "feddaf": _ours("FedDAF", "two models blended on the target", "feddaf:FedDAF", "feddaf:FedDAFTarget"),
+        "feddaf": _ours("FedDAF", "two models blended on the target", "feddaf:FedDAF", own_target=True),
         "feddwa": _ours("FedDWA", "a personal model for each client, by distances", "feddwa:FedDWA"),
         "fedavg-ft": _ours("FedAvg FT", "FedAvg, fine-tuned by the target every round", "fedavg:FedAvgFT"),
-        "ditto": _ours(
-            "Ditto", "FedAvg, and a personal model near it", "personal:Ditto", "personal:DittoTarget"
-        ),
+        "ditto": _ours("Ditto", "FedAvg, and a personal model near it", "personal:Ditto", own_target=True),
         "irm": _ours(
             "IRM",
             "the sources' mean, trained towards features that predict alike in all sources",
             "generalisation:IRM",
-            source="fda_flower.clients.generalisation:IRMSource",
-            needs=("classes", "two sources"),
+            clients=("client:TargetClient", "generalisation:IRMSource"),
+            needs=("classes", *SEVERAL),
         ),
         "vrex": _ours(
-            "V-REx",
-            "the sources, weighted to even out their losses",
-            "generalisation:VREx",
-            needs=("two sources",),
+            "V-REx", "the sources, weighted to even out their losses", "generalisation:VREx", needs=SEVERAL
         ),
         "groupdro": _ours(
             "GroupDRO",
             "the sources' mean, in which the worst one weighs more and more",
             "generalisation:GroupDRO",
-            needs=("two sources",),
+            needs=SEVERAL,
         ),
         "kd3a": _ours(
             "KD3A",
             "sources' own heads on one body, distilled on the target without labels",
             "kd3a:KD3A",
-            "kd3a:KD3ATarget",
+            own_target=True,
             needs=("classes", "body", "unlabelled"),
         ),
         "apfl": _ours(
             "APFL",
             "FedAvg, mixed with a model of the target's own",
             "personal:APFL",
-            "personal:APFLTarget",
+            own_target=True,
             ensemble=True,
         ),
         "knn-per": _ours(
             "kNN-Per",
             "FedAvg, mixed with the nearest labelled samples of the target",
             "personal:KNNPer",
-            "personal:KNNPerTarget",
+            own_target=True,
             needs=("body", "classes"),
         ),
         "fedper": _ours(
-            "FedPer",
-            "FedAvg; each client keeps its head",
-            "local_part:FedPer",
-            "local_part:LocalPartTarget",
-            source="fda_flower.clients.local_part:LocalPartSource",
-            needs=("body", "trained body"),
+            "FedPer", "FedAvg; each client keeps its head", "local_part:FedPer", clients=OF_PARTS, needs=BODY
         ),
         "fedrep": _ours(
             "FedRep",
             "a shared body, a head of its own at each client",
             "local_part:FedRep",
-            "local_part:LocalPartTarget",
-            source="fda_flower.clients.local_part:LocalPartSource",
-            needs=("body", "trained body"),
+            clients=OF_PARTS,
+            needs=BODY,
         ),
         "fedbn": _ours(
             "FedBN",
             "FedAvg; each client keeps its BatchNorm layers",
             "local_part:FedBN",
-            "local_part:LocalPartTarget",
-            source="fda_flower.clients.local_part:LocalPartSource",
+            clients=OF_PARTS,
             needs=("batch-norm",),
         ),
         "mixture": _ours(
             "Mixture",
             "the sources' model and the target's own, mixed on the target",
             "mixture:Mixture",
-            "mixture:MixtureTarget",
+            own_target=True,
             ensemble=True,
         ),
         "finetune-offline": _ours(
-            "Finetune_Offline",
-            "50 rounds of the sources, then the target",
-            "fedavg:TargetOnly",
-            options=LATE,
+            "Finetune_Offline", "50 rounds of the sources, then the target", "fedavg:TargetOnly", options=LATE
         ),
         "oracle": _ours(
-            "Oracle",
-            "the target alone, with all its labels",
-            "fedavg:TargetOnly",
-            all_target_labels=True,
+            "Oracle", "the target alone, with all its labels", "fedavg:TargetOnly", all_target_labels=True
         ),
     },
 )
 """The methods by name. A new one is a strategy in a file of its own, and one line here."""
 
-ALIGNED, COSINE = ("two sources", "body", "trained body"), ("classes", "body")
 PREFIX = "central:"
 """Begins the name of a centralised reference where a method is chosen."""
 
 
 def _central(label: str, summary: str, reference: str, *needs: str) -> Method:
-    return Method(label, summary, f"fda_flower.experiments.{reference}", needs=needs, centralised=True)
+    strategy = f"fda_flower.experiments.references:{reference}"
+    return Method(label, summary, strategy, needs=needs, centralised=True)
 
+
+ALIGNED, COSINE = (*SEVERAL, *BODY), ("classes", "body")
 
 CENTRAL: Registry[Method] = Registry(
     "references",
     Method,
     {
-        "erm": _central("ERM", "the sources' pooled samples; never sees the target", "references:ERM"),
-        "coral": _central(
-            "CORAL", "ERM, features aligned by mean and covariance", "references:CORAL", *ALIGNED
-        ),
-        "mmd": _central("MMD", "ERM, features aligned by Gaussian kernels", "references:MMD", *ALIGNED),
-        "mixup": _central(
-            "Mixup", "ERM on mixed pairs of the sources' samples", "references:Mixup", "two sources"
-        ),
-        "s+t": _central(
-            "S+T", "the samples of sources and target, pooled", "references:SourceTarget", *COSINE
-        ),
-        "ent": _central(
-            "ENT", "S+T, certain of unlabelled samples", "references:Entropy", *COSINE, "unlabelled"
-        ),
-        "mme": _central(
-            "MME",
-            "S+T, minimax entropy",
-            "references:MinimaxEntropy",
-            *(*COSINE, "trained body", "unlabelled"),
-        ),
+        "erm": _central("ERM", "the sources' pooled samples; never sees the target", "ERM"),
+        "coral": _central("CORAL", "ERM, features aligned by mean and covariance", "CORAL", *ALIGNED),
+        "mmd": _central("MMD", "ERM, features aligned by Gaussian kernels", "MMD", *ALIGNED),
+        "mixup": _central("Mixup", "ERM on mixed pairs of the sources' samples", "Mixup", *SEVERAL),
+        "s+t": _central("S+T", "the samples of sources and target, pooled", "SourceTarget", *COSINE),
+        "ent": _central("ENT", "S+T, certain of unlabelled samples", "Entropy", *COSINE, "unlabelled"),
+        "mme": _central("MME", "S+T, minimax entropy", "MinimaxEntropy", "classes", *BODY, "unlabelled"),
     },
 )
 """The centralised references by their names without `PREFIX`. A new one is a class and one line here."""
-
-
-def _flower(rule: str, summary: str) -> Method:
-    strategy = f"fda_flower.experiments.flower_strategies:Flower{rule}"
-    return Method(f"{rule} (Flower)", summary, strategy)
 
 
 OF_FLOWER = "flower:"
 """Begins the name of a strategy of Flower's where a method is chosen."""
 
 FLOWER: Mapping[str, Method] = {
-    "FedAvg": _flower("FedAvg", "the mean of all clients"),
-    "FedMedian": _flower("FedMedian", "the coordinate-wise median of all clients"),
-    "FedTrimmedAvg": _flower("FedTrimmedAvg", "the coordinate-wise trimmed mean of all clients"),
-    "Krum": _flower("Krum", "the client nearest to its neighbours"),
-    "MultiKrum": _flower("MultiKrum", "the mean of the clients that Krum ranks first"),
-    "Bulyan": _flower("Bulyan", "a trimmed mean of the clients that Multi-Krum selects"),
+    rule: Method(f"{rule} (Flower)", summary, f"fda_flower.experiments.flower_strategies:Flower{rule}")
+    for rule, summary in {
+        "FedAvg": "the mean of all clients",
+        "FedMedian": "the coordinate-wise median of all clients",
+        "FedTrimmedAvg": "the coordinate-wise trimmed mean of all clients",
+        "Krum": "the client nearest to its neighbours",
+        "MultiKrum": "the mean of the clients that Krum ranks first",
+        "Bulyan": "a trimmed mean of the clients that Multi-Krum selects",
+    }.items()
 }
 """Flower's own strategies by their names without `OF_FLOWER`: all clients alike, the target among them."""
 
@@ -299,9 +275,8 @@ def find_method(name: str) -> Method:
 def check_federated(name: str) -> None:
     """Raise a `ConfigError` if a name is a centralised reference's, where clients have to train."""
     if find_method(name).centralised:
-        raise ConfigError(
-            f"method '{name}' needs all data in one place: run it with --engine local, or choose "
-            "another method",
-            thing="method",
-            value=name,
+        message, remedy = (
+            "needs all data in one place",
+            "run it with --engine local, or choose another method",
         )
+        raise ConfigError(f"method '{name}' {message}", thing="method", value=name, remedy=remedy)

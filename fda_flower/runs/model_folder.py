@@ -46,18 +46,8 @@ def publisher(
 ) -> Callable[[Predictor, int], None]:
     """Return a function that writes what a run's target predicts with, after a round, to a folder.
 
-    Parameters
-    ----------
-    config : RunConfig
-        The run.
-    site : FederatedDataset
-        The data, with the target's domain.
-    folder : Path
-        Of the run or, in a deployment, of the target's node.
-    network : Module
-        With what is frozen, which the predictors' arrays lack.
-    prototypes : float, optional
-        Temperature of the head of prototypes that replaces the network's, if one does.
+    `network` has what is frozen, which the predictors' arrays lack; `prototypes` is the temperature of a head
+    of prototypes that replaces the network's, if one does.
     """
 
     def publish(predictor: Predictor, round: int) -> None:
@@ -82,9 +72,8 @@ def about_target(config: RunConfig, site: FederatedDataset) -> About:
 
 
 def write_global_model(path: Path, config: RunConfig) -> None:
-    """Write the global models of checkpoints to their run's folder, unless the target has written its own.
+    """Write the global models of the last and the chosen round, unless the target has written its own.
 
-    They are those of the last round and, in a folder of its own, of the round that validation has chosen.
     They have no `preparation`: how a site's samples become inputs never leaves the site.
     """
     for name, folder in ((CHECKPOINT, path), (CHOSEN, path / CHOSEN_MODEL)):
@@ -109,10 +98,15 @@ def write_global_model(path: Path, config: RunConfig) -> None:
         write_model(folder, about, Single(checkpoint.model), frozen)
 
 
+def _settings_of(run: Path) -> dict[str, Any]:
+    settings: dict[str, Any] = json.loads((run / CONFIG).read_text(encoding="utf-8"))["settings"]
+    return settings
+
+
 def has_ended(run: Path) -> bool:
     """Whether a run has stopped early, as its patience says."""
     try:
-        settings = json.loads((run / CONFIG).read_text(encoding="utf-8"))["settings"]
+        settings = _settings_of(run)
     except (OSError, ValueError, KeyError):
         return False
     return has_stopped(RunFolder(run).read_rounds(), settings.get("patience"))
@@ -121,28 +115,14 @@ def has_ended(run: Path) -> bool:
 def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> NewSamples:
     """Return the test set on which a run's target has evaluated its model.
 
-    Parameters
-    ----------
-    model : LoadedModel
-        The run's model.
-    run : Path
-        The run's folder, or the one in it with the model that validation has chosen.
-    data_dir : str, optional
-        Where the data are. Default: where they were.
-
-    Raises
-    ------
-    ConfigError
-        If the folder does not say what the data are, or they are missing or of another form.
+    `run` is the run's folder, or the one in it with the model that validation has chosen; `data_dir` is where
+    the data are now, if they have moved. A `ConfigError` says why they cannot be had.
     """
     try:
-        folder = run.parent if run.name == CHOSEN_MODEL else run
-        settings = json.loads((folder / CONFIG).read_text(encoding="utf-8"))["settings"]
+        settings = _settings_of(run.parent if run.name == CHOSEN_MODEL else run)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"'{run}' does not say what the run's data are ({CONFIG}: {error}): give --csv or --images",
-            thing=str(run),
-        ) from error
+        message = f"'{run}' does not say what the run's data are ({CONFIG}: {error})"
+        raise ConfigError(message, thing=str(run), remedy="give --csv or --images") from error
     with only_read():
         config = RunConfig(**{**settings, **({} if data_dir is None else {"data_dir": data_dir})})
     site = load_domain(config.data, config.data.target_name)
@@ -150,7 +130,8 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
     if (site.shape, site.classes) != (model.about.shape, model.about.classes):
         raise ConfigError(
             f"the run's data have {site.classes} classes and samples of shape {site.shape}, its model has "
-            f"{model.about.classes} and {model.about.shape}: give the data that it was trained on"
+            f"{model.about.classes} and {model.about.shape}: give the data that it was trained on",
+            thing=str(run),
         )
 
     @contextmanager

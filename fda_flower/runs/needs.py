@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError, invalid, unknown
@@ -16,21 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a run before training.
-
-    Attributes
-    ----------
-    model : Module
-        The network.
-    model_name : str
-        What it is called.
-    sources : int
-        Number of sources.
-    unlabelled : int or None
-        Unlabelled training samples of the target; None if its client does not say.
-    regression : bool
-        Whether the labels are numbers, not classes.
-    """
+    """What is known of a run before training; `unlabelled` is None if the target does not say."""
 
     model: "nn.Module"
     model_name: str
@@ -41,33 +28,17 @@ class Facts:
 
 @dataclass(frozen=True)
 class Need:
-    """Something that a method needs.
-
-    Attributes
-    ----------
-    what : str
-        What it is.
-    is_met : callable
-        Whether a run has it.
-    remedy : str
-        What to do about it.
-    """
+    """Something that a method needs: what it is, whether a run has it, and what to do about it."""
 
     what: str
     is_met: Callable[[Facts], bool]
     remedy: str
 
 
-def _has_body(facts: Facts) -> bool:
+def _has_body(facts: Facts, trained: bool = False) -> bool:
     from fda_flower.models.parts import has_body
 
-    return has_body(facts.model)
-
-
-def _trains_body(facts: Facts) -> bool:
-    from fda_flower.models.parts import has_body
-
-    return has_body(facts.model, trained=True)
+    return has_body(facts.model, trained=trained)
 
 
 def _has_head(facts: Facts) -> bool:
@@ -93,7 +64,7 @@ NEEDS: dict[str, Need] = {
     ),
     "trained body": Need(
         "a network that trains layers before its head",
-        _trains_body,
+        partial(_has_body, trained=True),
         "all of '{model}' are frozen: train some of them",
     ),
     "head": Need(
@@ -118,9 +89,7 @@ NEEDS: dict[str, Need] = {
         "the labels of this data set are numbers: choose another data set",
     ),
     "two sources": Need(
-        "at least two sources",
-        lambda facts: facts.sources > 1,
-        "there is {sources}: add a source",
+        "at least two sources", lambda facts: facts.sources > 1, "there is {sources}: add a source"
     ),
 }
 """The needs by name, as `Method.needs` names them."""
@@ -132,33 +101,24 @@ def check_needs(method: str, needs: Iterable[str], facts: Facts) -> None:
         need = NEEDS[name]
         if not need.is_met(facts):
             remedy = need.remedy.format(model=facts.model_name, sources=facts.sources)
-            raise ConfigError(
-                f"method '{method}' needs {need.what}, but {remedy}, or choose another method",
-                thing="method",
-                value=method,
-            )
-
-
-Beta = float | Sequence[float]
+            message = f"method '{method}' needs {need.what}, but {remedy}, or choose another method"
+            raise ConfigError(message, thing="method", value=method)
 
 
 def read_method(
     method: Method, what: str, options: Mapping[str, Any], variant: str | None
 ) -> tuple[tuple[str, Any], ...]:
-    """Return a method's options as sorted pairs; `what` names the method in messages.
+    """Return the options of a method as sorted pairs, after a check of them and of its variant.
 
-    Raises
-    ------
-    ConfigError
-        If the method does not have an option or the variant, or an option's value cannot work.
+    `what` names the method in messages.
     """
-    hidden = {*COMMON, "beta", "auto"}
     if variant is not None and variant not in method.variants:
         raise unknown("variant", variant, method.variants)
-    return tuple(sorted(read_options(what, method.strategy_class, dict(options), hidden).items()))
+    read = read_options(what, method.strategy_class, dict(options), {*COMMON, "beta", "auto"})
+    return tuple(sorted(read.items()))
 
 
-def read_beta(method: Method, what: str, beta: Beta, sources: Sequence[str]) -> Any:
+def read_beta(method: Method, what: str, beta: float | Sequence[float], sources: Sequence[str]) -> Any:
     """Return a method's β, one number or one for each source; a `ConfigError` if it cannot work."""
     read = check_beta(beta)
     if not method.weighted:
@@ -170,13 +130,10 @@ def read_beta(method: Method, what: str, beta: Beta, sources: Sequence[str]) -> 
 
 def check_class_weights(words: str, method: Method, what: str, dataset: str, regression: bool) -> None:
     """Raise a `ConfigError` if classes are to be weighed where there are none, or no local training."""
-    if words == "none":
-        return
+    why = ""
     if regression:
-        raise invalid(
-            "class-weights", words, "leave it out", f"but '{dataset}' is a regression, which has no classes"
-        )
-    if method.centralised:
-        raise invalid(
-            "class-weights", words, "leave it out", f"but {what} has no local training to weigh them in"
-        )
+        why = f"but '{dataset}' is a regression, which has no classes"
+    elif method.centralised:
+        why = f"but {what} has no local training to weigh them in"
+    if why and words != "none":
+        raise invalid("class-weights", words, "leave it out", why)

@@ -22,24 +22,17 @@ class Setting:
 
     Attributes
     ----------
-    group : str
-        Its heading in ``--help`` and in the guide.
-    default
-        Its default.
-    help : str
-        One line that says what it is.
+    group, help : str
+        Its heading in ``--help`` and in the guide, and one line that says what it is.
     shown : str
         The default in words, where the value does not tell it.
-    flag : str
-        Its name on the command line. Default: the field's, in kebab case.
-    envvar : str, optional
-        An environment variable that the command line reads.
+    flag, envvar : str
+        Its name on the command line, if it is not the field's in kebab case, and an environment variable that
+        the command line reads.
     defines_run : bool
         Whether two runs that differ in it are different runs.
     strategy : bool
         Whether it is an option of every strategy.
-    at_least : int, optional
-        The smallest value.
     seconds : bool
         Whether it is a time, which must be above 0.
     name, hint : str, type
@@ -118,31 +111,21 @@ def as_flower(value: Any) -> Any:
 
 
 def command_options(settings: Iterable[Setting], values: Mapping[str, Any]) -> list[str]:
-    """Return the words of a command line that give settings the values that are not the default.
-
-    Parameters
-    ----------
-    settings : iterable of Setting
-        Those to give.
-    values : Mapping
-        The fields of the dataclass, by name.
-    """
+    """Return the words of a command line that give settings the values that are not the default."""
     words = []
     for each in settings:
         value = values[each.name]
         if value in (each.default, ()):
             continue
         if each.has_options:
-            words += [word for name, one in value for word in (each.option, f"{name}={_word(one)}")]
+            for name, one in value:
+                word = str(one).lower() if isinstance(one, bool) else str(one)
+                words += [each.option, f"{name}={word}"]
         elif isinstance(value, bool):
             words.append(each.option if value else f"--no-{each.option.removeprefix('--')}")
         else:
             words += [each.option, "all" if value is None else str(as_flower(value))]
     return words
-
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def flower_table(settings: Iterable[Setting]) -> str:
@@ -250,8 +233,7 @@ class RunSettings:
     target_learning_rate: float | None = _training(None, "Learning rate of the target.", shown="the sources'")
     target_batch_size: int = _training(4, "Batch size of the target.")
     batches: str = _training(
-        "even",
-        "even: batches of nearly equal size; fixed: full ones, and the rest, which sources leave out.",
+        "even", "even: batches of nearly equal size; fixed: full ones, and the rest, which sources leave out."
     )
     epochs: int = _training(1, "Passes over a client's samples in a round.")
     target_epochs: int | None = _training(
@@ -264,14 +246,10 @@ class RunSettings:
         "float32", "bf16: networks are trained in bfloat16; they are stored and evaluated in float32."
     )
     validation: str | float | None = _selection(
-        None,
-        "Labels held out to choose by: a share such as 0.2, or cv:5 for cross-validation.",
-        shown="none",
+        None, "Labels held out to choose by: a share such as 0.2, or cv:5 for cross-validation.", shown="none"
     )
     select_by: str = _selection(
-        "target",
-        "Whose labels are held out: target, or sources (a share of each source's).",
-        strategy=True,
+        "target", "Whose labels are held out: target, or sources (a share of each source's).", strategy=True
     )
     patience: int | None = _selection(
         None,

@@ -507,8 +507,8 @@ for own_server in (False, True):
         len(t.DOMAINS),
         backend_config={
             "client_resources": {"num_cpus": 1, "num_gpus": 0},
-            "init_args": {"include_dashboard": False, "num_cpus": 2},
-        },
+            "init_args": {"include_dashboard": False, "num_cpus": 2}
+        }
     )
     arrays = [array.tobytes().hex() for array in strategy.model.values()]
     print("RESULT", json.dumps([arrays, t.comparable(strategy.history)]))

@@ -282,11 +282,7 @@ def test_how_sources_and_the_target_cut_their_samples(batches: str, source: str,
         ({"method": "kd3a", "warmup_rounds": 3}, 16, 10),
         ({"method": "fedbn", "warmup_rounds": 3}, 16, 10),
         ({"method": "fedrep", "warmup_rounds": 3}, 5 * 11 + 6, 5 * 11 + 10),
-        (
-            {"method": "fedrep", "method_options": {"head_epochs": 3, "final_head_epochs": 0}},
-            5 * 4,
-            5 * 4,
-        ),
+        ({"method": "fedrep", "method_options": {"head_epochs": 3, "final_head_epochs": 0}}, 5 * 4, 5 * 4),
     ],
     ids=str,
 )
