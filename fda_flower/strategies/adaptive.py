@@ -25,7 +25,6 @@ from fda_flower.aggregation import (
     JointRule,
     Layers,
     SourceWeights,
-    StartGradients,
     mean_update,
     read_gradients,
 )
@@ -44,7 +43,7 @@ from fda_flower.strategies.base import (
     TrainRequest,
 )
 from fda_flower.wire import protocol
-from fda_flower.wire.protocol import GRADIENTS, SKETCH_SEED, SKETCH_SIZE, to_record
+from fda_flower.wire.protocol import to_record
 
 ROUNDS = 3
 RATIO = 1 / 20
@@ -54,12 +53,8 @@ def warn_if_stuck(records: Sequence[Mapping[str, Any]]) -> None:
     """Warn in the round that is the first at the end of `ROUNDS` slow ones in a row.
 
     FedGP's step is a mean of the target's update and its projections, none of which is longer. A round is
-    slow if the norm of the target's update is below `RATIO` of the median of the sources' norms.
-
-    Parameters
-    ----------
-    records : Sequence
-        The records of all rounds up to the current one, also those before a resume.
+    slow if the norm of the target's update is below `RATIO` of the median of the sources' norms. `records`
+    are of all rounds up to the current one, also those before a resume.
     """
     slow = [_is_slow(record) for record in records]
     rows = [all(slow[end - ROUNDS : end]) for end in range(ROUNDS, len(slow) + 1)]
@@ -78,52 +73,8 @@ def _is_slow(record: Mapping[str, Any]) -> bool:
     return None not in (own, *norms) and bool(norms) and own < RATIO * median(norms)
 
 
-EstimateAt = Literal["training", "start"]
-
-
-class GradientsAtStart:
-    """What clients are asked for, and how it is read.
-
-    Parameters
-    ----------
-    encoding : {"sketch", "full"}
-        How clients encode their mean gradients.
-    sketch_size : int
-        Number of buckets of a sketch. Its seed is the round's number, the same for all clients.
-    """
-
-    def __init__(self, encoding: GradientEncoding, sketch_size: int) -> None:
-        self._encoding, self._sketch_size = encoding, sketch_size
-
-    def ask(self, request: TrainRequest, round: Round, sent: bool = True) -> TrainRequest:
-        """Return a request that also asks for gradients; `sent` says whether they come with the reply."""
-        asked: Record = {GRADIENTS: self._encoding}
-        if self._encoding == "sketch":
-            asked |= {SKETCH_SIZE: self._sketch_size, SKETCH_SEED: round.number}
-        return request.adding(config=asked, expects={GRADIENTS: "any"} if sent else {})
-
-    def read(
-        self, round: Round, target: ClientUpdate, sources: Iterable[ClientUpdate]
-    ) -> StartGradients | str:
-        """Return the gradients in the replies, or why the target's cannot be used."""
-        length = sum(layer.size for layer in target.parameters.values())
-        form = GradientForm(self._encoding, CountSketch(self._sketch_size, round.number), length)
-        return read_gradients(_sent(target), [_sent(source) for source in sources], form)
-
-    def forwarded(self, sources: Iterable[ClientUpdate]) -> dict[str, ArrayRecord]:
-        """Return the record ``gradients.I`` of the ``I``-th source that sent some, for the target."""
-        sent = ((i, _sent(source)) for i, source in enumerate(sources))
-        return {f"{GRADIENTS}.{i}": to_record(arrays) for i, arrays in sent if not isinstance(arrays, str)}
-
-
-def _sent(update: ClientUpdate) -> Layers | str:
-    return update.faults.get(GRADIENTS) or update.extra[GRADIENTS]
-
-
 Beta = float | Sequence[float] | Mapping[str, float]
 """β for all sources, or one for each: in the order of their domains' names, or by domain."""
-
-AggregateOn = Literal["server", "target"]
 
 
 class AdaptiveStrategy(DomainAdaptationStrategy):
@@ -144,7 +95,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
     gradient_encoding : {"sketch", "full"}
         How clients encode these gradients, with ``estimate_at="start"``.
     sketch_size : int
-        Number of buckets of a sketch, with the encoding ``"sketch"``.
+        Number of buckets of a sketch, whose seed is the round's number.
     source_weights : {"examples", "uniform"}
         α, the weights among the sources.
     aggregate_on : {"server", "target"}
@@ -152,13 +103,6 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         which trains, aggregates, and returns the new model: the server sees neither β nor the target's update
         or batch updates (Section C.1). The target's app needs the mod
         `fda_flower.clients.aggregate_on_target`, which `fda_flower.clients.serve` has.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If β is outside [0, 1] or another setting cannot work.
     """
 
     beta: Beta = 0.5
@@ -166,9 +110,9 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
     batch_update_encoding: Encoding = "norms"
     sketch_size: Count = 1024
     source_weights: SourceWeights = "examples"
-    estimate_at: EstimateAt = "training"
+    estimate_at: Literal["training", "start"] = "training"
     gradient_encoding: GradientEncoding = "sketch"
-    aggregate_on: AggregateOn = "server"
+    aggregate_on: Literal["server", "target"] = "server"
 
     weighs_by: ClassVar[Literal["beta", "weight"]] = "beta"
     """The field of a source's record that holds β, or its joint weight."""
@@ -181,19 +125,18 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         super().__post_init__()
         self.beta = check_beta(self.beta)
         self._rule = self.rule()
-        self._at_start: GradientsAtStart | None = None
-        if self.auto and self.estimate_at == "start":
-            self._at_start = GradientsAtStart(self.gradient_encoding, self.sketch_size)
-            if self._rule.beta_rule in FROM_STEPS:
-                raise ConfigError(
-                    "beta_formula is 'reference-code', which needs the steps of the training: "
-                    "choose definition, or estimate_at=training"
-                )
         self._betas: dict[str, float] = {}
-        roles = {"target"} if self._at_start is None else {"source", "target"}
-        level = self.batch_update_encoding if self._at_start is None else self.gradient_encoding
+        self._at_start = self.auto and self.estimate_at == "start"
+        if self._at_start and self._rule.beta_rule in FROM_STEPS:
+            raise ConfigError(
+                "beta_formula is 'reference-code', which needs the steps of the training: "
+                "choose definition, or estimate_at=training"
+            )
+        self._evidence = protocol.GRADIENTS if self._at_start else protocol.BATCH_UPDATES
+        self._encoding = self.gradient_encoding if self._at_start else self.batch_update_encoding
+        roles = {"source", "target"} if self._at_start else {"target"}
         stays = {"target"} if self.asks_again else set()
-        self.roster.asks = dict.fromkeys(sorted(roles - stays), level) if self.auto else {}
+        self.roster.asks = dict.fromkeys(sorted(roles - stays), self._encoding) if self.auto else {}
 
     @property
     def asks_again(self) -> bool:  # type: ignore[override]
@@ -213,7 +156,7 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if a client has fewer than the two batches that estimates need."""
-        estimates = self.auto and (role == "target" or self._at_start is not None)
+        estimates = self.auto and (role == "target" or self._at_start)
         if estimates and samples < 2 * batch_size:
             raise ConfigError(
                 f"{who} has {samples} labelled samples, auto-weighting needs two batches of {batch_size}: "
@@ -221,13 +164,8 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
                 + ("" if role == "target" else ", or estimate_at=training")
             )
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
-        """Ask for what β is estimated from, with `auto`; with `asks_again` the target only later."""
-        if node.is_target and self.asks_again:
-            return None
-        return self._train_request(node, round)
-
-    def _train_request(self, node: Node, round: Round) -> TrainRequest:
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
+        """Ask for what the rule needs, and with `auto` for what β is estimated from."""
         request = TrainRequest(round.arrays, round.config)
         rule = self._rule.rule
         if rule.needs_scale:
@@ -238,16 +176,13 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             request = request.adding(requires={protocol.BATCH_SIZE: remedy})
         if self.asks_again:
             request = request.adding(expects={protocol.ARRAYS: "model"})
-        if self._at_start is not None:
-            return self._at_start.ask(request, round, sent=not (self.asks_again and node.is_target))
-        if not (self.auto and node.is_target):
+        if not self._at_start and not (self.auto and node.is_target):
             return request
-        asked: dict[str, Any] = {protocol.BATCH_UPDATES: self.batch_update_encoding}
-        if self.batch_update_encoding == "sketch":
+        asked: Record = {self._evidence: self._encoding}
+        if self._encoding == "sketch":
             asked |= {protocol.SKETCH_SIZE: self.sketch_size, protocol.SKETCH_SEED: round.number}
-        return request.adding(
-            config=asked, expects={} if self.asks_again else {protocol.BATCH_UPDATES: "any"}
-        )
+        stays = self.asks_again and node.is_target
+        return request.adding(config=asked, expects={} if stays else {self._evidence: "any"})
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Weigh the sources, and apply the rule."""
@@ -272,23 +207,19 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         return Aggregated(result.model)
 
     def _read_evidence(self, target: ClientUpdate, sources: Sources, round: Round) -> Evidence | str:
-        if self._at_start is not None:
-            return self._at_start.read(round, target, sources.values())
-        return self._read_batches(target, round)
-
-    def _read_batches(self, target: ClientUpdate, round: Round) -> BatchUpdates | str:
+        """Return what β is estimated from, or why that cannot be used."""
+        length = sum(layer.size for layer in target.parameters.values())
+        sketch = CountSketch(self.sketch_size, round.number)
+        if self._at_start:
+            form = GradientForm(self.gradient_encoding, sketch, length)
+            return read_gradients(_gradients(target), [*map(_gradients, sources.values())], form)
         if target.factor != 1:
             return "the target's update was clipped, its batch updates do not fit it"
-        if protocol.BATCH_UPDATES in target.faults:
-            return target.faults[protocol.BATCH_UPDATES]
+        if self._evidence in target.faults:
+            return target.faults[self._evidence]
+        arrays = target.extra[self._evidence]
         try:
-            return BatchUpdates.from_arrays(
-                target.extra[protocol.BATCH_UPDATES],
-                self.batch_update_encoding,
-                target.steps,
-                sum(layer.size for layer in target.parameters.values()),
-                CountSketch(self.sketch_size, round.number),
-            )
+            return BatchUpdates.from_arrays(arrays, self.batch_update_encoding, target.steps, length, sketch)
         except ValueError as error:
             return str(error)
 
@@ -303,10 +234,12 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             raise BadReplyError("the target is not connected")
         buffers = next(iter(sources.values())).buffers
         remedy = "it did not aggregate, since its app lacks the mod aggregate_on_target"
-        gradients = {} if self._at_start is None else self._at_start.forwarded(sources.values())
-        request = self._train_request(node, round).adding(
-            records={**forwarded(self._rule, list(buffers), sources, betas.tolist()), **gradients},
-            requires={protocol.AGGREGATED_ON: remedy},
+        records = forwarded(self._rule, list(buffers), sources, betas.tolist())
+        if self._at_start:
+            sent = enumerate(map(_gradients, sources.values()))
+            records |= {f"{self._evidence}.{i}": to_record(g) for i, g in sent if not isinstance(g, str)}
+        request = self.train_request(node, round).adding(
+            records=records, requires={protocol.AGGREGATED_ON: remedy}
         )
         target, _ = round.exchange({node: request})
         if target is None:
@@ -316,17 +249,18 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         return target.extra[protocol.ARRAYS]
 
 
+def _gradients(update: ClientUpdate) -> Layers | str:
+    """Return the gradients at the global model that a client has sent, or why they cannot be read."""
+    return update.faults.get(protocol.GRADIENTS) or update.extra[protocol.GRADIENTS]
+
+
 def forwarded(
-    rule: AdaptiveRule,
-    buffers: Sequence[str],
-    sources: Sources,
-    betas: Sequence[float],
+    rule: AdaptiveRule, buffers: Sequence[str], sources: Sources, betas: Sequence[float]
 ) -> dict[str, ArrayRecord | ConfigRecord]:
     """Return the records by which the target aggregates the sources' models in the server's place.
 
-    They are the `ArrayRecord` ``source.I`` of the ``I``-th source, and the `ConfigRecord` ``aggregate``: the
-    lists ``domains``, ``betas``, ``examples``, ``steps``, ``learning-rates``, ``batch-sizes``, ``factors``
-    (by which to scale the updates) and ``buffers``, and ``weighing``, the rule as text.
+    They are the `ArrayRecord` ``source.I`` of the ``I``-th source, and the `ConfigRecord` ``aggregate``, with
+    the rule as text (``weighing``) and a list of what else it takes of each source.
     """
     updates = list(sources.values())
     columns: dict[str, Any] = {
@@ -372,9 +306,7 @@ def check_beta(beta: Beta) -> float | tuple[float, ...] | dict[str, float]:
     return values[0] if np.ndim(beta) == 0 else tuple(values)
 
 
-def betas_of(
-    beta: float | Sequence[float] | Mapping[str, float], domains: Sequence[str]
-) -> NDArray[np.float64]:
+def betas_of(beta: Beta, domains: Sequence[str]) -> NDArray[np.float64]:
     """Return β of each source, shape ``(len(domains),)``."""
     if isinstance(beta, Mapping):
         if missing := [domain for domain in domains if domain not in beta]:
@@ -399,29 +331,18 @@ class FedDA(AdaptiveStrategy):
 
     Parameters
     ----------
-    beta, auto, estimate_at, gradient_encoding, sketch_size, aggregate_on, **common
-        See `AdaptiveStrategy`. With `auto` this is FedDA_Auto; the target sends one number a batch.
+    auto
+        With it this is FedDA_Auto; the target sends one number a batch.
     updates : {"raw", "aligned"}
         Combine the sources' updates as they are (the authors' code), or rescaled to the target's steps
         and learning rate.
     beta_formula : {"definition", "reference-code"}
         With `auto`, β by equation 3, or by what the authors' code computes; see
         `fda_flower.aggregation.beta_fedda_reference`.
-    source_weights : {"examples", "uniform"}
-        α, the weights among the sources.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import FedDA
-    >>> strategy = FedDA(auto=True)
     """
 
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "reference-code": {
-            "updates": "raw",
-            "source_weights": "examples",
-            "beta_formula": "reference-code",
-        },
+    variants: ClassVar = {
+        "reference-code": {"updates": "raw", "source_weights": "examples", "beta_formula": "reference-code"},
         "paper": {"updates": "aligned", "source_weights": "uniform"},
     }
 
@@ -449,8 +370,8 @@ class FedGP(AdaptiveStrategy):
 
     Parameters
     ----------
-    beta, auto, estimate_at, gradient_encoding, aggregate_on, **common
-        See `AdaptiveStrategy`. With `auto` this is FedGP_Auto.
+    auto
+        With it this is FedGP_Auto.
     granularity, filter, magnitude
         See `fda_flower.aggregation.FedGP`.
     beta_formula : {"definition", "filter-aware", "reference-code"}
@@ -459,18 +380,9 @@ class FedGP(AdaptiveStrategy):
         `beta_fedgp_reference`.
     batch_update_encoding : {"sketch", "full"}
         With `auto` the target sends a sketch of each batch update, or the batch updates themselves.
-    sketch_size : int
-        Numbers in a sketch, of a batch update or of a gradient.
-    source_weights : {"examples", "uniform"}
-        α, the weights among the sources.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import FedGP
-    >>> strategy = FedGP(beta=0.5)
     """
 
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    variants: ClassVar = {
         "reference-code": {
             "granularity": "layer",
             "magnitude": "reference-code",
@@ -513,17 +425,10 @@ class FedDAJoint(AdaptiveStrategy):
         Where ``w_i`` cannot be estimated, it is ``α_i β_i``, as FedDA has it.
     updates
         As of `FedDA`.
-    estimate_at, gradient_encoding, sketch_size, aggregate_on, **common
-        See `AdaptiveStrategy`.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import FedDAJoint
-    >>> strategy = FedDAJoint()
     """
 
-    weighs_by: ClassVar[Literal["beta", "weight"]] = "weight"
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    weighs_by = "weight"
+    variants: ClassVar = {
         "reference-code": {"updates": "raw", "source_weights": "examples"},
         "paper": {"updates": "aligned", "source_weights": "uniform"},
     }

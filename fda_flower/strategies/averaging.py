@@ -1,7 +1,6 @@
 """Averages: of a run's models, of the sources, and of buffers."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import get_args
 
 from fda_flower.aggregation import (
@@ -15,9 +14,7 @@ from fda_flower.aggregation import (
     TrimmedMean,
 )
 from fda_flower.errors import invalid
-from fda_flower.records.record import Record
-from fda_flower.strategies.hooks import Aggregated, Buffers, MethodHooks
-from fda_flower.strategies.replies import ClientUpdate
+from fda_flower.strategies.hooks import Buffers, MethodHooks
 from fda_flower.strategies.round import Round
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, to_record
@@ -29,30 +26,20 @@ PREFIX = "average/"
 class ModelAverage:
     """The average of the run's models after the warm-up rounds; clients never train from it.
 
-    The target evaluates it by an ordinary evaluate message after that of the method. The round's record has
-    the metrics as ``accuracy-average``, ``loss-average`` and so on. A held round has no new model, and adds
-    nothing to the average.
+    The target evaluates it after the method's own model. The round's record has the metrics as
+    ``accuracy-average``, ``loss-average`` and so on. A held round adds nothing to the average.
 
     Parameters
     ----------
     text : str, optional
         ``ema:C`` for the exponential moving average with the factor C, or ``tail:N`` for the mean of the
         last N models. Default: there is no average, and the methods do nothing.
-
-    Raises
-    ------
-    ConfigError
-        If the text is neither, or its number cannot work.
     """
 
     def __init__(self, text: str | None) -> None:
         self.text = text
         self._rule = None if text is None else read_average(text)
         self._kept: tuple[Layers, ...] = ()
-
-    def settings(self) -> Record:
-        """Return what defines the average."""
-        return {} if self.text is None else {"average": self.text}
 
     def check(self, rounds: int) -> None:
         """Raise a `ConfigError` if the tail is longer than the rounds after the warm-up."""
@@ -106,17 +93,8 @@ def read_average(text: str) -> Average:
             return TailAverage(int(number))
     except ValueError:
         pass
-    raise invalid(
-        "average",
-        text,
-        (
-            "give ema:FACTOR with a factor between 0 and 1, such as ema:0.9, or "
-            "tail:N with a whole number of at least 1, such as tail:5"
-        ),
-    )
-
-
-WORDS: tuple[str, ...] = get_args(Buffers)
+    ema = "give ema:FACTOR with a factor between 0 and 1, such as ema:0.9"
+    raise invalid("average", text, f"{ema}, or tail:N with a whole number of at least 1, such as tail:5")
 
 
 def check_buffers(strategy: MethodHooks, buffers: str) -> None:
@@ -124,33 +102,11 @@ def check_buffers(strategy: MethodHooks, buffers: str) -> None:
     silent = {"target": "the server gets no model that the target has trained"}
     refused = {**({} if "target" in strategy.trains else silent), **strategy.refused_buffers}
     if buffers in refused:
-        remedy = " or ".join(word for word in WORDS if word not in refused)
-        raise invalid(
-            "buffers", buffers, f"choose {remedy}", f"but with {type(strategy).__name__} {refused[buffers]}"
-        )
-
-
-def with_buffers(buffers: str, aggregated: Aggregated, target: ClientUpdate | None) -> Aggregated:
-    """Return what a round comes to, with ``"target"`` with the buffers that the target has replied.
-
-    Parameters
-    ----------
-    buffers : {"mean", "target", "adabn"}
-        The option.
-    aggregated : Aggregated
-        The new model as the method makes it.
-    target : ClientUpdate or None
-        The target's update; not None with ``"target"``.
-    """
-    if buffers != "target":
-        return aggregated
-    assert target is not None, "a method whose target does not train refuses the word"
-    model = {name: target.buffers.get(name, array) for name, array in aggregated.model.items()}
-    return replace(aggregated, model=model)
+        remedy = f"choose {' or '.join(word for word in get_args(Buffers) if word not in refused)}"
+        raise invalid("buffers", buffers, remedy, f"but with {type(strategy).__name__} {refused[buffers]}")
 
 
 PLAIN: dict[str, SourceMean] = {"mean": Mean(), "median": Median()}
-TRIMMED = "trimmed"
 SHARE = 0.2
 """The share that ``trimmed`` cuts at each end, without a number of its own."""
 
@@ -167,15 +123,12 @@ def read_source_mean(text: str) -> SourceMean:
         return PLAIN[text]
     kind, colon, number = text.partition(":")
     try:
-        if kind != TRIMMED:
+        if kind != "trimmed":
             raise ValueError(text)
         return TrimmedMean(float(number) if colon else SHARE)
     except ValueError:
-        raise invalid(
-            "source_mean",
-            text,
-            (f"give mean, median, or trimmed:SHARE with a share between 0 and 0.5, such as trimmed:{SHARE}"),
-        ) from None
+        says = f"give mean, median, or trimmed:SHARE with a share between 0 and 0.5, such as trimmed:{SHARE}"
+        raise invalid("source_mean", text, says) from None
 
 
 def check_source_mean(strategy: MethodHooks, text: str, warmup_rounds: int) -> None:
@@ -185,6 +138,6 @@ def check_source_mean(strategy: MethodHooks, text: str, warmup_rounds: int) -> N
     raise invalid(
         "source_mean",
         text,
-        ("leave it out, give warmup_rounds, whose mean it then is, or choose source-only or mixture"),
+        "leave it out, give warmup_rounds, whose mean it then is, or choose source-only or mixture",
         f"but {type(strategy).__name__} never takes a plain mean of the sources",
     )

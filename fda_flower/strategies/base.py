@@ -1,8 +1,9 @@
 """The base of every strategy: the rounds of a run, in Flower's four steps, and what a method defines."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from logging import INFO, WARNING
 from typing import Any
@@ -14,48 +15,30 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fda_flower.aggregation import Layers, Update, source_weights
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import json_safe
 from fda_flower.records.folder import Progress, check_same_model
 from fda_flower.records.record import Record
-from fda_flower.strategies.averaging import (
-    ModelAverage,
-    check_buffers,
-    check_source_mean,
-    read_source_mean,
-    with_buffers,
-)
-from fda_flower.strategies.hooks import Aggregated, CommonOptions, MethodHooks, Sources, check_rounds
+from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_source_mean, read_source_mean
+from fda_flower.strategies.hooks import Aggregated, CommonOptions, MethodHooks, Sources
 from fda_flower.strategies.replies import (
     BadReplyError,
     ClientUpdate,
-    NormLimit,
     NotFiniteError,
-    Schedule,
     check_finite,
     read_sizes,
 )
 from fda_flower.strategies.roster import Node, Roster
-from fda_flower.strategies.round import Round, Updates, check_budgets
+from fda_flower.strategies.round import Round, Updates
 from fda_flower.strategies.selection import Selection
-from fda_flower.wire.protocol import (
-    BESIDE,
-    LEARNING_RATE_FACTOR,
-    OUTCOMES,
-    SERVER_ROUND,
-    EvaluateRequest,
-    Keys,
-    TrainRequest,
-    to_layers,
-    to_record,
-)
+from fda_flower.wire import protocol
+from fda_flower.wire.protocol import EvaluateRequest, Keys, TrainRequest, to_layers, to_record
 
 # fmt: off
 __all__ = ["Aggregated", "BadReplyError", "ClientUpdate", "DomainAdaptationStrategy", "Node",
            "Record", "Round", "Sources", "TrainRequest"]
 # fmt: on
 """What the file of a method needs."""
-
 
 LEFT_OUT = 10
 """A source that does not reply is left out for this multiple of a round's timeout."""
@@ -71,15 +54,12 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
     ----------
     history : list[dict]
         The record of each finished round, as in ``rounds.jsonl``.
-    round : Round
-        The current round.
-    num_rounds : int
-        The rounds of the run.
     mean_of_sources : SourceMean
         The plain mean of the sources' updates, or what takes its place by the option `source_mean`.
-    schedules : Mapping[str, Schedule]
-        By role, what the clients were told to train with, if the server knows it: a source that claims a
-        higher learning rate or more steps is dropped, since auto-weighting would trust it more.
+    schedules : Mapping
+        By role, the learning rate, batch size and epochs that the clients were told to train with, if the
+        server knows them, as a `clients.local_training.LocalTraining`: a source that claims a higher rate or
+        more steps is dropped, since auto-weighting would trust it more.
     """
 
     def __post_init__(self) -> None:
@@ -93,36 +73,32 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self.history = self.progress.history
         self.roster = Roster(self.target, self.query_timeout)
         self.state: dict[str, ArrayRecord] = {}
-        self._limit = NormLimit(self.max_update_norm)
-        self._always = {OUTCOMES: True} if self.outcomes else {}
+        self._always = {protocol.OUTCOMES: True} if self.outcomes else {}
         self._keys = Keys(self.arrayrecord_key, self.configrecord_key)
-        self.schedules: Mapping[str, Schedule] = {}
-        self.num_rounds = 0
+        self.schedules: Mapping[str, Any] = {}
         self._timeout = 3600.0
 
     def settings(self) -> Record:
         """Return what defines the strategy, as JSON: only a run with the same settings can be resumed."""
-        return {
+        found: Record = {
             "min-sources": self.min_sources,
             "warmup-rounds": self.warmup_rounds,
             "learning-rate-factor": self.learning_rate_factor,
-            **({} if self.buffers == "mean" else {"buffers": self.buffers}),
-            **({} if self.source_mean == "mean" else {"source-mean": self.source_mean}),
-            **({} if self._limit.max_norm is None else {"limit": str(self._limit)}),
-            **self.model_average.settings(),
-            **self.own_settings(),
         }
+        if self.buffers != "mean":
+            found["buffers"] = self.buffers
+        if self.source_mean != "mean":
+            found["source-mean"] = self.source_mean
+        if self.max_update_norm is not None:
+            found["limit"] = f"NormLimit(max_norm={self.max_update_norm})"
+        if self.average is not None:
+            found["average"] = self.average
+        return found | self.own_settings()
 
     # The run
 
     def connect(self, grid: Grid) -> None:
-        """Wait for the nodes and ask who they are (`Node.info`); `start` does it, unless it is done.
-
-        Raises
-        ------
-        ConfigError, RunError
-            If the method cannot work with these nodes; if roles are missing or claimed twice.
-        """
+        """Wait for the nodes and ask who they are (`Node.info`); `start` does it, unless it is done."""
         self.roster.gather(grid, self.wait_for or self.min_sources + 1, self.wait_seconds)
         self.roster.require(self.min_sources)
         self.validate_nodes(self.roster.nodes)
@@ -147,17 +123,11 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         Raises
         ------
         ConfigError
-            If a setting cannot work, before any training.
+            If a setting or the method cannot work, before any training.
         RunError
             If roles are missing or claimed twice, or the model was held for `max_held_rounds` rounds.
         """
-        check_rounds(num_rounds, self.warmup_rounds)
-        if should_stop is not None and self.ends_with_an_evaluation:
-            raise ConfigError(
-                f"should_stop is given, but {type(self).__name__} has its target evaluate in the last round, "
-                "which must be known beforehand: leave it out"
-            )
-        self.model_average.check(num_rounds - self.warmup_rounds)
+        self._check_start(num_rounds, should_stop)
         self.num_rounds, self._timeout = num_rounds, timeout
         with closing(self.progress):
             result = Result(arrays=initial_arrays)
@@ -175,20 +145,17 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
                 if self.selection.stops(self.history):
                     break
                 begun = time.perf_counter()
-                messages = self.configure_train(
-                    server_round, result.arrays, train_config or ConfigRecord(), grid
-                )
+                config = train_config or ConfigRecord()
+                messages = self.configure_train(server_round, result.arrays, config, grid)
                 replies = list(grid.send_and_receive(messages, timeout=timeout))
                 trained = time.perf_counter()
                 arrays, train_metrics = self.aggregate_train(server_round, replies)
                 result.arrays = arrays or result.arrays
                 aggregated = time.perf_counter()
-                messages = self.configure_evaluate(
-                    server_round, result.arrays, evaluate_config or ConfigRecord(), grid
-                )
-                metrics = self.aggregate_evaluate(
-                    server_round, grid.send_and_receive(messages, timeout=timeout)
-                )
+                config = evaluate_config or ConfigRecord()
+                messages = self.configure_evaluate(server_round, result.arrays, config, grid)
+                evaluated = grid.send_and_receive(messages, timeout=timeout)
+                metrics = self.aggregate_evaluate(server_round, evaluated)
                 if self.evaluates_in(server_round):
                     self.model_average.evaluate(self.round)
                 if train_metrics is not None:
@@ -207,6 +174,21 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
                 if should_stop is not None and should_stop(server_round, result):
                     break
             return result
+
+    def _check_start(self, num_rounds: int, should_stop: object) -> None:
+        if num_rounds <= self.warmup_rounds:
+            raise invalid(
+                "num_rounds",
+                num_rounds,
+                f"it must be at least {self.warmup_rounds + 1}"
+                + (f" with {self.warmup_rounds} warm-up rounds" if self.warmup_rounds else ""),
+            )
+        if should_stop is not None and self.ends_with_an_evaluation:
+            raise ConfigError(
+                f"should_stop is given, but {type(self).__name__} has its target evaluate in the last round, "
+                "which must be known beforehand: leave it out"
+            )
+        self.model_average.check(num_rounds - self.warmup_rounds)
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Write the run's configuration and first checkpoint, and log who takes part."""
@@ -229,8 +211,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self.roster.refresh(grid)
         self.validate_nodes(self.roster.nodes)
         self.round = self._new_round(server_round, arrays, config, grid)
-        requests = {node: self._request(node, self.round) for node in self.round.nodes}
-        return self.round.train_messages({node: r for node, r in requests.items() if r is not None})
+        return self.round.train_messages(self._requests(self.round))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -245,7 +226,7 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         except BadReplyError as error:
             record["held"] = str(error)
             log(WARNING, "Round %d: the model stays as it is: %s", server_round, error)
-            check_budgets(record, list(round.spent), list(round.requests))
+            round.check_budgets()
         self.roster.leave_out(round.silent, round.requests, LEFT_OUT * self._timeout)
         self.progress.note(record["held"])
         return new, round.train_metrics()
@@ -255,11 +236,10 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
     ) -> Iterable[Message]:
         """Return an evaluate message for the target."""
         round = self.round
-        asked = {**self._always, **self.evaluate_config, **self.asks_for_confusion(server_round)}
+        asked = {**config, **self._always, **self.evaluate_config(round)}
         if self.evaluates_trained and not round.warmup:
-            asked[BESIDE] = True
-        round.arrays, round.config = arrays, {**config, **asked, SERVER_ROUND: server_round}
-        round.sent = {}
+            asked[protocol.BESIDE] = True
+        round.arrays, round.config, round.sent = arrays, {**asked, protocol.SERVER_ROUND: server_round}, {}
         if not self.evaluates_in(server_round):
             return []
         request = EvaluateRequest(arrays, round.config) if round.warmup else self.evaluate_request(round)
@@ -288,8 +268,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
     def preview(self, arrays: ArrayRecord, done: int, grid: Grid) -> list[EvaluateRequest]:
         """Return the requests of the first round after the warm-up, without sending them."""
         round = self._new_round(max(done, self.warmup_rounds) + 1, arrays, ConfigRecord(), grid)
-        requests = [*(self._request(node, round) for node in round.nodes), self.evaluate_request(round)]
-        return [request for request in requests if request is not None]
+        evaluation = self.evaluate_request(round)
+        return [*self._requests(round).values(), *([evaluation] if evaluation else [])]
 
     def finish_round(self, num_rounds: int) -> None:
         """Write the round's record and the checkpoint; raise a `RunError` after too many held rounds."""
@@ -303,9 +283,9 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         self, server_round: int, arrays: ArrayRecord, config: Mapping[str, Any], grid: Grid
     ) -> Round:
         warmup = server_round <= self.warmup_rounds
-        sent = {**config, **self._always, SERVER_ROUND: server_round}
+        sent = {**config, **self._always, protocol.SERVER_ROUND: server_round}
         if self.learning_rate_factor != 1 and not warmup:
-            sent[LEARNING_RATE_FACTOR] = self.learning_rate_factor
+            sent[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
         record: Record = {"round": server_round, "warmup": warmup}
         if sizes := read_sizes(self.roster.nodes):
             record["sizes"] = sizes
@@ -318,15 +298,16 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             record,
             partial(grid.send_and_receive, timeout=self._timeout),
             keys=self._keys,
-            limit=self._limit,
+            max_norm=self.max_update_norm,
             buffer_names=self.buffer_names,
             schedules=self.schedules,
         )
 
-    def _request(self, node: Node, round: Round) -> TrainRequest | None:
+    def _requests(self, round: Round) -> dict[Node, TrainRequest]:
         if round.warmup:
-            return None if node.is_target else TrainRequest(round.arrays, round.config)
-        return self.train_request(node, round)
+            return {node: TrainRequest(round.arrays, round.config) for node in round.sources}
+        asked = (node for node in round.nodes if self.asks(node, round))
+        return {node: self.train_request(node, round) for node in asked}
 
     def _new_model(self, round: Round, updates: Updates) -> ArrayRecord:
         """Return the new model; a source that alone is why it would not be finite is dropped."""
@@ -358,14 +339,24 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
 
     def _aggregate(self, round: Round, updates: Updates) -> Aggregated:
         target, sources = updates
-        require_replies(updates, {"source"} if round.warmup else self.trains, self.min_sources)
+        roles = {"source"} if round.warmup else self.trains
+        if "target" in roles and target is None:
+            raise BadReplyError("no usable reply of the target")
+        if "source" in roles and len(sources) < self.min_sources:
+            raise BadReplyError(
+                f"{len(sources)} usable replies of sources, at least {self.min_sources} needed"
+            )
         # A hostile update may overflow; the new models are checked before they are used.
         with np.errstate(all="ignore"):
             if round.warmup:
                 clients = list(sources.values())
                 return Aggregated(self.mean_of_sources(round.model, clients, source_weights(clients)))
             aggregated = self.aggregate(round, target, sources)
-        return with_buffers(self.buffers, aggregated, target)
+        if self.buffers != "target":
+            return aggregated
+        assert target is not None, "a method whose target does not train refuses the word"
+        model = {name: target.buffers.get(name, array) for name, array in aggregated.model.items()}
+        return replace(aggregated, model=model)
 
     def _commit(self, round: Round, aggregated: Aggregated) -> ArrayRecord:
         for layers in (aggregated.model, *aggregated.state.values()):
@@ -375,12 +366,3 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             self.model_average.add(aggregated.model)
         round.model = aggregated.model
         return to_record(aggregated.model)
-
-
-def require_replies(updates: Updates, roles: Collection[str], min_sources: int) -> None:
-    """Raise a `BadReplyError` if replies are missing of the roles that train."""
-    target, sources = updates
-    if "target" in roles and target is None:
-        raise BadReplyError("no usable reply of the target")
-    if "source" in roles and len(sources) < min_sources:
-        raise BadReplyError(f"{len(sources)} usable replies of sources, at least {min_sources} needed")

@@ -19,17 +19,15 @@ from fda_flower.wire.protocol import PROXIMAL, TUNE
 
 
 class FedAvg(DomainAdaptationStrategy):
-    """The mean of all clients' models, the target's included.
+    """The mean of all clients' models, the target's included (McMahan et al.).
 
-    The rule is McMahan et al.'s, as in Flower's own ``FedAvg``, but the result does not depend on the order
-    of the replies, and integer buffers keep their type.
+    Unlike in Flower's own ``FedAvg`` the result does not depend on the order of the replies, and integer
+    buffers keep their type.
 
     Parameters
     ----------
     weights : {"examples", "uniform"}
         Weights of the mean. By examples, as in McMahan et al., a scarce target hardly counts.
-    **common
-        See `DomainAdaptationStrategy`.
     """
 
     weights: SourceWeights = "examples"
@@ -47,8 +45,6 @@ class SourceOnly(DomainAdaptationStrategy):
     ----------
     source_weights : {"examples", "uniform"}
         α, the weights among the sources; they have no say in a median or trimmed mean (`source_mean`).
-    **common
-        See `DomainAdaptationStrategy`.
     """
 
     trains = frozenset({"source"})
@@ -64,7 +60,7 @@ class SourceOnly(DomainAdaptationStrategy):
 
 
 class TargetOnly(DomainAdaptationStrategy):
-    """``θ ← θ + Δ_T``. The sources do not train. The options are those of `DomainAdaptationStrategy`."""
+    """``θ ← θ + Δ_T``. The sources do not train."""
 
     trains = frozenset({"target"})
 
@@ -85,49 +81,25 @@ class FedProx(FedAvg):
     mu : float
         ``μ``: 0 is FedAvg, a large one keeps clients near ``θ``. The paper's are 0.001 to 1, chosen for each
         data set. With SGD the product of μ and the learning rate must stay below 2, else training diverges.
-    weights : {"examples", "uniform"}
-        Weights of the mean of all clients, the target included.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If μ is negative or not finite.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import FedProx
-    >>> strategy = FedProx(mu=0.1)
     """
 
     mu: NotNegative = 0.01
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Tell every client the penalty."""
-        request = super().train_request(node, round)
-        return None if request is None else request.adding(config={PROXIMAL: self.mu})
+        return super().train_request(node, round).adding(config={PROXIMAL: self.mu})
 
 
 class FedAvgFT(FedAvg):
     """FedAvg of all clients; the headline is the target's model after its local training.
 
-    The target fine-tunes the global model anew in every round (Sen et al., Section 5.2.3). The method
+    The target fine-tunes the global model in every round (Sen et al., Section 5.2.3). The method
     ``finetune-offline`` fine-tunes once, after the sources have trained.
 
     Parameters
     ----------
-    weights : {"uniform", "examples"}
-        Weights of the mean of all clients, the target included.
     tune : {"all", "head"}
         What the target trains: all parameters, or only the last linear layer.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If `tune` is another word.
     """
 
     evaluates_trained = True
@@ -135,9 +107,9 @@ class FedAvgFT(FedAvg):
     weights: SourceWeights = "uniform"
     tune: Literal["all", "head"] = "all"
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Tell the target what to train."""
         request = super().train_request(node, round)
-        if request is None or not node.is_target or self.tune == "all":
-            return request
-        return request.adding(config={TUNE: self.tune})
+        if node.is_target and self.tune != "all":
+            return request.adding(config={TUNE: self.tune})
+        return request

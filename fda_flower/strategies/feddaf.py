@@ -6,14 +6,7 @@ from typing import Annotated, ClassVar
 from fda_flower.aggregation import SourceWeights, source_weights
 from fda_flower.errors import invalid
 from fda_flower.names import Bounds
-from fda_flower.strategies.base import (
-    Aggregated,
-    ClientUpdate,
-    Node,
-    Round,
-    Sources,
-    TrainRequest,
-)
+from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources, TrainRequest
 from fda_flower.strategies.personal import OwnModel
 from fda_flower.wire import protocol
 from fda_flower.wire.protocol import EvaluateRequest, to_layers
@@ -40,19 +33,11 @@ class FedDAF(OwnModel):
         ``μ`` of the Gompertz function (Algorithm 3); the paper's is 5.
     source_weights : {"examples", "uniform"}
         Weights of the sources' mean; equation 3 is uniform.
-    **common
-        See `DomainAdaptationStrategy`, but for `max_update_norm`: the server cannot limit a model that
-        the target blends and keeps.
 
     Raises
     ------
     ConfigError
-        If μ is not finite, or `max_update_norm` is given.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import FedDAF
-    >>> strategy = FedDAF(mu=5.0)
+        If `max_update_norm` is given: the server cannot limit a model that the target blends and keeps.
     """
 
     averages_sources = True
@@ -68,7 +53,7 @@ class FedDAF(OwnModel):
                 "max_update_norm",
                 self.max_update_norm,
                 "leave it out, or choose another method",
-                ("but FedDAF's target blends and keeps its own model, which the server cannot limit"),
+                "but FedDAF's target blends and keeps its own model, which the server cannot limit",
             )
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
@@ -76,10 +61,11 @@ class FedDAF(OwnModel):
         request = TrainRequest(self.state.get(SOURCES, round.arrays), round.config)
         if not node.is_target:
             return request
+        remedy = "FedDAF's target has to be served by fda_flower.clients.FedDAFTarget"
         return request.adding(
             config={MU: self.mu},
             expects={ADAPTED: "model"},
-            requires={ADAPTED: "FedDAF's target has to be served by fda_flower.clients.FedDAFTarget"},
+            requires={ADAPTED: remedy},
             measures={name: name for name in ("sim", "theta", "alpha", protocol.FRESH_START)},
         )
 
@@ -92,7 +78,8 @@ class FedDAF(OwnModel):
         updates = list(sources.values())
         weights = source_weights(updates, self.source_weights)
         before = to_layers(self.state[SOURCES]) if SOURCES in self.state else round.model
-        return Aggregated(target.extra[ADAPTED], {SOURCES: self.mean_of_sources(before, updates, weights)})
+        model = self.mean_of_sources(before, updates, weights)
+        return Aggregated(target.extra[ADAPTED], {SOURCES: model})
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Have the target evaluate the adapted model, and beside it the source model."""

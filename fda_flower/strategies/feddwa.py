@@ -1,6 +1,5 @@
 """FedDWA: a personal model for every client, a mean of all models weighted by closeness to its guidance."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -8,13 +7,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import (
-    Layers,
-    distance_weights,
-    guidance_distances,
-    mean_update,
-    personal_model,
-)
+from fda_flower.aggregation import Layers, distance_weights, guidance_distances, mean_update, personal_model
 from fda_flower.names import Count
 from fda_flower.strategies.base import (
     Aggregated,
@@ -25,6 +18,7 @@ from fda_flower.strategies.base import (
     Sources,
     TrainRequest,
 )
+from fda_flower.strategies.hooks import Epochs
 from fda_flower.wire.protocol import GUIDANCE, to_layers
 
 
@@ -44,16 +38,9 @@ class FedDWA(DomainAdaptationStrategy):
         ``K``: from how many clients a personal model is made, the client itself included.
     evaluate : {"aggregated", "trained"}
         The headline: ``u_T`` as the server makes it, or ``w_T``, which the target has trained.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If `top` is below 1, or `evaluate` is another word.
     """
 
-    refused_buffers: ClassVar[Mapping[str, str]] = {
+    refused_buffers: ClassVar = {
         "target": "the run's model is the target's own, with its own running statistics"
     }
 
@@ -65,20 +52,15 @@ class FedDWA(DomainAdaptationStrategy):
         """Whether the headline is ``w_T``."""
         return self.evaluate == "trained"
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Send each node its own model, and ask for its guidance."""
-        request = super().train_request(node, round)
-        if request is None:
-            return None
+        request = replace(super().train_request(node, round), arrays=self._sent(node, round))
         remedy = "FedDWA's clients train one pass more where the train message's config has 'guidance'"
-        asked = request.adding(
+        return request.adding(
             config={GUIDANCE: True}, expects={GUIDANCE: "parameters"}, requires={GUIDANCE: remedy}
         )
-        return replace(asked, arrays=self._sent(node, round))
 
-    def training_epochs(
-        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
-    ) -> dict[str, int]:
+    def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs by role: every local training is followed by as long a one for the guidance."""
         total = super().training_epochs(rounds, warmup, epochs, labels)
         return {role: total[role] + rounds * each for role, each in epochs.items()}

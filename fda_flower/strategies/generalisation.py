@@ -9,14 +9,7 @@ from flwr.common import log
 
 from fda_flower.aggregation import Layers, SourceWeights, groupdro_weights, mean_update, vrex_weights
 from fda_flower.names import Natural, NotNegative
-from fda_flower.strategies.base import (
-    Aggregated,
-    ClientUpdate,
-    Node,
-    Round,
-    Sources,
-    TrainRequest,
-)
+from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources, TrainRequest
 from fda_flower.strategies.fedavg import SourceOnly
 from fda_flower.wire.protocol import LOSS_AT_START, NUM_STEPS, TRAIN_LOSS
 
@@ -31,23 +24,15 @@ class PenalisedSources(SourceOnly):
     """Source Only with a penalty, whose λ is at most 1 in the first local steps (annealing).
 
     The server counts the local steps: in each round of the method, the mean of the sources' ``num-steps``. A
-    round has one λ, which a round's record has as ``lam``. Warm-up rounds and held rounds do not count.
+    round has one λ, which its record has as ``lam``. Warm-up rounds and held rounds do not count.
 
     Parameters
     ----------
     lam : float
         ``λ`` after the annealing.
     anneal_steps : int
-        In rounds that begin before so many local steps λ is 1, or `lam` if that is smaller.
-    source_weights : {"examples", "uniform"}
-        Weights of the sources' mean.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If a number is negative, or λ not finite.
+        In rounds that begin before so many local steps λ is 1, or `lam` if that is smaller; DomainBed's is
+        500. The optimizer is a new one in each round, and so when λ rises.
     """
 
     lam: NotNegative = 1.0
@@ -58,10 +43,10 @@ class PenalisedSources(SourceOnly):
         """``λ`` of the current round."""
         return self.lam if self._steps_done() >= self.anneal_steps else min(self.lam, 1.0)
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Require the number of local steps, which ends the annealing."""
         request = super().train_request(node, round)
-        if request is None or self.anneal_steps == 0:
+        if self.anneal_steps == 0:
             return request
         remedy = "the annealing counts steps: report num-steps and learning-rate, or set anneal_steps to 0"
         return request.adding(requires={NUM_STEPS: remedy})
@@ -92,7 +77,7 @@ class IRM(PenalisedSources):
 
     ``D_i``, the penalty of IRMv1 with DomainBed's unbiased square, is zero where no scale of the logits
     would serve source ``i`` better. The sources, which run `fda_flower.clients.IRMSource`, train with it, and
-    the server averages them; a penalty needs no other source. The target does not train.
+    the server averages them. The target does not train.
 
     With one local step in a round this is IRMv1. With several, each source minimises its own objective from
     the global model on, as FedAvg does: a surrogate.
@@ -104,32 +89,17 @@ class IRM(PenalisedSources):
     ----------
     lam : float
         ``λ``; DomainBed's is 100. At 0 this is Source Only.
-    anneal_steps : int
-        In rounds that begin before so many local steps λ is 1, or `lam` if that is smaller; DomainBed's is
-        500. The optimizer is a new one in each round, and so when λ rises.
-    source_weights : {"uniform", "examples"}
-        Weights of the sources' mean.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If a number is negative, or λ not finite.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import IRM
-    >>> strategy = IRM(lam=10.0, anneal_steps=100)
+    anneal_steps
+        See `PenalisedSources`.
     """
 
     lam: NotNegative = 100.0
     source_weights: SourceWeights = "uniform"
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Ask for the penalty, unless λ is 0."""
         request = super().train_request(node, round)
-        if request is None or self.strength == 0:
+        if self.strength == 0:
             return request
         return request.adding(
             config={STRENGTH: self.strength},
@@ -161,23 +131,10 @@ class VREx(PenalisedSources):
     ----------
     lam : float
         ``λ``; DomainBed's is 10. At 0 this is Source Only with uniform weights.
-    anneal_steps : int
-        In rounds that begin before so many local steps λ is 1, or `lam` if that is smaller; DomainBed's is
-        500. The optimizer is a new one in each round, and so when λ rises.
+    anneal_steps
+        See `PenalisedSources`.
     clip : bool
         Take 0 for negative weights, and divide the others by their sum.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If a number is negative, or λ not finite.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import VREx
-    >>> strategy = VREx(lam=1.0, anneal_steps=0)
     """
 
     averages_sources = False
@@ -186,11 +143,9 @@ class VREx(PenalisedSources):
     clip: bool = False
     source_weights: SourceWeights = field(default="uniform", init=False)
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Ask for the loss at the global model."""
         request = super().train_request(node, round)
-        if request is None:
-            return None
         return request.adding(
             config={LOSS_AT_START: True},
             requires={LOSS_AT_START: "V-REx's sources have to report the loss of the received model"},
@@ -216,10 +171,8 @@ class GroupDRO(SourceOnly):
     The rule is Sagawa et al.'s ("Distributionally Robust Neural Networks for Group Shifts", ICLR 2020,
     Algorithm 1), one update of ``q`` a round. ``L_i`` is the mean loss of source ``i`` while it trains,
     ``K`` the mean number of the sources' local steps in the round: ``q`` moves as far as ``K`` updates with
-    these losses would move it. The target does not train.
-
-    With one local step in a round this is GroupDRO. With several, ``q`` stays as it is within the round: a
-    surrogate.
+    these losses would move it. The target does not train. With one local step in a round this is GroupDRO,
+    with several a surrogate.
 
     The server keeps ``q``, which begins at 1 for each source and has mean 1 over the sources. A source
     without a usable reply keeps its ``q``, and the weights of the others sum to 1. A round's record has each
@@ -229,18 +182,6 @@ class GroupDRO(SourceOnly):
     ----------
     step_size : float
         ``η_q``, for each local step; DomainBed's is 0.01. At 0 this is Source Only with uniform weights.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If the step size is negative or not finite.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import GroupDRO
-    >>> strategy = GroupDRO(step_size=0.001)
     """
 
     averages_sources = False
@@ -248,17 +189,13 @@ class GroupDRO(SourceOnly):
     step_size: NotNegative = 0.01
     source_weights: SourceWeights = field(default="uniform", init=False)
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Require the mean loss and the number of local steps."""
-        request = super().train_request(node, round)
-        if request is None:
-            return None
-        return request.adding(
-            requires={
-                TRAIN_LOSS: "GroupDRO's sources have to report the mean loss of their training",
-                NUM_STEPS: "GroupDRO's sources have to report num-steps and learning-rate",
-            }
-        )
+        required = {
+            TRAIN_LOSS: "GroupDRO's sources have to report the mean loss of their training",
+            NUM_STEPS: "GroupDRO's sources have to report num-steps and learning-rate",
+        }
+        return super().train_request(node, round).adding(requires=required)
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Move ``q`` by the losses, and add the weighted updates to the model."""

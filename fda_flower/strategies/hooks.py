@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from flwr.app import ArrayRecord
 
 from fda_flower.aggregation import Layers
-from fda_flower.errors import ConfigError
 from fda_flower.names import Bounds, Count, Natural, Positive, WithOptions, option_names
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import LAST, Record
@@ -34,29 +33,24 @@ class CommonOptions(WithOptions):
         With fewer usable replies of sources the round is held: the model stays as it is.
     wait_for : int, optional
         Nodes to wait for before the first round. Default: the target and `min_sources`.
-    wait_seconds : float
-        How long to wait for them.
-    query_timeout : float
-        Seconds that a node has to tell who it is. A node that does not answer is asked again later.
+    wait_seconds, query_timeout : float
+        How long to wait for them, and how long a node has to tell its role before it is asked again later.
     max_held_rounds : int
         After so many held rounds in a row the run ends with an error and a checkpoint.
     max_update_norm : float, optional
         A limit for the norm of each client's update: a longer one is scaled down. Default: none.
     warmup_rounds : int
-        Rounds in which only the sources train and are averaged, before the method begins (Jiang et al.,
-        ICLR 2024, Section C.2). They are the first of the rounds asked for.
+        The first rounds, in which only the sources train and are averaged (Jiang et al., ICLR 2024, C.2).
     learning_rate_factor : float
         Clients multiply their learning rate by it after the warm-up rounds (Section C.4).
     average : str, optional
-        ``ema:C`` or ``tail:N``: the target also evaluates an average of the models after the warm-up
-        rounds, see `ModelAverage`. Default: none.
+        ``ema:C`` or ``tail:N``: the target also evaluates an average of the models, see `ModelAverage`.
     buffers : {"mean", "target", "adabn"}
-        What BatchNorm's running statistics are in the global model: the clients' mean, or after the warm-up
-        the target's own; with ``"adabn"`` the mean, and the target estimates them anew before it evaluates.
+        BatchNorm's running statistics in the global model: the clients' mean; after the warm-up the
+        target's own; or the mean, and the target estimates its own before it evaluates.
     source_mean : str
-        What averages the sources where a method takes their plain mean, and in warm-up rounds: ``"mean"``,
-        ``"median"``, or ``"trimmed:SHARE"`` for the mean without that share at each end, by coordinate
-        (`aggregation.Median`, `aggregation.TrimmedMean`). Weights of the sources have no say in the last two.
+        What replaces the plain mean of the sources: ``"median"`` or ``"trimmed:SHARE"``, by coordinate and
+        without weights (`aggregation.Median`, `aggregation.TrimmedMean`). Default: ``"mean"``.
     buffer_names : Collection[str], optional
         Names of the arrays that are not parameters; may be set later. Default: `aggregation.find_buffers`.
     arrayrecord_key, configrecord_key : str
@@ -68,7 +62,7 @@ class CommonOptions(WithOptions):
     evaluate_every : int
         The target evaluates in every so many rounds, and in the last 5.
     on_round : callable, optional
-        Called with each round's record, for progress displays.
+        Called with each round's record.
     select_by, metric, patience, validation
         How samples held out choose a round, and end the run; see `Selection`.
     """
@@ -114,17 +108,11 @@ COMMON = frozenset(option_names(CommonOptions))
 """The names of the options that every strategy takes."""
 
 
-def check_rounds(num_rounds: int, warmup_rounds: int) -> None:
-    """Raise a `ConfigError` if the warm-up rounds leave no round to the method."""
-    if num_rounds <= warmup_rounds:
-        raise ConfigError(
-            f"num_rounds is {num_rounds}, it must be at least {warmup_rounds + 1}"
-            + (f" with {warmup_rounds} warm-up rounds" if warmup_rounds else "")
-        )
-
-
 Sources = Mapping[str, ClientUpdate]
 """Updates of sources by domain, in the order of domains."""
+
+Epochs = dict[str, int]
+"""Epochs by role."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +124,8 @@ class Aggregated:
     model : Layers
         The new global model.
     state : Mapping[str, Layers]
-        Further models of the method, by name; models that are not named do not change. The next
-        round, also of a resumed run, finds them in the strategy's `state`; `to_layers` makes arrays of one.
-        Names that begin with ``average/`` are taken.
+        Models of the method that change, by name (not ``average/...``). The next round, also of a resumed
+        run, finds them in the strategy's `state`; `to_layers` makes arrays of one.
     """
 
     model: Layers
@@ -151,8 +138,7 @@ class MethodHooks(ABC):
     A round is held if the target trains and its reply cannot be used, if fewer than `min_sources` sources
     remain, if `aggregate` raises a `BadReplyError`, or if a new model would not be finite: the global model
     and those of the method stay as they are, and the record's ``held`` says why. The clients have trained all
-    the same, and keep what they have made. After `max_held_rounds` such rounds in a row the run ends with an
-    error and a checkpoint.
+    the same, and keep what they have made.
 
     Attributes
     ----------
@@ -160,6 +146,8 @@ class MethodHooks(ABC):
         Models that the method keeps beside the global one, by name; `Aggregated.state` replaces them.
     round : Round
         The current round.
+    num_rounds : int
+        The rounds of the run.
     """
 
     round: Round
@@ -168,6 +156,7 @@ class MethodHooks(ABC):
     selection: Selection
     buffers: Buffers
     evaluate_every: int
+    num_rounds: int = 0
     needs: tuple[str, ...] = ()
     """What it needs with these options, besides what its method does; names of `runs.needs.NEEDS`."""
     trains: frozenset[str] = frozenset({"source", "target"})
@@ -176,30 +165,28 @@ class MethodHooks(ABC):
     """Whether the headline is the target's model after its local training, which the train reply tells.
 
     ``accuracy-global`` and ``loss-global`` of a round's record are then the global model's."""
-    keeps_own: bool = False
-    """Whether the target predicts with a model, or a part of one, that it keeps for itself."""
+    evaluates_own: bool = False
+    """Whether the target evaluates with a model, or a part of one, that it keeps for itself."""
     refused_buffers: ClassVar[Mapping[str, str]] = {}
-    """Why the method refuses words of that option. Without a target that trains, ``"target"`` is refused
-    anyway."""
+    """Why the method refuses words of `buffers`; where the target does not train, ``"target"`` always is."""
     averages_sources: ClassVar[bool] = False
     """Whether it takes a plain mean of the sources, by `source_mean`, in rounds after the warm-up too."""
     asks_again: bool = False
     """Whether `aggregate` asks nodes again within a round."""
-    num_rounds: int = 0
-    """The rounds of the run."""
     ends_with_an_evaluation: bool = False
     """Whether the target evaluates in the last round in another way than in the others."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reference-code": {}, "paper": {}}
-    """Settings that make the method what the authors' code does, or what the paper defines."""
+    """Options that make the method what the authors' code does, or what the paper defines."""
 
     @property
-    def evaluates_own(self) -> bool:
-        """Whether the headline is of a model that only the target has, in whole or in part."""
-        return self.evaluates_trained or self.keeps_own
+    def record(self) -> Record:
+        """The record of the current round."""
+        return self.round.record
 
-    def evaluates_in(self, number: int) -> bool:
-        """Whether the target evaluates in a round: in every so many, and in the last ones of the run."""
-        return number % self.evaluate_every == 0 or number > self.num_rounds - LAST
+    @property
+    def model(self) -> Layers:
+        """The global model."""
+        return self.round.model
 
     @abstractmethod
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
@@ -214,8 +201,7 @@ class MethodHooks(ABC):
         target : ClientUpdate or None
             The target's update; None where the target does not train.
         sources : Sources
-            The sources' updates by domain, in the order of domains; at least `min_sources`, or none
-            where sources do not train.
+            At least `min_sources` updates, or none where sources do not train.
 
         Raises
         ------
@@ -223,15 +209,16 @@ class MethodHooks(ABC):
             If the replies cannot be used; the round is held.
         """
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
-        """Return what a node is asked to train, and what its reply has to hold; None to leave it out."""
-        if node.role not in self.trains:
-            return None
+    def asks(self, node: Node, round: Round) -> bool:
+        """Whether a node is asked to train in a round after the warm-up: if its role trains."""
+        return node.role in self.trains
+
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
+        """Return what a node is asked to train, and what its reply has to hold."""
         request = TrainRequest(round.arrays, round.config)
         if not (node.is_target and self.evaluates_trained and self.evaluates_in(round.number)):
             return request
-        asked: dict[str, Any] = {**self.evaluate_config, **self.asks_for_confusion(round.number)}
-        asked[protocol.EVALUATE_TRAINED] = True
+        asked: dict[str, Any] = {**self.evaluate_config(round), protocol.EVALUATE_TRAINED: True}
         headline = f"{protocol.EVAL}{'r2' if node.info.get(protocol.REGRESSION) else 'accuracy'}"
         remedy = (
             "the target has to evaluate what it has trained, where the train message's config has "
@@ -244,29 +231,23 @@ class MethodHooks(ABC):
             measures={**EVALUATED, **IN_TRAIN_REPLY},
         )
 
-    @property
-    def evaluate_config(self) -> protocol.Config:
-        """What every message that asks for an evaluation says of the buffers."""
-        return {protocol.ADABN: True} if self.buffers == "adabn" else {}
+    def evaluate_config(self, round: Round) -> protocol.Config:
+        """Return the settings of every message that asks for an evaluation.
 
-    @property
-    def record(self) -> Record:
-        """The record of the current round."""
-        return self.round.record
-
-    @property
-    def model(self) -> Layers:
-        """The global model."""
-        return self.round.model
-
-    def asks_for_confusion(self, number: int) -> dict[str, bool]:
-        """Return the setting that asks for the confusion matrix, in a round that may be the run's last."""
-        last = number == self.num_rounds or self.selection.may_stop(self.history)
-        return {protocol.CONFUSION: True} if last else {}
+        The confusion matrix is asked for in a round that may be the run's last.
+        """
+        config = {protocol.ADABN: True} if self.buffers == "adabn" else {}
+        if round.number == self.num_rounds or self.selection.may_stop(self.history):
+            config[protocol.CONFUSION] = True
+        return config
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Return what the target is asked to evaluate, by default the new global model; None for nothing."""
         return EvaluateRequest(round.arrays, round.config)
+
+    def evaluates_in(self, number: int) -> bool:
+        """Whether the target evaluates in a round: in every so many, and in the last ones of the run."""
+        return number % self.evaluate_every == 0 or number > self.num_rounds - LAST
 
     def state_dict(self) -> dict[str, Layers]:
         """Return the models that the method keeps beside the global one, for the checkpoint."""
@@ -276,13 +257,15 @@ class MethodHooks(ABC):
         """Go on with the models of a checkpoint."""
         self.state = {name: to_record(layers) for name, layers in state.items()}
 
+    def validate_nodes(self, nodes: Iterable[Node]) -> None:
+        """Raise a `ConfigError` if the method cannot work with these nodes; called before training."""
+        return None
+
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
         return None
 
-    def training_epochs(
-        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
-    ) -> dict[str, int]:
+    def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return how many epochs a client of each role trains in a whole run, for reports.
 
         Passes that only evaluate a model or its gradient do not count.
@@ -291,7 +274,7 @@ class MethodHooks(ABC):
         ----------
         rounds, warmup : int
             The rounds of the method, and the warm-up rounds before them, in which only the sources train.
-        epochs : Mapping[str, int]
+        epochs : dict[str, int]
             Epochs of one local training, by role: ``"source"`` and ``"target"``.
         labels : int
             Labelled samples of the target.
@@ -299,7 +282,3 @@ class MethodHooks(ABC):
         trainings = {role: rounds * (role in self.trains) for role in epochs}
         trainings["source"] += warmup
         return {role: trainings[role] * each for role, each in epochs.items()}
-
-    def validate_nodes(self, nodes: Iterable[Node]) -> None:
-        """Raise a `ConfigError` if the method cannot work with these nodes; called before training."""
-        return None

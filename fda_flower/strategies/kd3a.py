@@ -20,6 +20,7 @@ from fda_flower.strategies.base import (
     Sources,
     TrainRequest,
 )
+from fda_flower.strategies.hooks import Epochs
 from fda_flower.wire.arrays import copied
 from fda_flower.wire.protocol import to_layers, to_record
 
@@ -57,32 +58,17 @@ class KD3A(DomainAdaptationStrategy):
         ``R``. Default: 0, the rounds of the run. Give it if the run may later be extended: a resumed run has
         the bits of an uninterrupted one only with the same ``R``.
     mixup : bool
-        Whether the target trains on mixed pairs of images, ``u ~ Beta(2, 2)``; samples that are not images
-        are never mixed.
+        Whether the target trains on mixed pairs of images, ``u ~ Beta(2, 2)``.
     teacher_bn : {"batch", "eval"}
         Whether BatchNorm of the voting models takes the statistics of the target's batches, as in the
         authors' code, or its running ones.
     momentum : float
         Share of the weights of the round before in those of a round.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If a number or a word cannot work.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import KD3A
-    >>> strategy = KD3A(gate_start=0.9)
     """
 
     trains = frozenset({"source"})
     asks_again = True
-    refused_buffers: ClassVar[Mapping[str, str]] = {
-        "target": "the new statistics are the weighted mean of all clients'"
-    }
+    refused_buffers: ClassVar = {"target": "the new statistics are the weighted mean of all clients'"}
 
     gate_start: NotNegative = 0.8
     gate_end: NotNegative = 0.95
@@ -114,17 +100,14 @@ class KD3A(DomainAdaptationStrategy):
                 )
         super().begin(arrays, done)
 
-    def training_epochs(
-        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
-    ) -> dict[str, int]:
+    def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs by role; the target's are of all its training samples, without their labels."""
         total = super().training_epochs(rounds, warmup, epochs, labels)
         return {**total, "target": rounds * epochs["target"]}
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Send each source the common body with its own head; the target is asked later."""
-        request = super().train_request(node, round)
-        return None if request is None else replace(request, arrays=self._sent(node.domain, round))
+        return replace(super().train_request(node, round), arrays=self._sent(node.domain, round))
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Have the target distil the sources' models, and average the bodies."""
@@ -155,7 +138,7 @@ class KD3A(DomainAdaptationStrategy):
         measured = [MASK_SHARE, *(f"{CONTRIBUTION}{domain}" for domain in models)]
         return TrainRequest(round.arrays, round.config).adding(
             config={GATE: gate, MIXUP: self.mixup, TEACHER_BN: self.teacher_bn},
-            records={f"{SOURCE_MODEL}{domain}": to_record(model) for domain, model in models.items()},
+            records={f"{SOURCE_MODEL}{name}": to_record(model) for name, model in models.items()},
             requires=dict.fromkeys(measured, REMEDY),
             measures={name: name for name in measured},
         )
@@ -163,7 +146,7 @@ class KD3A(DomainAdaptationStrategy):
     def _weights(
         self, target: str, round: Round, domains: list[str]
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the weights of target and sources by domain, and those to keep; record their sources."""
+        """Return the weights of target and sources by domain, and those to keep."""
         entry = round.record["target"]
         share = entry[MASK_SHARE]
         found = {domain: entry.pop(f"{CONTRIBUTION}{domain}") for domain in domains}
@@ -175,9 +158,8 @@ class KD3A(DomainAdaptationStrategy):
         new = domain_weights(share, np.array(list(found.values())))
         known = to_layers(self.state.get(WEIGHTS, ArrayRecord()))
         before = {domain: float(weight) for domain, weight in known.items()}
-        weights, kept = smoothed_weights(
-            before, dict(zip((target, *domains), new.tolist(), strict=True)), self.momentum
-        )
+        now = dict(zip((target, *domains), new.tolist(), strict=True))
+        weights, kept = smoothed_weights(before, now, self.momentum)
         entry["weight"] = weights[target]
         for domain in domains:
             own = round.record["sources"][domain]

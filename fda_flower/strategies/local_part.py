@@ -1,33 +1,17 @@
 """Methods whose clients keep a part of the model: FedPer, FedRep, FedBN."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from logging import WARNING
 from typing import Any, ClassVar
 
-from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.common import log
-from flwr.serverapp import Grid
 
 from fda_flower.names import Count, Natural
-from fda_flower.strategies.base import (
-    Aggregated,
-    ClientUpdate,
-    Node,
-    Record,
-    Round,
-    Sources,
-    TrainRequest,
-)
+from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
-from fda_flower.wire.protocol import (
-    EPOCHS,
-    HEAD_EPOCHS,
-    LEARNING_RATE_FACTOR,
-    LOCAL_PART,
-    TUNE,
-    EvaluateRequest,
-)
+from fda_flower.strategies.hooks import Epochs
+from fda_flower.wire import protocol
+from fda_flower.wire.protocol import LOCAL_PART, EvaluateRequest
 
 FINAL_HEAD_EPOCHS = "final-head-epochs"
 """The setting of an evaluate message that asks for a further training of the head."""
@@ -44,19 +28,19 @@ class LocalPart(FedAvg):
     In warm-up rounds the whole model is averaged over the sources; each client's part begins there.
     """
 
-    keeps_own = True
+    evaluates_own = True
 
     part: ClassVar[str]
     """The part, by its name in `fda_flower.clients.exchange.PARTS`, or a pattern."""
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Tell every client to keep its part."""
-        request = super().train_request(node, round)
         remedy = (
             f"{type(self).__name__}'s clients have to be served by fda_flower.clients.LocalPartSource and "
             "LocalPartTarget"
         )
-        return request and request.adding(
+        request = super().train_request(node, round)
+        return request.adding(
             config={LOCAL_PART: self.part}, requires={LOCAL_PART: remedy}, measures={LOCAL_PART: LOCAL_PART}
         )
 
@@ -65,16 +49,16 @@ class LocalPart(FedAvg):
         entries: list[Any] = [round.record["target"], *round.record["sources"].values()]
         for entry in entries:
             if entry is not None and entry[LOCAL_PART] < self._last_round(entry["domain"]):
-                entry["fallback"] = _loss(int(entry[LOCAL_PART]))
+                number = int(entry[LOCAL_PART])
+                began = f"that of round {number}" if number else "that of the server's model"
+                entry["fallback"] = f"it had lost the part of the model that it keeps, and began with {began}"
                 log(WARNING, "Round %d: %s: %s", round.number, entry["domain"], entry["fallback"])
         return super().aggregate(round, target, sources)
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return the evaluate message, which tells the target to put its part into the model."""
-        told = {} if self.round.warmup else {LOCAL_PART: self.part}
-        return super().configure_evaluate(server_round, arrays, ConfigRecord({**config, **told}), grid)
+    def evaluate_config(self, round: Round) -> protocol.Config:
+        """Tell the target to put its part into the model."""
+        told = {} if round.warmup else {LOCAL_PART: self.part}
+        return {**super().evaluate_config(round), **told}
 
     def _last_round(self, domain: str) -> int:
         """Return the last round in which a client is known to have trained its part; 0 for none."""
@@ -87,28 +71,11 @@ class LocalPart(FedAvg):
         return next(replied, 0)
 
 
-def _loss(round: int) -> str:
-    began = f"that of round {round}" if round else "that of the server's model"
-    return f"it had lost the part of the model that it keeps, and began with {began}"
-
-
 class FedPer(LocalPart):
     """FedAvg of the body; the head stays at each client (Arivazhagan et al., arXiv 1912.00818).
 
     A client trains body and head together, from the body that it receives and the head that it has kept, see
     `LocalPart`. The headline is the accuracy of the averaged body with the target's head.
-
-    Parameters
-    ----------
-    weights : {"examples", "uniform"}
-        Weights of the mean of all clients, the target included.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import FedPer
-    >>> strategy = FedPer(weights="uniform")
     """
 
     part = "head"
@@ -130,20 +97,6 @@ class FedRep(LocalPart):
     final_head_epochs : int
         In the last round the target trains its head for so many epochs more, on the averaged body. The record
         has this model's ``accuracy-final-head`` beside the headline. 0: it does not.
-    weights : {"examples", "uniform"}
-        Weights of the mean of all clients, the target included.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If a number of epochs cannot work.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import FedRep
-    >>> strategy = FedRep(head_epochs=5)
     """
 
     part = "head"
@@ -157,11 +110,14 @@ class FedRep(LocalPart):
         """Whether the target trains its head for longer in the last round."""
         return self.final_head_epochs > 0
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Tell every client how long to train its head and the body."""
-        request = super().train_request(node, round)
-        phases: Record = {HEAD_EPOCHS: self.head_epochs, TUNE: "body", EPOCHS: self.body_epochs}
-        return request and request.adding(config=phases)
+        phases: Record = {
+            protocol.HEAD_EPOCHS: self.head_epochs,
+            protocol.TUNE: "body",
+            protocol.EPOCHS: self.body_epochs,
+        }
+        return super().train_request(node, round).adding(config=phases)
 
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Have the target evaluate the model, in the last round also with a head trained for longer."""
@@ -170,12 +126,10 @@ class FedRep(LocalPart):
             return request
         asked: Record = {FINAL_HEAD_EPOCHS: self.final_head_epochs}
         if self.learning_rate_factor != 1:
-            asked[LEARNING_RATE_FACTOR] = self.learning_rate_factor
+            asked[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
         return replace(request, config={**request.config, **asked})
 
-    def training_epochs(
-        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
-    ) -> dict[str, int]:
+    def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs by role: of head and body in each round, and those of the final head."""
         each = rounds * (self.head_epochs + self.body_epochs)
         return {"source": each + warmup * epochs["source"], "target": each + self.final_head_epochs}
@@ -186,21 +140,9 @@ class FedBN(LocalPart):
 
     Parameters, running statistics and counters of BatchNorm layers stay at each client, see `LocalPart`. The
     target evaluates the new global model with its own. On a network without BatchNorm this is FedAvg.
-
-    Parameters
-    ----------
-    weights : {"examples", "uniform"}
-        Weights of the mean of all clients, the target included.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import FedBN
-    >>> strategy = FedBN(weights="uniform")
     """
 
     part = "batch-norm"
-    refused_buffers: ClassVar[Mapping[str, str]] = {
+    refused_buffers: ClassVar = {
         "target": "every client keeps its running statistics, which the server never sees"
     }

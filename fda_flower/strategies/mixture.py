@@ -1,28 +1,22 @@
 """Mixture: the sources train alone; the target mixes their model with its own, and sends none."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from logging import WARNING
 from typing import Literal
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common import log
-from flwr.serverapp import Grid
 
 from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import Natural
 from fda_flower.records.record import COSTS
-from fda_flower.strategies.base import (
-    Aggregated,
-    ClientUpdate,
-    Node,
-    Record,
-    Round,
-    Sources,
-)
+from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources
 from fda_flower.strategies.fedavg import SourceOnly
+from fda_flower.strategies.hooks import Epochs
+from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
-from fda_flower.wire.protocol import LABELLED, LEARNING_RATE_FACTOR, EvaluateRequest
+from fda_flower.wire.protocol import LABELLED, EvaluateRequest
 
 MIXTURE, FIRST_ROUND, REPORT, FIRST = "mixture", "first-round", "report", "first"
 GROUPS = "groups"
@@ -61,23 +55,9 @@ class Mixture(SourceOnly):
         The target evaluates in every so many rounds, and in the last. Default: 0, in the last alone.
     report : {"full", "none"}
         With ``"none"`` the target replies with nothing but its number of test samples.
-    source_weights : {"examples", "uniform"}
-        Weights of the sources' mean.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If a number or a word cannot work.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import Mixture
-    >>> strategy = Mixture(views="full")
     """
 
-    keeps_own = True
+    evaluates_own = True
     ends_with_an_evaluation = True
 
     source_mean: str = "median"
@@ -135,16 +115,6 @@ class Mixture(SourceOnly):
         aggregated = super().aggregate(round, target, sources)
         return aggregated if FIRST in self.state else Aggregated(aggregated.model, {FIRST: round.model})
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return the evaluate message; with `report` of ``"none"`` none in warm-up rounds."""
-        messages = super().configure_evaluate(server_round, arrays, config, grid)
-        if self.round.warmup and self.report == "none":
-            self.round.sent = {}
-            return []
-        return messages
-
     def evaluate_request(self, round: Round) -> EvaluateRequest | None:
         """Have the target train and evaluate its mixture, in the rounds in which it does."""
         if not (self._is_due(round.number) or round.number == self.num_rounds):
@@ -155,7 +125,7 @@ class Mixture(SourceOnly):
             REPORT: self.report,
         }
         if self.learning_rate_factor != 1:
-            asked[LEARNING_RATE_FACTOR] = self.learning_rate_factor
+            asked[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
         # While all rounds have been held, the global model is still the first one.
         first = self.state.get(FIRST, round.arrays)
         return EvaluateRequest(round.arrays, {**round.config, **asked}, {FIRST: first})
@@ -177,8 +147,10 @@ class Mixture(SourceOnly):
         return metrics
 
     def evaluates_in(self, number: int) -> bool:
-        """Whether there is an evaluation; after the warm-up `every` decides, not `evaluate_every`."""
-        return number > self.warmup_rounds or super().evaluates_in(number)
+        """Whether there is an evaluation: after the warm-up `every` decides, before it `report` too."""
+        if number > self.warmup_rounds:
+            return True
+        return self.report == "full" and super().evaluates_in(number)
 
     def _is_due(self, number: int) -> bool:
         return self.every > 0 and (number - self.warmup_rounds) % self.every == 0
@@ -192,9 +164,7 @@ class Mixture(SourceOnly):
     def _evaluations(self, rounds: int) -> int:
         return -(-rounds // self.every) if self.every else 1
 
-    def training_epochs(
-        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
-    ) -> dict[str, int]:
+    def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs by role; the target's are of all its labels, over all models that it trains."""
         total = super().training_epochs(rounds, warmup, epochs, labels)
         own = self._plan.epochs_of(labels, rounds * epochs["target"], self._evaluations(rounds))

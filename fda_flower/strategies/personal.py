@@ -1,7 +1,7 @@
 """Methods whose target has a model of its own: Ditto, APFL, kNN-Per."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from logging import WARNING
 from typing import ClassVar, Literal
 
@@ -12,7 +12,9 @@ from fda_flower.errors import ConfigError, invalid
 from fda_flower.names import Count, NotNegative, Positive, Share
 from fda_flower.strategies.base import DomainAdaptationStrategy, Node, Record, Round, TrainRequest
 from fda_flower.strategies.fedavg import FedAvg
-from fda_flower.wire.protocol import FRESH_START, PROXIMAL, EvaluateRequest
+from fda_flower.strategies.hooks import Epochs
+from fda_flower.wire import protocol
+from fda_flower.wire.protocol import FRESH_START, EvaluateRequest
 
 PERSONAL, MIXING, MIX, ADAPTIVE, ALPHA_DECAY = "personal", "mixing", "mix", "adaptive", "alpha-decay"
 ALPHA = "alpha"
@@ -59,20 +61,6 @@ class Ditto(OwnModel, FedAvg):
     global_branch : {"fedavg", "none"}
         ``"fedavg"`` is the paper's method. With ``"none"`` all clients train from ``θ`` with the penalty, the
         server averages these models, and the target's is the personal one: FedProx with ``μ = λ``.
-    weights : {"examples", "uniform"}
-        Weights of the mean of all clients, the target included.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If λ is negative or not finite, or `global_branch` is another word.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import Ditto
-    >>> strategy = Ditto(lam=0.1)
     """
 
     evaluates_trained = True
@@ -84,22 +72,20 @@ class Ditto(OwnModel, FedAvg):
     def _has_global_branch(self) -> bool:
         return self.global_branch == "fedavg"
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Ask the target for its personal model; without a global branch, all clients for the penalty."""
         request = super().train_request(node, round)
-        if request is None or (self._has_global_branch and not node.is_target):
-            return request
         if not self._has_global_branch:
-            return request.adding(config={PROXIMAL: self.lam})
+            return request.adding(config={protocol.PROXIMAL: self.lam})
+        if not node.is_target:
+            return request
         return request.adding(
             config={PERSONAL: self.lam},
             requires={"distance": "Ditto's target has to be served by fda_flower.clients.DittoTarget"},
             measures={"distance": "distance", FRESH_START: FRESH_START},
         )
 
-    def training_epochs(
-        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
-    ) -> dict[str, int]:
+    def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs by role; beside a global branch, the target trains its personal model too."""
         total = super().training_epochs(rounds, warmup, epochs, labels)
         total["target"] += rounds * epochs["target"] * self._has_global_branch
@@ -132,23 +118,9 @@ class APFL(OwnModel, FedAvg):
     alpha_decay : float
         With `adaptive`: ``alpha_decay · a`` is added to this gradient, which pulls towards the global model.
         The authors' code has 0.02.
-    weights : {"examples", "uniform"}
-        Weights of the mean of all clients, the target included.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If a number or a word cannot work.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import APFL
-    >>> strategy = APFL(mixing=0.75)
     """
 
-    keeps_own = True
+    evaluates_own = True
 
     mixing: Share = 0.5
     mix: Literal["outputs", "parameters"] = "outputs"
@@ -165,15 +137,15 @@ class APFL(OwnModel, FedAvg):
                 "but the mixing weight is fixed",
             )
         self._mixture: Record = {MIXING: self.mixing, MIX: self.mix}
-        self._adapting: Record = {ADAPTIVE: self.adaptive, ALPHA_DECAY: self.alpha_decay}
 
-    def train_request(self, node: Node, round: Round) -> TrainRequest | None:
+    def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Ask the target to train its own model too."""
         request = super().train_request(node, round)
-        if request is None or not node.is_target:
+        if not node.is_target:
             return request
+        adapting = {ADAPTIVE: self.adaptive, ALPHA_DECAY: self.alpha_decay}
         return request.adding(
-            config={**self._mixture, **self._adapting},
+            config={**self._mixture, **adapting},
             requires={ALPHA: "APFL's target has to be served by fda_flower.clients.APFLTarget"},
             measures={ALPHA: "alpha", FRESH_START: FRESH_START},
         )
@@ -182,9 +154,7 @@ class APFL(OwnModel, FedAvg):
         """Have the target evaluate its mixture, and the new global model beside it."""
         return EvaluateRequest(round.arrays, {**round.config, **self._mixture})
 
-    def training_epochs(
-        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
-    ) -> dict[str, int]:
+    def training_epochs(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs by role; the target trains its own model as long as the global one."""
         total = super().training_epochs(rounds, warmup, epochs, labels)
         return {**total, "target": 2 * total["target"]}
@@ -218,23 +188,9 @@ class KNNPer(FedAvg):
     mix : {"probabilities", "logits"}
         Whether the neighbours' probabilities are mixed with the model's probabilities or, as in the authors'
         code, with its logits.
-    weights : {"examples", "uniform"}
-        Weights of the mean of all clients, the target included.
-    **common
-        See `DomainAdaptationStrategy`.
-
-    Raises
-    ------
-    ConfigError
-        If a number or a word cannot work; before training, if the target has fewer than `k` samples.
-
-    Examples
-    --------
-    >>> from fda_flower.strategies import KNNPer
-    >>> strategy = KNNPer(k=7, mixing=0.5)
     """
 
-    keeps_own = True
+    evaluates_own = True
 
     k: Count = 10
     mixing: str | float = "cv"
@@ -244,12 +200,6 @@ class KNNPer(FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.mixing = _read_mixing(self.mixing)
-        self._asked: Record = {
-            NEIGHBOURS: self.k,
-            LAMBDA: self.mixing,
-            KERNEL_SCALE: self.scale,
-            MIX: self.mix,
-        }
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if the target has fewer than k samples, or a single one to leave out."""
@@ -275,7 +225,13 @@ class KNNPer(FedAvg):
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Have the target evaluate the mixture, and the new global model beside it."""
-        return EvaluateRequest(round.arrays, {**round.config, **self._asked})
+        asked: Record = {
+            NEIGHBOURS: self.k,
+            LAMBDA: self.mixing,
+            KERNEL_SCALE: self.scale,
+            MIX: self.mix,
+        }
+        return EvaluateRequest(round.arrays, {**round.config, **asked})
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the mixture's metrics, and record them."""
@@ -284,9 +240,11 @@ class KNNPer(FedAvg):
         if metrics is None or self.round.warmup:
             return metrics
         others = record.pop("metrics", {})
-        own = {name: others.pop(name) for name in (LAMBDA, ACCURACY_ORACLE, LAMBDA_ORACLE) if name in others}
-        record |= {**own, **({"metrics": others} if others else {})}
-        if LAMBDA not in own:
+        told = (LAMBDA, ACCURACY_ORACLE, LAMBDA_ORACLE)
+        record |= {name: others.pop(name) for name in told if name in others}
+        if others:
+            record["metrics"] = others
+        if LAMBDA not in record:
             log(
                 WARNING,
                 "Round %d: the target reports no lambda, so it may have evaluated the global model alone: "

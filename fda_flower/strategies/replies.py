@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from logging import WARNING
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -104,41 +104,6 @@ class NotFiniteError(BadReplyError):
     """What the replies of a round come to is not finite."""
 
 
-class Schedule(Protocol):
-    """What a role's clients were told to train with, as `clients.local_training.LocalTraining` says it."""
-
-    @property
-    def learning_rate(self) -> float:
-        """``η``, before a message's factor."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples in a step."""
-
-    @property
-    def epochs(self) -> int:
-        """Passes over the samples in a round, unless a message says another number."""
-
-
-@dataclass(frozen=True)
-class NormLimit:
-    """A limit for ``‖Δ‖``, the norm of an update.
-
-    Attributes
-    ----------
-    max_norm : float, optional
-        Default: none.
-    """
-
-    max_norm: float | None = None
-
-    def factor(self, update: Update) -> float:
-        """Return the factor that scales an update down to the limit, 1 within it."""
-        if self.max_norm is None or (norm := update.norm) <= self.max_norm:
-            return 1.0
-        return self.max_norm / norm
-
-
 @dataclass(frozen=True)
 class ClientUpdate(Update):
     """A client's update, with what else the strategy expects of its reply.
@@ -164,30 +129,15 @@ def read_update(
     request: TrainRequest,
     model: Layers,
     buffers: Collection[str],
-    limit: NormLimit,
-    schedule: Schedule | None = None,
+    max_norm: float | None = None,
+    schedule: Any = None,
     classes: Sequence[str] = (),
 ) -> tuple[ClientUpdate, Record]:
     """Return the update in a reply to a train message, and its entry in the round's record.
 
-    Parameters
-    ----------
-    reply : Message or None
-        The reply; None if there is none.
-    node : Node
-        The node that was asked.
-    request : TrainRequest
-        What it was asked.
-    model : Layers
-        The model that it was sent.
-    buffers : Collection[str]
-        Names of the model's buffers.
-    limit : NormLimit
-        A longer update is scaled down or rejected.
-    schedule : Schedule, optional
-        What the node was told to train with, if the server knows it.
-    classes : sequence of str
-        Names of the classes, for the entry.
+    `request` and `model` are what the node was asked and sent, `buffers` names of the model's buffers, and
+    `classes` names for the entry. An update longer than `max_norm` is scaled down. `schedule` is what the
+    node was told to train with, if the server knows it.
 
     Raises
     ------
@@ -204,14 +154,13 @@ def read_update(
     after = read_arrays(content, protocol.ARRAYS)
     _check_model(after, model)
     examples = read_examples(content)
-    if examples > (told := _told_examples(node)):
-        raise BadReplyError(f"num-examples is {examples}, and the node has told of {told}")
-    steps, rate = read_number(content, protocol.NUM_STEPS, 0), read_number(content, protocol.LEARNING_RATE, 0)
-    batch_size = read_number(content, protocol.BATCH_SIZE, 0)
-    if steps < 0 or rate < 0:
-        raise BadReplyError(f"num-steps is {steps:g} and learning-rate {rate:g}, neither may be negative")
-    if batch_size < 0:
-        raise BadReplyError(f"batch-size is {batch_size:g}, it must not be negative")
+    if examples > (most := _told_examples(node)):
+        raise BadReplyError(f"num-examples is {examples}, and the node has told of {most}")
+    told = (protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE)
+    steps, rate, batch_size = (read_number(content, name, 0) for name in told)
+    for name, number in zip(told, (steps, rate, batch_size), strict=True):
+        if number < 0:
+            raise BadReplyError(f"{name} is {number:g}, it must not be negative")
     if schedule is not None and not node.is_target:
         _check_schedule(schedule, request.config, examples, steps, rate)
     with np.errstate(over="ignore"):
@@ -221,7 +170,7 @@ def read_update(
     for name, layer in update.parameters.items():
         if not is_finite(layer):
             raise BadReplyError(f"array '{name}' is so far from the model's that the difference overflows")
-    factor = limit.factor(update)
+    factor = 1.0 if max_norm is None or update.norm <= max_norm else max_norm / update.norm
     _check_required(content, request, update)
     extra, faults = _read_expected(content, request, model, update.parameters)
     entry: dict[str, Any] = {
@@ -298,11 +247,10 @@ def read_arrays(content: RecordDict, key: str, remedy: str = "") -> dict[str, ND
 def read_number(content: RecordDict, key: str, default: float | None = None) -> float:
     """Return a finite number of the record ``metrics``; a `BadReplyError` if it is missing or not finite."""
     number = optional_number(content, key)
-    if number is not None:
-        return number
-    if default is None:
+    found = default if number is None else number
+    if found is None:
         raise BadReplyError(f"its metrics have no '{key}'")
-    return default
+    return found
 
 
 def read_examples(content: RecordDict, least: int = 1) -> int:
@@ -347,9 +295,7 @@ def _told_examples(node: Node) -> int:
     return told[0] + (told[1] if type(told[1]) is int else 0)
 
 
-def _check_schedule(
-    schedule: Schedule, config: protocol.Config, examples: int, steps: float, rate: float
-) -> None:
+def _check_schedule(schedule: Any, config: protocol.Config, examples: int, steps: float, rate: float) -> None:
     """Raise a `BadReplyError` if a source claims a higher rate or more steps than it was asked for."""
 
     def asked(name: str, default: float) -> float:
@@ -412,11 +358,10 @@ def _check_model(arrays: Layers, model: Layers) -> None:
     if extra := [name for name in arrays if name not in model]:
         raise BadReplyError(f"its arrays hold '{extra[0]}', which the model has not")
     for name, array in arrays.items():
-        if array.shape != model[name].shape:
-            raise BadReplyError(
-                f"array '{name}' has shape {list(array.shape)}, expected {list(model[name].shape)}"
-            )
-        if array.dtype != model[name].dtype:
-            raise BadReplyError(f"array '{name}' has type {array.dtype}, expected {model[name].dtype}")
+        like = model[name]
+        if array.shape != like.shape:
+            raise BadReplyError(f"array '{name}' has shape {list(array.shape)}, expected {list(like.shape)}")
+        if array.dtype != like.dtype:
+            raise BadReplyError(f"array '{name}' has type {array.dtype}, expected {like.dtype}")
         if not is_finite(array):
             raise BadReplyError(f"array '{name}' holds NaN or infinity")

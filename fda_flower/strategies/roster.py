@@ -33,20 +33,11 @@ SHARED = ("class-names", "classes", "features", "shape", FROZEN)
 
 @dataclass(frozen=True)
 class Node:
-    """A client of the federation.
+    """A client of the federation; `id` is Flower's id of its node.
 
-    Attributes
-    ----------
-    id : int
-        Flower's id of its node.
-    domain : str
-        Its domain.
-    is_target : bool
-        Whether it is the target.
-    info : Mapping
-        Its whole answer. This package's clients report ``domain``, ``role``, ``examples`` (labelled samples
-        to train on), the ``shape`` of a sample, the number of ``classes``, ``class-names``, and ``features``
-        (the columns of a table).
+    `info` is its whole answer to the role query. This package's clients report ``domain``, ``role``,
+    ``examples`` (labelled samples to train on), the ``shape`` of a sample, the number of ``classes``,
+    ``class-names``, and ``features`` (the columns of a table).
     """
 
     id: int
@@ -73,13 +64,9 @@ class Missing:
 class Roster:
     """The nodes by role, sorted by domain, so that nothing depends on Flower's random node ids.
 
-    Parameters
-    ----------
-    target : str, optional
-        The domain of the target, whatever role its node reports. Default: the node whose role is
-        ``"target"``.
-    query_timeout : float
-        Seconds to wait for the answers to the role query; before the first round, `patience` if it is more.
+    `target` is the domain of the target, whatever role its node reports; by default the node whose role is
+    ``"target"``. The role query may take `query_timeout` seconds, and before the first round `patience` if
+    that is more.
 
     Attributes
     ----------
@@ -107,14 +94,9 @@ class Roster:
             self._first_target = self.target.domain
 
     def leave_out(self, silent: Collection[Node], asked: Collection[Node], seconds: float) -> None:
-        """Leave out the sources that have not replied to `PATIENCE` train messages in a row, for some time.
+        """Leave out the sources that have not replied to `PATIENCE` train messages in a row.
 
-        Parameters
-        ----------
-        silent, asked : collection of Node
-            The nodes that were asked to train, and those among them that have not replied.
-        seconds : float
-            For how long: then they are asked for their role again, and left out after one more silence.
+        After some `seconds` they are asked for their role again, and left out after one more silence.
         """
         for node in asked:
             self._unanswered[node.id] = self._unanswered.get(node.id, 0) + 1 if node in silent else 0
@@ -128,16 +110,9 @@ class Roster:
     def refresh(self, grid: Grid, expected: int = 1, patience: float = 0.0) -> None:
         """Ask new nodes for role and domain, and forget nodes that have left.
 
-        A node that cannot take part, for example because its data are missing, is listed in `missing`.
-
-        Parameters
-        ----------
-        grid : Grid
-            Flower's way to the nodes.
-        expected : int
-            Nodes to wait for.
-        patience : float
-            Seconds to wait for them at most. Above 0, nodes that did not answer are asked again at once.
+        A node that cannot take part, for example because its data are missing, is listed in `missing`. The
+        `expected` nodes are waited for up to `patience` seconds; if that is above 0, nodes that did not
+        answer are asked again at once.
 
         Raises
         ------

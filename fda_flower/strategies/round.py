@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from logging import WARNING
+from typing import Any
 
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.app.typing import MetricRecordValues
@@ -19,8 +20,6 @@ from fda_flower.strategies.replies import (
     HEADLINE,
     BadReplyError,
     ClientUpdate,
-    NormLimit,
-    Schedule,
     content_of,
     read_arrays,
     read_details,
@@ -50,36 +49,10 @@ def record_privacy(record: Record, node: Node, reply: Message | None) -> None:
         return
     told: Record = {"epsilon": epsilon, "delta": delta}
     known = record.setdefault("privacy", {}).get(node.domain, {})
-    names = uncovered[:MOST_UNCOVERED] if isinstance(uncovered, list) else ()
+    names = uncovered[:MOST_UNCOVERED] if isinstance(uncovered, list) else []
     if named := {*known.get("uncovered", ()), *(printable(str(name)) for name in names)}:
         told["uncovered"] = sorted(named)
     record["privacy"][node.domain] = told
-
-
-def check_budgets(record: Record, spent: Sequence[Node], asked: Sequence[Node]) -> None:
-    """Raise a `RunError` if a held round cannot be done later either, since budgets are spent.
-
-    A source alone cannot end a run by saying so: either the target says it, or all sources that were asked.
-
-    Parameters
-    ----------
-    record : Record
-        The record of the held round.
-    spent, asked : sequence of Node
-        Who says that its privacy budget is spent, and who was asked to train.
-    """
-    target = any(node.is_target for node in spent)
-    sources = {node for node in asked if not node.is_target}
-    if not target and not (sources and sources <= set(spent)):
-        return
-    names = {node.domain for node in spent}
-    reasons = (
-        f"'{drop['domain']}': {drop['reason']}" for drop in record["dropped"] if drop["domain"] in names
-    )
-    raise RunError(
-        f"round {record['round']} cannot be done, since sites refuse: {'; '.join(reasons)}. The model of the "
-        "round before is kept: use it, or resume once the sites give a larger max-epsilon"
-    )
 
 
 Updates = tuple[ClientUpdate | None, dict[str, ClientUpdate]]
@@ -106,22 +79,14 @@ class Round:
         The round's record; `aggregate` adds to it.
     send : callable
         Sends messages to the nodes and returns their replies.
-    keys : Keys
-        Names of the records of model and settings.
-    limit : NormLimit
-        Limits each update.
-    buffer_names : Collection[str], optional
-        Names of the arrays that are not parameters. Default: `find_buffers` decides.
-    schedules : Mapping[str, Schedule]
-        By role, what clients were told to train with, as far as the server knows it.
+    keys, max_norm, buffer_names, schedules
+        As the strategy has them.
     model : Layers
         The global model; empty until the replies are read.
     held_out : dict
         What nodes report of the samples held out, each figure by its name.
-    silent : set of Node
-        The nodes that did not reply to a train message.
-    spent : set of Node
-        The nodes that send nothing any more, since their privacy budget is spent.
+    silent, spent : set of Node
+        The nodes that did not reply to a train message, and those whose privacy budget is spent.
     """
 
     number: int
@@ -132,9 +97,9 @@ class Round:
     record: Record
     send: Callable[[Iterable[Message]], Iterable[Message]]
     keys: Keys = Keys()  # noqa: RUF009
-    limit: NormLimit = NormLimit()  # noqa: RUF009
+    max_norm: float | None = None
     buffer_names: Collection[str] | None = None
-    schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    schedules: Mapping[str, Any] = field(default_factory=dict)
     model: Layers = field(default_factory=dict)
     requests: dict[Node, TrainRequest] = field(default_factory=dict)
     sent: dict[Node, Message] = field(default_factory=dict)
@@ -194,13 +159,13 @@ class Round:
         With `evaluates_trained` the headline is the evaluation that came with the target's train reply, and
         the metrics are the global model's. `suffix` ends the names in the record.
         """
-        metrics, record = None, self.record
-        by_node = dict(match_replies(self.sent, replies))
-        reply = next((reply for node, reply in by_node.items() if node.is_target), None)
-        for node, each in by_node.items():
-            record_privacy(self.record, node, each)
-        if not suffix:
-            self._read_sources({node: reply for node, reply in by_node.items() if not node.is_target})
+        metrics, record, reply = None, self.record, None
+        for node, each in match_replies(self.sent, replies):
+            record_privacy(record, node, each)
+            if node.is_target:
+                reply = each
+            else:
+                self._read_source(node, each)
         try:
             with readable():
                 own, held_out = split_held_out(read_metrics(reply))
@@ -239,6 +204,22 @@ class Round:
         self.record["dropped"].append({"domain": domain, "reason": str(error)})
         log(WARNING, "Round %d: dropped the reply of %s: %s", self.number, domain, error)
 
+    def check_budgets(self) -> None:
+        """Raise a `RunError` if this round, which is held, cannot be done later either: budgets are spent.
+
+        A source alone cannot end a run by saying so: either the target says it, or all sources asked.
+        """
+        sources = {node for node in self.requests if not node.is_target}
+        if self.target not in self.spent and not (sources and sources <= self.spent):
+            return
+        names = {node.domain for node in self.spent}
+        dropped = (drop for drop in self.record["dropped"] if drop["domain"] in names)
+        reasons = "; ".join(f"'{drop['domain']}': {drop['reason']}" for drop in dropped)
+        raise RunError(
+            f"round {self.number} cannot be done, since sites refuse: {reasons}. The model of the "
+            "round before is kept: use it, or resume once the sites give a larger max-epsilon"
+        )
+
     def _drop(self, node: Node, reply: Message | None, error: BadReplyError) -> None:
         self.drop(node.domain, error)
         if reply is None:
@@ -261,13 +242,12 @@ class Round:
             }
         return MetricRecord(metrics)
 
-    def _read_sources(self, replies: Mapping[Node, Message | None]) -> None:
-        for node, reply in replies.items():
-            try:
-                with readable():
-                    _, self.held_out[node] = split_held_out(read_metrics(reply))
-            except BadReplyError as error:
-                log(WARNING, "Round %d: %s did not judge the model: %s", self.number, node.domain, error)
+    def _read_source(self, node: Node, reply: Message | None) -> None:
+        try:
+            with readable():
+                _, self.held_out[node] = split_held_out(read_metrics(reply))
+        except BadReplyError as error:
+            log(WARNING, "Round %d: %s did not judge the model: %s", self.number, node.domain, error)
 
     def _messages(self, requests: Mapping[Node, EvaluateRequest], kind: str) -> Iterable[Message]:
         self.sent = {
@@ -285,7 +265,7 @@ class Round:
         buffers = find_buffers(self.model) if self.buffer_names is None else self.buffer_names
         schedule = self.schedules.get(node.role)
         update, entry = read_update(
-            reply, node, request, model, buffers, self.limit, schedule, self._class_names
+            reply, node, request, model, buffers, self.max_norm, schedule, self._class_names
         )
         if node.is_target:
             self.record["target"] = entry

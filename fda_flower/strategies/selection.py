@@ -114,12 +114,7 @@ def default_metric(figures: Sequence[Mapping[str, float]]) -> str:
 
 
 def check_selection(
-    what: str,
-    strategy: Any,
-    validation: str | float | None,
-    folds: int,
-    select_by: str,
-    patience: int | None,
+    what: str, strategy: Any, validation: str | float | None, folds: int, select_by: str, patience: int | None
 ) -> None:
     """Raise a `ConfigError` if a method cannot choose its round as the settings of a run say.
 
@@ -150,7 +145,7 @@ def check_selection(
             "give one, such as 0.2",
             "but with select-by=sources it is a share of each source's samples",
         )
-    if select_by == "sources" and strategy.evaluates_own:
+    if select_by == "sources" and (strategy.evaluates_own or strategy.evaluates_trained):
         raise ConfigError(
             f"select-by is sources, but {what} has no model that the sources could evaluate as the target "
             "does: leave it out, so that labels of the target choose"
