@@ -62,14 +62,18 @@ def add_votes(content, request):
 class HandMade:
     """A client app whose nodes are given: role, domain and how to answer a train message.
 
-    What else a node tells of itself is in `info`, by domain.
+    What else a node tells of itself is in `info`, by domain. `metrics` are those of an evaluation, or a
+    function of domain and settings that returns them. It keeps the settings of the train messages by domain,
+    and the contents of the evaluate messages.
     """
 
-    def __init__(self, nodes, accuracy=0.5, info=(), mods=None):
+    def __init__(self, nodes, accuracy=0.5, info=(), mods=None, metrics=None):
         self.nodes = nodes
         self.info = dict(info)
         self.configs: list[tuple[str, dict]] = []
+        self.evaluated: list[RecordDict] = []
         self.app = ClientApp(mods=mods)
+        found = metrics or {"accuracy": accuracy, "loss": 1.0}
 
         @self.app.query("role")
         def role(message, context):
@@ -90,12 +94,60 @@ class HandMade:
 
         @self.app.evaluate()
         def evaluate(message, context):
-            metrics = MetricRecord({"accuracy": accuracy, "loss": 1.0, "num-examples": 4})
+            self.evaluated.append(message.content)
+            _, domain, _ = self.nodes[context.node_config["partition-id"]]
+            told = found(domain, message.content["config"]) if callable(found) else found
+            metrics = MetricRecord({**told, "num-examples": 4})
             return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
     def grid(self):
         """A grid of these nodes."""
         return LocalGrid(self.app, len(self.nodes))
+
+    def told(self, setting, domain=None):
+        """What the train messages say of a setting: by domain, or to one domain round by round."""
+        if domain is None:
+            return {each: config.get(setting) for each, config in self.configs}
+        return [config.get(setting) for each, config in self.configs if each == domain]
+
+
+class Watched(LocalGrid):
+    """A grid that keeps the messages as type, domain, content and timeout, and the records of replies."""
+
+    def __init__(self, app):
+        super().__init__(app.app, len(app.nodes))
+        self.domains = {i + 2: domain for i, (_, domain, _) in enumerate(app.nodes)}
+        self.seen: list[tuple] = []
+        self.replied: list[tuple[str, str, set[str]]] = []
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        for each in messages:
+            kind, domain = each.metadata.message_type, self.domains[each.metadata.dst_node_id]
+            self.seen.append((kind, domain, each.content, timeout))
+        replies = list(super().send_and_receive(messages, timeout=timeout))
+        for each in replies:
+            names = set(each.content) if each.has_content() else set()
+            told = self.domains[each.metadata.src_node_id]
+            self.replied.append((each.metadata.message_type, told, names))
+        return replies
+
+
+def failing(answer, *rounds):
+    """An answer that fails in some rounds, or in all."""
+
+    def answer_or_fail(model, message):
+        if not rounds or message.content["config"]["server-round"] in rounds:
+            raise OSError("off")
+        return answer(model, message)
+
+    return answer_or_fail
+
+
+def bits(arrays):
+    """The bytes of a model, of layers or a record, by name."""
+    values = {name: array.numpy() if isinstance(array, Array) else array for name, array in arrays.items()}
+    return {name: np.asarray(value).tobytes() for name, value in values.items()}
 
 
 def moves(delta, role="source", domain="a", **kwargs):

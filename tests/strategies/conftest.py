@@ -1,6 +1,24 @@
+import logging
+
+import handmade
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def always_in_a_run(in_a_run):
     """Every test here makes messages."""
+
+
+@pytest.fixture
+def bare_replies(monkeypatch):
+    """Nothing is added to the replies of a test's clients."""
+    monkeypatch.setattr(handmade, "add_what_is_asked", lambda *_: None)
+    monkeypatch.setattr(handmade, "add_votes", lambda *_: None)
+
+
+@pytest.fixture
+def flower_log(caplog, monkeypatch):
+    """What Flower's log has from warnings on."""
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.WARNING, "flwr")
+    return caplog

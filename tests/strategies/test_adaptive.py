@@ -1,15 +1,21 @@
-"""β: fixed, one for each source, estimated, and what happens where it cannot be."""
+"""FedDA, FedGP and FedDA_Joint: β fixed, one for each source, or estimated, and its fallbacks."""
 
 import numpy as np
 import pytest
-from handmade import HandMade, initial, moves, steps_extra, weights
+from handmade import HandMade, bits, initial, moves, steps_extra, weights
 from naming import names
 
+from fda_flower.aggregation import joint_weights
 from fda_flower.errors import ConfigError
 from fda_flower.runs.methods import METHODS
-from fda_flower.strategies import FedDA, FedGP
+from fda_flower.strategies import FedDA, FedDAJoint, FedGP, RunFolder
+from fda_flower.strategies.adaptive import warn_if_stuck
 
 STEPS = np.array([[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]])
+GRADIENTS = STEPS / 0.1
+MEAN = GRADIENTS.mean(axis=0)
+SIGMA2 = ((GRADIENTS - MEAN) ** 2).sum() / (3 * 2)
+SIZE = {"batch-size": 4}
 
 
 def target(**kwargs):
@@ -21,9 +27,13 @@ def source(domain, delta=(0.5, 0.25), **kwargs):
     return ("source", domain, moves(delta, "source", domain, **kwargs))
 
 
-def run(strategy, *nodes):
+def run(strategy, *nodes, rounds=1):
     app = HandMade(nodes)
-    return strategy.start(app.grid(), initial(), 1), strategy.history[0], app
+    return strategy.start(app.grid(), initial(), rounds), strategy.history[0], app
+
+
+def entries(record, field):
+    return [entry[field] for entry in record["sources"].values()]
 
 
 def test_fedda_by_hand():
@@ -45,15 +55,34 @@ def test_fedgp_by_hand():
     assert record["sources"]["a"]["cosine"] == pytest.approx(0.35 / np.sqrt(0.41 * 0.3125))
 
 
-def test_fedgp_drops_a_source_that_disagrees():
+def test_fedgp_drops_a_source_that_disagrees_or_does_not_move():
     result, record, _ = run(FedGP(beta=1.0), target(), source("a", (-1.0, -1.0)))
     np.testing.assert_array_equal(weights(result), [1.0, 2.0])
-    assert record["sources"]["a"]["kept"] == 0.0
-
-
-def test_a_source_without_agreement_is_not_kept_in_the_record():
+    assert entries(record, "kept") == [0.0]
     _, record, _ = run(FedGP(beta=0.5), target(), source("a", (0.0, 0.0)), source("b", (0.4, -0.5)))
-    assert [record["sources"][name]["kept"] for name in "ab"] == [0.0, 0.0]
+    assert entries(record, "kept") == [0.0, 0.0]
+
+
+def test_the_authors_magnitude_counts_steps_and_needs_batch_sizes():
+    strategy = FedGP(beta=0.5, magnitude="reference-code")
+    result, _, _ = run(strategy, target(**SIZE), source("a", **SIZE))
+    factor = 0.5 * 0.35 / np.sqrt(0.41 * 0.3125) * (2.5 * 0.1) / (2 * 0.5)
+    np.testing.assert_allclose(weights(result), [1.25 + factor * 0.5, 2.2 + factor * 0.25], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "lacking", "more"),
+    [
+        (FedGP(magnitude="cosine"), {"rate": 0.0}, {}),
+        (FedDA(updates="aligned"), {"rate": 0.0}, {}),
+        (FedGP(magnitude="reference-code"), {"batch-size": 0}, SIZE),
+    ],
+)
+def test_a_reply_without_what_the_rule_needs_is_dropped(strategy, lacking, more):
+    _, record, _ = run(strategy, target(**more), source("a", **{**more, **lacking}), source("b", **more))
+    assert [drop["domain"] for drop in record["dropped"]] == ["a"]
+    assert list(record["sources"]) == ["b"]
+    assert record["held"] is None
 
 
 def test_beta_for_each_source_by_order_and_by_name():
@@ -61,9 +90,15 @@ def test_beta_for_each_source_by_order_and_by_name():
     by_order, record, _ = run(FedDA(beta=[0.0, 1.0]), *nodes)
     by_name, _, _ = run(FedDA(beta={"a": 0.0, "b": 1.0}), *nodes)
     np.testing.assert_array_equal(weights(by_order), weights(by_name))
-    assert record["sources"]["a"]["beta"] == 0.0
-    assert record["sources"]["b"]["beta"] == 1.0
+    assert entries(record, "beta") == [0.0, 1.0]
     np.testing.assert_allclose(weights(by_order), [1 + 0.25 + 0.5, 2 + 0.2], rtol=1e-6)
+
+
+def test_a_dropped_reply_does_not_move_the_betas_of_the_others():
+    nodes = target(), source("a", (np.nan, 0.0)), source("b", (0.0, 1.0))
+    result, record, _ = run(FedDA(beta=[0.3, 1.0]), *nodes)
+    assert entries(record, "beta") == [1.0]
+    np.testing.assert_allclose(weights(result), [1.0, 3.0])
 
 
 @pytest.mark.parametrize("beta", [-0.1, 1.5, float("nan"), [0.5, 2.0], {"a": -1.0}])
@@ -82,165 +117,6 @@ def test_beta_of_the_wrong_length_fails_before_training(beta, says):
     assert app.configs == []
 
 
-def test_auto_fedda_matches_the_formula_and_asks_the_target_for_norms_alone():
-    _, record, app = run(FedDA(auto=True), target(), source("a"))
-    gradients, g = STEPS / 0.1, np.array([0.5, 0.25]) / (2 * 0.5)
-    mean = gradients.mean(axis=0)
-    sigma2 = ((gradients - mean) ** 2).sum() / (3 * 2)
-    entry = record["sources"]["a"]
-    assert entry["sigma2"] == pytest.approx(sigma2, rel=1e-5)
-    assert entry["beta"] == pytest.approx(min(1, sigma2 / ((g - mean) ** 2).sum()), rel=1e-5)
-    assert entry["fallback"] is None
-    asked = dict(app.configs)
-    assert asked["t"]["batch-updates"] == "norms"
-    assert "batch-updates" not in asked["a"]
-
-
-@pytest.mark.parametrize("formula", ["definition", "filter-aware"])
-def test_auto_fedgp_matches_the_definition(formula):
-    strategy = FedGP(auto=True, batch_update_encoding="full", beta_formula=formula)
-    _, record, _ = run(strategy, target(), source("a", (0.5, -0.25)))
-    gradients, B = STEPS / 0.1, 3
-    u = np.array([0.5, -0.25]) / np.linalg.norm([0.5, -0.25])
-    mean = gradients.mean(axis=0)
-    sigma2 = ((gradients - mean) ** 2).sum() / (B * (B - 1))
-    p = gradients - (gradients @ u)[:, None] * u
-    tau2_d2 = (p**2).sum() / B - ((p - p.mean(axis=0)) ** 2).sum() / (B - 1)
-    delta = (gradients @ u > 0).mean()
-    entry = record["sources"]["a"]
-    assert entry["tau2-d2"] == pytest.approx(tau2_d2, rel=1e-4)
-    assert entry["delta"] == pytest.approx(delta)
-    denominator = sigma2 + tau2_d2
-    if formula == "filter-aware":
-        denominator = sigma2 + delta * tau2_d2 + (1 - delta) * ((mean**2).sum() - sigma2)
-    assert entry["beta"] == pytest.approx(np.clip(sigma2 / denominator, 0, 1), rel=1e-4)
-
-
-def test_auto_fedgp_asks_for_a_sketch_with_the_rounds_seed():
-    app = HandMade([target(), source("a")])
-    FedGP(auto=True, sketch_size=64).start(app.grid(), initial(), 2)
-    asked = [config for domain, config in app.configs if domain == "t"]
-    assert [config["batch-updates"] for config in asked] == ["sketch", "sketch"]
-    assert [config["sketch-size"] for config in asked] == [64, 64]
-    assert asked[0]["sketch-seed"] != asked[1]["sketch-seed"]
-
-
-@pytest.mark.parametrize(
-    ("broken", "says"),
-    [
-        ({"extra": None}, "no ArrayRecord 'batch-updates'"),
-        ({"steps": 4}, r"expected floats \[4\]"),
-        ({"steps": 1, "extra": steps_extra(STEPS[:1])}, "at least 2 local steps"),
-        ({"rate": 0.0}, "need num-steps and learning-rate"),
-        ({"extra": {"norms": np.array([1e-9] * 3)}}, "do not fit the target's update"),
-        ({"extra": {"norms": np.array([1.0, np.nan, 1.0])}}, "NaN"),
-        ({"extra": {"norms": np.array([1.0, -1.0, 1.0])}}, "negative"),
-    ],
-)
-def test_where_there_is_no_estimate_the_fixed_beta_serves_and_the_round_says_so(broken, says):
-    result, record, _ = run(FedDA(beta=0.25, auto=True), target(**broken), source("a"))
-    entry = record["sources"]["a"]
-    assert entry["beta"] == 0.25
-    assert says.replace("\\", "") in entry["fallback"]
-    assert record["dropped"] == []
-    np.testing.assert_allclose(weights(result), [1.5, 2 + 0.75 * 0.4 + 0.25 * 0.25], rtol=1e-6)
-
-
-def test_a_source_that_did_not_move_gets_no_estimate_from_fedgp():
-    _, record, _ = run(FedGP(auto=True, batch_update_encoding="full"), target(), source("a", (0.0, 0.0)))
-    assert record["sources"]["a"]["fallback"] == "the estimate is not defined"
-    assert record["sources"]["a"]["beta"] == 0.5
-
-
-@pytest.mark.parametrize("strategy", [FedGP(magnitude="cosine"), FedDA(updates="aligned")])
-def test_a_reply_without_steps_and_rate_is_dropped_where_the_rule_needs_them(strategy):
-    _, record, _ = run(strategy, target(), source("a", rate=0.0), source("b"))
-    (dropped,) = record["dropped"]
-    assert dropped["domain"] == "a"
-    assert "needs num-steps and learning-rate of every client" in dropped["reason"]
-    assert list(record["sources"]) == ["b"]
-    assert record["held"] is None
-
-
-def test_a_reply_without_batch_size_is_dropped_where_the_authors_count_steps():
-    size = {"batch-size": 4}
-    nodes = target(**size), source("a"), source("b", **size)
-    _, record, _ = run(FedGP(magnitude="reference-code"), *nodes)
-    (dropped,) = record["dropped"]
-    assert dropped["domain"] == "a"
-    assert "needs the batch-size of every client: report it, or choose another magnitude" in dropped["reason"]
-    assert list(record["sources"]) == ["b"]
-
-
-def test_fedgp_of_the_authors_code_by_hand():
-    # 10 samples in batches of 4 at rate 0.1 against ⌊10/4⌋ at rate 0.5, and <T, s>/(|T| |s|) of the source.
-    size = {"batch-size": 4}
-    result, _, _ = run(FedGP(beta=0.5, magnitude="reference-code"), target(**size), source("a", **size))
-    factor = 0.5 * 0.35 / np.sqrt(0.41 * 0.3125) * (2.5 * 0.1) / (2 * 0.5)
-    np.testing.assert_allclose(weights(result), [1.25 + factor * 0.5, 2.2 + factor * 0.25], rtol=1e-6)
-
-
-def test_auto_betas_of_the_authors_code():
-    gradients, B = STEPS / 0.1, 3
-    mean, step = gradients.mean(axis=0), np.array([0.5, -0.25]) / (2 * 0.1)
-    sigma2 = ((gradients - mean) ** 2).sum() / (B * (B - 1))
-    u = step / np.linalg.norm(step)
-    p = gradients - (gradients @ u)[:, None] * u
-    tau2_d2 = max((p**2).sum() / B - ((p - p.mean(axis=0)) ** 2).sum() / (B - 1), 0)
-    delta = 1 - (1 - (gradients @ u > 0).mean()) / B
-    nodes = target(**{"batch-size": 4}), source("a", (0.5, -0.25), **{"batch-size": 4})
-    fedda = FedDA(auto=True, beta_formula="reference-code")
-    fedgp = FedGP(auto=True, beta_formula="reference-code", batch_update_encoding="full")
-    of_fedgp = sigma2 + delta * tau2_d2 + (1 - delta) * (mean**2).sum()
-    for strategy, denominator in ((fedda, ((step - mean) ** 2).sum()), (fedgp, of_fedgp)):
-        _, record, _ = run(strategy, *nodes)
-        assert record["sources"]["a"]["beta"] == pytest.approx(sigma2 / denominator, rel=1e-4)
-        assert sigma2 < denominator
-
-
-@pytest.mark.parametrize("make", [FedDA, FedGP])
-def test_another_formula_of_beta_is_refused(make):
-    with pytest.raises(ConfigError, check=names("beta_formula", "mine")):
-        make(beta_formula="mine")
-
-
-@pytest.mark.parametrize("make", [FedDA, FedGP])
-def test_the_authors_formula_needs_the_steps_of_the_training(make):
-    with pytest.raises(ConfigError, match="choose definition, or estimate_at=training"):
-        make(auto=True, beta_formula="reference-code", estimate_at="start")
-    assert make(beta_formula="reference-code", estimate_at="start").auto is False
-
-
-def test_a_source_without_steps_and_rate_keeps_the_fixed_beta_and_the_others_are_estimated():
-    _, record, _ = run(FedDA(beta=0.25, auto=True), target(), source("a", rate=0.0), source("b"))
-    assert record["sources"]["a"]["beta"] == 0.25
-    assert record["sources"]["a"]["fallback"] == "no num-steps or learning-rate"
-    assert record["sources"]["b"]["fallback"] is None
-
-
-def test_a_dropped_reply_does_not_move_the_betas_of_the_others():
-    nodes = target(), source("a", (np.nan, 0.0)), source("b", (0.0, 1.0))
-    result, record, _ = run(FedDA(beta=[0.3, 1.0]), *nodes)
-    assert record["sources"]["b"]["beta"] == 1.0
-    np.testing.assert_allclose(weights(result), [1.0, 3.0])
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: FedGP(batch_update_encoding="norms"), "choose sketch or full"),  # type: ignore[arg-type]
-        (lambda: FedGP(sketch_size=0), "sketch_size is 0"),
-        (lambda: FedDA(source_weights="size"), "choose examples or uniform"),  # type: ignore[arg-type]
-        (lambda: FedDA(min_sources=0), "min_sources is 0"),
-        (lambda: FedDA(max_held_rounds=0), "max_held_rounds is 0"),
-        (lambda: FedDA().start(None, initial(), 0), "num_rounds is 0"),  # type: ignore[arg-type]
-    ],
-)
-def test_wrong_settings(make, says):
-    with pytest.raises(ConfigError, match=says):
-        make()
-
-
 def test_uniform_source_weights():
     nodes = target(), source("a", (1.0, 0.0), examples=99), source("b", (0.0, 1.0), examples=1)
     by_examples, _, _ = run(FedDA(beta=1.0), *nodes)
@@ -250,15 +126,217 @@ def test_uniform_source_weights():
 
 
 def test_the_registry_knows_what_takes_a_beta_and_what_estimates_it():
-    assert {name for name, m in METHODS.items() if m.weighted} == {
-        "fedda",
-        "fedgp",
-        "fedda-auto",
-        "fedda-joint",
-        "fedgp-auto",
-    }
-    assert {name for name, m in METHODS.items() if getattr(m.build(), "auto", False)} == {
-        "fedda-auto",
-        "fedda-joint",
-        "fedgp-auto",
-    }
+    estimating = {"fedda-auto", "fedda-joint", "fedgp-auto"}
+    assert {name for name, m in METHODS.items() if m.weighted} == {"fedda", "fedgp"} | estimating
+    assert {name for name, m in METHODS.items() if getattr(m.build(), "auto", False)} == estimating
+
+
+# Estimates from batch updates
+
+
+def test_auto_fedda_matches_the_formula_and_asks_the_target_for_norms_alone():
+    _, record, app = run(FedDA(auto=True), target(), source("a"))
+    g, entry = np.array([0.5, 0.25]) / (2 * 0.5), record["sources"]["a"]
+    assert entry["sigma2"] == pytest.approx(SIGMA2, rel=1e-5)
+    assert entry["beta"] == pytest.approx(min(1, SIGMA2 / ((g - MEAN) ** 2).sum()), rel=1e-5)
+    assert entry["fallback"] is None
+    assert app.told("batch-updates") == {"t": "norms", "a": None}
+
+
+@pytest.mark.parametrize("formula", ["definition", "filter-aware"])
+def test_auto_fedgp_matches_the_definition(formula):
+    strategy = FedGP(auto=True, batch_update_encoding="full", beta_formula=formula)
+    _, record, _ = run(strategy, target(), source("a", (0.5, -0.25)))
+    u, B = np.array([0.5, -0.25]) / np.linalg.norm([0.5, -0.25]), 3
+    p = GRADIENTS - (GRADIENTS @ u)[:, None] * u
+    tau2_d2 = (p**2).sum() / B - ((p - p.mean(axis=0)) ** 2).sum() / (B - 1)
+    delta = (GRADIENTS @ u > 0).mean()
+    entry = record["sources"]["a"]
+    assert entry["tau2-d2"] == pytest.approx(tau2_d2, rel=1e-4)
+    assert entry["delta"] == pytest.approx(delta)
+    denominator = SIGMA2 + tau2_d2
+    if formula == "filter-aware":
+        denominator = SIGMA2 + delta * tau2_d2 + (1 - delta) * ((MEAN**2).sum() - SIGMA2)
+    assert entry["beta"] == pytest.approx(np.clip(SIGMA2 / denominator, 0, 1), rel=1e-4)
+
+
+def test_auto_betas_of_the_authors_code():
+    step, B = np.array([0.5, -0.25]) / (2 * 0.1), 3
+    u = step / np.linalg.norm(step)
+    p = GRADIENTS - (GRADIENTS @ u)[:, None] * u
+    tau2_d2 = max((p**2).sum() / B - ((p - p.mean(axis=0)) ** 2).sum() / (B - 1), 0)
+    delta = 1 - (1 - (GRADIENTS @ u > 0).mean()) / B
+    nodes = target(**SIZE), source("a", (0.5, -0.25), **SIZE)
+    fedda = FedDA(auto=True, beta_formula="reference-code")
+    fedgp = FedGP(auto=True, beta_formula="reference-code", batch_update_encoding="full")
+    of_fedgp = SIGMA2 + delta * tau2_d2 + (1 - delta) * (MEAN**2).sum()
+    for strategy, denominator in ((fedda, ((step - MEAN) ** 2).sum()), (fedgp, of_fedgp)):
+        _, record, _ = run(strategy, *nodes)
+        assert record["sources"]["a"]["beta"] == pytest.approx(SIGMA2 / denominator, rel=1e-4)
+        assert denominator > SIGMA2
+
+
+@pytest.mark.parametrize("make", [FedDA, FedGP])
+def test_the_authors_formula_needs_the_steps_of_the_training(make):
+    with pytest.raises(ConfigError, match="estimate_at=training"):
+        make(auto=True, beta_formula="reference-code", estimate_at="start")
+    assert make(beta_formula="reference-code", estimate_at="start").auto is False
+
+
+def test_auto_fedgp_asks_for_a_sketch_with_the_rounds_seed():
+    _, _, app = run(FedGP(auto=True, sketch_size=64), target(), source("a"), rounds=2)
+    assert app.told("batch-updates", "t") == ["sketch", "sketch"]
+    assert app.told("sketch-size", "t") == [64, 64]
+    assert app.told("sketch-seed", "t") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ({"extra": None}, "no ArrayRecord 'batch-updates'"),
+        ({"steps": 4}, "expected floats [4]"),
+        ({"steps": 1, "extra": steps_extra(STEPS[:1])}, "at least 2 local steps"),
+        ({"rate": 0.0}, "need num-steps and learning-rate"),
+        ({"extra": {"norms": np.array([1e-9] * 3)}}, "do not fit the target's update"),
+        ({"extra": {"norms": np.array([1.0, np.nan, 1.0])}}, "NaN"),
+        ({"extra": {"norms": np.array([1.0, -1.0, 1.0])}}, "negative"),
+    ],
+)
+def test_where_there_is_no_estimate_the_fixed_beta_serves_and_the_round_says_so(broken, says, flower_log):
+    result, record, _ = run(FedDA(beta=0.25, auto=True), target(**broken), source("a"))
+    entry = record["sources"]["a"]
+    assert entry["beta"] == 0.25
+    assert says in entry["fallback"]
+    assert says in flower_log.text
+    assert record["dropped"] == []
+    np.testing.assert_allclose(weights(result), [1.5, 2 + 0.75 * 0.4 + 0.25 * 0.25], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "odd", "says"),
+    [
+        (
+            FedGP(auto=True, batch_update_encoding="full"),
+            {"delta": (0.0, 0.0)},
+            "the estimate is not defined",
+        ),
+        (FedDA(auto=True), {"rate": 0.0}, "no num-steps or learning-rate"),
+    ],
+)
+def test_a_source_without_an_estimate_keeps_the_fixed_beta_and_the_others_are_estimated(strategy, odd, says):
+    _, record, _ = run(strategy, target(), source("a", **odd), source("b"))
+    assert entries(record, "fallback") == [says, None]
+    assert record["sources"]["a"]["beta"] == 0.5
+
+
+# Joint weights
+
+MOVES = {"a": (0.5, 0.25), "b": (0.1, -0.7)}
+
+
+def pair(**changed):
+    return [source(name, MOVES[name], **changed.get(name, {})) for name in "ab"]
+
+
+def test_a_joint_round_by_the_definition():
+    errors = np.array([np.array(MOVES[name]) / (2 * 0.5) - MEAN for name in "ab"])
+    expected = joint_weights(errors @ errors.T - SIGMA2, SIGMA2)
+    result, record, _ = run(FedDAJoint(), target(), *pair())
+    assert entries(record, "weight") == pytest.approx(expected.tolist(), rel=1e-5)
+    assert 0 < sum(expected) < 1
+    assert entries(record, "sigma2") == pytest.approx([SIGMA2] * 2, rel=1e-5)
+    assert entries(record, "fallback") == [None, None]
+    assert not any("beta" in entry for entry in record["sources"].values())
+    step = (1 - expected.sum()) * STEPS.sum(axis=0) + expected @ np.array([MOVES["a"], MOVES["b"]])
+    np.testing.assert_allclose(weights(result), np.array([1, 2]) + step, rtol=1e-6)
+
+
+@pytest.mark.parametrize("updates", ["raw", "aligned"])
+def test_one_joint_source_is_fedda_auto(updates):
+    joint, record, _ = run(FedDAJoint(updates=updates), target(), source("a"))
+    auto, expected, _ = run(FedDA(auto=True, updates=updates), target(), source("a"))
+    np.testing.assert_allclose(weights(joint), weights(auto), rtol=1e-6)
+    assert entries(record, "weight") == pytest.approx(entries(expected, "beta"), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "broken", [{"extra": None}, {"rate": 0.0}, {"steps": 1, "extra": steps_extra(STEPS[:1])}]
+)
+def test_without_an_estimate_joint_is_fedda_with_the_fixed_beta_and_says_so(broken):
+    nodes, beta = [target(**broken), *pair(a={"examples": 30})], {"a": 0.4, "b": 0.8}
+    found, record, _ = run(FedDAJoint(beta=beta), *nodes)
+    expected, plain, _ = run(FedDA(beta=beta), *nodes)
+    assert bits(found.arrays) == bits(expected.arrays)
+    assert entries(record, "weight") == pytest.approx([0.75 * 0.4, 0.25 * 0.8])
+    assert all(entries(record, "fallback"))
+    assert "fallback" not in plain["sources"]["a"]
+
+
+def test_a_joint_source_without_steps_keeps_its_share_and_the_others_have_the_rest():
+    _, record, _ = run(FedDAJoint(beta=0.4), target(), *pair(b={"steps": 0}))
+    _, alone, _ = run(FedDAJoint(), target(), source("a"))
+    rest = (1 - 0.2) * alone["sources"]["a"]["weight"]
+    assert entries(record, "weight") == pytest.approx([rest, 0.5 * 0.4])
+    assert entries(record, "fallback") == [None, "no num-steps or learning-rate"]
+
+
+def test_a_joint_source_like_the_target_may_weigh_more_than_alpha():
+    nodes = target(), source("a"), source("b", STEPS.sum(axis=0) / 0.3)  # Kη of the source is 1
+    _, record, _ = run(FedDAJoint(), *nodes)
+    _, auto, _ = run(FedDA(beta=0.9, auto=True), *nodes)
+    assert record["sources"]["b"]["fallback"] is None
+    assert record["sources"]["b"]["weight"] > 0.6 > 0.5 * auto["sources"]["b"]["beta"]
+
+
+# The warning where FedGP cannot move
+
+FAST, SLOW = 1.0, 0.019
+
+
+def warnings(log):
+    return [each for each in log.records if "never longer than the target's" in each.getMessage()]
+
+
+def rounds_of(log, own, *norms):
+    """The rounds in which it warns, by the norms of the target in each, and those of the sources."""
+    found, records = [], []
+    sources = {str(i): {} if norm is None else {"norm": norm} for i, norm in enumerate(norms)}
+    for number, norm in enumerate(own, 1):
+        records.append({"target": None if norm is None else {"norm": norm}, "sources": sources})
+        log.clear()
+        warn_if_stuck([{"warmup": True}, *records])
+        found += [number] * bool(warnings(log))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("own", "sources", "expected"),
+    [
+        ([SLOW] * 6, [1.0, 1.0], [3]),
+        ([SLOW, SLOW, FAST, SLOW, SLOW], [1.0, 1.0], []),
+        ([FAST, SLOW, SLOW, SLOW, FAST, SLOW, SLOW, SLOW], [1.0, 1.0], [4]),
+        ([SLOW, SLOW, None, SLOW, SLOW], [1.0, 1.0], []),
+        ([0.051] * 5, [1.0, 1.0], []),
+        ([0.049] * 3, [1.0, 1.0], [3]),
+        ([0.1] * 4, [1.0, 1.0, 50.0], []),
+        ([0.1] * 4, [1.0, 3.0, 50.0], [3]),
+        ([SLOW] * 4, [], []),
+        ([SLOW] * 4, [None], []),
+    ],
+)
+def test_it_warns_once_in_the_third_slow_round_in_a_row(flower_log, own, sources, expected):
+    assert rounds_of(flower_log, own, *sources) == expected
+
+
+def test_a_run_warns_once_also_if_it_is_resumed_and_only_where_the_step_cannot_be_longer(
+    flower_log, tmp_path
+):
+    slow = ("target", "t", moves([0.01, 0.01], "target", "t"))
+    nodes = source("a", (1.0, 0.5)), source("b", (1.0, 0.0)), slow
+    for rounds, expected in ((2, 0), (4, 1), (6, 0)):
+        flower_log.clear()
+        run(FedGP(output=RunFolder(tmp_path, resume=rounds > 2)), *nodes, rounds=rounds)
+        assert len(warnings(flower_log)) == expected
+    for strategy in (FedGP(magnitude="cosine"), FedDA()):
+        run(strategy, *nodes, rounds=4)
+    assert warnings(flower_log) == []

