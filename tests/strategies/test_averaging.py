@@ -1,59 +1,57 @@
-"""The averaged model: what it is made of, who evaluates it, and that it changes nothing else."""
+"""Averages of a run's models, of the sources, and of buffers: what they are, and what they leave as it is."""
 
 import doctest
+from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import MetricRecord
-from handmade import HandMade, initial, moves, weights
+from flwr.app import Array, ArrayRecord
+from handmade import HandMade, Watched, bits, failing, initial, moves, reply_of, steps_extra, weights
 from naming import names
 
-from fda_flower import run
-from fda_flower.engines import LocalGrid
-from fda_flower.errors import ConfigError
+from fda_flower import ConfigError, RunConfig, run
+from fda_flower.aggregation import Mean, Median, TrimmedMean
 from fda_flower.files import json_safe
-from fda_flower.runs.methods import METHODS
-from fda_flower.strategies import FedAvg, FedAvgFT, FedDAF, FedDWA, RunFolder, TargetOnly, averaging
+from fda_flower.runs.methods import METHODS, find_method
+from fda_flower.strategies import (
+    FedAvg,
+    FedAvgFT,
+    FedDA,
+    FedDAF,
+    FedGP,
+    RunFolder,
+    SourceOnly,
+    TargetOnly,
+    averaging,
+)
+from fda_flower.strategies.averaging import read_source_mean
 
 A = ("source", "a", moves([0.5, 0.25], domain="a"))
 
 
-def target(failing=()):
+def target(off=()):
     """A target whose step grows with the rounds, and that fails in some."""
 
     def answer(model, message):
         number = message.content["config"]["server-round"]
-        if number in failing:
-            raise OSError("off")
         return moves([number, -number], "target", "t")(model, message)
 
-    return "target", "t", answer
+    return "target", "t", failing(answer, *off) if off else answer
 
 
-class Watched(LocalGrid):
-    """A grid that keeps the models of evaluate messages, and their records and settings."""
-
-    def __init__(self, app):
-        super().__init__(app.app, len(app.nodes))
-        self.evaluated: list[list[float]] = []
-        self.contents: list[tuple[list[str], dict]] = []
-
-    def send_and_receive(self, messages, *, timeout=None):
-        messages = list(messages)
-        for message in messages:
-            if message.metadata.message_type == "evaluate":
-                self.evaluated.append(message.content["arrays"]["w"].numpy().tolist())
-                self.contents.append((list(message.content), dict(message.content["config"])))
-        return super().send_and_receive(messages, timeout=timeout)
+def start(strategy, rounds=3, last=None, **app):
+    """The result, the models that are evaluated, and what their messages hold."""
+    grid = Watched(HandMade([A, last or target()], **app))
+    result = strategy.start(grid, initial(), rounds)
+    asked = [content for kind, _, content, _ in grid.seen if kind == "evaluate"]
+    return result, [content["arrays"]["w"].numpy().tolist() for content in asked], asked
 
 
-def start(strategy, rounds=3, nodes=None, **app):
-    grid = Watched(HandMade([A, target()] if nodes is None else nodes, **app))
-    return strategy.start(grid, initial(), rounds), grid
+def rounds_with(strategy, name):
+    return [record["round"] for record in strategy.history if name in record]
 
 
-def without_times(history):
-    return [{**record, "seconds": None} for record in json_safe(history)]
+# The average of the models
 
 
 @pytest.mark.parametrize(
@@ -62,10 +60,11 @@ def without_times(history):
 )
 def test_the_target_evaluates_the_average_after_the_model(average, second, third):
     strategy = TargetOnly(average=average)
-    _, grid = start(strategy)
-    assert grid.evaluated == [[2, 1], [2, 1], [4, -1], second, [7, -4], third]
-    assert grid.contents[4] == (["arrays", "config"], {"server-round": 3, "confusion": True})
-    assert grid.contents[5] == (["arrays", "config"], {"server-round": 3, "beside": True})
+    _, evaluated, asked = start(strategy)
+    assert evaluated == [[2, 1], [2, 1], [4, -1], second, [7, -4], third]
+    assert dict(asked[4]["config"]) == {"server-round": 3, "confusion": True}
+    assert dict(asked[5]["config"]) == {"server-round": 3, "beside": True}
+    assert [set(content) for content in asked[4:]] == [{"arrays", "config"}] * 2
     for record in strategy.history:
         assert (record["accuracy-average"], record["loss-average"]) == (0.5, 1.0)
         assert (record["accuracy"], record["loss"]) == (0.5, 1.0)
@@ -73,19 +72,19 @@ def test_the_target_evaluates_the_average_after_the_model(average, second, third
 
 def test_warm_up_rounds_are_no_part_of_it():
     strategy = TargetOnly(average="tail:2", warmup_rounds=2)
-    _, grid = start(strategy, 4)
-    assert ["accuracy-average" in record for record in strategy.history] == [False, False, True, True]
-    models, averages = [*grid.evaluated[:3], grid.evaluated[4]], [grid.evaluated[3], grid.evaluated[5]]
+    _, evaluated, _ = start(strategy, 4)
+    assert rounds_with(strategy, "accuracy-average") == [3, 4]
+    models, averages = [*evaluated[:3], evaluated[4]], [evaluated[3], evaluated[5]]
     assert averages == [models[2], np.mean(models[2:], axis=0).tolist()]
 
 
 def test_a_held_round_adds_nothing_and_the_average_is_evaluated_as_it_was():
     strategy = TargetOnly(average="tail:2")
-    _, grid = start(strategy, 5, [A, target(failing={1, 3})])
+    _, evaluated, _ = start(strategy, 5, target(off=(1, 3)))
     assert [record["held"] is None for record in strategy.history] == [False, True, False, True, True]
-    assert ["accuracy-average" in record for record in strategy.history] == [False, True, True, True, True]
+    assert rounds_with(strategy, "accuracy-average") == [2, 3, 4, 5]
     unchanged = [[3, 0], [3, 0]]
-    assert grid.evaluated == [[1, 2], *unchanged, *unchanged, [7, -4], [5, -2], [12, -9], [9.5, -6.5]]
+    assert evaluated == [[1, 2], *unchanged, *unchanged, [7, -4], [5, -2], [12, -9], [9.5, -6.5]]
 
 
 def test_it_is_evaluated_by_a_method_that_evaluates_nothing_else():
@@ -94,95 +93,69 @@ def test_it_is_evaluated_by_a_method_that_evaluates_nothing_else():
             return None
 
     strategy = Unseen(average="tail:1")
-    result, grid = start(strategy, 2)
-    assert [(record.get("accuracy"), record["accuracy-average"]) for record in strategy.history] == [
-        (None, 0.5),
-        (None, 0.5),
-    ]
-    assert grid.evaluated[-1] == weights(result).tolist()
+    result, evaluated, _ = start(strategy, 2)
+    assert (rounds_with(strategy, "accuracy"), rounds_with(strategy, "accuracy-average")) == ([], [1, 2])
+    assert evaluated[-1] == weights(result).tolist()
 
 
-def test_beside_a_target_that_evaluates_what_it_has_trained():
+def test_beside_other_models_it_is_evaluated_alone():
     strategy = FedAvgFT(average="ema:0.5")
     start(strategy, 2, accuracy=0.25)
     last = strategy.history[-1]
     assert [last[key] for key in ("accuracy", "accuracy-global", "accuracy-average")] == [0.25] * 3
-    assert "loss-global" in last
-    assert "accuracy-global-average" not in last
+    assert ("loss-global" in last, "accuracy-global-average" in last) == (True, False)
+    _, _, asked = start(FedDAF(average="tail:2"), 2)
+    assert [list(content) for content in asked] == [["arrays", "config", "global"], ["arrays", "config"]] * 2
 
 
-def test_feddaf_evaluates_the_average_without_the_source_model():
-    strategy = FedDAF(average="tail:2")
-    _, grid = start(strategy, 2)
-    assert [names for names, _ in grid.contents] == [["arrays", "config", "global"], ["arrays", "config"]] * 2
-
-
-def test_metrics_of_other_names_are_kept_apart():
-    def renamed(message, context, call_next):
-        reply = call_next(message, context)
-        if message.metadata.message_type == "evaluate":
-            reply.content["metrics"] = MetricRecord({"eval_acc": 0.75, "num-examples": 4})
-        return reply
-
+def test_other_metrics_are_kept_apart_and_an_evaluation_that_fails_is_named():
     strategy = FedAvg(average="tail:1")
-    start(strategy, 1, mods=[renamed])
+    start(strategy, 1, metrics={"eval_acc": 0.75})
     (record,) = strategy.history
     assert record["metrics"] == record["metrics-average"] == {"eval_acc": 0.75}
     assert "accuracy-average" not in record
-
-
-def test_an_evaluation_that_fails_is_named():
     strategy = FedAvg(average="tail:1")
     start(strategy, 1, accuracy=float("nan"))
-    (record,) = strategy.history
-    assert "finite" in record["evaluation-failed-average"]
-    assert "accuracy-average" not in record
+    assert "finite" in strategy.history[0]["evaluation-failed-average"]
 
 
-@pytest.mark.parametrize("average", ["tail:3", "ema:0.9"])
-@pytest.mark.parametrize("strategy_class", [FedAvg, FedDAF, FedDWA])
-def test_it_survives_a_checkpoint_with_the_same_bits(strategy_class, average, tmp_path):
-    whole = strategy_class(average=average)
-    result, grid = start(whole, 5)
-    start(strategy_class(average=average, output=RunFolder(tmp_path)), 3)
-    resumed = strategy_class(average=average, output=RunFolder(tmp_path, resume=True))
-    second, rest = start(resumed, 5)
-    assert grid.evaluated[6:] == rest.evaluated
-    assert weights(second).tobytes() == weights(result).tobytes()
-    assert without_times(resumed.history) == without_times(whole.history)
+@pytest.mark.parametrize(("average", "kept"), [("tail:3", 3), ("ema:0.9", 1)])
+@pytest.mark.parametrize("kind", [FedAvg, FedDAF])
+def test_it_survives_a_checkpoint_with_the_same_bits(kind, average, kept, tmp_path):
+    whole = kind(average=average)
+    result, evaluated, _ = start(whole, 5)
+    start(kind(average=average, output=RunFolder(tmp_path)), 3)
+    resumed = kind(average=average, output=RunFolder(tmp_path, resume=True))
+    second, rest, _ = start(resumed, 5)
+    assert evaluated[6:] == rest
+    assert bits(second.arrays) == bits(result.arrays)
     state = RunFolder(tmp_path).load_checkpoint().state
-    kept = [name for name in state if name.startswith("average/")]
-    assert len(kept) == (3 if average == "tail:3" else 1)
-    assert {name for name in state if name not in kept} == set(whole.state)
-    assert not any(name.startswith("average/") for name in resumed.state)
+    assert set(state) == {f"average/{i}" for i in range(kept)} | set(whole.state)
+    assert set(resumed.state) == set(whole.state)
 
 
-def test_a_run_killed_before_its_first_average_is_resumed(tmp_path):
+def test_a_run_killed_before_its_first_average_is_resumed_but_not_with_another(tmp_path):
     strategy = FedAvg(average="ema:0.5", warmup_rounds=2, output=RunFolder(tmp_path))
     strategy.progress.on_round = lambda record: (_ for _ in ()).throw(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         start(strategy)
     resumed = FedAvg(average="ema:0.5", warmup_rounds=2, output=RunFolder(tmp_path, resume=True))
     start(resumed)
-    assert ["accuracy-average" in record for record in resumed.history] == [False, False, True]
+    assert rounds_with(resumed, "accuracy-average") == [3]
+    with pytest.raises(ConfigError, match="another run"):
+        start(FedAvg(average="tail:3", warmup_rounds=2, output=RunFolder(tmp_path, resume=True)), 5)
 
 
-def test_another_average_is_another_run(tmp_path):
-    start(FedAvg(average="tail:2", output=RunFolder(tmp_path)))
-    with pytest.raises(ConfigError, match=r"another run .*tail:2.*tail:3"):
-        start(FedAvg(average="tail:3", output=RunFolder(tmp_path, resume=True)))
-    assert FedAvg(average="ema:0.9").settings() == {**FedAvg().settings(), "average": "ema:0.9"}
-
-
-def test_an_average_is_read():
+def test_words_are_read():
     assert doctest.testmod(averaging) == (0, 2)
+    assert [read_source_mean(text) for text in ("mean", "trimmed")] == [Mean(), TrimmedMean(0.2)]
 
 
 @pytest.mark.parametrize(
     "text", ["", "ema", "ema:", "ema:0", "ema:1", "ema:nan", "tail:", "tail:0", "tail:1.5", "0.9", "mean:3"]
 )
 def test_what_is_no_average_is_refused_when_it_is_given(text):
-    with pytest.raises(ConfigError, check=names("average")):
+    with pytest.raises(ConfigError, check=names("average", text)):
         FedAvg(average=text)
 
 
@@ -196,12 +169,11 @@ def test_a_tail_that_is_longer_than_the_run_is_refused_before_training():
 
 @pytest.mark.parametrize("method", [m for m in METHODS if "batch-norm" not in METHODS[m].needs])
 def test_every_method_has_an_average_beside_the_same_run(method):
-    settings = {"method": method, "model": "mlp", "rounds": 2, "warmup_rounds": 1, "target_samples": 10}
-    settings |= {"source_samples": 8}
+    settings: dict[str, Any] = {"method": method, "model": "mlp", "rounds": 2, "warmup_rounds": 1}
+    settings |= {"target_samples": 10, "source_samples": 8}
     settings |= {"method_options": {"every": 1}} if METHODS[method].takes("every") else {}
     plain, averaged = run(**settings), run(**settings, average="tail:2")
-    for name, array in plain.model.items():
-        np.testing.assert_array_equal(averaged.model[name], array)
+    assert bits(averaged.model) == bits(plain.model)
     first, second, third = averaged.history
     own = METHODS[method].build().evaluates_trained or method in ("apfl", "knn-per")
     global_model = second["accuracy-global" if own else "accuracy"]
@@ -215,4 +187,198 @@ def test_every_method_has_an_average_beside_the_same_run(method):
     for record in (second, third):
         for name in [name for name in record if name.endswith("-average")]:
             del record[name]
-    assert without_times(averaged.history) == without_times(plain.history)
+    histories = [[{**r, "seconds": None} for r in json_safe(each.history)] for each in (averaged, plain)]
+    assert histories[0] == histories[1]
+
+
+# The mean of the sources
+
+AVERAGING = ["source-only", "feddaf", "irm", "mixture"]
+SMALL: dict[str, Any] = {"model": "mlp", "target_samples": 16, "batch_size": 32, "shift": "noise"}
+FEW: dict[str, Any] = {**SMALL, "source_samples": 40}
+
+
+@pytest.mark.parametrize("text", ["", "Median", "median:0.2", "trimmed:", "trimmed:half", "trimmed:0.5"])
+def test_what_is_no_mean_is_refused(text):
+    with pytest.raises(ConfigError, check=names("source_mean", text)):
+        SourceOnly(source_mean=text)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_takes_it_if_it_averages_sources_or_warms_up(method):
+    entry = find_method(method)
+    assert entry.strategy_class.averages_sources == (method in AVERAGING)
+    if method in AVERAGING or method == "finetune-offline":
+        assert entry.build(source_mean="median").settings()["source-mean"] == "median"
+    else:
+        with pytest.raises(ConfigError, check=names("source_mean", "median")):
+            entry.build(source_mean="median")
+    assert "source-mean" not in entry.build(source_mean="mean").settings()
+    assert entry.build(source_mean="median", warmup_rounds=1).mean_of_sources == Median()
+    assert entry.build().mean_of_sources == (Median() if method == "mixture" else Mean())
+
+
+def test_a_centralised_reference_refuses_it_and_the_default_of_mixture_is_no_other_run():
+    with pytest.raises(ConfigError, check=names("source_mean", "median")):
+        RunConfig(method="central:erm", source_mean="median")
+    assert RunConfig(method="central:erm").fingerprint()["source_mean"] == "mean"
+    prints = [
+        RunConfig(method="mixture", source_mean=text).fingerprint() for text in (None, "median", "mean")
+    ]
+    assert prints[0] == prints[1] != prints[2]
+
+
+@pytest.mark.parametrize("method", ["source-only", "feddaf", "mixture"])
+def test_the_median_of_three_is_the_trimmed_mean_and_not_the_mean(method):
+    settings = {**FEW, "method": method, "rounds": 2}
+    found = [bits(run(**settings, source_mean=each).model) for each in ("mean", "median", "trimmed:0.3")]
+    assert found[0] != found[1] == found[2]
+
+
+def test_it_averages_the_warm_up_of_every_method():
+    settings = {**FEW, "rounds": 1, "warmup_rounds": 1}
+    wanted = (("fedavg", "median"), ("source-only", "median"), ("fedavg", "mean"))
+    losses = [run(**settings, method=m, source_mean=text).history[0]["loss"] for m, text in wanted]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_weights_have_no_say_in_a_median():
+    settings = {**SMALL, "method": "source-only", "rounds": 1, "partition": "dirichlet"}
+    found = [
+        bits(run(**settings, source_mean="median", method_options={"source_weights": weights}).model)
+        for weights in ("examples", "uniform")
+    ]
+    assert found[0] == found[1]
+
+
+# Buffers
+
+WORDS = ("mean", "target", "adabn")
+STEPS = [[0.2, 0.0], [0.3, 0.4]]
+REFUSING = ("source-only", "irm", "vrex", "groupdro", "kd3a", "fedbn", "mixture", "feddwa")
+"""The methods that cannot do as ``"target"`` says."""
+
+
+def normalised(role, domain, step, mean, examples, **more):
+    """A node that moves the parameters by `step`; its running mean grows by `mean` in every round."""
+
+    def answer(arrays, message):
+        moved = {
+            "w": arrays["w"] + np.asarray(step, np.float32),
+            "bn.running_mean": arrays["bn.running_mean"] + np.float32(mean),
+            "bn.running_var": arrays["bn.running_var"] * np.float32(4 if role == "target" else 2),
+            "bn.num_batches_tracked": arrays["bn.num_batches_tracked"] + examples,
+        }
+        return reply_of(moved, examples, role=role, domain=domain, rate=0.1, **more)
+
+    return role, domain, answer
+
+
+NODES = [
+    normalised("source", "a", [0.5, 0.25], 1.0, 30),
+    normalised("target", "t", np.sum(STEPS, axis=0), 5.0, 10, extra=steps_extra(STEPS)),
+]
+
+
+def build(method, **options):
+    if method == "fedgp-auto":
+        options["batch_update_encoding"] = "full"
+    return METHODS[method].build(**{"warmup_rounds": 0, **options})
+
+
+def normalise(strategy, rounds=1, nodes=NODES):
+    """The model after some rounds, the settings of the messages, and the running mean of each round."""
+    model = {
+        "w": np.array([1.0, 2.0], np.float32),
+        "bn.running_mean": np.zeros(2, np.float32),
+        "bn.running_var": np.ones(2, np.float32),
+        "bn.num_batches_tracked": np.array(0),
+    }
+    arrays = ArrayRecord({name: Array(array) for name, array in model.items()})
+    federation, means = HandMade(nodes), []
+    strategy.progress.on_round = lambda record: means.append(strategy.model["bn.running_mean"][0])
+    result = strategy.start(federation.grid(), arrays, rounds)
+    return {name: array.numpy() for name, array in result.arrays.items()}, federation, means
+
+
+def test_the_three_words_by_hand():
+    mean, target, adabn = (normalise(FedAvg(buffers=word))[0] for word in WORDS)  # type: ignore[arg-type]
+    np.testing.assert_allclose(mean["bn.running_mean"], [2, 2])  # (30·1 + 10·5)/40
+    np.testing.assert_allclose(mean["bn.running_var"], [2.5, 2.5])
+    assert target["bn.running_mean"].tolist() == [5, 5]
+    assert target["bn.running_var"].tolist() == [4, 4]
+    assert target["bn.num_batches_tracked"] == 10
+    assert bits(adabn) == bits(mean)
+    assert target["w"].tobytes() == mean["w"].tobytes()
+    assert [(n, array.dtype) for n, array in target.items()] == [
+        (n, array.dtype) for n, array in mean.items()
+    ]
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in REFUSING])
+def test_with_target_the_buffers_are_those_of_the_targets_reply_with_every_method(method):
+    found, plain = (normalise(build(method, buffers=word))[0] for word in ("target", "mean"))
+    assert found["bn.running_mean"].tolist() == [5, 5]
+    assert found["bn.running_var"].tolist() == [4, 4]
+    assert found["w"].tobytes() == plain["w"].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "means"),
+    [({}, [5, 10]), ({"warmup_rounds": 1}, [1, 6]), ({"max_update_norm": 0.1}, [5, 10])],
+)
+def test_clients_begin_with_the_targets_in_the_next_round_after_the_warm_up_clipped_or_not(options, means):
+    assert normalise(FedAvg(buffers="target", **options), rounds=2)[2] == means
+
+
+def test_a_held_round_changes_no_buffer_and_the_average_is_of_the_targets():
+    fails = ("target", "t", failing(None))
+    assert normalise(FedAvg(buffers="target"), nodes=[NODES[0], fails])[2] == [0]
+    strategy = FedAvg(buffers="target", average="tail:2")
+    normalise(strategy, rounds=2)
+    kept = strategy.model_average.state_dict().values()
+    assert [layers["bn.running_mean"].tolist() for layers in kept] == [[5, 5], [10, 10]]
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("kind", [FedAvg, FedAvgFT])
+def test_the_target_is_asked_for_adabn_before_it_evaluates_in_warm_up_rounds_too(kind, word):
+    _, federation, _ = normalise(kind(buffers=word, warmup_rounds=1), rounds=2)
+    asked = True if word == "adabn" else None
+    assert federation.told("adabn") == {"a": None, "t": asked if kind is FedAvgFT else None}
+    assert [content["config"].get("adabn") for content in federation.evaluated] == [asked, asked]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_buffers_the_words_change_no_bit(method):
+    extra = steps_extra(STEPS)
+    last = ("target", "t", moves(np.sum(STEPS, axis=0), "target", "t", rate=0.1, extra=extra))
+    words = [word for word in WORDS if word != "target" or method not in REFUSING]
+    models = [bits(start(build(method, buffers=word), 2, last)[0].arrays) for word in words]
+    assert all(model == models[0] for model in models)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        *(METHODS[name].build for name in REFUSING),
+        lambda **options: FedDA(aggregate_on="target", **options),
+        lambda **options: FedGP(aggregate_on="target", **options),
+    ],
+)
+def test_methods_that_have_no_statistics_of_the_target_refuse_the_word(build):
+    with pytest.raises(ConfigError, check=names("buffers", "target", remedy="mean or adabn")):
+        build(buffers="target")
+    build(buffers="adabn")
+
+
+def test_the_word_defines_the_run_which_refuses_it_before_training(tmp_path):
+    plain = FedAvg().settings()
+    assert FedAvg(buffers="mean").settings() == plain
+    assert FedAvg(buffers="adabn").settings() == {**plain, "buffers": "adabn"}
+    with pytest.raises(ConfigError, check=names("buffers", "target")):
+        RunConfig(method="source-only", buffers="target")
+    assert RunConfig(method="fedavg", buffers="target").strategy_options()["buffers"] == "target"
+    normalise(FedAvg(buffers="target", output=RunFolder(tmp_path)))
+    with pytest.raises(ConfigError, match="another run"):
+        normalise(FedAvg(output=RunFolder(tmp_path, resume=True)), rounds=2)

@@ -3,132 +3,119 @@
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
-from handmade import HandMade, initial, moves, reply_of, weights
+from handmade import HandMade, failing, initial, moves, reply_of, weights
 
-from fda_flower.errors import ConfigError
-from fda_flower.strategies import FedDWA, RunFolder
+from fda_flower.strategies import FedDWA
 
-NODES = [
-    ("source", "a", moves([0.5, 0.25], domain="a")),
-    ("source", "b", moves([0.1, -0.7], domain="b")),
-    ("target", "t", moves([0.25, 0.5], "target", "t")),
-]
+MOVED = {"a": [0.5, 0.25], "b": [0.1, -0.7], "t": [0.25, 0.5]}
 
 
-def start(nodes=NODES, rounds=1, **options):
-    strategy = FedDWA(**options)
-    return strategy.start(HandMade(nodes).grid(), initial(), rounds), strategy
+class Site:
+    """Moves every parameter, and keeps what it is sent; it fails in some rounds."""
+
+    def __init__(self, domain, off=(), overflows=()):
+        self.role, self.domain = "target" if domain == "t" else "source", domain
+        self.off, self.overflows, self.received = off, overflows, []
+
+    def __call__(self, model, message):
+        self.received.append(model["w"].tolist())
+        number = message.content["config"]["server-round"]
+        delta = 2e38 if number in self.overflows else MOVED[self.domain]
+        answer = moves(delta, self.role, self.domain)
+        return (failing(answer) if number in self.off else answer)(model, message)
 
 
-def by_hand(personal, moved, top=3):
-    """One round: the next personal models and the weights, the guidance being one step further."""
-    local, guidance = personal + moved, personal + 2 * moved
-    squared = ((guidance[:, None] - local[None]) ** 2).sum(axis=2)
-    p = 1 / squared
-    for row in p:
-        row[np.argsort(-row)[top:]] = 0
-    p /= p.sum(axis=1, keepdims=True)
-    return p @ local, p
+def start(rounds=1, domains="abt", sites=(), **options):
+    found = {domain: Site(domain) for domain in domains} | dict(sites)
+    app, strategy = HandMade([(site.role, name, site) for name, site in found.items()]), FedDWA(**options)
+    return strategy.start(app.grid(), initial(), rounds), strategy, found, app
 
 
 @pytest.mark.parametrize("top", [1, 2, 3])
 def test_three_rounds_by_hand(top):
-    moved = np.array([[0.5, 0.25], [0.1, -0.7], [0.25, 0.5]])
-    personal = np.tile([1.0, 2.0], (3, 1))
-    result, strategy = start(rounds=3, top=top)
+    """The guidance is one step further than the model."""
+    result, strategy, _, _ = start(rounds=3, top=top)
+    moved, personal = np.array(list(MOVED.values())), np.tile([1.0, 2.0], (3, 1))
     for record in strategy.history:
-        personal, p = by_hand(personal, moved, top)
-        found = [record["sources"]["a"]["weight"], record["sources"]["b"]["weight"]]
+        local, guidance = personal + moved, personal + 2 * moved
+        p = 1 / ((guidance[:, None] - local[None]) ** 2).sum(axis=2)
+        for row in p:
+            row[np.argsort(-row)[top:]] = 0
+        p /= p.sum(axis=1, keepdims=True)
+        personal = p @ local
+        found = [record["sources"][domain]["weight"] for domain in "ab"]
         np.testing.assert_allclose([*found, record["target"]["weight"]], p[2], rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(weights(result), personal[2], rtol=1e-5)
-    np.testing.assert_allclose(strategy.state_dict()["a"]["w"], personal[0], rtol=1e-5)
-    np.testing.assert_allclose(strategy.state_dict()["b"]["w"], personal[1], rtol=1e-5)
+    for domain, expected in zip("ab", personal, strict=False):
+        np.testing.assert_allclose(strategy.state_dict()[domain]["w"], expected, rtol=1e-5)
 
 
 def test_each_node_is_sent_its_own_model():
-    seen = {}
-
-    def watching(domain, role, delta):
-        def answer(model, message):
-            seen.setdefault(domain, []).append(model["w"].copy())
-            return moves(delta, role, domain)(model, message)
-
-        return role, domain, answer
-
-    start([watching("a", "source", [0.5, 0.25]), watching("t", "target", [-0.5, 0.0])], rounds=2, top=1)
-    assert np.array_equal(seen["a"][0], seen["t"][0])
-    np.testing.assert_array_equal(seen["a"][1], [1.5, 2.25])
-    np.testing.assert_array_equal(seen["t"][1], [0.5, 2.0])
+    _, _, sites, _ = start(rounds=2, domains="at", top=1)
+    assert sites["a"].received == [[1, 2], [1.5, 2.25]]
+    assert sites["t"].received == [[1, 2], [1.25, 2.5]]
 
 
 def test_a_client_that_fails_keeps_its_model_and_counts_for_nothing_in_that_round():
-    calls = []
+    _, strategy, sites, _ = start(rounds=3, sites={"b": Site("b", off=(2,))})
+    assert sites["b"].received[1] == sites["b"].received[2]
+    second = strategy.history[1]
+    assert list(second["sources"]) == ["a"]
+    assert second["sources"]["a"]["weight"] + second["target"]["weight"] == 1
 
-    def fails_once(model, message):
-        calls.append(model["w"].copy())
-        if len(calls) == 2:
-            raise OSError("off")
-        return moves([0.1, -0.7], domain="b")(model, message)
 
-    _, strategy = start([NODES[0], ("source", "b", fails_once), NODES[2]], rounds=3)
-    np.testing.assert_array_equal(calls[1], calls[2])
-    assert list(strategy.history[1]["sources"]) == ["a"]
-    assert strategy.history[1]["sources"]["a"]["weight"] + strategy.history[1]["target"]["weight"] == 1
+@pytest.mark.parametrize("fault", ["off", "overflows"])
+def test_a_held_round_leaves_every_model_as_it_was(fault):
+    _, strategy, sites, _ = start(rounds=3, sites={"t": Site("t", **{fault: (2,)})}, top=2)
+    assert [record["held"] is None for record in strategy.history] == [True, False, True]
+    for domain in "ab":
+        first, second, third = sites[domain].received
+        assert second == third != first
+
+
+def test_a_clipped_clients_guidance_is_moved_towards_its_model_by_the_same_factor():
+    results = []
+    for step in (np.array([30, 40], np.float32), np.array([3, 4], np.float32)):
+
+        def answer(model, message, step=step):
+            content = reply_of({"w": model["w"] + step}, role="target", domain="t")
+            content["guidance"] = ArrayRecord({"w": Array(model["w"] + 2 * step)})
+            return content
+
+        nodes = [("source", domain, Site(domain)) for domain in "ab"]
+        strategy = FedDWA(max_update_norm=5.0)
+        result = strategy.start(HandMade([*nodes, ("target", "t", answer)]).grid(), initial(), 1)
+        entry = strategy.history[0]["target"]
+        results.append((weights(result), entry["weight"], entry.get("clipped")))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
+    assert results[0][1] == pytest.approx(results[1][1], rel=1e-6)
+    assert [clipped for *_, clipped in results] == [pytest.approx(0.1), None]
 
 
 def test_buffers_stay_each_clients_own():
-    def with_buffers(domain, role, delta, mean):
+    def node(domain, role, delta, mean):
         def answer(model, message):
             moved = {"w": model["w"] + np.float32(delta), "bn.running_mean": np.array([mean], np.float32)}
             return reply_of(moved, role=role, domain=domain)
 
         return role, domain, answer
 
-    arrays = ArrayRecord(
-        {"w": Array(np.array([1, 2], np.float32)), "bn.running_mean": Array(np.array([0], np.float32))}
-    )
-    nodes = [with_buffers("a", "source", 0.5, 3.0), with_buffers("t", "target", -0.5, 8.0)]
-    strategy = FedDWA()
-    result = strategy.start(HandMade(nodes).grid(), arrays, 1)
-    assert result.arrays["bn.running_mean"].numpy() == 8
+    model = {"w": np.array([1, 2], np.float32), "bn.running_mean": np.array([0], np.float32)}
+    arrays = ArrayRecord({name: Array(array) for name, array in model.items()})
+    app, strategy = HandMade([node("a", "source", 0.5, 3.0), node("t", "target", -0.5, 8.0)]), FedDWA()
+    assert strategy.start(app.grid(), arrays, 1).arrays["bn.running_mean"].numpy() == 8
     assert strategy.state_dict()["a"]["bn.running_mean"] == 3
 
 
-def test_a_reply_without_guidance_is_refused_with_the_remedy(monkeypatch):
-    import handmade
-
-    monkeypatch.setattr(handmade, "add_what_is_asked", lambda *_: None)
-    _, strategy = start()
-    assert "train one pass more" in strategy.history[0]["dropped"][0]["reason"]
-    assert strategy.history[0]["held"] is not None
-
-
 def test_the_headline_is_the_aggregated_model_or_the_trained_one():
-    _, aggregated = start()
-    assert aggregated.history[0]["accuracy"] == 0.5
-    assert "accuracy-global" not in aggregated.history[0]
-    _, trained = start(evaluate="trained")
+    _, aggregated, _, _ = start()
+    assert (aggregated.history[0]["accuracy"], "accuracy-global" in aggregated.history[0]) == (0.5, False)
+    _, trained, _, _ = start(evaluate="trained")
     assert trained.history[0]["accuracy"] == trained.history[0]["target"]["accuracy"]
     assert trained.history[0]["accuracy-global"] == 0.5
 
 
-def test_initial_rounds_ask_for_no_guidance():
-    federation = HandMade(NODES)
-    FedDWA(warmup_rounds=1).start(federation.grid(), initial(), 2)
-    assert [config.get("guidance") for _, config in federation.configs] == [None, None, True, True, True]
-
-
-def test_all_personal_models_survive_a_checkpoint(tmp_path):
-    whole, strategy = start(rounds=4)
-    start(rounds=2, output=RunFolder(tmp_path))
-    resumed, again = start(rounds=4, output=RunFolder(tmp_path, resume=True))
-    assert weights(resumed).tobytes() == weights(whole).tobytes()
-    for domain, model in strategy.state_dict().items():
-        assert again.state_dict()[domain]["w"].tobytes() == model["w"].tobytes()
-
-
-@pytest.mark.parametrize("options", [{"top": 0}, {"evaluate": "best"}])
-def test_options_that_cannot_work_are_refused(options):
-    (name,) = options
-    with pytest.raises(ConfigError, match=f"{name} is"):
-        FedDWA(**options)
+def test_warm_up_rounds_ask_for_no_guidance():
+    _, _, _, federation = start(rounds=2, warmup_rounds=1)
+    assert federation.told("guidance", "a") == [None, True]
+    assert federation.told("guidance", "t") == [True]
