@@ -1,22 +1,17 @@
 """What of a network travels, what a client keeps, and what is frozen: it stays to the bit."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
+from digit_clients import evaluated, make, same, state_of, trained
 from naming import names
 from torch import nn
 
 from fda_flower.clients import LocalPartTarget, LocalTraining, SourceClient, TargetClient
 from fda_flower.clients.exchange import Exchange
 from fda_flower.clients.personal import APFLTarget, DittoTarget
-from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model
-from fda_flower.wire.protocol import EvaluateRequest, TrainRequest, to_record
-
-DATA = load_federation(DataSpec("digits", "rotate", target_samples=40))
 
 
 class OnlyEvaluates(nn.Module):
@@ -84,14 +79,6 @@ def test_nothing_to_train_and_no_such_part_are_errors():
         Exchange.of(network(), "0.1.weight")
 
 
-def arrays(model):
-    return {name: t.numpy().copy() for name, t in model.state_dict().items()}
-
-
-def same(one, other, names):
-    return all(one[name].tobytes() == other[name].tobytes() for name in names)
-
-
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
@@ -110,12 +97,12 @@ def same(one, other, names):
     ],
 )
 def test_what_is_frozen_keeps_its_bits_and_evaluation_mode_whatever_is_trained(kind, settings):
-    client = kind(DATA.domains["target"], network(), LocalTraining(0.01, 10))
-    before, config = arrays(client.model), {"server-round": 1, **settings}
+    client = make(kind, network(), training=LocalTraining(0.01, 10))
+    before = state_of(client.model)
     moving = {name: before[name] for name in NAMES if name not in FROZEN}
-    reply = client.local_train(TrainRequest(to_record(moving), config))
-    client.local_evaluate(EvaluateRequest(to_record(reply.arrays), {"server-round": 1, "adabn": True}))
-    assert same(arrays(client.model), before, FROZEN)
+    reply = trained(client, 1, moving, **settings)
+    evaluated(client, 1, reply.arrays, adabn=True)
+    assert same(state_of(client.model), before, FROZEN)
     assert list(reply.arrays) == list(client.layers()) == list(moving)
     assert not same(
         reply.arrays, before, ["3.weight"] if kind is not LocalPartTarget else ["1.bias", "3.bias"]
@@ -128,11 +115,10 @@ def test_what_is_frozen_keeps_its_bits_and_evaluation_mode_whatever_is_trained(k
 
 
 def test_training_with_a_frozen_body_is_training_of_the_head_on_its_features():
-    client: Any = SourceClient(DATA.domains["source-1"], network(), LocalTraining(0.05, 10, 2, "sgd"))
+    client = make(SourceClient, network(), training=LocalTraining(0.05, 10, 2, "sgd"))
     by_hand = network()
-    trained = [p for p in by_hand.parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=0.05)
-    reply = client.local_train(TrainRequest(to_record(client.layers()), {"server-round": 1}))
+    optimizer = torch.optim.SGD([p for p in by_hand.parameters() if p.requires_grad], lr=0.05)
+    reply = trained(client)
     with client.drawing("train", {"server-round": 1}) as generator:
         for _ in range(2):
             for x, y in client.domain.train.batches(10, generator, shuffle=True):
@@ -142,6 +128,6 @@ def test_training_with_a_frozen_body_is_training_of_the_head_on_its_features():
                 optimizer.zero_grad()
                 nn.functional.cross_entropy(by_hand[1:](features), y).backward()
                 optimizer.step()
-    expected = arrays(by_hand)
+    expected = state_of(by_hand)
     for name, array in reply.arrays.items():
         np.testing.assert_array_equal(array, expected[name], name)

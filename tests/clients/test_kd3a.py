@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from digit_clients import mlp, normalised, same, state_of, trained
 from sites import write_images
 from torch import nn
 
@@ -20,19 +21,10 @@ SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=30, source_sa
 TRAINING = LocalTraining(0.01, 16)
 
 
-def network(batch_norm: bool = False) -> nn.Module:
-    if not batch_norm:
-        return build_model("mlp", (1, 8, 8), 10, seed=0)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        layers = [nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 10)]
-        return nn.Sequential(*layers)
-
-
-def make(domain=None, batch_norm=False, kind=KD3ATarget, model=None, **training):
+def target(domain=None, batch_norm=False, kind=KD3ATarget, model=None, **training):
     domain = load_federation(SPEC).domains["target"] if domain is None else domain
-    how = replace(TRAINING, **training)
-    return kind(domain, network(batch_norm) if model is None else model, how)
+    network = model or (normalised(0.0) if batch_norm else mlp())
+    return kind(domain, network, replace(TRAINING, **training))
 
 
 def teachers(batch_norm=False, epochs=10, number=3):
@@ -40,8 +32,7 @@ def teachers(batch_norm=False, epochs=10, number=3):
     found = {}
     for i in range(1, number + 1):
         domain = load_federation(SPEC).domains[f"source-{i}"]
-        client = make(domain, batch_norm, TargetClient, epochs=epochs)
-        found[f"source-{i}"] = client.train_from(client.layers(), {"server-round": 1}).arrays
+        found[f"source-{i}"] = trained(target(domain, batch_norm, TargetClient, epochs=epochs)).arrays
     return found
 
 
@@ -58,17 +49,16 @@ def ask(client, models, server_round=1, gate=0.8, mixup=True, teacher_bn="batch"
     return reply
 
 
-def same(one, other):
-    return all(one[name].tobytes() == other[name].tobytes() for name in one)
-
-
 def told(reply):
     return [float(str(reply.metrics[f"contribution-source-{i}"])) for i in (1, 2, 3)]
 
 
 def test_it_trains_on_all_samples_of_the_target():
-    reply, domain = ask(make(), teachers()), load_federation(SPEC).domains["target"]
+    domain = load_federation(SPEC).domains["target"]
     assert domain.unlabelled is not None
+    assert ask(target(replace(domain, unlabelled=None)), teachers()).examples == 30
+    reply, properties = ask(target(), teachers()), target().get_properties({})
+    assert (properties["head"], properties["examples"]) == (["3.weight", "3.bias"], 30)
     number = 30 + len(domain.unlabelled)
     assert reply.examples == number
     assert reply.metrics["num-steps"] == -(-number // 16)
@@ -77,11 +67,6 @@ def test_it_trains_on_all_samples_of_the_target():
     assert 0 < float(str(reply.metrics["mask-share"])) < 1
     assert float(str(reply.metrics["train-loss"])) > 0
     assert min(told(reply)) > 0
-
-
-def test_it_tells_which_arrays_are_its_head():
-    assert make().get_properties({})["head"] == ["3.weight", "3.bias"]
-    assert make().get_properties({})["examples"] == 30
 
 
 @pytest.mark.parametrize("batch_norm", [False, True])
@@ -97,21 +82,16 @@ def test_the_labels_of_the_target_are_never_read(batch_norm):
             (torch.full((30,), -1), torch.zeros_like(domain.unlabelled.y)),
         )
     ]
-    expected = ask(make(domain, batch_norm), models)
+    expected = ask(target(domain, batch_norm), models)
     for other in others:
-        found = ask(make(other, batch_norm), models)
+        found = ask(target(other, batch_norm), models)
         assert same(found.arrays, expected.arrays)
         assert found.metrics == expected.metrics
 
 
-def test_a_target_without_unlabelled_samples_uses_those_that_it_has():
-    domain = replace(load_federation(SPEC).domains["target"], unlabelled=None)
-    assert ask(make(domain), teachers()).examples == 30
-
-
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_with_a_gate_of_1_nothing_passes_and_the_model_stays_as_it_is(batch_norm):
-    client = make(batch_norm=batch_norm)
+    client = target(batch_norm=batch_norm)
     start, models = client.layers(), teachers(batch_norm)
     reply = ask(client, models, gate=1.0)
     assert same(reply.arrays, start)
@@ -120,32 +100,21 @@ def test_with_a_gate_of_1_nothing_passes_and_the_model_stays_as_it_is(batch_norm
 
 
 def test_the_same_round_has_the_same_bits_whatever_came_before():
-    models, start = teachers(), make().layers()
-    first = ask(make(), models)
-    client = make()
+    models, start = teachers(), target().layers()
+    first, turned = ask(target(), models), ask(target(), dict(reversed(models.items())))
+    assert (turned.arrays.keys(), turned.metrics) == (first.arrays.keys(), first.metrics)
+    assert same(turned.arrays, first.arrays), "in any order"
+    client = target()
     ask(client, models, server_round=2)
     assert same(ask(client, models, arrays=start).arrays, first.arrays)
-    assert not same(ask(make(), models, server_round=2).arrays, first.arrays)
-
-
-def test_the_order_of_the_models_in_the_message_changes_no_bit():
-    models = teachers()
-    reverse = dict(reversed(models.items()))
-    one, other = ask(make(), models), ask(make(), reverse)
-    assert same(one.arrays, other.arrays)
-    assert one.metrics == other.metrics
+    assert not same(ask(target(), models, server_round=2).arrays, first.arrays)
 
 
 def test_with_teachers_that_are_right_the_target_learns():
-    models, client = teachers(epochs=30), make(epochs=3)
+    models, client = teachers(epochs=30), target(epochs=3)
     ask(client, models, gate=0.5)
     reply = client.score(client.single(client.layers(), {}), {})
     assert float(str(reply.metrics["accuracy"])) > 0.75
-
-
-def test_without_batch_norm_both_ways_of_voting_are_the_same():
-    models = teachers()
-    assert ask(make(), models).metrics == ask(make(), models, teacher_bn="eval").metrics
 
 
 def test_teachers_use_the_statistics_of_the_batch_or_their_own():
@@ -156,11 +125,14 @@ def test_teachers_use_the_statistics_of_the_batch_or_their_own():
     }
 
     def votes(given, way):
-        return told(ask(make(batch_norm=True), given, teacher_bn=way))
+        return told(ask(target(batch_norm=True), given, teacher_bn=way))
 
     assert votes(models, "batch") == votes(shifted, "batch")
     assert votes(models, "eval") != votes(shifted, "eval")
     assert votes(models, "eval") != votes(models, "batch")
+    assert ask(target(), teachers()).metrics == ask(target(), teachers(), teacher_bn="eval").metrics, (
+        "without"
+    )
 
 
 @pytest.mark.parametrize("teacher_bn", ["batch", "eval"])
@@ -168,7 +140,7 @@ def test_dropout_is_off_in_the_vote_and_the_teachers_leave_nothing_in_the_model(
     model = nn.Sequential(
         nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 10)
     )
-    client, seen = make(model=model), []
+    client, seen = target(model=model), []
     start = client.layers()
     model[3].register_forward_hook(lambda module, *_: seen.append(module.training))
     models = {"source-1": start, "source-2": {name: np.array(array * 2) for name, array in start.items()}}
@@ -178,7 +150,7 @@ def test_dropout_is_off_in_the_vote_and_the_teachers_leave_nothing_in_the_model(
 
 
 def test_all_teachers_vote_on_one_draw_of_the_noise():
-    client, seen = make(), []
+    client, seen = target(), []
     hook = client.model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
     ask(client, teachers(), gate=2.0)
     hook.remove()
@@ -187,25 +159,19 @@ def test_all_teachers_vote_on_one_draw_of_the_noise():
     assert np.array_equal(first, third)
 
 
-def test_features_are_not_mixed():
+def test_images_are_mixed_if_it_is_told_to_and_features_never():
+    mixed, plain = (ask(target(), teachers(), mixup=mix) for mix in (True, False))
+    assert mixed.metrics["mask-share"] == plain.metrics["mask-share"]
+    assert not same(mixed.arrays, plain.arrays)
     x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     samples = Samples(x, (x.sum(dim=1) > 0).long())
     domain = Domain("t", samples, samples, samples.without_labels())
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    start = {k: v.numpy().copy() for k, v in model.state_dict().items()}
-    models = {"a": start}
-    one, other = (
-        ask(make(domain, model=model), models, gate=0.0, mixup=mix, arrays=start) for mix in (True, False)
-    )
-    assert same(one.arrays, other.arrays)
-    assert not same(one.arrays, start)
-
-
-def test_images_are_mixed_unless_it_is_told_not_to():
-    models = teachers()
-    mixed, plain = ask(make(), models), ask(make(), models, mixup=False)
-    assert mixed.metrics["mask-share"] == plain.metrics["mask-share"]
-    assert not same(mixed.arrays, plain.arrays)
+    start, replies = state_of(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))), []
+    for mix in (True, False):
+        client = target(domain, model=nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
+        replies.append(ask(client, {"a": start}, gate=0.0, mixup=mix, arrays=start).arrays)
+    assert same(*replies)
+    assert not same(replies[0], start)
 
 
 def test_images_in_files_are_joined(tmp_path):
@@ -216,17 +182,11 @@ def test_images_in_files_are_joined(tmp_path):
     in_memory = [Samples(s.x[torch.arange(len(s))], s.y) for s in (few, rest)]
     replies = []
     for own, others in ((few, rest), in_memory):
-        client = make(Domain("t", own, whole, others), model=build_model("mlp", (3, 8, 8), 2, seed=0))
+        client = target(Domain("t", own, whole, others), model=build_model("mlp", (3, 8, 8), 2, seed=0))
         start = client.layers()
         replies.append(ask(client, {"a": start}, gate=0.5))
     assert replies[0].examples == len(paths)
     assert same(replies[0].arrays, replies[1].arrays)
-
-
-def test_without_a_gate_it_is_a_plain_target():
-    plain, start = make(kind=TargetClient), make().layers()
-    request = TrainRequest(to_record(start), {"server-round": 1})
-    assert same(make().local_train(request).arrays, plain.local_train(request).arrays)
 
 
 # The objective
@@ -244,13 +204,12 @@ def test_the_objective_without_mixing_by_hand():
     objective = distillation(torch.tensor([0, 0, 1]), torch.tensor([True, False, False]), None)
     # ln 2 of the one sample of three that counts
     assert float(objective(Logits(), x, torch.arange(3))) == pytest.approx(np.log(2) / 3)
-
-
-def test_labels_and_mask_go_by_position():
-    x = torch.tensor([[0.0, 2.0], [4.0, 0.0]])
-    labels, mask = torch.tensor([0, 1, 1]), torch.tensor([True, False, True])
-    found = float(distillation(labels, mask, None)(Logits(), x, torch.tensor([2, 1])))
-    assert found == pytest.approx(np.log(1 + np.exp(-2)) / 2)
+    assert float(objective(Logits(), x[[1, 0]], torch.tensor([1, 0]))) == pytest.approx(np.log(2) / 2)
+    # Labels go by position: the third sample's is 1, e¹ against e³.
+    objective = distillation(torch.tensor([0, 0, 1]), torch.tensor([False, False, True]), None)
+    assert float(objective(Logits(), x[[1, 0]], torch.tensor([2, 1]))) == pytest.approx(
+        np.log1p(np.exp(2)) / 2
+    )
 
 
 def test_mixed_pairs_by_hand():

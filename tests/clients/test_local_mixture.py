@@ -47,25 +47,49 @@ def mix(plan=None, labels=LABELS, predict=remembers, rounds=range(1, 4), seed=7,
     return train_mixture(learner, labels, rounds=rounds, plan=plan, seed=seed, **given, **more)  # type: ignore[arg-type]
 
 
-def test_the_target_trains_a_model_for_each_view_in_all_rounds_from_the_first_model():
-    trained = mix()
-    folds = stratified_folds(LABELS, 4, derive_seed(7, "folds"))
-    assert trained.folds.tolist() == folds.tolist()
-    views = [EVERYTHING, *(tuple(np.flatnonzero(folds != fold).tolist()) for fold in range(4))]
-    assert trained.models["target"] == [
-        Toy("first", tuple((f"target-{v}", epoch, view) for epoch in (1, 2, 3)))
-        for v, view in enumerate(views)
-    ]
+def train_head(model, positions, epochs, stream):
+    return train(Toy(f"head of {model.start}"), positions, epochs, stream)
 
 
-def test_the_sources_model_is_fine_tuned_on_for_each_view_from_snapshot_to_snapshot():
-    trained = mix(MixturePlan(folds=2, epochs=(1, 3)))
-    views = [EVERYTHING, *(tuple(np.flatnonzero(trained.folds != fold).tolist()) for fold in range(2))]
-    for epochs in (1, 3):
-        assert trained.models[f"tuned-{epochs}"] == [
-            Toy("sources", tuple((f"tuned-{v}", epoch, view) for epoch in range(1, epochs + 1)))
-            for v, view in enumerate(views)
-        ]
+def blend(sources, own, positions):
+    return Toy("blend", ((f"{sources.start} and {own.steps[-1][0]}", 0, tuple(positions.tolist())),))
+
+
+def views_of(folds):
+    return [EVERYTHING, *(tuple(np.flatnonzero(folds != fold).tolist()) for fold in range(max(folds) + 1))]
+
+
+@pytest.mark.parametrize("folds", [2, 4])
+def test_what_each_member_trains_on_for_how_long_and_from_which_model(folds):
+    members = ("sources", "target", "tuned", "head", "blend", "prior")
+    plan = MixturePlan(folds, epochs=(1, 3), members=members)
+    trained = mix(plan, train_head=train_head, blend=blend)
+    assert trained.folds.tolist() == stratified_folds(LABELS, folds, derive_seed(7, "folds")).tolist()
+
+    def steps(stream, epochs):
+        views = enumerate(views_of(trained.folds))
+        return [tuple((f"{stream}-{v}", epoch, view) for epoch in range(1, epochs + 1)) for v, view in views]
+
+    assert trained.models == {
+        "sources": [Toy("sources")],
+        "target": [Toy("first", each) for each in steps("target", 3)],
+        "tuned-1": [Toy("sources", each) for each in steps("tuned", 1)],
+        "tuned-3": [Toy("sources", each) for each in steps("tuned", 3)],
+        "head": [Toy("head of sources", each) for each in steps("head", 3)],
+        "blend": [
+            Toy("blend", ((f"sources and target-{v}", 0, view),))
+            for v, view in enumerate(views_of(trained.folds))
+        ],
+    }
+    assert list(trained.mixture.weights) == [*trained.models, "prior"]
+    assert sum(trained.mixture.weights.values()) == pytest.approx(1)
+
+
+def test_the_targets_own_model_is_trained_for_a_blend_and_not_weighed():
+    trained = mix(MixturePlan(members=("blend", "prior")), blend=blend)
+    assert list(trained.models) == ["target", "blend"]
+    assert list(trained.mixture.weights) == ["blend", "prior"]
+    assert list(trained.outputs(lambda model: remembers(model, np.arange(15)))) == ["blend", "prior"]
 
 
 @pytest.mark.parametrize(("labels", "longer"), [(LABELS, 30), (np.arange(500) % 3, 10)])
@@ -77,17 +101,11 @@ def test_the_snapshots_are_after_1_and_30_epochs_or_10_with_500_labels(labels, l
     assert all(model.epochs == list(range(1, longer + 1)) for model in trained.models[f"tuned-{longer}"])
 
 
-def test_each_sample_is_weighed_by_models_that_have_not_seen_it():
-    """Whoever remembers its samples knows nothing of others: the sources' model is right, by ``e²``."""
-    trained = mix()
-    assert trained.models["sources"] == [Toy("sources")]
+def test_a_held_out_sample_is_predicted_by_the_model_of_its_own_fold_which_has_not_seen_it():
+    trained = mix()  # the sources' model is right, by e²; whoever remembers its samples knows no others
     assert trained.held_out["sources"] == pytest.approx(np.eye(3)[LABELS] * 2)
-    for name in ("target", "tuned-1", "tuned-30"):
-        assert not trained.held_out[name].any()
+    assert not any(trained.held_out[name].any() for name in ("target", "tuned-1", "tuned-30"))
     assert trained.mixture.weights["sources"] > 0.7
-
-
-def test_a_held_out_sample_is_predicted_by_the_model_of_its_own_fold():
     models = []
 
     def predict(model, positions):
@@ -109,46 +127,7 @@ def test_own_models_go_on_to_the_same_as_from_the_beginning():
     assert after.models == whole.models
     assert after.mixture == whole.mixture
     assert mix(rounds=range(0), own=whole.models["target"]).models == whole.models
-
-
-def test_without_any_round_the_targets_own_model_is_the_first():
     assert mix(rounds=range(0)).models["target"] == [Toy("first")] * 5
-
-
-def train_head(model, positions, epochs, stream):
-    return train(Toy(f"head of {model.start}"), positions, epochs, stream)
-
-
-def blend(sources, own, positions):
-    return Toy("blend", ((f"{sources.start} and {own.steps[-1][0]}", 0, tuple(positions.tolist())),))
-
-
-def test_the_head_alone_is_fine_tuned_for_as_long_as_the_longer_snapshot():
-    trained = mix(MixturePlan(members=("head",), epochs=(1, 4)), train_head=train_head)
-    assert list(trained.models) == list(trained.mixture.weights) == ["head"]
-    assert [model.epochs for model in trained.models["head"]] == [[1, 2, 3, 4]] * 5
-    assert {step[0] for model in trained.models["head"] for step in model.steps} == {
-        f"head-{v}" for v in range(5)
-    }
-
-
-def test_the_blend_is_of_the_sources_model_and_the_targets_own_of_the_same_view():
-    trained = mix(MixturePlan(members=("blend", "prior")), blend=blend)
-    assert list(trained.mixture.weights) == ["blend", "prior"]
-    assert [model.steps[0][0] for model in trained.models["blend"]] == [
-        f"sources and target-{v}" for v in range(5)
-    ]
-    assert [len(model.seen) for model in trained.models["blend"]] == [
-        len(model.seen) for model in trained.models["target"]
-    ]
-    assert list(trained.outputs(lambda model: remembers(model, np.arange(15)))) == ["blend", "prior"]
-
-
-def test_all_members_together_are_weighed():
-    plan = MixturePlan(members=("sources", "target", "tuned", "head", "blend", "prior"), epochs=(2,))
-    weights = mix(plan, train_head=train_head, blend=blend).mixture.weights
-    assert list(weights) == ["sources", "target", "tuned-2", "head", "blend", "prior"]
-    assert sum(weights.values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("views", "models"), [("all", {"sources": 1, "target": 5}), ("full", {"target": 1})])
@@ -232,28 +211,22 @@ def test_a_member_of_which_one_model_diverges_is_left_out(stream):
     assert np.isfinite(found).all()
 
 
-def test_if_all_models_diverge_the_prior_is_left():
-    trained = mix(MixturePlan(members=("target", "prior")), predict=diverges("target-0"))
+def test_if_all_models_diverge_the_prior_is_left_and_without_it_nothing():
+    predict = diverges("target-0")
+    trained = mix(MixturePlan(members=("target", "prior")), predict=predict)
     assert trained.mixture.weights == {"prior": 1.0}
     found = trained.predict(lambda model: np.full((4, 3), np.nan))
     assert found == pytest.approx(np.full((4, 3), 1 / 3), abs=0.02)
+    with pytest.raises(RunError, match="no member has finite outputs"):
+        mix(MixturePlan(members=("target",)), predict=predict)
 
 
-def test_without_the_prior_too_there_is_nothing_left_to_mix():
-    with pytest.raises(
-        RunError, match="no member has finite outputs: lower the learning rate, or name other"
-    ):
-        mix(MixturePlan(members=("target",)), predict=diverges("target-0"))
-
-
-def test_a_class_with_a_single_label_is_in_one_fold():
-    labels = np.array([0] * 7 + [1])
-    trained = mix(MixturePlan(members=("target", "prior")), labels, lambda m, p: np.zeros((len(p), 2)))
-    alone = trained.folds[7]
-    assert [len(model.seen & {7}) for model in trained.models["target"]] == [
-        1,
-        *(int(fold != alone) for fold in range(4)),
-    ]
+@pytest.mark.parametrize("groups", [np.arange(15) // 3, np.arange(15) // 2])
+def test_a_group_is_held_out_as_a_whole(groups):
+    trained = mix(groups=groups)
+    assert trained.folds.tolist() == stratified_folds(LABELS, 4, derive_seed(7, "folds"), groups).tolist()
+    held_out = [set(groups[list(set(EVERYTHING) - model.seen)]) for model in trained.models["target"][1:]]
+    assert sorted(group for each in held_out for group in each) == sorted(set(groups))
 
 
 def never(*args):
@@ -263,37 +236,24 @@ def never(*args):
 @pytest.mark.parametrize(
     ("plan", "labels", "says"),
     [
-        (MixturePlan(), LABELS[:7], "has 7 labelled samples, but a mixture with 4 folds needs 8"),
-        (MixturePlan(members=("target", "head")), LABELS, "members names 'head', which these models do not"),
-        (
-            MixturePlan(members=("target", "blend")),
-            LABELS,
-            "members names 'blend', which these models do not",
-        ),
-        (MixturePlan(), LABELS + 1, "the labels go from 1 to 3, but there are outputs for 3 classes"),
-        (MixturePlan(), LABELS * np.nan, "cannot be fitted: not all labels are finite"),
-        (MixturePlan(), LABELS * 1.5, r"'sources' have shape \(15, 3\), expected \(15, 1\)"),
-        (MixturePlan(), LABELS == 1, "the labels are bool"),
+        ({}, LABELS[:7], "has 7 labelled samples, but a mixture with 4 folds needs 8"),
+        ({"members": ("target", "head")}, LABELS, "members names 'head', which these models do not"),
+        ({"members": ("target", "blend")}, LABELS, "members names 'blend', which these models do not"),
+        ({}, LABELS + 1, "the labels go from 1 to 3, but there are outputs for 3 classes"),
+        ({}, LABELS * np.nan, "cannot be fitted: not all labels are finite"),
+        ({}, LABELS * 1.5, r"'sources' have shape \(15, 3\), expected \(15, 1\)"),
+        ({}, LABELS == 1, "the labels are bool"),
+        ({"groups": np.arange(15) // 5}, LABELS, "are of 3 groups, but a mixture with 4 folds needs 4"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_trained(plan, labels, says):
-    learner = Learner(never, lambda model, positions: np.zeros((len(positions), 3)))
+    learner, more = Learner(never, lambda model, positions: np.zeros((len(positions), 3))), {}
+    if "groups" in plan:
+        plan, more = {}, plan
     with pytest.raises(ConfigError, match=says):
-        train_mixture(learner, labels, sources=Toy("s"), first=Toy("f"), rounds=[1], plan=plan)
-
-
-def test_a_group_is_held_out_as_a_whole():
-    groups = np.arange(15) // 3
-    trained = mix(groups=groups)
-    assert trained.folds.tolist() == stratified_folds(LABELS, 4, derive_seed(7, "folds"), groups).tolist()
-    for model in trained.models["target"][1:]:
-        assert all(len(model.seen & set(np.flatnonzero(groups == group))) in (0, 3) for group in range(5))
-
-
-def test_fewer_groups_than_folds_are_refused():
-    with pytest.raises(ConfigError, match="are of 3 groups, but a mixture with 4 folds needs 4"):
-        mix(groups=np.arange(15) // 5)
-    mix(MixturePlan(folds=3), groups=np.arange(15) // 5)
+        train_mixture(
+            learner, labels, sources=Toy("s"), first=Toy("f"), rounds=[1], plan=MixturePlan(**plan), **more
+        )
 
 
 def test_the_numbers_of_a_regression_may_have_no_second_axis():

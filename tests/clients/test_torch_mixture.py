@@ -44,41 +44,28 @@ def train(model, loader, epochs, loss=nn.functional.cross_entropy):
             optimizer.step()
 
 
-def accuracy(model, x, y):
-    return float((model(x).argmax(dim=1) == y).float().mean())
+def mix(loader=None, sources=None, train=train, first=None, *more, epochs=2, plan=PLAN, **options):
+    """A mixture of linear models for two classes, unless others are given."""
+    loader = loader_of(*two_classes()) if loader is None else loader
+    models = (sources or linear(1.0), first or linear())
+    return mix_on_target(*models, loader, train, *more, epochs=epochs, plan=plan, **options)
 
 
 def same(a, b):
     return all(torch.equal(t, b.state_dict()[name]) for name, t in a.state_dict().items())
 
 
+def accuracy(model, x, y):
+    return float((model(x).argmax(dim=1) == y).float().mean())
+
+
 @pytest.mark.parametrize(("weight", "heavy"), [(2.0, True), (-2.0, False)], ids=["right", "wrong"])
 def test_sources_weigh_as_much_as_they_know(weight, heavy):
-    mixture = mix_on_target(linear(weight), linear(), loader_of(*two_classes()), train, epochs=5, plan=PLAN)
+    mixture = mix(sources=linear(weight), epochs=5)
     weights = mixture.trained.mixture.weights
     assert list(weights) == ["sources", "target", "tuned-1", "tuned-3", "prior"]
     assert (weights["sources"] > 0.1) == heavy
     assert accuracy(mixture, *two_classes(200, seed=1)) > 0.9
-
-
-def test_a_mixture_returns_logarithms_of_the_probabilities_of_its_models():
-    x, y = two_classes()
-    mixture = mix_on_target(linear(1.0), linear(), loader_of(x, y), train, epochs=2, plan=PLAN)
-    new = torch.randn(7, 2)
-    outputs = mixture(new)
-    with torch.no_grad():
-        expected = mixture.trained.predict(lambda model: model(new).double().numpy())
-    np.testing.assert_allclose(outputs.exp().numpy(), expected, rtol=1e-6)
-    assert outputs.dtype == torch.float32
-    assert not outputs.requires_grad
-
-
-def test_the_modules_of_a_mixture_are_its_models_and_in_evaluation_mode():
-    mixture = mix_on_target(linear(1.0), linear(), loader_of(*two_classes()), train, epochs=2, plan=PLAN)
-    assert len(mixture.models) == 1 + 3 * 3
-    assert not any(module.training for module in mixture.modules())
-    mixture.double()
-    assert mixture(torch.randn(3, 2, dtype=torch.float64)).dtype == torch.float64
 
 
 def test_held_out_outputs_are_those_of_models_that_were_not_trained_on_the_sample():
@@ -121,78 +108,127 @@ def test_held_out_outputs_are_those_of_models_that_were_not_trained_on_the_sampl
     assert not any(trained.held_out[name].any() for name in trained.models)
 
 
-def test_the_given_models_are_left_as_they_are_and_not_shared():
-    sources, first = linear(1.0), linear(0.1)
-    before = copy.deepcopy(sources), copy.deepcopy(first)
-    mixture = mix_on_target(sources, first, loader_of(*two_classes()), train, epochs=2, plan=PLAN)
-    assert same(sources, before[0])
-    assert same(first, before[1])
-    new = torch.randn(5, 2)
-    outputs = mixture(new)
-    train(sources, loader_of(*two_classes()), 3)
-    assert torch.equal(mixture(new), outputs)
-
-
 def test_the_same_seed_gives_the_same_bits_whatever_was_drawn_before():
-    sources, new, loader = linear(1.0), linear(), loader_of(*two_classes())
-
-    def mixed(seed):
-        return mix_on_target(sources, new, loader, train, epochs=2, plan=PLAN, seed=seed)
-
+    sources, first, loader = linear(1.0), linear(0.1), loader_of(*two_classes())
     state = torch.get_rng_state()
-    first = mixed(0)
+    mixture = mix(loader, sources, first=first)
     assert torch.equal(torch.get_rng_state(), state), "the project's own random numbers stay as they are"
     torch.manual_seed(2)
-    assert same(first, mixed(0))
-    assert not same(first, mixed(1))
+    assert same(mixture, mix(loader, sources, first=first))
+    assert not same(mixture, mix(loader, sources, first=first, seed=1))
 
 
-def test_a_regression_with_two_outputs():
+def test_a_mixture_is_a_module_of_copies_that_returns_logarithms_of_probabilities():
+    sources, first, new = linear(1.0), linear(0.1), torch.randn(7, 2)
+    before = copy.deepcopy(sources), copy.deepcopy(first)
+    mixture = mix(sources=sources, first=first)
+    assert same(sources, before[0])
+    assert same(first, before[1])
+    assert len(mixture.models) == 1 + 3 * 3
+    assert not any(module.training for module in mixture.modules())
+    outputs = mixture(new)
+    with torch.no_grad():
+        expected = mixture.trained.predict(lambda model: model(new).double().numpy())
+    np.testing.assert_allclose(outputs.exp().numpy(), expected, rtol=1e-6)
+    assert (outputs.dtype, outputs.requires_grad) == (torch.float32, False)
+    train(sources, loader_of(*two_classes()), 3)
+    assert torch.equal(mixture(new), outputs)
+    mixture.double()
+    assert mixture(new.double()).dtype == torch.float64
+
+
+class Flat(nn.Linear):
+    """A regression whose outputs have no second axis."""
+
+    def forward(self, x):
+        return super().forward(x)[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("make", "truth"),
+    [
+        (linear, lambda x: torch.stack([x.sum(dim=1), x[:, 0]], dim=1)),
+        (lambda: Flat(2, 1), lambda x: x.sum(dim=1)),
+    ],
+    ids=["two outputs", "flat"],
+)
+def test_a_regression_has_outputs_of_the_models_shape(make, truth):
     x, _ = two_classes()
-    y = torch.stack([x.sum(dim=1), x[:, 0]], dim=1)
-    mixture = mix_on_target(
-        linear(),
-        linear(),
-        loader_of(x, y),
-        lambda model, loader, epochs: train(model, loader, epochs, nn.functional.mse_loss),
-        epochs=20,
-        plan=PLAN,
-    )
+    y = truth(x)
+
+    def fit(model, loader, epochs):
+        train(model, loader, epochs, nn.functional.mse_loss)
+
+    mixture = mix(loader_of(x, y), make(), fit, make(), epochs=20)
     assert mixture.trained.mixture.regression
     assert mixture.trained.mixture.weights["target"] > 0.5
+    assert mixture(x).shape == y.shape
     assert float((mixture(x) - y).square().mean()) < 0.1 * float(y.var())
 
 
-def test_batchnorm_with_a_last_batch_of_one_sample_can_drop_it():
-    x, y = two_classes(33)
-
-    def network():
-        return nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
-
-    loader = loader_of(x, y, drop_last=True)
-    plan = MixturePlan(folds=4, epochs=(1,))
-    mixture = mix_on_target(network(), network(), loader, train, epochs=2, plan=plan)
-    assert all(len(z) == 33 for z in mixture.trained.held_out.values())
-    assert mixture(x[:1]).shape == (1, 2)
-
-
-@pytest.mark.parametrize("options", [{}, {"drop_last": True}], ids=["all batches", "whole batches"])
-def test_a_view_has_no_batch_of_one_sample_if_all_labels_have_none(options):
+@pytest.mark.parametrize(
+    ("samples", "size", "folds", "drop_last", "expected"),
+    [
+        # 50 samples are 12 batches of 4 and one of 2; views of 37 have 9 of 4, and would have one of 1.
+        (50, 4, 4, False, {36, 38, 50}),
+        (50, 4, 4, True, {36, 48}),
+        (33, 8, 4, True, {24, 32}),
+        # 32 of 40 samples make a batch; a view of 20 is a batch that is the only one.
+        (40, 32, 2, True, {20, 32}),
+    ],
+)
+def test_a_view_has_no_batch_of_one_sample_if_all_labels_have_none(samples, size, folds, drop_last, expected):
     sizes = []
 
     def record(model, loader, epochs):
-        batches = [len(y) for _, y in loader]
-        sizes.append(batches)
+        sizes.append([len(y) for _, y in loader])
         train(model, loader, epochs)
 
     def network():
         return nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
 
-    # 50 samples are 12 batches of 4 and one of 2; views of 37 have 9 of 4, and would have one of 1.
-    loader = loader_of(*two_classes(50), batch_size=4, **options)
-    mix_on_target(network(), network(), loader, record, epochs=1, plan=MixturePlan(epochs=(1,)))
-    assert {sum(batches) for batches in sizes} == ({36, 48} if options else {36, 38, 50})
+    loader = loader_of(*two_classes(samples), batch_size=size, drop_last=drop_last)
+    mixture = mix(loader, network(), record, network(), plan=MixturePlan(folds=folds, epochs=(1,)))
+    assert {sum(batches) for batches in sizes} == expected
     assert all(min(batches) > 1 for batches in sizes)
+    assert all(len(z) == samples for z in mixture.trained.held_out.values())
+    assert mixture(torch.randn(1, 2)).shape == (1, 2)
+
+
+def never(model, loader, epochs):
+    raise AssertionError("it trains")
+
+
+def batches_of_indices():
+    sampler = BatchSampler(SequentialSampler(range(40)), 8, drop_last=False)
+    return DataLoader(TensorDataset(*two_classes()), batch_sampler=sampler)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"loader": loader_of(*two_classes(7)), "plan": None}, "the target has 7 labelled samples"),
+        ({"plan": MixturePlan(members=("sources", "head"))}, "members names 'head'"),
+        ({"plan": MixturePlan(members=("blend",))}, "members names 'blend'"),
+        ({"loader": batches_of_indices()}, "the loader has no batch size"),
+        (
+            {"loader": loader_of(*two_classes(), shuffle=False, sampler=SubsetRandomSampler(range(20)))},
+            "the loader has the sampler SubsetRandomSampler, .* one of torch.utils.data.Subset",
+        ),
+        ({"labels": torch.arange(39) % 2}, "there are 39 labels for a data set of 40 samples"),
+        ({"groups": torch.arange(41) % 2}, "there are 41 groups for a data set of 40 samples"),
+        ({"labels": torch.ones(40, 2, dtype=int)}, r"cannot be fitted: the classes have shape \(40, 2\)"),  # type: ignore[call-overload]
+        ({"epochs": -1}, "epochs is -1: it must not be negative"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_trained(options, says):
+    with pytest.raises(ConfigError, match=says):
+        mix(train=never, **options)
+
+
+def test_groups_stay_together():
+    folds = mix(groups=torch.arange(40) // 4).trained.folds.reshape(10, 4)
+    assert (folds == folds[:, :1]).all()
 
 
 def collated(batch):
@@ -209,59 +245,19 @@ def test_batches_that_are_dictionaries_need_labels_and_a_function():
     def predict(model, loader):
         return torch.cat([model(batch["img"]) for batch in loader])
 
-    message = "are no pairs x, y but of the type dict: give labels and predict"
-    with pytest.raises(ConfigError, match=message):
-        mix_on_target(linear(), linear(), loader, train_on, predict, plan=PLAN)
-    with pytest.raises(ConfigError, match=message):
-        mix_on_target(linear(), linear(), loader, train_on, labels=y, plan=PLAN)
-    mixture = mix_on_target(linear(), linear(), loader, train_on, predict, labels=y, epochs=3, plan=PLAN)
+    for given in ({"predict": predict}, {"labels": y}):
+        with pytest.raises(
+            ConfigError, match="are no pairs x, y but of the type dict: give labels and predict"
+        ):
+            mix(loader, train=train_on, **given)
+    mixture = mix(loader, linear(), train_on, predict=predict, labels=y, epochs=3)
     assert accuracy(mixture, x, y) > 0.9
     held_out = predict(mixture, loader)
     assert held_out.shape == (40, 2), "the project's functions take a mixture as they take a model"
 
 
-@pytest.mark.parametrize(
-    ("loader", "plan", "message"),
-    [
-        (loader_of(*two_classes(7)), None, "the target has 7 labelled samples"),
-        (loader_of(*two_classes()), MixturePlan(members=("sources", "head")), "members names 'head'"),
-        (loader_of(*two_classes(9), batch_size=4), MixturePlan(members=("blend",)), "members names 'blend'"),
-        (
-            DataLoader(
-                TensorDataset(*two_classes()),
-                batch_sampler=BatchSampler(SequentialSampler(range(40)), 8, drop_last=False),
-            ),
-            None,
-            "the loader has no batch size",
-        ),
-        (
-            loader_of(*two_classes(), shuffle=False, sampler=SubsetRandomSampler(range(20))),
-            None,
-            "the loader has the sampler SubsetRandomSampler, .* one of torch.utils.data.Subset",
-        ),
-    ],
-    ids=["labels", "member", "other member", "batches", "sampler"],
-)
-def test_what_cannot_work_is_an_error(loader, plan, message):
-    with pytest.raises(ConfigError, match=message):
-        mix_on_target(linear(), linear(), loader, train, epochs=1, plan=plan)
-
-
-def test_labels_of_another_kind_and_negative_epochs_are_refused_before_anything_is_trained():
-    def fails(model, loader, epochs):
-        raise AssertionError("it trains")
-
-    x, y = two_classes()
-    with pytest.raises(ConfigError, match=r"cannot be fitted: the classes have shape \(40, 2\)"):
-        mix_on_target(
-            linear(), linear(), loader_of(x, y), fails, epochs=1, labels=nn.functional.one_hot(y), plan=PLAN
-        )
-    with pytest.raises(ConfigError, match="epochs is -1: it must not be negative"):
-        mix_on_target(linear(), linear(), loader_of(x, y), fails, epochs=-1, plan=PLAN)
-
-
 def test_a_mixture_can_be_saved_and_loaded():
-    mixture = mix_on_target(linear(1.0), linear(), loader_of(*two_classes()), train, epochs=2, plan=PLAN)
+    mixture = mix()
     file = io.BytesIO()
     torch.save(mixture, file)
     file.seek(0)
@@ -269,37 +265,6 @@ def test_a_mixture_can_be_saved_and_loaded():
     new = torch.randn(5, 2)
     assert torch.equal(loaded(new), mixture(new))
     assert loaded.models[0] is loaded.trained.models["sources"][0]
-
-
-@pytest.mark.parametrize("size", [39, 41])
-def test_labels_and_groups_are_as_many_as_the_samples(size):
-    loader, given = loader_of(*two_classes()), torch.arange(size) % 2
-    with pytest.raises(ConfigError, match=f"there are {size} labels for a data set of 40 samples"):
-        mix_on_target(linear(), linear(), loader, train, labels=given)
-    with pytest.raises(ConfigError, match=f"there are {size} groups for a data set of 40 samples"):
-        mix_on_target(linear(), linear(), loader, train, groups=given)
-
-
-def test_a_model_of_fewer_samples_than_a_batch_is_trained_also_if_last_batches_are_dropped():
-    """32 of 40 samples make a batch, each view without a fold has 20."""
-    loader, trained = loader_of(*two_classes(), batch_size=32, drop_last=True), []
-
-    def counted(model, loader, epochs):
-        trained.append(sum(len(y) for _, y in loader))
-        train(model, loader, epochs)
-
-    mixture = mix_on_target(linear(), linear(), loader, counted, epochs=5, plan=PLAN)
-    assert set(trained) == {20, 32}
-    assert not any(same(model, linear()) for model in mixture.trained.models["target"])
-
-
-def test_groups_stay_together():
-    groups = torch.arange(40) // 4
-    mixture = mix_on_target(
-        linear(), linear(), loader_of(*two_classes()), train, groups=groups, epochs=1, plan=PLAN
-    )
-    folds = mixture.trained.folds.reshape(10, 4)
-    assert (folds == folds[:, :1]).all()
 
 
 def test_classes_with_a_single_label_and_members_that_diverge_are_said(caplog, monkeypatch):
@@ -310,30 +275,7 @@ def test_classes_with_a_single_label_and_members_that_diverge_are_said(caplog, m
     def spoils(model, loader, epochs):
         torch.nn.init.constant_(model.weight, torch.inf)
 
-    def network():
-        return nn.Linear(2, 3)
-
     with caplog.at_level(logging.WARNING, logger="flwr"):
-        mix_on_target(network(), network(), loader_of(x, y), spoils, epochs=1, plan=PLAN)
+        mix(loader_of(x, y), nn.Linear(2, 3), spoils, nn.Linear(2, 3))
     assert "Classes with a single label, which a model without it does not know: [2]" in caplog.text
     assert "The mixture leaves out 'target'" in caplog.text
-
-
-def test_numbers_have_the_shape_that_the_models_give_them():
-    x, _ = two_classes()
-    y = x.sum(dim=1)
-
-    class Flat(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(2, 1)
-
-        def forward(self, x):
-            return self.layer(x)[:, 0]
-
-    def fit(model, loader, epochs):
-        train(model, loader, epochs, nn.functional.mse_loss)
-
-    mixture = mix_on_target(Flat(), Flat(), loader_of(x, y), fit, epochs=20, plan=PLAN)
-    assert mixture(x).shape == y.shape
-    assert float((mixture(x) - y).square().mean()) < 0.1 * float(y.var())

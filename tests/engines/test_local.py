@@ -6,117 +6,69 @@ import pytest
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from handmade import HandMade, initial, moves
+from naming import names
 
-from fda_flower.engines import ENGINES, LocalGrid, Resources, run_local
+from fda_flower.engines import LocalGrid, Resources, run_local
 from fda_flower.engines.local import set_up_process
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.strategies import FedAvg
-from fda_flower.wire.internals import task_identity
 
 
 def app():
     return HandMade([("target", "t", moves(1.0, "target", "t")), ("source", "a", moves(2.0, domain="a"))])
 
 
-def test_a_server_function_runs_over_the_grid():
+def test_a_server_function_runs_over_the_grid_and_its_errors_reach_the_caller():
     results = []
-
-    def server(grid):
-        results.append(FedAvg().start(grid, initial(), 2))
-
-    run_local(server, app().app, 2, Resources())
+    run_local(lambda grid: results.append(FedAvg().start(grid, initial(), 2)), app().app, 2, Resources())
     np.testing.assert_allclose(results[0].arrays["w"].numpy(), [4.0, 5.0])
+    with pytest.raises(IndexError):
+        run_local(lambda grid: results.pop(2), app().app, 2, Resources())  # type: ignore[arg-type]
 
 
-def test_errors_of_the_server_reach_the_caller():
-    def server(grid):
-        raise RuntimeError("no")
-
-    with pytest.raises(RuntimeError, match="no"):
-        run_local(server, app().app, 2, Resources())
+def ask(grid, node=LocalGrid.FIRST_NODE):
+    (reply,) = grid.send_and_receive([Message(RecordDict(), node, "train")])
+    return reply
 
 
-def test_an_error_of_a_client_is_an_error_reply_with_its_reason():
-    def fails(model, message):
-        raise ValueError("my data are gone")
-
-    federation = HandMade([("source", "a", fails)])
-    with task_identity():
-        grid = federation.grid()
-        (node,) = grid.get_node_ids()
-        (reply,) = grid.send_and_receive([Message(RecordDict({"arrays": initial()}), node, "train")])
-    assert reply.has_error()
-    assert "my data are gone" in reply.error.reason or "config" in reply.error.reason
+def training(train):
+    """A grid of two nodes with this train function."""
+    client = ClientApp()
+    client.train()(train)
+    return LocalGrid(client, 2)
 
 
 @pytest.mark.parametrize(("error", "traced"), [(RunError, False), (OSError, True)])
-def test_an_error_that_a_person_can_correct_has_no_traceback(error, traced):
-    client = ClientApp()
-
-    @client.train()
+def test_an_error_of_a_client_is_an_error_reply_with_a_traceback_if_it_is_a_bug(in_a_run, error, traced):
     def fails(message, context):
         raise error("lower the learning rate")
 
-    with task_identity():
-        grid = LocalGrid(client, 1)
-        (node,) = grid.get_node_ids()
-        (reply,) = grid.send_and_receive([Message(RecordDict(), node, "train")])
-    reason = reply.error.reason or ""
+    reason = ask(training(fails)).error.reason or ""
     assert ("Traceback" in reason) == traced
     assert "lower the learning rate" in reason
+    assert ask(training(fails), 99).has_error(), "a node that is not there"
 
 
-def test_a_message_to_a_node_that_is_not_there_is_an_error_reply():
-    with task_identity():
-        grid = app().grid()
-        (reply,) = grid.send_and_receive([Message(RecordDict(), 99, "train")])
-    assert reply.has_error()
-
-
-def test_client_state_lasts_between_messages():
-    from flwr.app import ConfigRecord
-    from flwr.clientapp import ClientApp
-
-    from fda_flower.engines import LocalGrid
-
-    counting = ClientApp()
-
-    @counting.train()
-    def train(message, context):
-        before = context.state.config_records.get("seen", ConfigRecord({"n": 0}))
-        context.state["seen"] = ConfigRecord({"n": before["n"] + 1})
+def test_client_state_lasts_between_messages_and_is_not_what_is_sent(in_a_run):
+    def counts(message, context):
+        before = context.state.get("seen", ArrayRecord([]))
+        context.state["seen"] = ArrayRecord([*before.to_numpy_ndarrays(), np.ones(2)])
         return Message(RecordDict({"seen": context.state["seen"]}), reply_to=message)
 
-    with task_identity():
-        grid = LocalGrid(counting, 2)
-        first, _ = grid.get_node_ids()
-        for expected in (1, 2):
-            (reply,) = grid.send_and_receive([Message(RecordDict(), first, "train")])
-            assert reply.content["seen"]["n"] == expected
+    grid = training(counts)
+    for expected in (1, 2):
+        reply = ask(grid)
+        assert len(reply.content["seen"]) == expected
+        reply.content["seen"].clear()
 
 
-def test_replies_can_be_pulled_later_as_flower_does():
-    with task_identity():
-        grid = app().grid()
-        node, _ = grid.get_node_ids()
-        message = grid.create_message(RecordDict(), "query.role", node, "1")
-        (pushed,) = grid.push_messages([message])
-        (reply,) = grid.pull_messages([pushed])
+def test_replies_can_be_pulled_later_as_flower_does(in_a_run):
+    grid = app().grid()
+    node, _ = grid.get_node_ids()
+    (pushed,) = grid.push_messages([grid.create_message(RecordDict(), "query.role", node, "1")])
+    (reply,) = grid.pull_messages([pushed])
     assert reply.metadata.reply_to_message_id == pushed
     assert reply.metadata.src_node_id == node
-
-
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
-        ({"cpus_per_client": 0}, "cpus-per-client is 0"),
-        ({"gpus_per_client": -0.5}, "gpus-per-client is -0.5"),
-        ({"workers": 0}, "workers is 0: at least 1"),
-    ],
-)
-def test_wrong_resources(values, says):
-    with pytest.raises(ConfigError, match=says):
-        Resources(**values)
 
 
 @pytest.mark.parametrize(
@@ -132,42 +84,28 @@ def test_workers_take_no_more_cores_than_there_are_and_fewer_are_said(
     assert [f"workers is {workers}" in text for text in said] == ([True] if workers in (99, 3) else [])
 
 
-def test_the_registry():
-    assert set(ENGINES) == {"local", "ray"}
+@pytest.mark.parametrize(
+    ("values", "thing", "value"),
+    [
+        ({"cpus_per_client": 0}, "cpus-per-client", 0),
+        ({"gpus_per_client": -0.5}, "gpus-per-client", -0.5),
+        ({"workers": 0}, "workers", 0),
+    ],
+)
+def test_wrong_resources(values, thing, value):
+    with pytest.raises(ConfigError, check=names(thing, value)):
+        Resources(**values)
 
 
-def test_a_record_that_a_client_sends_and_keeps_is_two_records():
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
-        record = ArrayRecord([np.ones(2)])
-        context.state["own"] = record
-        return Message(RecordDict({"arrays": record}), reply_to=message)
-
-    with task_identity():
-        grid = LocalGrid(app, 1)
-        (node,) = grid.get_node_ids()
-        (reply,) = grid.send_and_receive([Message(RecordDict(), node, "train")])
-    reply.content["arrays"].clear()
-    assert list(grid._contexts[node].state["own"]) == ["0"]
-
-
-def test_the_collector_leaves_alone_what_was_there_before_a_run():
-    assert gc.get_freeze_count() == 0
-    with set_up_process(1):
-        assert gc.get_freeze_count() > 0
-        with set_up_process(1):
-            pass
-        assert gc.get_freeze_count() > 0
-    assert gc.get_freeze_count() == 0
-
-
-def test_what_a_program_has_frozen_itself_stays_frozen():
-    gc.freeze()
+@pytest.mark.parametrize("before", [False, True])
+def test_the_collector_leaves_alone_what_was_there_before_a_run(before):
+    if before:
+        gc.freeze()  # what a program has frozen itself stays frozen
     try:
         with set_up_process(1):
-            pass
-        assert gc.get_freeze_count() > 0
+            with set_up_process(1):
+                pass
+            assert gc.get_freeze_count() > 0
+        assert (gc.get_freeze_count() > 0) == before
     finally:
         gc.unfreeze()

@@ -1,19 +1,26 @@
 """Flower's Ray simulation, really run: the same bits as in this process."""
 
+import pickle
 from typing import Any, cast
 
 import pytest
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from sites import write_images
 
 from fda_flower import RunConfig, run
 from fda_flower.client_app import make_client_app
+from fda_flower.datasets.federation import write_shared
 from fda_flower.engines import Resources, run_ray
 from fda_flower.errors import RunError
 from fda_flower.runs.methods import METHODS
 from fda_flower.server_app import run_server
+from fda_flower.wire.internals import numbered, task_identity
+
+pytest.importorskip("ray")
+
+from fda_flower.engines.ray import PickledOnce
 
 # A client that is slow to import torch is waited for.
 SETTINGS: dict[str, Any] = {"rounds": 3, "seed": 3, "device": "cpu", "query_timeout": 3600.0}
@@ -110,13 +117,15 @@ def test_every_method_has_the_same_bits_as_in_this_process(tmp_path):
         ("fedrep", 2),
         ("fedbn", 2),
         ("fedda", 2),
+        ("fedavg", 2),
     ],
 )
 def test_same_seed_same_bits_whatever_the_number_of_workers(method, workers, tmp_path):
     """Clients keep a model, several ones (Mixture) or a part of it; with FedDA, what their noise has cost."""
     settings = {**SETTINGS, "method": method}
     settings |= {"model": "logistic", "dp_clip": 1.0, "dp_noise": 0.5} if method == "fedda" else {}
-    settings |= with_batch_norm(tmp_path / "data") if method == "fedbn" else {}
+    settings |= with_batch_norm(tmp_path / "data") if method in ("fedbn", "fedavg") else {}
+    settings |= {"buffers": "adabn"} if method == "fedavg" else {}
     settings |= {"model": "mlp", "method_options": {"every": 2}} if method == "mixture" else {}
     local = run(**settings)
     result = run(engine="ray", workers=workers, output=tmp_path / "run", **settings)
@@ -124,20 +133,6 @@ def test_same_seed_same_bits_whatever_the_number_of_workers(method, workers, tmp
     for name, array in local.model.items():
         assert result.model[name].tobytes() == array.tobytes()
     assert (tmp_path / "run" / "summary.json").exists()
-
-
-@pytest.mark.slow
-def test_running_statistics_have_the_same_bits(tmp_path):
-    for seed, domain in enumerate(("north", "south", "west")):
-        write_images(tmp_path / "data" / domain, seed, count=12)
-    settings = {**SETTINGS, "dataset": "images", "data_dir": str(tmp_path / "data"), "target": "west"}
-    settings |= {"dataset_options": {"domains": "north,south,west", "image_size": 16}, "target_samples": 8}
-    settings |= {"model": "resnet9", "model_options": {"width": 2}, "method": "fedavg", "buffers": "adabn"}
-    local = run(**settings)
-    result = run(engine="ray", workers=2, **settings)
-    assert without_seconds(result.history) == without_seconds(local.history)
-    for name, array in local.model.items():
-        assert result.model[name].tobytes() == array.tobytes()
 
 
 @pytest.mark.slow
@@ -150,3 +145,18 @@ def test_a_run_that_fails_on_ray_raises(tmp_path, monkeypatch):
     monkeypatch.setattr(base.DomainAdaptationStrategy, "configure_train", fails)
     with pytest.raises(RunError, match="no node wants to"):
         run(engine="ray", workers=1, **SETTINGS)
+
+
+def test_a_process_builds_the_app_once_and_the_app_holds_no_data(tmp_path):
+    config = RunConfig(model="mlp", target_samples=12, device="cpu", seed=7)
+    write_shared(config.data, tmp_path / "data.pt")
+    pickled = pickle.dumps(PickledOnce(make_client_app(config, data=tmp_path / "data.pt")))
+    assert len(pickled) < 20_000
+    app = pickle.loads(pickled)
+    assert pickle.loads(pickled) is app
+    node: dict[str, Any] = {"partition-id": 3, "num-partitions": 4}
+    context = Context(run_id=1, node_id=2, node_config=node, state=RecordDict(), run_config={})
+    with task_identity():
+        (message,) = numbered([Message(RecordDict(), 2, "query.role")])
+        info = app(message, context).content["info"]
+    assert (info["role"], info["examples"]) == ("target", 12)

@@ -88,12 +88,10 @@ def test_replies_after_the_timeout_are_left(clock):
 
 def test_a_look_that_takes_longer_than_the_timeout_is_followed_by_another(clock):
     """Flower's looks wait until a reply is whole, or its sender is given up, and bring the others late."""
-    grid = Slow(clock, 1.0, look=5.0)
-    assert len(ask(PromptGrid(grid), timeout=4.0)) == 3
-    assert grid.pulls == 1
-    grid = Slow(clock, 2.0, look=5.0)
-    assert len(ask(PromptGrid(grid), timeout=4.0)) == 3
-    assert grid.pulls == 2
+    for seconds, pulls in ((1.0, 1), (2.0, 2)):
+        grid = Slow(clock, seconds, look=5.0)
+        assert len(ask(PromptGrid(grid), timeout=4.0)) == 3
+        assert grid.pulls == pulls
 
 
 def test_a_strategy_runs_on_it_with_the_same_model():

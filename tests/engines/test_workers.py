@@ -171,49 +171,30 @@ def test_a_client_is_always_at_the_same_worker_and_its_replies_are_in_the_order_
     in_grid(server)
 
 
-def test_there_are_no_more_workers_than_clients():
+@pytest.mark.parametrize(("clients", "count", "processes"), [(3, 7, 3), (5, 1, 1), (1, 2, 1)])
+def test_there_are_no_more_workers_than_clients_and_one_is_this_process(clients, count, processes):
     def server(grid):
-        assert len(multiprocessing.active_children()) == 3
-        assert (
-            len({reply.content["seen"]["process"] for reply in asked(grid, list(grid.get_node_ids()))}) == 3
-        )
+        seen = {reply.content["seen"]["process"] for reply in asked(grid, list(grid.get_node_ids()))}
+        assert len(seen) == processes
+        assert (os.getpid() in seen) == (processes == 1)
 
-    in_grid(server, clients=3, count=7)
+    in_grid(server, clients, count)
 
 
-def test_one_worker_is_this_process():
+@pytest.mark.parametrize(
+    ("node", "what", "says"),
+    [
+        (2, {"fail": True}, "my data are gone"),
+        (3, {"strange": True}, "its reply cannot be sent"),
+        (99, {}, "KeyError"),
+    ],
+)
+def test_what_fails_is_an_error_reply_and_the_worker_goes_on(node, what, says):
     def server(grid):
-        replies = asked(grid, list(grid.get_node_ids()))
-        assert {reply.content["seen"]["process"] for reply in replies} == {os.getpid()}
-
-    in_grid(server, count=1)
-    in_grid(server, clients=1, count=2)
-
-
-def test_an_error_of_a_client_is_an_error_reply_and_the_worker_goes_on():
-    def server(grid):
-        node, *_ = grid.get_node_ids()
-        (reply,) = asked(grid, [node], fail=True)
-        assert reply.has_error()
-        assert "my data are gone" in reply.error.reason
-        (reply,) = asked(grid, [node])
+        (reply,) = asked(grid, [node], **what)
+        assert says in reply.error.reason
+        (reply,) = asked(grid, [4])
         assert reply.content["seen"]["n"] == 1
-
-    in_grid(server)
-
-
-def test_a_reply_that_cannot_be_sent_is_an_error_reply():
-    def server(grid):
-        (reply,) = asked(grid, [3], strange=True)
-        assert "its reply cannot be sent" in reply.error.reason
-
-    in_grid(server)
-
-
-def test_a_message_to_a_node_that_is_not_there_is_an_error_reply():
-    def server(grid):
-        (reply,) = asked(grid, [99])
-        assert reply.has_error()
 
     in_grid(server)
 
@@ -271,31 +252,26 @@ def test_a_worker_that_dies_ends_the_run_with_its_number_and_its_clients(die, sa
         in_grid(lambda grid: FedAvg().start(grid, initial(), 2), 4, app=HandMade(nodes).app)
 
 
-def test_a_worker_that_has_died_between_two_rounds_is_told_too():
-    def server(grid):
-        for child in multiprocessing.active_children():
-            child.kill()
-            child.join()
-        asked(grid, list(grid.get_node_ids()))
-
-    with pytest.raises(RunError, match="worker 1 of 2, which runs client 0, client 2, client 4, has ended"):
-        in_grid(server)
-
-
 class Unreadable:
     def __reduce__(self):
         return int, ("not a number",)
 
 
-def test_a_message_that_a_worker_cannot_read_ends_the_run(capfd):
+@pytest.mark.parametrize("dies", [True, False], ids=["dead since the last round", "cannot read"])
+def test_a_worker_that_dies_between_rounds_or_cannot_read_ends_the_run(dies, capfd):
     def server(grid):
-        message = Message(RecordDict(), 2, "train")
+        if dies:
+            for child in multiprocessing.active_children():
+                child.kill()
+                child.join()
+        message = Message(RecordDict({"what": ConfigRecord()}), 2, "train")
         message.metadata.__dict__["strange"] = Unreadable()
         grid.send_and_receive([message])
 
     with pytest.raises(RunError, match="worker 1 of 2, which runs client 0, client 2, client 4, has ended"):
         in_grid(server)
-    assert "invalid literal for int() with base 10: 'not a number'" in capfd.readouterr().err
+    said = "invalid literal for int() with base 10: 'not a number'" in capfd.readouterr().err
+    assert said != dies
 
 
 def test_an_interrupt_ends_workers_in_the_middle_of_their_work():

@@ -3,15 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from digit_clients import SPEC, make, mlp, same, trained
 from torch.nn.functional import cross_entropy
 
-from fda_flower.clients import IRMSource, LocalTraining, SourceClient
+from fda_flower.clients import IRMSource, LocalTraining
 from fda_flower.clients.generalisation import PenalisedLoss, scale_penalty
-from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
-from fda_flower.models import build_model
-from fda_flower.wire.protocol import TrainRequest, to_record
-
-DATA = load_federation(DataSpec("digits", "rotate", target_samples=50))
+from fda_flower.datasets import Domain, load_federation
 
 
 def random_batch(n, classes=4, seed=0):
@@ -20,42 +17,27 @@ def random_batch(n, classes=4, seed=0):
     return logits, torch.randint(classes, (n,), generator=generator)
 
 
+def source(samples=None, **training):
+    """IRM's source with so many samples, which are its first."""
+    domain = load_federation(SPEC).domains["source-1"]
+    if samples is not None:
+        domain = Domain("source-1", domain.train.take(torch.arange(samples)), domain.test)
+    settings = LocalTraining(**{"learning_rate": 0.01, "batch_size": 16, **training})
+    return make(IRMSource, training=settings, domain=domain)
+
+
 def slope(logits, y):
     """The derivative of CE at logit scale 1, by automatic differentiation."""
     scale = torch.ones((), dtype=logits.dtype, requires_grad=True)
     return torch.autograd.grad(cross_entropy(scale * logits, y), scale, create_graph=True)[0]
 
 
-def make(kind=IRMSource, samples=None, **training):
-    domain = DATA.domains["source-1"]
-    if samples is not None:
-        domain = Domain("source-1", domain.train.take(torch.arange(samples)), domain.test)
-    model = build_model("mlp", DATA.shape, DATA.classes, seed=0)
-    settings = LocalTraining(**{"learning_rate": 0.01, "batch_size": 16, **training})
-    return kind(domain, model, settings)
-
-
-def ask(client, **config):
-    return client.local_train(TrainRequest(to_record(make().layers()), {"server-round": 1, **config}))
-
-
-def same(one, other):
-    return all(one[name].tobytes() == other[name].tobytes() for name in one)
-
-
 def test_the_penalty_of_two_samples_by_hand():
     # p = (0.8808, 0.1192): the first sample's slope is −2 · 0.1192, the second's 2 · 0.8808.
     logits, y = torch.tensor([[1.0, -1.0], [0.0, 2.0]]), torch.tensor([0, 0])
     assert float(scale_penalty(logits, y)) == pytest.approx(-2 * 0.119203 * 2 * 0.880797, rel=1e-5)
-
-
-def test_without_information_there_is_no_penalty():
-    assert float(scale_penalty(torch.zeros(6, 3), torch.arange(6) % 3)) == 0
-
-
-def test_a_single_sample_has_no_penalty():
-    logits, y = random_batch(1)
-    assert float(scale_penalty(logits, y)) == 0
+    assert float(scale_penalty(torch.zeros(6, 3), torch.arange(6) % 3)) == 0, "nothing is known"
+    assert float(scale_penalty(*random_batch(1))) == 0, "a single sample has no second half"
 
 
 @pytest.mark.parametrize("n", [2, 3, 16])
@@ -92,9 +74,8 @@ def test_the_objective_is_the_loss_plus_the_penalty_and_it_remembers_the_penalti
 
 
 def test_one_step_follows_the_gradient_of_loss_and_penalty():
-    client = make(samples=8, optimizer="sgd", learning_rate=0.5)
-    reply = ask(client, irm=2.0)
-    model = make().model
+    client, model = source(8, optimizer="sgd", learning_rate=0.5), mlp()
+    reply = trained(client, irm=2.0)
     with client.drawing("train", {"server-round": 1}) as generator:
         ((x, y),) = client.domain.train.batches(16, generator, shuffle=True)
     logits = model(x)
@@ -109,29 +90,13 @@ def test_one_step_follows_the_gradient_of_loss_and_penalty():
 
 
 def test_batches_of_one_sample_train_as_without_a_penalty():
-    found = ask(make(samples=6, batch_size=1), irm=100.0)
-    assert same(found.arrays, ask(make(samples=6, batch_size=1)).arrays)
+    found = trained(source(6, batch_size=1), irm=100.0)
+    assert same(found.arrays, trained(source(6, batch_size=1)).arrays)
     assert found.metrics["penalty"] == 0
 
 
-def test_without_the_setting_it_is_a_source_client_bit_for_bit():
-    found, plain = ask(make()), ask(make(SourceClient))
-    assert same(found.arrays, plain.arrays)
-    assert found.metrics == plain.metrics
-
-
 def test_with_it_the_training_differs_and_repeats_itself():
-    first, again = ask(make(), irm=10.0), ask(make(), irm=10.0)
+    first, again = trained(source(), irm=10.0), trained(source(), irm=10.0)
     assert same(first.arrays, again.arrays)
     assert first.metrics == again.metrics
-    assert not same(first.arrays, ask(make()).arrays)
-
-
-def test_the_loss_at_the_start_is_measured_only_if_it_is_asked_for_and_changes_nothing():
-    plain, asked = ask(make(SourceClient)), ask(make(SourceClient), **{"loss-at-start": True})
-    assert same(plain.arrays, asked.arrays)
-    assert asked.metrics.keys() - plain.metrics.keys() == {"loss-at-start"}
-    samples: Samples = make().domain.train
-    with torch.no_grad():
-        expected = float(cross_entropy(make().model(samples.x), samples.y))
-    assert asked.metrics["loss-at-start"] == pytest.approx(expected, rel=1e-6)
+    assert not same(first.arrays, trained(source()).arrays)
