@@ -75,12 +75,7 @@ def without_link(record: Mapping[str, Any]) -> dict[str, Any]:
 def read_links(lines: Sequence[str], run: Mapping[str, Any]) -> tuple[list[Link], list[str]]:
     """Return the links of lines of ``rounds.jsonl`` up to one that cannot be read, and what is wrong.
 
-    Parameters
-    ----------
-    lines : sequence of str
-        The lines.
-    run : Mapping
-        The run's configuration, on which the first link stands.
+    The first link stands on the run's configuration.
     """
     links, problems = list[Link](), list[str]()
     before = hash_of(run)
@@ -131,7 +126,7 @@ class Checkpoint:
     model : Layers
         The global model.
     state : Mapping[str, Layers]
-        Models that the method keeps beside it, by name.
+        Other models that the method keeps, by name.
     held_rounds : int
         How many rounds in a row were held.
     """
@@ -147,8 +142,8 @@ class RunFolder:
 
     ======================= =======================================================================
     ``config.json``         everything that defines the run
-    ``rounds.jsonl``        one line a round, written when the round ends and never again, with a link to the
-                            line before, so that changes of the files show; see `fda_flower.records.folder`
+    ``rounds.jsonl``        one line a round, written when the round ends and never again, with a `Link`
+                            to the line before, so that changes of the files show
     ``checkpoint``          the models (safetensors), the round and a checksum of all of it, one file
     ``checkpoint-selected`` the same of the round that validation has chosen so far, if there is any
     ``selected/``           the model's files as they were after that round, if its target writes them here
@@ -161,7 +156,7 @@ class RunFolder:
     config : Mapping, optional
         What defines the run. A folder is only ever resumed with the same.
     notes : Mapping, optional
-        Written into ``config.json`` beside it; may differ on resume (versions, machine, rounds).
+        Also written into ``config.json``; may differ on resume (versions, machine, rounds).
     resume : bool
         Go on from the checkpoint, if there is one. Without it a folder that holds a run is refused.
     mirror : bool
@@ -187,18 +182,11 @@ class RunFolder:
         self._writing = ExitStack()
 
     def note(self, name: str, value: Any) -> None:
-        """Add to what `begin` writes into ``config.json`` beside the run's configuration."""
+        """Add to the notes that `begin` writes into ``config.json``."""
         self._notes[name] = value
 
     def check(self) -> None:
-        """Refuse at once what `open` will refuse by the run's configuration alone, or by another writer.
-
-        Raises
-        ------
-        ConfigError
-            If the folder holds another run, or a run that is not to be resumed, or another run writes to it,
-            or it cannot be written.
-        """
+        """Raise the `ConfigError` of `open` at once if the configuration or another writer is its reason."""
         check_writable(self.path)
         if (self.path / LOCK).exists():
             with only_writer(self.path):
@@ -212,17 +200,8 @@ class RunFolder:
     def open(self, strategy: Mapping[str, Any]) -> Checkpoint | None:
         """Check that the folder is free for this run, or holds it; nothing is written yet.
 
-        Until `close` nobody else can open it.
-
-        Parameters
-        ----------
-        strategy : Mapping
-            The strategy's own settings; they define the run too.
-
-        Returns
-        -------
-        Checkpoint or None
-            The checkpoint to go on from.
+        Until `close` nobody else can open it. The strategy's own settings define the run too. Returned is the
+        checkpoint to go on from, if there is one.
 
         Raises
         ------
@@ -244,49 +223,34 @@ class RunFolder:
         self._writing.close()
 
     def _checkpoint(self) -> Checkpoint | None:
-        """Return the checkpoint to go on from, after a check of all that the folder holds."""
         found = self._read_config()
         if found is not None:
             self._check_same(found, self.config)
         there = (self.path / CHECKPOINT).exists()
         if there and self._mirror:
-            raise ConfigError(
-                f"'{self.path}' holds a run of this machine, not one on a server: choose another --output",
-                thing=str(self.path),
-            )
+            raise _not_here(self.path, "holds a run of this machine, not one on a server")
         if not there:
             if not self._mirror and (rounds := len(self.read_rounds())):
-                raise RunError(
-                    f"'{self.path}' holds {rounds} rounds, but not their checkpoint: restore the file "
-                    f"'{CHECKPOINT}' from a copy, or start again in another --output",
-                    thing=str(self.path),
+                raise _damaged(
+                    self.path, f"holds {rounds} rounds, but not their checkpoint", f"the file '{CHECKPOINT}'"
                 )
             return None
         checkpoint = self.load_checkpoint()
-        self._rounds_up_to(checkpoint.round)
-        self._check_chain(checkpoint.round)
+        self._check_rounds(checkpoint.round)
+        if problems := read_links(self.read_lines()[: checkpoint.round], self.config)[1]:
+            raise _damaged(self.path, f"is not as the run has left it ({problems[0]}; see `fda verify`)")
         return checkpoint
 
     def begin(self, done: int, model: Layers | None = None) -> None:
         """Write the configuration, and drop the lines of rounds after the `done` ones: they run again.
 
-        If rounds are done, the configuration is written with the next one, whose line vouches for it.
-
-        Parameters
-        ----------
-        done : int
-            Rounds that are done.
-        model : Layers, optional
-            The first global model, for the checkpoint of a run that begins.
-
-        Raises
-        ------
-        ConfigError
-            If the folder cannot be written.
+        If rounds are done, the configuration is written with the next one, whose line vouches for it. A run
+        that begins has a checkpoint of its first global `model`. A `ConfigError` says that the folder cannot
+        be written.
         """
         self._config_is_new = True
         self._config_text = (json.dumps({"run": self.config, **self._notes}, indent=2) + "\n").encode()
-        self._rounds_up_to(done)
+        self._check_rounds(done)
         lines = self.read_lines()[:done]
         links, _ = read_links(lines, self.config)
         self._last = links[-1].hash if links else hash_of(self.config)
@@ -309,11 +273,8 @@ class RunFolder:
     def save_round(self, record: Record, checkpoint: Checkpoint, chosen: bool = False) -> None:
         """Append a round's record, then replace the checkpoint, and the chosen round's.
 
-        Raises
-        ------
-        RunError
-            If they cannot be written, for example because the disk is full; what was written before stays
-            valid.
+        A `RunError` says that they cannot be written, such as on a full disk; what was written before stays
+        valid.
         """
         data, digest = self._pack(checkpoint)
         files = {CONFIG: hashlib.sha256(self._config_text).hexdigest(), CHECKPOINT: digest}
@@ -343,12 +304,8 @@ class RunFolder:
     def load_checkpoint(self, name: str = CHECKPOINT) -> Checkpoint:
         """Return the checkpoint of the last round that was finished, or `CHOSEN`.
 
-        Raises
-        ------
-        ConfigError
-            If the checkpoint is of another configuration.
-        RunError
-            If it is damaged: cut off, changed by a single bit, or not a checkpoint.
+        A `ConfigError` says that it is of another configuration, a `RunError` that it is damaged: cut off,
+        changed by a single bit, or not a checkpoint.
         """
         path = self.path / name
         try:
@@ -365,12 +322,9 @@ class RunFolder:
             checkpoint = Checkpoint(int(header["round"]), models.pop(""), models, int(header["held-rounds"]))
             run = header["run"]
         except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OSError) as error:
-            raise RunError(
-                f"the checkpoint '{path}' is damaged ({error}): restore it from a copy, or start again in "
-                "another --output",
-                thing="checkpoint",
-                value=path,
-            ) from error
+            remedy = "restore it from a copy, or start again in another --output"
+            message = f"the checkpoint '{path}' is damaged ({error})"
+            raise RunError(message, thing="checkpoint", value=path, remedy=remedy) from error
         if self.config and run != self.config:
             raise _other_run(path, run, self.config)
         return checkpoint
@@ -394,14 +348,6 @@ class RunFolder:
         path = self.path / ROUNDS
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         return text.removesuffix("\n").split("\n") if text else []
-
-    def _check_chain(self, done: int) -> None:
-        if problems := read_links(self.read_lines()[:done], self.config)[1]:
-            raise RunError(
-                f"'{self.path}' is not as the run has left it ({problems[0]}; see `fda verify`): restore it "
-                "from a copy, or start again in another --output",
-                thing=str(self.path),
-            )
 
     def _pack(self, checkpoint: Checkpoint) -> tuple[bytes, str]:
         """Return the checkpoint's file, and the checksum in it."""
@@ -437,18 +383,12 @@ class RunFolder:
         path = self.path / CONFIG
         if not path.exists():
             if any((self.path / name).exists() for name in (CHECKPOINT, ROUNDS)):
-                raise ConfigError(
-                    f"'{self.path}' holds a run without its config.json: choose another --output",
-                    thing=str(self.path),
-                )
+                raise _not_here(self.path, "holds a run without its config.json")
             return None
         try:
             config: Record = json.loads(path.read_text(encoding="utf-8"))["run"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ConfigError(
-                f"'{path}' is not the configuration of a run ({error}): choose another --output",
-                thing=str(path),
-            ) from error
+            raise _not_here(path, f"is not the configuration of a run ({error})") from error
         return config
 
     def _check_same(self, found: Record, wanted: Record) -> None:
@@ -462,25 +402,15 @@ class RunFolder:
                 value=self.path,
             )
 
-    def _rounds_up_to(self, last: int) -> list[Record]:
+    def _check_rounds(self, last: int) -> None:
         records = self.read_rounds()[:last]
         if [record.get("round") for record in records] != list(range(1, last + 1)):
-            raise RunError(
-                f"'{self.path / ROUNDS}' does not hold the rounds 1 to {last} of the checkpoint, a "
-                "line is missing or damaged: restore it from a copy, or start again in another --output",
-                thing=str(self.path / ROUNDS),
-            )
-        return records
+            why = f"does not hold the rounds 1 to {last} of the checkpoint, a line is missing or damaged"
+            raise _damaged(self.path / ROUNDS, why)
 
 
 def of_a_round_before(record: Record) -> Record:
-    """Return a record without the entries that only a run's last round keeps.
-
-    Examples
-    --------
-    >>> of_a_round_before({"round": 3, "confusion": {"counts": [[1]]}, "target": None})
-    {'round': 3, 'target': None}
-    """
+    """Return a record without the entries that only a run's last round keeps."""
     kept = {name: value for name, value in record.items() if name != CONFUSION}
     return kept | ({"target": of_a_round_before(kept["target"])} if kept.get("target") else {})
 
@@ -504,34 +434,35 @@ def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:
     # What the strategy says of itself follows from the other settings.
     keys = [key for key in keys if key != "strategy"] or keys
     differences = ", ".join(f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys)
-    return ConfigError(
-        f"'{path}' is of another run ({differences}): choose another --output", thing=str(path)
-    )
+    return _not_here(path, f"is of another run ({differences})")
+
+
+def _not_here(path: Path, why: str) -> ConfigError:
+    return ConfigError(f"'{path}' {why}", thing=str(path), remedy="choose another --output")
+
+
+def _damaged(path: Path, why: str, part: str = "it") -> RunError:
+    remedy = f"restore {part} from a copy, or start again in another --output"
+    return RunError(f"'{path}' {why}", thing=str(path), remedy=remedy)
 
 
 class Progress:
     """The finished rounds of a run, in memory and in its folder.
 
-    Parameters
+    Attributes
     ----------
     output : RunFolder, optional
         Where to write the rounds' records and a checkpoint, and to resume from.
     max_held_rounds : int
-        After so many held rounds in a row the run ends with an error.
+        After as many held rounds in a row the run ends with an error.
     on_round : callable, optional
         Called with each round's record.
-
-    Attributes
-    ----------
     history : list[dict]
         The record of each finished round, as in ``rounds.jsonl``.
     """
 
     def __init__(
-        self,
-        output: RunFolder | None,
-        max_held_rounds: int,
-        on_round: Callable[[Record], None] | None,
+        self, output: RunFolder | None, max_held_rounds: int, on_round: Callable[[Record], None] | None
     ) -> None:
         self.output = output
         self.max_held_rounds = max_held_rounds
@@ -570,13 +501,7 @@ class Progress:
         state: Callable[[], dict[str, Layers]],
         chosen: bool,
     ) -> None:
-        """Write a round's record and its checkpoint, and tell of it.
-
-        Raises
-        ------
-        RunError
-            After too many held rounds in a row.
-        """
+        """Write a round's record and its checkpoint; a `RunError` ends too many held rounds in a row."""
         self.history[-1:] = [*map(of_a_round_before, self.history[-1:]), record]
         if self.output is not None:
             checkpoint = Checkpoint(record["round"], model, state(), self._held_rounds)

@@ -34,16 +34,9 @@ def source_weight(entry: Record) -> float | None:
 
 
 def figure_of(record: Mapping[str, Any], metric: str, ending: str = "") -> float | None:
-    """Return a figure of the target in a record; None if the record does not have it.
+    """Return a figure of the target in a round's record, by its name in `METRICS`; None if it is not there.
 
-    Parameters
-    ----------
-    record : Mapping
-        The record of a round.
-    metric : str
-        A name of `fda_flower.metrics.METRICS`.
-    ending : str
-        Of the field: ``-average`` for the averaged model, ``-global`` for the global one.
+    The ending is ``-average`` for the averaged model, ``-global`` for the global one.
 
     Examples
     --------
@@ -69,12 +62,7 @@ def curve(history: Sequence[Mapping[str, Any]], metric: str = "accuracy", ending
 def headline(record: Record, metric: str | None = None) -> str:
     """Return the target's headline in words, or its metrics by whatever names they have.
 
-    Parameters
-    ----------
-    record : Record
-        The record of a round.
-    metric : str, optional
-        The headline. Default: the accuracy or, of a regression, R².
+    The default metric is the accuracy or, of a regression, R².
 
     Examples
     --------
@@ -100,24 +88,8 @@ def headline(record: Record, metric: str | None = None) -> str:
     return f"target {shown.title} unknown" if asked else NOT_EVALUATED
 
 
-def round_line(
-    record: Record,
-    rounds: int,
-    metric: str | None = None,
-    before: Record | None = None,
-) -> str:
+def round_line(record: Record, rounds: int, metric: str | None = None, before: Record | None = None) -> str:
     """Return a line of a log on a round; that the target was not evaluated is said once of rounds in a row.
-
-    Parameters
-    ----------
-    record : Record
-        The record of the round.
-    rounds : int
-        The rounds of the run.
-    metric : str, optional
-        As in `headline`.
-    before : Record, optional
-        The record of the round before.
 
     Examples
     --------
@@ -145,14 +117,10 @@ def choose(
     ----------
     history : sequence of records
         Of the rounds before.
-    number : int
-        The round.
-    value : float
-        Its figure.
+    number, value : int, float
+        The round and its figure.
     by : str
         Whose samples are held out.
-    higher_is_better : bool
-        Whether a larger figure is better.
 
     Examples
     --------

@@ -26,18 +26,9 @@ from fda_flower.records.record import chosen_round
 
 @dataclass(frozen=True)
 class Verified:
-    """What `verify` has found.
+    """What `verify` has found: the rounds in the records, the hash of the last one, problems and notes.
 
-    Attributes
-    ----------
-    rounds : int
-        How many rounds the records have.
-    last : str
-        The hash of the last one.
-    problems : tuple of str
-        What is not as the run has left it; none if all is.
-    notes : tuple of str
-        What cannot be compared here, and what is worth knowing.
+    A problem is what is not as the run has left it; a note what cannot be compared here or is worth knowing.
     """
 
     rounds: int
@@ -52,15 +43,10 @@ def verify(path: Path, expect: str | None = None) -> Verified:
     Parameters
     ----------
     path : Path
-        The run's folder.
+        The run's folder; a `ConfigError` says that it holds no run.
     expect : str, optional
         The hash of the last record, as somebody has noted it elsewhere. Without it, a chain that somebody
         has made again, with all that it covers, is not told from the run's own.
-
-    Raises
-    ------
-    ConfigError
-        If the folder holds no run.
     """
     try:
         run = json.loads((path / CONFIG).read_text(encoding="utf-8"))["run"]

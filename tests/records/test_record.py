@@ -1,8 +1,17 @@
-"""The round that validation chooses, from the records alone."""
+"""Records: the examples in their docstrings, and the round that validation chooses."""
+
+import doctest
 
 import pytest
 
+from fda_flower.records import record
 from fda_flower.records.record import choose, chosen_round, has_stopped
+
+
+def test_examples_in_docstrings_hold():
+    failed, attempted = doctest.testmod(record)
+    assert attempted > 0
+    assert failed == 0
 
 
 def history(*values, **how):
@@ -27,8 +36,9 @@ def test_the_best_round_is_chosen_and_of_equal_ones_the_earliest(values, chosen)
     assert chosen_round(history(*values)) == chosen
 
 
-def test_of_an_error_the_smallest_is_best():
+def test_of_an_error_the_smallest_is_best_and_a_reference_leaves_nothing_to_choose():
     assert chosen_round(history(0.3, 0.1, 0.2, higher_is_better=False)) == 2
+    assert chosen_round([{"validation": 0.5, "selected": 1}]) is None, "it reports the model it has chosen"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +55,3 @@ def test_of_an_error_the_smallest_is_best():
 )
 def test_patience_counts_the_rounds_that_were_no_better(values, patience, stops):
     assert has_stopped(history(*values), patience) is stops
-
-
-def test_a_reference_that_reports_the_model_it_has_chosen_leaves_nothing_to_choose():
-    assert chosen_round([{"validation": 0.5, "selected": 1}]) is None

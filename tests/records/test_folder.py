@@ -1,3 +1,5 @@
+"""A run's folder and the chain of its records."""
+
 import json
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from naming import names
 from fda_flower import run
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe, only_writer
-from fda_flower.records.folder import Checkpoint, RunFolder, without_link
+from fda_flower.records.folder import CHAIN, Checkpoint, RunFolder, hash_of, linked, read_links, without_link
 from fda_flower.records.verification import verify
 
 MODEL = {"b": np.array([1.5, -2.0], np.float32), "a": np.array(3), "c": np.zeros((2, 0), np.float32)}
@@ -34,27 +36,27 @@ def test_a_new_folder_has_its_configuration_and_no_checkpoint(tmp_path):
 
 
 def test_a_checkpoint_round_trip_keeps_order_types_and_shapes(tmp_path):
-    folder, _ = opened(tmp_path)
-    folder.save_round({"round": 1}, Checkpoint(1, MODEL, held_rounds=2))
-    _, checkpoint = opened(tmp_path, resume=True)
-    model = checkpoint.model
-    assert list(model) == ["b", "a", "c"]
-    for name, array in MODEL.items():
-        np.testing.assert_array_equal(model[name], array)
-        assert model[name].dtype == array.dtype
-        assert model[name].shape == array.shape
-    assert (checkpoint.round, checkpoint.held_rounds, checkpoint.state) == (1, 2, {})
-
-
-def test_equal_runs_have_equal_checkpoints(tmp_path):
+    state = {"sources": {"w": np.array([1.0])}, "client/t/personal": {"w": np.array([2.0]), "v": np.array(3)}}
     for name in "xy":
         folder, _ = opened(tmp_path / name)
-        folder.save_round({"round": 1}, Checkpoint(1, MODEL))
+        folder.save_round({"round": 1}, Checkpoint(1, MODEL, state, held_rounds=2))
     assert (tmp_path / "x/checkpoint").read_bytes() == (tmp_path / "y/checkpoint").read_bytes()
+    _, checkpoint = opened(tmp_path / "x", resume=True)
+    assert (checkpoint.round, checkpoint.held_rounds) == (1, 2)
+    assert {key: list(layers) for key, layers in checkpoint.state.items()} == {
+        "sources": ["w"],
+        "client/t/personal": ["w", "v"],
+    }
+    assert checkpoint.state["client/t/personal"]["v"] == 3
+    assert list(checkpoint.model) == ["b", "a", "c"]
+    for name, array in MODEL.items():
+        found = checkpoint.model[name]
+        assert (found.tolist(), found.dtype, found.shape) == (array.tolist(), array.dtype, array.shape)
 
 
 def test_rounds_are_lines_of_strict_json(tmp_path):
     folder, _ = opened(tmp_path)
+    assert json_safe({"a": (1, 2.0, "x", None, True)}) == {"a": [1, 2.0, "x", None, True]}
     folder.save_round({"round": 1, "d2": float("nan"), "x": [float("inf"), 1.0]}, Checkpoint(1, MODEL))
     folder.save_round({"round": 2}, Checkpoint(2, MODEL))
     lines = (tmp_path / "rounds.jsonl").read_text().splitlines()
@@ -81,18 +83,14 @@ def test_a_folder_that_holds_this_run_is_not_overwritten(tmp_path):
 
 
 def test_a_folder_of_another_run_is_refused_and_the_difference_named(tmp_path):
-    opened(tmp_path)
-    with pytest.raises(ConfigError, match=r"of another run.*seed: 0 there, 1 asked for.*another --output"):
-        opened(tmp_path, {"seed": 1}, resume=True)
-
-
-def test_the_difference_is_named_once_not_as_what_the_strategy_says_of_itself_too(tmp_path):
     folder = RunFolder(tmp_path, {"folds": 2}, {})
     folder.open({"plan": "2 folds"})
     folder.begin(0, MODEL)
     folder.close()
-    with pytest.raises(ConfigError, match=r"is of another run \(folds: 2 there, 4 asked for\): choose"):
+    # Not also what the strategy says of itself, which follows from it.
+    with pytest.raises(ConfigError, match=r"\(folds: 2 there, 4 asked for\)") as refused:
         RunFolder(tmp_path, {"folds": 4}, {}, resume=True).open({"plan": "4 folds"})
+    assert names(str(tmp_path), remedy="another --output")(refused.value)
     with pytest.raises(ConfigError, match=r"strategy: {'plan': '2 folds'} there, {'plan': '4 folds'} asked"):
         RunFolder(tmp_path, {"folds": 2}, {}, resume=True).open({"plan": "4 folds"})
 
@@ -117,16 +115,13 @@ def test_a_truncated_checkpoint_is_named(tmp_path, keep):
     assert folder.read_rounds() == [{"round": 1}]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"run"'])
-def test_a_folder_with_another_config_json_is_refused(tmp_path, text):
-    (tmp_path / "config.json").write_text(text)
-    with pytest.raises(ConfigError, match="is not the configuration of a run"):
-        opened(tmp_path, resume=True)
-
-
-def test_a_run_without_its_configuration_is_refused(tmp_path):
-    (tmp_path / "rounds.jsonl").write_text('{"round": 1}\n')
-    with pytest.raises(ConfigError, match=r"without its config\.json"):
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [*(("config.json", text) for text in ("", "[]", "{}", '{"run"')), ("rounds.jsonl", '{"round": 1}\n')],
+)
+def test_a_folder_without_the_configuration_of_a_run_is_refused(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=r"config\.json.*another --output"):
         opened(tmp_path, resume=True)
 
 
@@ -142,22 +137,6 @@ def test_no_part_files_are_left(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         *(".lock", "checkpoint", "config.json", "rounds.jsonl")
     ]
-
-
-def test_finite_keeps_what_json_knows():
-    assert json_safe({"a": (1, 2.0, "x", None, True)}) == {"a": [1, 2.0, "x", None, True]}
-
-
-def test_the_models_that_a_method_keeps_are_in_the_checkpoint_by_name(tmp_path):
-    folder, _ = opened(tmp_path)
-    state = {"sources": {"w": np.array([1.0])}, "client/t/personal": {"w": np.array([2.0]), "v": np.array(3)}}
-    folder.save_round({"round": 1}, Checkpoint(1, MODEL, state))
-    found = folder.load_checkpoint().state
-    assert {key: list(layers) for key, layers in found.items()} == {
-        "sources": ["w"],
-        "client/t/personal": ["w", "v"],
-    }
-    assert found["client/t/personal"]["v"] == 3
 
 
 def test_a_checkpoint_with_one_flipped_bit_is_never_loaded_as_another_one(tmp_path):
@@ -180,12 +159,16 @@ def test_a_checkpoint_with_one_flipped_bit_is_never_loaded_as_another_one(tmp_pa
     assert refused > 0.95 * len(whole)
 
 
-def test_rounds_without_their_checkpoint_are_an_error_and_nothing_is_overwritten(tmp_path):
+@pytest.mark.parametrize(
+    ("gone", "thing", "remedy"),
+    [("checkpoint", "", "restore the file 'checkpoint'"), ("rounds.jsonl", "rounds.jsonl", "restore it")],
+)
+def test_rounds_or_a_checkpoint_alone_are_an_error_and_nothing_is_overwritten(tmp_path, gone, thing, remedy):
     folder, _ = opened(tmp_path)
     folder.save_round({"round": 1}, Checkpoint(1, MODEL))
-    (tmp_path / "checkpoint").unlink()
+    (tmp_path / gone).unlink()
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(RunError, match="holds 1 rounds, but not their checkpoint: restore"):
+    with pytest.raises(RunError, check=names(str(tmp_path / thing), remedy=remedy)):
         opened(tmp_path, resume=True)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -270,6 +253,87 @@ def test_a_folder_that_is_refused_is_open_for_others(tmp_path):
     with pytest.raises(ConfigError, match="of another run"):
         RunFolder(tmp_path, {"seed": 1}, resume=True).open({"name": "FedGP"})
     opened(tmp_path, resume=True)
+
+
+# --- The chain ---------------------------------------------------------------------------------------
+
+RUN = {"method": "fedgp", "seed": 0}
+RECORDS = [
+    {"round": n, "loss": 1e-300 / n, "sources": {"ä": {"norm": None}, "b": {1: 2, 10: 3}}} for n in (1, 2, 3)
+]
+
+
+def made(records=RECORDS, run=RUN):
+    """The lines of records."""
+    lines, last = [], hash_of(run)
+    for record in records:
+        line = linked(record, last, {"model.safetensors": f"file {record['round']}"})
+        last = line[CHAIN]["hash"]
+        lines.append(json.dumps(line))
+    return lines
+
+
+def test_each_line_stands_on_the_one_before_and_the_first_on_the_run():
+    links, problems = read_links(made(), RUN)
+    assert problems == []
+    first, second, third = links
+    assert (second.round, second.files) == (2, {"model.safetensors": "file 2"})
+    assert (first.before, second.before, third.before) == (hash_of(RUN), first.hash, second.hash)
+    assert hash_of(RUN) == hash_of(dict(reversed(RUN.items()))) != hash_of({**RUN, "seed": 1})
+    assert read_links([], RUN) == ([], [])
+    assert [without_link(json.loads(line)) for line in made()] == json.loads(json.dumps(RECORDS))
+
+
+def test_each_character_of_each_line_counts():
+    text = "\n".join(made())
+    for place in range(0, len(text), 7):
+        if text[place] != "\n":
+            changed = text[:place] + chr(ord(text[place]) ^ 1) + text[place + 1 :]
+            assert read_links(changed.split("\n"), RUN)[1], place
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [('"round": 2, ', '"round": 2, "loss": 0.0, '), ('"round": 2, ', '"round":  2, ')],
+    ids=["a field that is there twice", "a space more"],
+)
+def test_a_line_that_means_the_same_in_other_words_has_changed(before, after):
+    lines = made()
+    lines[1] = lines[1].replace(before, after, 1)
+    assert read_links(lines, RUN)[1] == ["the record of round 2 has changed"]
+
+
+@pytest.mark.parametrize(
+    ("order", "rounds"), [([0, 2], [3]), ([1, 2], [2]), ([0, 2, 1], [3, 2]), ([0, 1, 1, 2], [2])]
+)
+def test_lines_that_are_taken_out_swapped_or_there_twice_are_found(order, rounds):
+    lines = made()
+    problems = read_links([lines[i] for i in order], RUN)[1]
+    assert all("does not follow the one before it" in problem for problem in problems)
+    assert [f"round {number} " in " ".join(problems) for number in rounds] == [True] * len(rounds)
+
+
+def test_records_of_another_run_are_found():
+    (problem,) = read_links(made(), {**RUN, "seed": 1})[1]
+    assert "round 1 does not follow" in problem
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *("", "{", "[]", "5", "[" * 100_000, '{"round": 2}', '{"chain": 3}', '{"chain": {"hash": "x"}}'),
+        '{"round": 2, "chain": {"before": "", "files": 5, "hash": ""}}',
+    ],
+)
+def test_a_line_that_is_damaged_or_has_no_link_ends_the_chain(damage):
+    lines = made()
+    links, problems = read_links([lines[0], damage, lines[2]], RUN)
+    assert [link.round for link in links] == [1]
+    (problem,) = problems
+    assert problem.startswith("line 2 of rounds.jsonl")
+
+
+# --- Two processes -----------------------------------------------------------------------------------
 
 
 def fda(*arguments):
