@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from naming import names
+from sites import write_images
 from torch import nn
 
 from fda_flower import run
@@ -49,13 +50,10 @@ def test_a_number_beyond_the_gpus_is_refused_with_those_there_are(two_gpus):
     check_device("cuda:1")
     assert is_numbered("cuda:1")
     assert not is_numbered("cuda")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, check=names("device", "cuda:2", "cuda:0 (Toy), cuda:1 (Toy)")):
         check_device("cuda:2")
-    assert str(caught.value) == (
-        "device is 'cuda:2', but torch sees 2 here: cuda:0 (Toy), cuda:1 (Toy); choose one of them"
-    )
     for name in ("cuda:", "cuda:-1", "cuda:x", "cpu:0", "auto:1", "tpu"):
-        with pytest.raises(ConfigError, check=names("device")):
+        with pytest.raises(ConfigError, check=names("device", name)):
             check_device(name)
 
 
@@ -148,6 +146,7 @@ def test_a_network_in_bf16_trains_float32_parameters_near_those_of_float32(name)
     shape = (1, 16, 16) if name not in ("mlp", "logistic", "sigmoid") else (20,)
     x, y = torch.rand(6, *shape, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
     plain, half = build_model(name, shape, 3, 0), in_precision(build_model(name, shape, 3, 0), "bf16")
+    assert type(in_precision(plain, "float32")) is type(plain)
     assert isinstance(half, type(plain))
     assert list(half.state_dict()) == list(plain.state_dict())
     for model in (plain, half):
@@ -166,19 +165,9 @@ def test_a_network_in_bf16_trains_float32_parameters_near_those_of_float32(name)
     assert features[0].dtype == torch.float32
 
 
-def test_without_half_precision_a_network_is_as_it_was():
-    network = nn.Linear(3, 2)
-    assert type(in_precision(network, "float32")) is nn.Linear
-
-
 def test_a_run_in_bf16_learns_and_differs_from_one_in_float32():
-    settings: dict[str, Any] = {
-        "model": "cnn",
-        "rounds": 2,
-        "device": "cpu",
-        "target_samples": 16,
-        "method": "fedgp",
-    }
+    settings: dict[str, Any] = {"model": "cnn", "method": "fedgp", "rounds": 2, "target_samples": 16}
+    settings["device"] = "cpu"
     half, plain = (run(precision=precision, **settings) for precision in ("bf16", "float32"))
     again = run(precision="bf16", **settings)
     for name, array in half.model.items():
@@ -196,15 +185,12 @@ def test_a_run_in_bf16_learns_and_differs_from_one_in_float32():
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_a_gpu_gives_the_same_bits_twice(model, precision, tmp_path):
     settings: dict[str, Any] = {"model": model, "rounds": 2, "device": "cuda", "precision": precision}
-    settings["target_samples"] = 16
     settings |= {"dataset": "rbf"} if model == "sigmoid" else {}
     if model in ("lenet", "resnet9"):
-        from sites import write_images
-
         for seed, domain in enumerate("abc"):
             write_images(tmp_path / domain, seed)
-        settings |= {"dataset": "images", "dataset_options": {"domains": "a,b,c", "image_size": 16}}
-        settings |= {"target": "c", "data_dir": str(tmp_path), "target_samples": 8}
+        settings |= {"dataset": "images", "dataset_options": {"image_size": 16}, "data_dir": str(tmp_path)}
+    settings["target_samples"] = 8
     one, other = run(**settings), run(**settings)
     for name, array in one.model.items():
         assert array.tobytes() == other.model[name].tobytes()

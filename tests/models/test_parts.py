@@ -1,41 +1,28 @@
-"""The head and the body of each network, and what belongs to BatchNorm."""
+"""Parts of a network: its head and body, what belongs to BatchNorm, and the tensors of its state."""
+
+import gc
 
 import pytest
 import torch
+from naming import names
 from torch import nn
 
 from fda_flower.errors import ConfigError
-from fda_flower.models import MODELS, build_model
-from fda_flower.models.parts import (
-    batch_norm_names,
-    batch_norms,
-    features_of,
-    has_body,
-    head_names,
-    head_of,
-)
+from fda_flower.models import MODELS, build_model, parts
+from fda_flower.models.parts import batch_norm_names, batch_norms, features_of, has_body, head_names, head_of
 
-NETWORKS = [
-    ("cnn", (1, 8, 8)),
-    ("lenet", (1, 16, 16)),
-    ("conv4", (1, 8, 8)),
-    ("resnet9", (3, 16, 16)),
-    ("resnet18", (3, 32, 32)),
-    ("resnet50", (3, 32, 32)),
-    ("mlp", (4,)),
-    ("logistic", (4,)),
-    ("sigmoid", (4,)),
-]
+FLAT = ("mlp", "logistic", "sigmoid")
 
 
-def test_all_networks_are_here():
-    assert {name for name, _ in NETWORKS} == set(MODELS)
+def shape_of(name):
+    side = 32 if name in ("resnet18", "resnet50") else 16
+    return (4,) if name in FLAT else (3, side, side)
 
 
-@pytest.mark.parametrize(("name", "shape"), NETWORKS)
-def test_the_head_turns_features_into_outputs(name, shape):
-    model = build_model(name, shape, 5, seed=0).eval()
-    x = torch.rand(3, *shape)
+@pytest.mark.parametrize("name", MODELS)
+def test_the_head_turns_features_into_outputs(name):
+    model = build_model(name, shape_of(name), 5, seed=0).eval()
+    x = torch.rand(3, *shape_of(name))
     with features_of(model) as features, torch.no_grad():
         outputs = model(x)
     (found,) = features
@@ -50,56 +37,87 @@ def test_the_head_turns_features_into_outputs(name, shape):
     assert len(features) == 1, "nothing is collected afterwards"
 
 
-class WithOwnHead(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Linear(4, 3)
-        self.head = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
-        self.other = nn.Linear(2, 2)
-
-    def forward(self, x):
-        return self.head(self.body(x))
-
-
 def test_a_network_can_say_what_its_head_is():
-    model = WithOwnHead()
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(2, 2))
+    model.head = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
     assert head_of(model) is model.head
     assert head_names(model) == ("head.0.weight", "head.0.bias", "head.2.weight", "head.2.bias")
-
-
-def test_a_shared_head_has_all_of_its_names():
-    model = nn.Module()
-    model.a = nn.Linear(2, 2)
-    model.b = model.a
-    assert head_names(model) == ("a.weight", "a.bias", "b.weight", "b.bias")
-    assert not has_body(model)
-
-
-def test_a_network_that_is_one_layer_is_its_own_head():
-    model = nn.Linear(3, 2)
-    assert head_names(model) == ("weight", "bias")
-    assert not has_body(model)
-
-
-def test_a_network_without_a_linear_layer_has_no_head():
-    with pytest.raises(ConfigError, match=r"has no head.*attribute 'head'"):
+    with pytest.raises(ConfigError, match="has no head", check=names("", None, "attribute 'head'")):
         head_of(nn.Conv2d(1, 2, 3))
 
 
-def test_arrays_of_batch_norm_are_found_in_order():
-    model = nn.Sequential(
-        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Sequential(nn.BatchNorm2d(2, affine=False))
-    )
+def test_a_shared_head_has_all_of_its_names_and_one_layer_is_its_own():
+    model = nn.ModuleDict({"a": nn.Linear(2, 2)})
+    model["b"] = model["a"]
+    assert head_names(model) == ("a.weight", "a.bias", "b.weight", "b.bias")
+    assert head_names(nn.Linear(3, 2)) == ("weight", "bias")
+    assert not has_body(model)
+    assert not has_body(nn.Linear(3, 2))
+
+
+def test_layers_and_arrays_of_batch_norm_are_found_in_order():
+    first, inner = nn.BatchNorm2d(2), nn.BatchNorm2d(2, affine=False)
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), first, nn.Sequential(inner), nn.GroupNorm(1, 3))
     statistics = ("running_mean", "running_var", "num_batches_tracked")
+    assert batch_norms(model) == [first, inner]
     assert batch_norm_names(model) == (
         *("1.weight", "1.bias"),
         *(f"1.{name}" for name in statistics),
         *(f"2.0.{name}" for name in statistics),
     )
-    assert batch_norm_names(build_model("conv4", (1, 8, 8), 2, seed=0)) == (), "GroupNorm is not BatchNorm"
+    assert batch_norm_names(build_model("conv4", (1, 8, 8), 2, seed=0)) == ()
 
 
-def test_batch_norm_layers_are_found():
-    layers = [nn.BatchNorm1d(3), nn.BatchNorm1d(3, track_running_stats=False), nn.GroupNorm(1, 3)]
-    inner = nn.BatchNorm2d(3)
-    assert batch_norms(nn.Sequential(*layers, nn.Sequential(inner))) == [*layers[:2], inner]
+# The tensors of the state dictionary
+
+
+def same(network):
+    """Whether name, order and memory are those of the state dictionary."""
+    expected = {name: (t.data_ptr(), t.shape) for name, t in network.state_dict().items()}
+    found = {name: (t.data_ptr(), t.shape) for name, t in parts.tensors(network).items()}
+    return list(found.items()) == list(expected.items())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tensors_are_those_of_the_state_dictionary(name):
+    network = build_model(name, shape_of(name), 5, seed=0)
+    assert same(network)
+    assert not any(tensor.requires_grad for tensor in parts.tensors(network).values())
+
+
+def test_tensors_follow_a_network_whose_tensors_are_replaced():
+    network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    assert same(network)
+    network.to(torch.float64)
+    network[1].running_mean = torch.ones(2)
+    assert same(network)
+    assert parts.tensors(network)["1.running_mean"].tolist() == [1, 1]
+
+
+def test_tensors_with_two_names_and_buffers_that_are_not_saved():
+    network = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    network["b"].weight = network["a"].weight
+    network.register_buffer("left_out", torch.zeros(3), persistent=False)
+    assert same(network)
+    assert list(parts.tensors(network)) == ["a.weight", "a.bias", "b.weight", "b.bias"]
+
+
+def test_a_network_with_a_state_of_its_own_kind():
+    class Scaled(nn.Linear):
+        def _save_to_state_dict(self, destination, prefix, keep_vars):
+            destination[prefix + "doubled"] = 2 * self.weight.detach()
+
+    network = Scaled(2, 2)
+    for factor in (1, 3):
+        network.weight.data *= factor
+        assert torch.equal(parts.tensors(network)["doubled"], 2 * network.weight)
+
+
+def test_no_network_is_kept_alive():
+    network = nn.Linear(2, 2)
+    parts.tensors(network)
+    gc.collect()
+    before = len(parts._KNOWN)
+    del network
+    gc.collect()
+    assert len(parts._KNOWN) == before - 1
