@@ -1,122 +1,115 @@
-"""Each shift does to the data what its name says, and refuses what it cannot do."""
+"""Each shift does to the data what its name says, and each partition deals as its name says."""
 
-from collections.abc import Callable, Iterator
+from itertools import chain
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from naming import names
 from torchvision.transforms.v2 import functional
 
 from fda_flower.datasets import DATASETS, Dataset, DataSpec, Samples, Split, load_federation
-from fda_flower.datasets.shifts import Color, Even, Noise, Rotate
+from fda_flower.datasets.federation import forget
+from fda_flower.datasets.shifts import PARTITIONS, Color, Dirichlet, Even, Labels, Noise, Rotate
 from fda_flower.errors import ConfigError
 
-Register = Callable[[str, Split], None]
+every_partition = pytest.mark.parametrize("name", list(PARTITIONS))
+with_and_without_target = pytest.mark.parametrize("target", [False, True])
 
 
-@pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch) -> Iterator[Register]:
-    """A function that enters a data set in the registry until the test ends."""
-
-    def enter(name: str, split: Split) -> None:
-        monkeypatch.setitem(DATASETS, name, Dataset("made for a test", lambda data_dir, seed: split))
-
-    load_federation.cache_clear()
-    yield enter
-    load_federation.cache_clear()
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
 
 
-def constant_images(labels: torch.Tensor, greys: torch.Tensor) -> Samples:
+def constant_images(labels, greys):
     """Images of 5x5, each of one grey."""
     return Samples(greys[:, None, None, None].expand(-1, 1, 5, 5).clone(), labels)
 
 
-def images(*shape: int, seed: int = 0) -> Samples:
-    x = torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
-    return Samples(x, torch.arange(shape[0]) % 10)
+def images(*shape):
+    return Samples(torch.rand(*shape, generator=seeded()), torch.arange(shape[0]) % 10)
+
+
+def load(monkeypatch, samples, *shift):
+    """The federation of a data set that trains and tests on the same samples."""
+    split = Split(samples, samples, 10)
+    monkeypatch.setitem(DATASETS, "made", Dataset("made for a test", lambda data_dir, seed: split))
+    forget()
+    return load_federation(DataSpec("made", *shift))
+
+
+def classes_of(samples):
+    return set(samples.y.tolist())
+
+
+def test_more_sources_than_samples_are_refused():
+    for shift in ("rotate", "noise", "label"):
+        with pytest.raises(ConfigError, match=r"samples cannot be dealt to \d+ clients: use fewer sources"):
+            load_federation(DataSpec("digits", shift, num_sources=2000))
 
 
 # rotate
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 8, 8), (2, 1, 5, 5), (2, 1, 6, 4)])
-@pytest.mark.parametrize("angle", [-450.0, -90.0, -0.0, 90.0, 180.0, 630.0, 45.0, 89.5])
-def test_rotate_has_the_bits_of_torchvision(shape: tuple[int, ...], angle: float) -> None:
+@pytest.mark.parametrize("angle", [-450.0, -90.0, -0.0, 90.0, 180.0, 270.0, 630.0, 45.0, 89.5])
+def test_rotate_has_the_bits_of_torchvision(shape, angle):
     samples = images(*shape)
     theirs = functional.rotate(samples.x, angle, interpolation=functional.InterpolationMode.BILINEAR)
-    ours = Rotate(angle=angle, invert=False).shifted(samples).x
-    assert ours.shape == theirs.shape
-    assert ours.numpy().tobytes() == theirs.numpy().tobytes()
-
-
-@pytest.mark.parametrize("shape", [(7, 1, 8, 8), (3, 3, 32, 32), (3, 1, 5, 5)])
-@pytest.mark.parametrize("turns", [1, 2, 3])
-def test_rotate_by_right_angles_moves_pixels_exactly(shape: tuple[int, ...], turns: int) -> None:
-    samples = images(*shape)
-    shifted = Rotate(angle=90.0 * turns, invert=False).shifted(samples)
-    assert torch.equal(shifted.x, torch.rot90(samples.x, turns, (2, 3)))
+    shifted = Rotate(angle=angle, invert=False).shifted(samples)
+    assert shifted.x.shape == theirs.shape
+    assert shifted.x.numpy().tobytes() == theirs.numpy().tobytes()
     assert torch.equal(shifted.y, samples.y)
 
 
-def test_rotate_inverts_after_rotating() -> None:
+def test_rotate_inverts_after_rotating_counter_clockwise():
     samples = images(4, 1, 8, 8)
     assert torch.equal(Rotate().shifted(samples).x, 1 - torch.rot90(samples.x, 1, (2, 3)))
     corner = Rotate(angle=45.0).shifted(samples).x[:, :, 0, 0]
     assert torch.equal(corner, torch.ones_like(corner)), "what is rotated in is empty, and empty inverts to 1"
 
 
-def test_rotate_by_nothing_without_inversion_is_the_identity() -> None:
-    samples = images(4, 1, 8, 8)
-    assert torch.equal(Rotate(angle=0.0, invert=False).shifted(samples).x, samples.x)
-
-
-def test_rotate_leaves_the_sources() -> None:
-    federation = load_federation(DataSpec("digits", "rotate", (("angle", 0), ("invert", True))))
-    plain = load_federation(DataSpec("digits", "rotate", (("angle", 0), ("invert", False))))
-    for name in federation.domains:
-        ours, others = federation.domains[name], plain.domains[name]
-        flip = name == "target"
+def test_rotate_leaves_the_sources():
+    federation, plain = (
+        load_federation(DataSpec("digits", "rotate", (("angle", 0), ("invert", invert))))
+        for invert in (True, False)
+    )
+    for name, ours in federation.domains.items():
+        others = plain.domains[name]
         for x, y in ((ours.train.x, others.train.x), (ours.test.x, others.test.x)):
-            assert torch.equal(x, 1 - y if flip else y), name
+            assert torch.equal(x, 1 - y if name == "target" else y), name
 
 
 # noise
 
 
-def passes(samples: Samples, seed: int, count: int = 1) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
+def passes(samples, seed, count=1):
+    generator = seeded(seed)
     return [torch.cat([x for x, _ in samples.batches(32, generator)]) for _ in range(count)]
 
 
-def noisy(std: float) -> Samples:
+def noisy(std):
     return Noise(std).shifted(constant_images(torch.zeros(2000, dtype=torch.int64), torch.full((2000,), 0.5)))
 
 
-def test_noise_is_drawn_anew_at_every_access() -> None:
+def test_noise_is_drawn_anew_at_every_access_from_the_generator():
     first, second = passes(noisy(0.4), seed=0, count=2)
     assert not torch.equal(first, second)
     assert abs(float(torch.corrcoef(torch.stack([first.flatten(), second.flatten()]))[0, 1])) < 0.03
+    assert torch.equal(passes(noisy(0.4), seed=0)[0], first)
+    assert not torch.equal(passes(noisy(0.4), seed=2)[0], first)
 
 
-def test_noise_has_the_same_bits_from_the_same_generator() -> None:
-    assert torch.equal(*passes(noisy(0.4), seed=1), *passes(noisy(0.4), seed=1))
-    assert not torch.equal(*passes(noisy(0.4), seed=1), *passes(noisy(0.4), seed=2))
-
-
-@pytest.mark.parametrize("std", [0.1, 0.4, 1.0])
-def test_noise_has_the_deviation_asked_for_and_mean_zero(std: float) -> None:
+@pytest.mark.parametrize("std", [0.0, 0.1, 0.4, 1.0])
+def test_noise_has_the_deviation_asked_for_and_mean_zero(std):
     (x,) = passes(noisy(std), seed=0)
     assert x.dtype == torch.float32
     assert float((x - 0.5).std()) == pytest.approx(std, rel=0.02)
     assert float((x - 0.5).mean()) == pytest.approx(0, abs=0.02 * std)
 
 
-def test_noise_of_deviation_zero_is_none() -> None:
-    samples = noisy(0.0)
-    (x,) = passes(samples, seed=0)
-    assert torch.equal(x, samples.x)
-
-
-def test_noise_is_the_targets_alone_in_training_and_test() -> None:
+def test_noise_is_the_targets_alone_in_training_and_test():
     federation = load_federation(DataSpec("digits", "noise", (("std", 0.3),), target_samples=5))
     for name, domain in federation.domains.items():
         expected = 0.3 if name == "target" else 0.0
@@ -126,44 +119,20 @@ def test_noise_is_the_targets_alone_in_training_and_test() -> None:
 # label
 
 
-def balanced(per_class: int = 100) -> Split:
-    y = torch.arange(10).repeat_interleave(per_class)
-    samples = constant_images(y, y / 16)
-    return Split(samples, samples, 10)
-
-
 @pytest.mark.parametrize("eta", [0.0, 0.1, 0.25, 0.5])
-def test_label_divides_every_class_by_eta(register: Register, eta: float) -> None:
-    register("balanced", balanced())
-    federation = load_federation(DataSpec("balanced", "label", (("eta", eta),)))
-    target, *_ = (domain for name, domain in federation.domains.items() if name == "target")
-    sources = [domain for name, domain in federation.domains.items() if name != "target"]
+def test_label_divides_every_class_by_eta(monkeypatch, eta):
+    y = torch.arange(10).repeat_interleave(100)
+    federation = load(monkeypatch, constant_images(y, y / 16), "label", (("eta", eta),))
+    target, *sources = (federation.domains[name] for name in ("target", "source-1", "source-2", "source-3"))
     expected = torch.tensor([round(100 * (eta if label < 3 else 1 - eta)) for label in range(10)])
-    trained = sum(torch.bincount(source.train.y, minlength=10) for source in sources)
-    assert torch.equal(torch.as_tensor(trained), expected)
-    assert torch.equal(torch.bincount(target.train.y, minlength=10), 100 - expected)
-    for source in sources:
-        assert torch.equal(torch.bincount(source.test.y, minlength=10), expected)
-    assert torch.equal(torch.bincount(target.test.y, minlength=10), 100 - expected)
+    trained = torch.stack([torch.bincount(source.train.y, minlength=10) for source in sources])
+    assert torch.equal(trained.sum(dim=0), expected)
+    assert all(torch.equal(torch.bincount(source.test.y, minlength=10), expected) for source in sources)
+    for part in (target.train, target.test):
+        assert torch.equal(torch.bincount(part.y, minlength=10), 100 - expected)
 
 
-def test_label_at_a_half_gives_target_and_sources_the_same_classes(register: Register) -> None:
-    register("balanced", balanced())
-    federation = load_federation(DataSpec("balanced", "label", (("eta", 0.5),)))
-    counts = torch.bincount(federation.domains["target"].train.y, minlength=10)
-    assert torch.equal(counts, torch.full((10,), 50))
-
-
-def test_label_at_zero_shares_no_class() -> None:
-    federation = load_federation(DataSpec("digits", "label", (("eta", 0.0),)))
-    target = federation.domains["target"]
-    assert set(target.train.y.tolist()) == set(target.test.y.tolist()) == {0, 1, 2}
-    for name in ("source-1", "source-2", "source-3"):
-        source = federation.domains[name]
-        assert set(source.train.y.tolist()) == set(source.test.y.tolist()) == {3, 4, 5, 6, 7, 8, 9}
-
-
-def test_labelled_target_samples_are_drawn_from_all_its_classes() -> None:
+def test_labelled_target_samples_are_drawn_from_all_its_classes():
     federation = load_federation(DataSpec("digits", "label", (("eta", 0.0),), target_samples=30))
     counts = torch.bincount(federation.domains["target"].train.y, minlength=3)
     assert int(counts.min()) >= 5
@@ -173,79 +142,197 @@ def test_labelled_target_samples_are_drawn_from_all_its_classes() -> None:
 
 
 @pytest.fixture
-def colored(register: Register) -> dict[str, tuple[Samples, torch.Tensor, torch.Tensor]]:
+def colored(monkeypatch):
     """Of each domain all samples, their colours, and the label before it was flipped."""
     y = torch.arange(20_000) % 10
-    samples = constant_images(y, (y + 1) / 16)
-    register("constant", Split(samples, samples, 10))
-    federation = load_federation(DataSpec("constant", "color"))
+    federation = load(monkeypatch, constant_images(y, (y + 1) / 16), "color")
     assert (federation.classes, federation.shape) == (2, (2, 5, 5))
     found = {}
     for name, domain in federation.domains.items():
-        both = Samples(torch.cat([domain.train.x, domain.test.x]), torch.cat([domain.train.y, domain.test.y]))
-        color = (both.x[:, 1, 2, 2] > 0).long()
+        both = domain.train.joined(domain.test)
         digit = (both.x[:, :, 2, 2].sum(dim=1) * 16 - 1).round().long()
-        found[name] = (both, color, (digit < 5).long())
+        found[name] = (both, (both.x[:, 1, 2, 2] > 0).long(), (digit < 5).long())
     return found
 
 
-Colored = dict[str, tuple[Samples, torch.Tensor, torch.Tensor]]
-
-
-def test_color_puts_each_image_into_exactly_one_of_two_channels(colored: Colored) -> None:
-    for samples, _, _ in colored.values():
-        lit = samples.x.flatten(2).gt(0).any(dim=2)
-        assert torch.equal(lit.sum(dim=1), torch.ones(len(samples), dtype=torch.int64))
-        assert samples.x.flatten(2).gt(0).all(dim=2).sum() == len(samples)
-
-
 @pytest.mark.parametrize(("name", "share"), [("+90%", 0.9), ("+80%", 0.8), ("-90%", 0.1)])
-def test_color_agrees_with_the_label_in_the_share_of_its_name(
-    colored: Colored, name: str, share: float
-) -> None:
-    samples, color, _ = colored[name]
-    assert float((color == samples.y).double().mean()) == pytest.approx(share, abs=0.015)
-
-
-@pytest.mark.parametrize("name", ["+90%", "+80%", "-90%"])
-def test_color_flips_a_quarter_of_the_labels_whatever_their_colour(colored: Colored, name: str) -> None:
+def test_color_agrees_with_the_label_in_the_share_of_its_name_and_flips_a_quarter(colored, name, share):
     samples, color, label = colored[name]
-    flipped = (samples.y != label).double()
+    lit = samples.x.flatten(2).gt(0)
+    assert lit.all(dim=2).sum(dim=1).tolist() == lit.any(dim=2).sum(dim=1).tolist() == [1] * len(samples)
+    agrees, flipped = color == samples.y, (samples.y != label).double()
+    assert float(agrees.double().mean()) == pytest.approx(share, abs=0.015)
     assert float(flipped.mean()) == pytest.approx(0.25, abs=0.015)
-    agrees = color == samples.y
     assert float(flipped[agrees].mean()) == pytest.approx(float(flipped[~agrees].mean()), abs=0.03)
 
 
-def test_color_takes_the_mean_of_the_channels_of_a_coloured_image() -> None:
+def test_color_takes_the_mean_of_the_channels_of_a_coloured_image():
     samples = images(30, 3, 4, 4)
-    (domain, *_) = Color().domains(Split(samples, samples, 10), 2, torch.Generator().manual_seed(0))
+    (domain, *_) = Color().domains(Split(samples, samples, 10), 2, seeded())
     grey = {tuple(image.flatten().tolist()) for image in samples.x.mean(dim=1)}
     assert all(tuple(image.flatten().tolist()) in grey for image in domain.train.x.sum(dim=1))
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_color_has_two_sources(count: int) -> None:
+def test_color_has_two_sources(count):
     with pytest.raises(ConfigError, match=f"shift 'color' has 2 sources, but {count} were asked for"):
         DataSpec("digits", "color", num_sources=count)
 
 
-def test_color_labels_do_not_depend_on_which_classes_a_part_happens_to_hold() -> None:
+def test_color_labels_do_not_depend_on_which_classes_a_part_happens_to_hold():
     y = torch.arange(20_000) % 8
     samples = constant_images(y, (y + 1) / 16)
-    (domain, *_) = Color().domains(Split(samples, samples, 10), 2, torch.Generator().manual_seed(0))
+    (domain, *_) = Color().domains(Split(samples, samples, 10), 2, seeded())
     digit = (domain.train.x[:, :, 2, 2].sum(dim=1) * 16 - 1).round().long()
     assert float((domain.train.y != (digit < 5).long()).double().mean()) == pytest.approx(0.25, abs=0.02)
 
 
-# how many sources
+# Partitions
 
 
-@pytest.mark.parametrize("shift", ["rotate", "noise", "label"])
-def test_more_sources_than_samples_are_refused(shift: str) -> None:
-    with pytest.raises(ConfigError, match=r"samples cannot be dealt to \d+ clients: use fewer sources"):
-        load_federation(DataSpec("digits", shift, num_sources=2000))
+def numbered(*per_class):
+    """So many samples of each class; each holds its number, by which it is recognised."""
+    y = torch.repeat_interleave(torch.arange(len(per_class)), torch.tensor(per_class))
+    return Samples(torch.arange(len(y), dtype=torch.float32)[:, None], y)
 
 
-def test_as_many_parts_as_samples_have_one_each() -> None:
-    parts = Even().deal(images(6, 1, 2, 2), 6, torch.Generator().manual_seed(0))
-    assert [len(part) for part in parts] == [1] * 6
+def numbers(samples):
+    return samples.x.flatten().long().tolist()
+
+
+def dealt(partition, samples, sources, seed=0, target=False):
+    """The numbers of the samples of each client, the target's last."""
+    if not target:
+        return [numbers(part) for part in partition.deal(samples, sources, seeded(seed))]
+    parts, mine = partition.deal_with_target(samples, sources, seeded(seed))
+    return [numbers(part) for part in [*parts, mine]]
+
+
+@every_partition
+@with_and_without_target
+@pytest.mark.parametrize("sources", [1, 3, 7])
+def test_no_sample_is_given_twice_and_labels_stay_with_their_samples(name, target, sources):
+    samples = numbered(40, 61, 50, 33)
+    everybody = dealt(PARTITIONS[name](), samples, sources, target=target)
+    assert len(everybody) == sources + target
+    assert all(everybody), "nobody is without samples"
+    given_out = sorted(chain(*everybody))
+    assert len(set(given_out)) == len(given_out)
+    # With labels, a class that no source has is left out.
+    assert name == "labels" or given_out == list(range(184))
+    for part in PARTITIONS[name]().deal(samples, sources, seeded()):
+        assert torch.equal(part.y, samples.y[part.x.flatten().long()])
+
+
+@every_partition
+@with_and_without_target
+def test_the_generator_decides_who_gets_what_and_the_global_random_state_stays(name, target):
+    samples, before = numbered(40, 60, 50, 30), torch.get_rng_state()
+    first, again, other = (dealt(PARTITIONS[name](), samples, 3, seed, target) for seed in (5, 5, 6))
+    assert first == again
+    assert all(ours != theirs for ours, theirs in zip(first, other, strict=True))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@every_partition
+@with_and_without_target
+def test_too_few_samples_are_an_error_that_says_what_to_do(name, target):
+    with pytest.raises(ConfigError, match="use fewer sources"):
+        dealt(PARTITIONS[name](), numbered(1, 1, 1), 4, target=target)
+
+
+def test_even_parts_are_even_and_random_and_the_last_is_the_targets():
+    parts = dealt(Even(), numbered(5, 6), 4)
+    assert sorted(map(len, parts), reverse=True) == [3, 3, 3, 2]
+    assert parts != [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10]]
+    assert dealt(Even(), numbered(5, 6), 3, target=True) == parts
+    assert [len(part) for part in dealt(Even(), numbered(6), 6)] == [1] * 6
+
+
+def test_a_small_alpha_is_more_uneven_than_a_large_one():
+    def unevenness(alpha):
+        """The mean over clients of the largest share that a class has of a client's samples."""
+        parts = Dirichlet(alpha).deal(numbered(*[200] * 5), 4, seeded())
+        return sum(float(torch.bincount(part.y).max()) / len(part) for part in parts) / 4
+
+    assert unevenness(0.1) > unevenness(1.0) > unevenness(1000.0)
+    for part in Dirichlet(1e9).deal(numbered(100, 200), 4, seeded()):
+        assert torch.bincount(part.y).tolist() == [25, 50]
+
+
+@given(
+    per_class=st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    parts=st.integers(1, 5),
+    alpha=st.sampled_from([0.01, 0.3, 1.0, 50.0]),
+    seed=st.integers(0, 2**16),
+)
+def test_dirichlet_deals_all_samples_once_or_says_that_a_client_has_none(per_class, parts, alpha, seed):
+    try:
+        everybody = dealt(Dirichlet(alpha), numbered(*per_class), parts, seed)
+    except ConfigError:
+        return
+    assert len(everybody) == parts
+    assert all(everybody)
+    assert sorted(chain(*everybody)) == list(range(sum(per_class)))
+
+
+@pytest.mark.parametrize("partition", [Dirichlet(0.1), Labels(2)], ids=str)
+def test_the_target_has_an_even_share_of_all_whatever_the_sources_have(partition):
+    _, target = partition.deal_with_target(numbered(*[100] * 4), 4, seeded())
+    assert len(target) == 80
+    assert classes_of(target) == {0, 1, 2, 3}
+
+
+@given(k=st.integers(1, 6), sources=st.integers(1, 9), seed=st.integers(0, 2**16))
+def test_each_source_has_exactly_k_classes(k, sources, seed):
+    parts = Labels(k).deal(numbered(*[30] * 6), sources, seeded(seed))
+    assert [len(classes_of(part)) for part in parts] == [k] * sources
+    for client, part in enumerate(parts):
+        assert client % 6 in classes_of(part), "the classes in turn, so that six clients hold all"
+
+
+def test_a_class_is_shared_evenly_by_those_who_hold_it():
+    parts = Labels(2).deal(numbered(60, 60), 3, seeded())
+    assert [torch.bincount(part.y).tolist() for part in parts] == [[20, 20]] * 3
+    alone = Labels(1).deal(numbered(3, 4, 5), 3, seeded())
+    assert [sorted(numbers(part)) for part in alone] == [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9, 10, 11]]
+    (part,) = Labels(1).deal(numbered(3, 4), 1, seeded())
+    assert sorted(numbers(part)) == [0, 1, 2], "a class that no client holds is left out"
+
+
+def test_with_target_the_target_is_one_more_client_of_k_classes():
+    samples = numbered(*[60] * 5)
+    parts, target = Labels(2, target=True).deal_with_target(samples, 3, seeded())
+    assert [len(classes_of(part)) for part in [*parts, target]] == [2] * 4
+    assert 3 in classes_of(target)
+    assert dealt(Labels(2, target=True), samples, 3, target=True) == dealt(Labels(2), samples, 4)
+
+
+def test_a_client_without_samples_and_more_classes_than_there_are_are_refused():
+    with pytest.raises(ConfigError, check=names("partition", "dirichlet", "use fewer sources")):
+        Dirichlet(0.01).deal(numbered(50, 50), 4, seeded())
+    assert len(Labels(3).deal(numbered(9, 9, 9), 2, seeded())) == 2
+    with pytest.raises(ConfigError, match="option 'k' of partition 'labels' is 4, but there are 3 classes"):
+        Labels(4).deal(numbered(9, 9, 9), 2, seeded())
+
+
+@with_and_without_target
+def test_a_target_of_few_classes_is_tested_on_these_alone(target):
+    options = (("k", 3), ("target", target))
+    spec = DataSpec("digits", "noise", partition="labels", partition_options=options, num_sources=4)
+    domains = dict(load_federation(spec).domains)
+    mine, whole = domains.pop("target"), domains["source-1"].test
+    for domain in domains.values():
+        assert len(classes_of(domain.train)) == 3
+        assert classes_of(domain.test) == set(range(10))
+    assert len(classes_of(mine.train)) == (3 if target else 10)
+    assert len(mine.test) == sum(int((whole.y == label).sum()) for label in classes_of(mine.train))
+    assert classes_of(mine.test) == classes_of(mine.train)
+
+
+def test_the_label_shift_deals_the_sources_share_by_the_partition():
+    spec = DataSpec(
+        "digits", "label", (("eta", 0.5),), num_sources=5, partition="labels", partition_options=(("k", 2),)
+    )
+    for name, domain in load_federation(spec).domains.items():
+        assert len(classes_of(domain.train)) == (10 if name == "target" else 2), name
