@@ -138,13 +138,12 @@ def test_a_source_with_too_few_samples_for_its_gradients_is_named_before_trainin
     assert history[-1]["held"] is None
 
 
-def test_too_few_labelled_samples_for_an_auto_method_are_reported_by_the_target(tables: Path) -> None:
+def test_too_few_labelled_samples_and_a_role_that_is_not_the_runs_are_errors_at_the_server(
+    tables: Path,
+) -> None:
     config = table_config(target_samples=None, target_batch_size=30, method="fedgp-auto")
     with pytest.raises(ConfigError, match="'west' has 32 labelled samples, auto-weighting needs two"):
         run_sites(config, nodes(tables))
-
-
-def test_a_role_that_is_not_the_runs_is_an_error_at_the_server(tables: Path) -> None:
     sites = [{**site, "role": "target"} if site["domain"] == "south" else site for site in nodes(tables)]
     with pytest.raises(RunError, check=names("target", "south")):
         run_sites(table_config(), sites)

@@ -52,32 +52,34 @@ def identity():
 
 
 @pytest.fixture
-def outside(monkeypatch):
-    """Be outside a run."""
-    for field in IDENTITY:
-        monkeypatch.setattr(internals.TaskIdentity, field, None)  # type: ignore[attr-defined]
+def identified(monkeypatch):
+    """Be in a run of these numbers, or outside any."""
+
+    def become(*numbers):
+        for number, field in zip(numbers, IDENTITY, strict=True):
+            monkeypatch.setattr(internals.TaskIdentity, field, number)  # type: ignore[attr-defined]
+
+    return become
 
 
-def test_a_message_can_be_made_with_a_task_identity_alone(outside):
+def test_a_message_can_be_made_with_a_task_identity_alone_which_is_taken_back(identified):
+    identified(None, None, None)
     with pytest.raises(RuntimeError, match="is not set"):
         message()
     with task_identity():
         assert message().metadata.run_id == empty_run().run_id
-    with pytest.raises(RuntimeError, match="is not set"):
-        message()
-
-
-def test_a_task_identity_is_taken_back_after_an_error(outside):
     with pytest.raises(ZeroDivisionError), task_identity():
         raise ZeroDivisionError
     assert identity() == [None, None, None]
 
 
-def test_the_task_identity_of_a_run_stays_as_it_is(monkeypatch):
-    for number, field in enumerate(IDENTITY, 11):
-        monkeypatch.setattr(internals.TaskIdentity, field, number)  # type: ignore[attr-defined]
+def test_the_task_identity_of_a_run_stays_and_goes_to_another_process(identified):
+    identified(11, 12, 13)
     with task_identity():
         assert identity() == [11, 12, 13]
+    numbers = task()
+    identified(None, None, None)
+    set_task(numbers)
     assert identity() == [11, 12, 13]
 
 
@@ -86,37 +88,18 @@ def test_an_empty_run_has_an_id_and_no_app():
     assert (run.run_id, run.fab_id, run.override_config) == (1, "", {})
 
 
-def test_each_message_gets_an_id_of_its_own_that_its_reply_refers_to(in_a_run):
+def test_each_message_gets_an_id_of_its_own_that_replies_and_errors_refer_to(in_a_run):
     messages = [message(), message()]
     sent = numbered(iter(messages)) + numbered([message()])
     assert sent[:2] == messages
     ids = [each.metadata.message_id for each in sent]
     assert len(set(ids)) == 3
     assert all(ids)
-    reply = Message(RecordDict(), reply_to=sent[0])
-    assert reply.metadata.reply_to_message_id == ids[0]
-
-
-def test_an_error_reply_has_the_reason_and_goes_to_who_asked(in_a_run):
-    (sent,) = numbered([message()])
-    reply = error_reply(sent, "the disk is full")
-    assert reply.has_error()
-    assert (reply.error.code, reply.error.reason) == (
-        ErrorCode.CLIENT_APP_RAISED_EXCEPTION,
-        "the disk is full",
-    )
-    assert reply.metadata.reply_to_message_id == sent.metadata.message_id
-    assert reply.metadata.src_node_id == 7
-
-
-def test_another_process_works_for_the_same_task(monkeypatch):
-    for number, field in enumerate(IDENTITY, 11):
-        monkeypatch.setattr(internals.TaskIdentity, field, number)  # type: ignore[attr-defined]
-    numbers = task()
-    for field in IDENTITY:
-        monkeypatch.setattr(internals.TaskIdentity, field, None)  # type: ignore[attr-defined]
-    set_task(numbers)
-    assert identity() == [11, 12, 13]
+    error = error_reply(sent[0], "the disk is full")
+    for reply in (Message(RecordDict(), reply_to=sent[0]), error):
+        assert (reply.metadata.reply_to_message_id, reply.metadata.src_node_id) == (ids[0], 7)
+    assert error.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+    assert error.error.reason == "the disk is full"
 
 
 def test_a_message_is_the_same_after_its_way_to_another_process(in_a_run):
@@ -124,12 +107,9 @@ def test_a_message_is_the_same_after_its_way_to_another_process(in_a_run):
     received = message_from_parts(*message_to_parts(sent))
     assert vars(received.metadata) == vars(sent.metadata)
     assert received.content == sent.content
-
     failed = message_from_parts(*message_to_parts(error_reply(sent, "the disk is full")))
-    assert (failed.error.reason, failed.metadata.reply_to_message_id) == (
-        "the disk is full",
-        sent.metadata.message_id,
-    )
+    assert failed.error.reason == "the disk is full"
+    assert failed.metadata.reply_to_message_id == sent.metadata.message_id
 
 
 def test_a_context_is_the_same_after_its_way_to_another_process():
@@ -147,13 +127,10 @@ def test_what_is_written_is_appended_to_the_log_of_the_run():
     assert [(push.run_id, list(push.logs)) for push in pushed] == [(17, ["first"]), (17, ["second\n"])]
 
 
-def test_the_grid_of_a_superlink_has_the_client_that_appends_to_the_log():
+def test_the_grid_of_a_superlink_has_a_client_for_the_log_and_the_grid_of_a_simulation_none():
     client = HttpGrid._runtime_client.fget.__annotations__["return"]  # type: ignore[attr-defined]
     assert callable(client.PushLogs)
-
-
-def test_the_grid_of_a_simulation_has_no_log():
-    with pytest.raises(RunError, match="this SuperLink simulates its nodes: choose the engine ray"):
+    with pytest.raises(RunError, match="choose the engine ray"):
         log_writer(HandMade([]).grid())
 
 
