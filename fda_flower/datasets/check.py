@@ -35,11 +35,8 @@ class Check:
 def find_dataset(folder: Path) -> str:
     """Return the data set whose layout a folder has: ``images`` or ``table``."""
     if not folder.is_dir():
-        raise ConfigError(
-            f"there is no folder '{folder}': give the one that holds the domains",
-            thing="folder",
-            value=folder,
-        )
+        remedy = "give the one that holds the domains"
+        raise ConfigError(f"there is no folder '{folder}'", thing="folder", value=folder, remedy=remedy)
     found = []
     if any(images.files_of(path) for path in visible(folder) if path.is_dir()):
         found.append("images")
@@ -60,16 +57,11 @@ def check_table(folder: Path, options: Mapping[str, Any]) -> Check:
     from fda_flower.datasets.table import OwnTables
 
     found = OwnTables(folder, 0, **options).survey()
-    domains = {
-        name: DomainCheck(
-            rows.samples,
-            dict(sorted(Counter(text for cells in rows.labels for text in cells.texts).items()))
-            if found.classes
-            else {},
-            {column: count for column, count in rows.missing.items() if count},
-        )
-        for name, rows in found.rows.items()
-    }
+    domains = {}
+    for name, rows in found.rows.items():
+        classes = Counter(text for cells in rows.labels for text in cells.texts) if found.classes else {}
+        missing = {column: count for column, count in rows.missing.items() if count}
+        domains[name] = DomainCheck(rows.samples, dict(sorted(classes.items())), missing)
     columns = sorted({column for rows in found.rows.values() for column in rows.columns})
     inputs = ", ".join(
         f"{name} ({'|'.join(found.categories[name])})" if name in found.categories else name
@@ -88,12 +80,10 @@ def check_images(folder: Path, options: Mapping[str, Any]) -> Check:
     for found in files.values():
         for message in unreadable(path for paths in found.values() for path in paths):
             problems.add(Problem(message))
-    domains = {
-        name: DomainCheck(
-            sum(map(len, found.values())), {label: len(paths) for label, paths in found.items()}
-        )
-        for name, found in files.items()
-    }
+    domains = {}
+    for name, found in files.items():
+        classes = {label: len(paths) for label, paths in found.items()}
+        domains[name] = DomainCheck(sum(classes.values()), classes)
     sizes = images.sizes_of(files.values())
     shown = ", ".join(f"{height}x{width}: {count}" for (height, width), count in sizes.most_common(5))
     more = f", and {len(sizes) - 5} other sizes" if len(sizes) > 5 else ""
@@ -116,8 +106,5 @@ def sizes_of(spec: DataSpec, problems: Problems) -> dict[str, tuple[str, str]]:
     return sizes
 
 
-CHECKS: dict[str, Callable[[Path, Mapping[str, Any]], Check]] = {
-    "table": check_table,
-    "images": check_images,
-}
+CHECKS: dict[str, Callable[[Path, Mapping[str, Any]], Check]] = {"table": check_table, "images": check_images}
 """The checks by data set."""

@@ -56,7 +56,7 @@ def load_federation(spec: DataSpec) -> FederatedDataset:
         sites = {name: load_domain(spec, name) for name in spec.domain_names}
         first = sites[spec.domain_names[0]]
         return replace(first, domains={name: site.domains[name] for name, site in sites.items()})
-    data, generator = _data(spec), _generator(spec)
+    data, generator = _data(spec), _generator(spec, "domains")
     assert isinstance(data, Split)
     shift = spec.shift_object
     partition = PARTITIONS[spec.partition](**dict(spec.partition_options))
@@ -86,7 +86,7 @@ def load_domain(spec: DataSpec, name: str) -> FederatedDataset:
         _load.cache_clear()
         raise
     whole = Domain(name, split.train, split.test, preparation=split.preparation)
-    domain = _cut(whole, spec, _generator(spec))
+    domain = _cut(whole, spec, _generator(spec, "domains"))
     shape = tuple(split.train.x.shape[1:])
     return FederatedDataset(
         {name: domain}, spec.target_name, split.classes, shape, split.class_names, split.features
@@ -104,8 +104,8 @@ def forget() -> None:
         cached.cache_clear()
 
 
-def _generator(spec: DataSpec) -> torch.Generator:
-    return torch.Generator().manual_seed(derive_seed(spec.seed, "domains"))
+def _generator(spec: DataSpec, *purpose: str) -> torch.Generator:
+    return torch.Generator().manual_seed(derive_seed(spec.seed, *purpose))
 
 
 def _data(spec: DataSpec) -> Split | Mapping[str, Split]:
@@ -122,13 +122,11 @@ def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
     if domain.name == spec.target_name:
         kept, rest = _dealt(domain.train, "target-samples", spec.target_samples, generator)
         unlabelled = domain.train.take(rest).without_labels() if len(rest) else None
-        domain = replace(domain, train=kept, unlabelled=unlabelled)
-        if spec.test_samples is not None:
-            wanted = count("test-samples", spec.test_samples, len(domain.test))
-            own = torch.Generator().manual_seed(derive_seed(spec.seed, "test-samples", domain.name))
-            domain = replace(domain, test=domain.test.take(domain.test.order(own)[:wanted]))
+        own = _generator(spec, "test-samples", domain.name)
+        tested, _ = _dealt(domain.test, "test-samples", spec.test_samples, own)
+        domain = replace(domain, train=kept, unlabelled=unlabelled, test=tested)
     else:
-        own = torch.Generator().manual_seed(derive_seed(spec.seed, "source-samples", domain.name))
+        own = _generator(spec, "source-samples", domain.name)
         kept, _ = _dealt(domain.train, "source-samples", spec.source_samples, own)
         domain = replace(domain, train=kept)
     if spec.held_out is not None and (domain.name == spec.target_name) == (spec.select_by == "target"):
@@ -137,11 +135,8 @@ def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator) -> Domain:
         domain = replace(domain, train=train, validation=held)
     for samples, what in ((domain.train, "train"), (domain.test, "test")):
         if not len(samples):
-            raise ConfigError(
-                f"domain '{domain.name}' has no sample to {what} on: give it more",
-                thing="domain",
-                value=domain.name,
-            )
+            said = f"domain '{domain.name}' has no sample to {what} on"
+            raise ConfigError(said, thing="domain", value=domain.name, remedy="give it more")
     return domain
 
 
@@ -166,8 +161,7 @@ def write_shared(spec: DataSpec, path: Path) -> None:
             "or set TMPDIR to a folder that has it"
         ) from error
     forget()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
+    if os.name == "posix" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
         trim(0)  # glibc would keep it, hundreds of megabytes after large data
 
 

@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.own_data import unusable
@@ -66,7 +65,8 @@ def _split(path: Path, seed: int) -> Split:
         raise unusable("data file", path, what, "get it again")
     labels = (rows[:, LABEL] > 0).long()
     train, test = balanced(labels, int(TRAIN_SHARE * len(rows)), torch.Generator().manual_seed(seed))
-    columns = _columns(rows)
+    columns: dict[str, Column] = {name: rows[:, column] for name, column in NUMBERS.items()}
+    columns |= {name: [f"{level:g}" for level in rows[:, at]] for name, at in CATEGORIES.items()}
     preparation = TablePreparation.fit(
         columns,
         train,
@@ -104,9 +104,3 @@ def _row(path: Path, number: int, line: str) -> list[float]:
         if cell != "?" and not (math.isfinite(row[column]) and row[column] in levels):
             raise unusable("data file", path, f"{where} has {cell!r} in column {column + 1}", "get it again")
     return row
-
-
-def _columns(rows: Tensor) -> dict[str, Column]:
-    """Return the numbers, then the categories, by the names that UCI gives them."""
-    columns: dict[str, Column] = {name: rows[:, column] for name, column in NUMBERS.items()}
-    return columns | {name: [f"{level:g}" for level in rows[:, at]] for name, at in CATEGORIES.items()}

@@ -80,12 +80,9 @@ def unusable(thing: str, value: object, what: str, remedy: str) -> ConfigError:
 def own_folder(dataset: str, data_dir: Path | None) -> Path:
     """Return the folder that holds the domains; raise a `ConfigError` if none is given."""
     if data_dir is None:
-        raise ConfigError(
-            f"data set '{dataset}' needs the folder that holds its domains: give it with --data-dir "
-            "(FDA_DATA_DIR) or, at a site, as data-dir in the node configuration",
-            thing="data set",
-            value=dataset,
-        )
+        what = f"data set '{dataset}' needs the folder that holds its domains"
+        remedy = "give it with --data-dir (FDA_DATA_DIR) or, at a site, as data-dir in the node configuration"
+        raise ConfigError(what, thing="data set", value=dataset, remedy=remedy)
     return data_dir.expanduser()
 
 
@@ -111,12 +108,9 @@ def found_names(dataset: str, folder: Path, names: Iterable[str], wanted: str) -
     found = tuple(sorted(names))
     if not found:
         there = ", ".join(path.name for path in visible(folder)[:10]) or "nothing"
-        raise ConfigError(
-            f"data set '{dataset}' finds no domain in '{folder}', which holds {there}: put {wanted} there, "
-            "or give another folder with --data-dir (FDA_DATA_DIR)",
-            thing="data set",
-            value=dataset,
-        )
+        what = f"data set '{dataset}' finds no domain in '{folder}', which holds {there}"
+        remedy = f"put {wanted} there, or give another folder with --data-dir (FDA_DATA_DIR)"
+        raise ConfigError(what, thing="data set", value=dataset, remedy=remedy)
     for name in found:
         if any(mark in name for mark in NOT_IN_NAMES) or name != name.strip():
             what = f"in '{folder}' has a comma, an equals sign or a space around it in its name"

@@ -65,8 +65,7 @@ class ImageFiles:
         paths = [self.paths[i] for i in chosen]
         images = np.empty((len(paths), *self.shape[1:]), dtype=np.uint8)
         with ThreadPoolExecutor() as pool:
-            decoded = pool.map(self._decode, paths)
-            for i, image in enumerate(decoded):
+            for i, image in enumerate(pool.map(self._decode, paths)):
                 images[i] = image
         return torch.from_numpy(images).to(self.device)
 
@@ -194,20 +193,14 @@ class TablePreparation(Preparation):
     @property
     def known(self) -> dict[str, tuple[str, ...]]:
         """All categories by column, those without a feature among them."""
-        first = dict(self.baseline)
-        return {
-            name: (*([first[name]] if name in first else []), *others) for name, others in self.categories
-        }
+        first = {name: (word,) for name, word in self.baseline}
+        return {name: (*first.get(name, ()), *others) for name, others in self.categories}
 
     @property
     def features(self) -> tuple[str, ...]:
         """The names of the features: a column's, or ``COLUMN=CATEGORY``."""
-        listed = dict(self.categories)
-        return tuple(
-            feature
-            for name in self.columns
-            for feature in ([f"{name}={each}" for each in listed[name]] if name in listed else [name])
-        )
+        words = {name: [f"{name}={word}" for word in listed] for name, listed in self.categories}
+        return tuple(feature for name in self.columns for feature in words.get(name, [name]))
 
     def labels(self, outputs: Tensor) -> Tensor:
         """Return the labels that a regression's outputs stand for, in the unit of the table."""
@@ -220,12 +213,9 @@ class TablePreparation(Preparation):
     def apply(self, raw: Mapping[str, Column]) -> Tensor:
         """Return the features of rows, float32, shape ``(n, features)``; `raw` may hold other columns too."""
         rows = _features(raw, self.columns, dict(self.categories))
-        mean, deviation = (
-            torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.deviation)
-        )
         if self.fill:
-            rows = rows.where(~rows.isnan(), torch.tensor(self.fill, dtype=torch.float64))
-        return ((rows - mean) / deviation).float()
+            rows = rows.where(~rows.isnan(), rows.new_tensor(self.fill))
+        return ((rows - rows.new_tensor(self.mean)) / rows.new_tensor(self.deviation)).float()
 
 
 @dataclass(frozen=True)
@@ -240,9 +230,7 @@ class ImagePreparation(Preparation):
         return cast(Tensor, ImageFiles(tuple(raw), self.size))
 
 
-PREPARATIONS: dict[str, type[Preparation]] = {
-    kind.kind: kind for kind in (TablePreparation, ImagePreparation)
-}
+PREPARATIONS: dict[str, type[Preparation]] = {"table": TablePreparation, "images": ImagePreparation}
 """The preparations by kind. A new one is a class and its name here."""
 
 
@@ -250,20 +238,15 @@ def _features(
     raw: Mapping[str, Column], columns: Sequence[str], categories: Mapping[str, Sequence[str]]
 ) -> Tensor:
     """Return the features before they are filled in and standardised, float64."""
-    return torch.cat(
-        [
-            _indicators(cast(Sequence[str], raw[name]), categories[name])
-            if name in categories
-            else torch.as_tensor(raw[name], dtype=torch.float64)[:, None]
-            for name in columns
-        ],
-        dim=1,
-    )
-
-
-def _indicators(cells: Sequence[str], categories: Sequence[str]) -> Tensor:
-    column, listed = (np.array(words, dtype=object) for words in (cells, categories))
-    return torch.from_numpy((column[:, None] == listed).astype(np.float64))
+    features = []
+    for name in columns:
+        cells: Any = raw[name]
+        if name in categories:
+            cells, listed = (np.array(words, dtype=object) for words in (cells, categories[name]))
+            features.append(torch.from_numpy((cells[:, None] == listed).astype(np.float64)))
+        else:
+            features.append(torch.as_tensor(cells, dtype=torch.float64)[:, None])
+    return torch.cat(features, dim=1)
 
 
 def _hashable(value: Any) -> Any:

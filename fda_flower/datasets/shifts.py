@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 class Partition(ABC):
     """A way to deal samples to clients; the first line of a subclass's docstring describes it."""
 
+    target: bool = False
+    """Whether the target is dealt its samples as a source is; otherwise it gets an even share."""
+
     @abstractmethod
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
         """Return the samples of each of `parts` clients; no sample goes to two clients.
@@ -31,16 +34,11 @@ class Partition(ABC):
         A `ConfigError` says if a client would have no samples.
         """
 
-    @property
-    def includes_target(self) -> bool:
-        """Whether the target is dealt its samples as a source is; otherwise it gets an even share."""
-        return False
-
     def deal_with_target(
         self, samples: Samples, sources: int, generator: torch.Generator
     ) -> tuple[list[Samples], Samples]:
         """Return the sources' parts, and the target's."""
-        if self.includes_target:
+        if self.target:
             *parts, target = self.deal(samples, sources + 1, generator)
             return parts, target
         order, size = samples.order(generator), len(samples) // (sources + 1)
@@ -53,16 +51,13 @@ class Partition(ABC):
 class Even(Partition):
     """Every client gets the same number of samples, at random."""
 
+    target = True
+
     def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
         """Shuffle the samples, then cut them into even parts."""
         if len(samples) < parts:
             raise _too_few(samples, parts)
         return [samples.take(part) for part in samples.order(generator).tensor_split(parts)]
-
-    @property
-    def includes_target(self) -> bool:
-        """Always."""
-        return True
 
 
 @dataclass(frozen=True)
@@ -124,11 +119,6 @@ class Labels(Partition):
             for client, piece in zip(clients, of_class.tensor_split(max(len(clients), 1)), strict=False):
                 members[client].append(piece)
         return [_not_empty(samples.take(*mine), "labels") for mine in members]
-
-    @property
-    def includes_target(self) -> bool:
-        """The option `target`."""
-        return self.target
 
 
 def _too_few(samples: Samples, clients: int) -> ConfigError:

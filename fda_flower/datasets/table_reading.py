@@ -116,16 +116,15 @@ class Problems:
 
     def by_kind(self) -> dict[str, list[str]]:
         """Return the places of each kind of problem, by the kind with its remedy."""
-        kinds: dict[str, dict[str, list[str]]] = {}
+        kinds: dict[str, dict[Path, list[str]]] = {}
         for each in self.found.values():
             kind = f"{each.what}: {each.remedy}" if each.path else each.what
             files = kinds.setdefault(kind, {})
             if each.path:
-                files.setdefault(str(each.path), []).append(each.place)
+                files.setdefault(each.path, []).append(each.place)
         return {
             kind: [
-                f"{path}: {'; '.join(filter(None, places))}".removesuffix(": ")
-                for path, places in files.items()
+                ": ".join(filter(None, (str(path), "; ".join(filter(None, files[path]))))) for path in files
             ]
             for kind, files in kinds.items()
         }

@@ -43,8 +43,6 @@ FILES = {
     "colored-mnist": "MNIST/raw",
     "cifar-10": "cifar10",
     "heart": "heart_disease",
-    "pacs": "PACS",
-    "office-caltech10": "office_caltech_10",
 }
 """Where the files of data sets that are not bundled lie, in the folder of data."""
 
@@ -53,7 +51,7 @@ FEW = {"rbf": {"samples": 600}}
 """Options of data sets that are generated, which need not be as many as by default."""
 
 CLASSES, COUNT, SIZE = ("ant", "bee", "cat"), 14, 8
-"""Image folders are read in part, or made where nothing is in `FILES`: so many images of each class."""
+"""Image folders are made: so many images of each class."""
 
 OWN = ("north", "south", "west")
 """The domains of a consortium's own data, which are made."""
@@ -111,18 +109,11 @@ def part_of(dataset, **options):
     return load_part
 
 
-def part_of_folders(name, root):
-    """A loader of the first images of each class of image folders, linked to or made in a folder."""
+def made_folders(name, root):
+    """A loader of image folders that are made."""
     load, (folder, domains, _) = DATASETS[name].loader, DATASETS[name].arguments
     for number, domain in enumerate(domains):
-        place = root / folder / domain
-        if name not in FILES:
-            write_images(place, number, CLASSES, COUNT)
-            continue
-        for real in sorted(Path(DATA_DIR, FILES[name], domain).iterdir()):
-            (place / real.name).mkdir(parents=True)
-            for image in sorted(real.iterdir())[:COUNT]:
-                (place / real.name / image.name).symlink_to(image)
+        write_images(root / folder / domain, number, CLASSES, COUNT)
     return lambda data_dir, seed: load(root, seed, image_size=SIZE)
 
 
@@ -164,8 +155,8 @@ def _parts(tmp_path_factory):
         for name, dataset in list(DATASETS.items()):
             if name in FILES and name in SHIFTED:
                 loader = {"load": part_of(dataset, **OPTIONS.get(name, {}))}
-            elif getattr(dataset.loader, "func", None) is image_folders.load and there(name):
-                loader = {"load": part_of_folders(name, root), "arguments": ()}
+            elif getattr(dataset.loader, "func", None) is image_folders.load:
+                loader = {"load": made_folders(name, root), "arguments": ()}
             elif name in made:
                 loader = {"load": made[name](root / f"own-{name}"), "domains": OWN, "complete": None}
             else:
