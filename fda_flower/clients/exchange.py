@@ -49,17 +49,9 @@ class Exchange:
     def of(cls, network: nn.Module, own: str = "") -> "Exchange":
         """Return how the arrays of a network are exchanged.
 
-        Parameters
-        ----------
-        network : Module
-            Its parameters' ``requires_grad`` tells what is frozen; see `fda_flower.models.parts`.
-        own : str
-            The part that the client keeps: a name of `PARTS`, or a pattern such as ``layer4.*``.
-
-        Raises
-        ------
-        ConfigError
-            If nothing in the network is trained, or it has no such part.
+        Its parameters' ``requires_grad`` tells what is frozen (see `fda_flower.models.parts`). The part of
+        its `own` that the client keeps is a name of `PARTS`, or a pattern such as ``layer4.*``. If nothing in
+        the network is trained, or it has no such part, a `ConfigError` tells so.
         """
         frozen = frozen_names(network)
         fixed = set(frozen)

@@ -77,11 +77,8 @@ class TrainedMixture(Generic[Model]):
     @property
     def used(self) -> dict[str, list[Model]]:
         """The models that a prediction takes, by member."""
-        return {
-            name: models[self.views_used]
-            for name, models in self.models.items()
-            if name in self.mixture.weights
-        }
+        members = [name for name in self.models if name in self.mixture.weights]
+        return {name: self.models[name][self.views_used] for name in members}
 
     def outputs(self, predict: Callable[[Model], NDArray[Any]]) -> dict[str, list[NDArray[Any]]]:
         """Return the outputs of each member's models; `predict` returns a model's."""
@@ -160,7 +157,13 @@ def train_mixture(
             for v, (start, view) in enumerate(zip(starts, views, strict=True))
         ]
     if "tuned" in plan.members:
-        models |= _tuned(learner, sources, views, plan.snapshots(len(labels)))
+        tuned, done = [sources] * len(views), 0
+        for last in plan.snapshots(len(labels)):
+            tuned = [
+                learner.train(model, view, range(done + 1, last + 1), f"tuned-{v}")
+                for v, (model, view) in enumerate(zip(tuned, views, strict=True))
+            ]
+            models[f"tuned-{last}"], done = tuned, last
     if train_head is not None:
         epochs = range(1, plan.snapshots(len(labels))[-1] + 1)
         models["head"] = [train_head(sources, view, epochs, f"head-{v}") for v, view in enumerate(views)]
@@ -180,19 +183,6 @@ def train_mixture(
     prior = [prior_outputs(labels[view], classes) for view in views]
     held_out[PRIOR] = np.concatenate(prior)[folds + 1]
     return TrainedMixture(mixture, models, prior, held_out, folds, plan.views)
-
-
-def _tuned(
-    learner: Learner[Model], sources: Model, views: Sequence[Positions], snapshots: Sequence[int]
-) -> dict[str, list[Model]]:
-    models, before, done = {}, [sources] * len(views), 0
-    for epochs in snapshots:
-        before = [
-            learner.train(model, view, range(done + 1, epochs + 1), f"tuned-{v}")
-            for v, (model, view) in enumerate(zip(before, views, strict=True))
-        ]
-        models[f"tuned-{epochs}"], done = before, epochs
-    return models
 
 
 def _held_out(learner: Learner[Model], models: Sequence[Model], folds: Positions) -> NDArray[Any]:

@@ -1,30 +1,12 @@
 """How a client trains in a round: settings, checked without loading torch."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
-
-
-def _adam(parameters: Any, lr: float) -> "Optimizer":
-    from fda_flower.clients.training import Adam
-
-    return Adam(parameters, lr=lr, fused=True)
-
-
-def _sgd(parameters: Any, lr: float) -> "Optimizer":
-    from fda_flower.clients.training import SGD
-
-    return SGD(parameters, lr=lr)
-
-
-OPTIMIZERS: dict[str, Callable[..., "Optimizer"]] = {"adam": _adam, "sgd": _sgd}
-"""The optimizers by name: functions of the parameters and the learning rate."""
+OPTIMIZERS = ("adam", "sgd")
+"""The names of the optimizers; see `fda_flower.clients.training`."""
 
 CUTS = ("even", "keep-last", "drop-last")
 """How samples can be cut into batches."""

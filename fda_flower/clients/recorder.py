@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -28,15 +27,7 @@ PART = 2**16
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of the model.
-
-    Attributes
-    ----------
-    flat : Tensor
-        The parameters before the step, as a vector; for a moment ``-δ_j``; then the parameters after it.
-    before, after : list[Tensor]
-        Views of `flat` and of the parameters, of the same shapes.
-    """
+    """A piece of the model as a vector, `flat`, with views of it and of the parameters: `before`, `after`."""
 
     flat: Tensor
     before: list[Tensor]
@@ -128,32 +119,22 @@ class FullRecorder(Recorder):
 
     def __init__(self, parameters: Sequence[Tensor], config: Mapping[str, Any]) -> None:
         super().__init__(parameters, config)
-        self._starts = [0, *accumulate(self._lengths)]
-        self._rows: list[NDArray[np.float32]] = []
-
-    def _begin(self) -> None:
-        self._rows.append(np.empty(self._starts[-1], np.float32))
+        self._pieces = [np.zeros(0, np.float32)]
 
     def _keep(self, index: int, negative: Tensor) -> None:
-        row = self._rows[-1][self._starts[index] : self._starts[index + 1]]
-        row[:] = negative.neg().cpu().float().numpy()
+        self._pieces.append(negative.neg().cpu().float().numpy())
 
     def arrays(self) -> Arrays:
         """Norms and updates."""
-        rows = np.stack(self._rows) if self._rows else np.zeros((0, self._starts[-1]), np.float32)
+        rows = np.concatenate(self._pieces).reshape(-1, sum(self._lengths))
         return {**super().arrays(), "full": rows}
 
 
 def make_recorder(parameters: Sequence[Tensor], config: Mapping[str, Any]) -> Recorder | None:
-    """Return the recorder that a train message asks for; None if it asks for none.
+    """Return the recorder that a train message asks for by its `config`; None if it asks for none.
 
-    Parameters
-    ----------
-    parameters : Sequence[Tensor]
-        The model's parameters, in the order of its state dictionary.
-    config : Mapping
-        Of the message: ``batch-updates`` (``"norms"``, ``"sketch"`` or ``"full"``; absent for none) and,
-        with ``"sketch"``, ``sketch-size`` and ``sketch-seed``.
+    The parameters are the model's, in the order of its state dictionary. The config has ``batch-updates``
+    (``"norms"``, ``"sketch"`` or ``"full"``) and, with ``"sketch"``, ``sketch-size`` and ``sketch-seed``.
     """
     encoding = config.get(protocol.BATCH_UPDATES)
     if encoding is None:
@@ -172,12 +153,8 @@ Train = Callable[[Message, Context], Message]
 class RecordedUpdates:
     """The recorded steps of an optimizer; `record_updates` makes it.
 
-    Attributes
-    ----------
-    steps : int
-        ``K``, the calls of ``optimizer.step()``; one that a gradient scaler skips does not count.
-    learning_rate : float
-        ``η``, the mean over steps, so that ``K η`` is the sum of a schedule's rates, and over parameters.
+    ``steps``, ``K``, are the calls of ``optimizer.step()``; one that a gradient scaler skips does not count.
+    ``learning_rate``, ``η``, is the mean over steps and parameters, so that ``K η`` sums a schedule's rates.
     """
 
     def __init__(
@@ -197,11 +174,7 @@ class RecordedUpdates:
     def add_to(self, reply: RecordDict | dict[str, Any]) -> None:
         """Add ``num-steps``, ``learning-rate`` and, if the server asked for them, the steps to a train reply.
 
-        Parameters
-        ----------
-        reply : RecordDict or dict
-            The content of a reply, with records ``metrics`` and ``batch-updates``. Or the metrics that the
-            ``fit`` of a `NumPyClient` returns, for a client served by `fda_flower.clients.serve`.
+        It is the content of the reply, or the metrics that the ``fit`` of a `NumPyClient` returns.
         """
         numbers = {protocol.NUM_STEPS: self.steps, protocol.LEARNING_RATE: self.learning_rate}
         if isinstance(reply, dict):

@@ -128,10 +128,14 @@ def mix_on_target(
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         if labels is None:
             labels = torch.cat([y for _, y in _pairs(_part(loader, range(size)))])
-        _check_size("labels", labels, size)
-        if groups is not None:
-            _check_size("groups", groups, size)
-        if alone := _single_labels(labels):
+        for what, given in (("labels", labels), ("groups", groups)):
+            if given is not None and len(given) != size:
+                raise ConfigError(
+                    f"there are {len(given)} {what} for a data set of {size} samples: give one for each"
+                )
+        classes, counts = torch.unique(labels, return_counts=True)
+        if not labels.is_floating_point() and (counts == 1).any():
+            alone = classes[counts == 1].tolist()
             log(WARNING, "Classes with a single label, which a model without it does not know: %s", alone)
         trained = train_mixture(
             Learner(train_on, predict_on),
@@ -172,21 +176,6 @@ def _part(loader: Loader, positions: Sequence[int], *, shuffle: bool = False) ->
         collate_fn=loader.collate_fn,
         drop_last=shuffle and len(positions) >= size and (loader.drop_last or leaves_one),
     )
-
-
-def _check_size(what: str, given: Tensor, size: int) -> None:
-    if len(given) != size:
-        raise ConfigError(
-            f"there are {len(given)} {what} for a data set of {size} samples: give one for each"
-        )
-
-
-def _single_labels(labels: Tensor) -> list[int]:
-    """Return the classes with a single label; none for a regression."""
-    if labels.is_floating_point():
-        return []
-    classes, counts = torch.unique(labels, return_counts=True)
-    return [int(label) for label in classes[counts == 1]]
 
 
 def _to_numpy(outputs: Tensor) -> NDArray[Any]:

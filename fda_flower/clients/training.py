@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from inspect import unwrap
 from logging import WARNING
 from typing import Any, TypeVar
@@ -15,7 +16,6 @@ from torch.nn.functional import cross_entropy, log_softmax, mse_loss
 from torch.optim import Optimizer
 
 from fda_flower.clients.gradients import each_gradient
-from fda_flower.clients.local_training import OPTIMIZERS as OPTIMIZERS
 from fda_flower.clients.local_training import LocalTraining as LocalTraining
 from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
@@ -74,7 +74,8 @@ def train(
     objective = plain_objective(samples.y, training) if objective is None else objective
     objective = penalised(objective, model, training)
     losses, sizes = list[Tensor](), list[int]()
-    with gradients_of(parameters, every_parameter):
+    trained = set(parameters)
+    with _without_gradients([p for p in every_parameter if p not in trained]):
         for _ in range(training.epochs):
             for x, y in samples.batches(training.batch_size, generator, shuffle=True, cut=training.batches):
                 for parameter in every_parameter:
@@ -92,16 +93,14 @@ def train(
 
 
 @contextmanager
-def gradients_of(parameters: Iterable[Tensor], among: Iterable[Tensor]) -> Iterator[None]:
-    """Inside, gradients are taken of these parameters alone, which saves time."""
-    trained = set(parameters)
-    others = [p for p in among if p.requires_grad and p not in trained]
-    for parameter in others:
+def _without_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
+    """Inside, no gradients are taken of these parameters, which saves time."""
+    for parameter in parameters:
         parameter.requires_grad_(False)
     try:
         yield
     finally:
-        for parameter in others:
+        for parameter in parameters:
             parameter.requires_grad_(True)
 
 
@@ -235,8 +234,11 @@ def uncompiled(kind: type[Kind]) -> type[Kind]:
     return type(kind.__name__, (kind,), methods)
 
 
-Adam = uncompiled(torch.optim.Adam)
-SGD = uncompiled(torch.optim.SGD)
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "adam": partial(uncompiled(torch.optim.Adam), fused=True),
+    "sgd": uncompiled(torch.optim.SGD),
+}
+"""The optimizers by name: functions of the parameters and the learning rate."""
 
 
 @contextmanager

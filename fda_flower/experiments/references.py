@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.clients import DomainClient, SourceClient, TargetClient
-from fda_flower.clients.local_training import OPTIMIZERS
-from fda_flower.clients.training import loss_for, repeatable
+from fda_flower.clients.training import OPTIMIZERS, loss_for, repeatable
 from fda_flower.datasets import Domain, Samples, load_federation
 from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import derive_seed, json_safe

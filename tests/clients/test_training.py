@@ -366,7 +366,7 @@ def test_optimizers_do_not_import_the_compiler():
     code = """
 import sys
 import torch
-from fda_flower.clients.local_training import OPTIMIZERS
+from fda_flower.clients.training import OPTIMIZERS
 for make in OPTIMIZERS.values():
     weight = torch.nn.Parameter(torch.ones(2))
     optimizer = make([weight], lr=0.5)
