@@ -15,18 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrackerEntry:
-    """An entry of the table.
+    """A tracker: a line for ``fda list``, the package that it needs, and the path of its class.
 
-    Attributes
-    ----------
-    summary : str
-        One line for ``fda list``.
-    package : str
-        What has to be installed.
-    tracker : str
-        ``"module:Class"`` of its `Tracker`, imported on first use.
-    variables : Mapping
-        Environment variables that it is imported and called with, unless the user has set them.
+    `variables` are environment variables that it is called with, unless the user has set them.
     """
 
     summary: str
@@ -36,15 +27,16 @@ class TrackerEntry:
 
     def begin(self, run: "TrackedRun") -> "Tracker":
         """Begin, or go on with, the run."""
-        tracker: Tracker = resolve_name(f"fda_flower.reporting.trackers.{self.tracker}")(run)
+        tracker: Tracker = resolve_name(self.tracker)(run)
         return tracker
 
 
+SERVICES = "fda_flower.reporting.trackers.services"
 TRACKERS: dict[str, TrackerEntry] = {
     "mlflow": TrackerEntry(
         "MLflow: the SQLite file mlflow.db in the output folder, or MLFLOW_TRACKING_URI",
         "mlflow",
-        "mlflow:MLflow",
+        f"{SERVICES}:MLflow",
         # No telemetry, and no minutes of waiting for a server that is gone.
         {
             "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -55,18 +47,18 @@ TRACKERS: dict[str, TrackerEntry] = {
     "wandb": TrackerEntry(
         "Weights & Biases: offline, in the output folder, unless WANDB_MODE is set",
         "wandb",
-        "wandb:WandB",
+        f"{SERVICES}:WandB",
         {"WANDB_ERROR_REPORTING": "false"},
     ),
     "tensorboard": TrackerEntry(
-        "TensorBoard: event files in the run's folder", "tensorboard", "tensorboard:TensorBoard"
+        "TensorBoard: event files in the run's folder", "tensorboard", f"{SERVICES}:TensorBoard"
     ),
 }
-"""The trackers by name. A new one is a file and one entry here."""
+"""The trackers by name. A new one is a class and one entry here."""
 
 
 def read_names(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the names in texts such as ``"mlflow,wandb"``; a `ConfigError` as of `check_trackers`."""
+    """Return the names in texts such as ``"mlflow,wandb"``, after `check_trackers`."""
     names = split_names("track", ",".join(texts)) if texts else ()
     check_trackers(names)
     return names

@@ -55,14 +55,10 @@ class TrackedRun:
 
     Attributes
     ----------
-    folder : Path
-        The run's folder.
-    store : Path
-        The folder of a local store: the run's, or that of the comparison or experiment which it belongs to.
-    settings : Mapping
-        Its settings by name.
-    versions : Mapping
-        Versions of packages by name.
+    folder, store : Path
+        The run's folder, and that of a local store: the same, or its comparison's or experiment's.
+    settings, versions : Mapping
+        Its settings, and versions of packages, by name.
     id : str, optional
         What `Tracker.id` was when the run was begun; None if it begins now.
     """
@@ -80,15 +76,10 @@ class TrackedRun:
 
 
 class Tracker(Protocol):
-    """Shows one run. Its class takes a `TrackedRun`; whatever it raises turns it off.
-
-    Attributes
-    ----------
-    id : str
-        By which a resumed run finds its tracked run again.
-    """
+    """Shows one run. Its class takes a `TrackedRun`; whatever it raises turns it off."""
 
     id: str
+    """By which a resumed run finds its tracked run again."""
 
     def record(self, number: int, values: Mapping[str, float]) -> None:
         """Show a round's numbers."""
@@ -106,14 +97,8 @@ class Tracking:
     """Shows the rounds of a run in trackers, from ``with`` until its end.
 
     A tracker of a resumed run goes on where it was. Rounds that it lacks, such as those before it was asked
-    for, are taken from the run's folder; rounds that it has are not shown again.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Keys of `TRACKERS`.
-    run : TrackedRun
-        The run.
+    for, are taken from the run's folder; rounds that it has are not shown again. `names` are keys of
+    `TRACKERS`.
     """
 
     def __init__(self, names: Sequence[str], run: TrackedRun) -> None:
@@ -140,7 +125,10 @@ class Tracking:
         self._names = list(self._trackers)
 
     def _begin(self) -> None:
-        known = self._read_state()
+        try:
+            known = dict(json.loads((self._run.folder / STATE).read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            known = {}
         for name in self._names:
             id_, self._rounds[name] = known.get(name, (None, 0))
             self._try(name, partial(self._add, name, id_))
@@ -160,16 +148,8 @@ class Tracking:
         state = {key: [each.id, self._rounds[key]] for key, each in self._trackers.items()}
         write_atomically(self._run.folder / STATE, (json.dumps(state) + "\n").encode())
 
-    def _read_state(self) -> dict[str, Any]:
-        path: Path = self._run.folder / STATE
-        try:
-            return dict(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            return {}
-
     def _try(self, name: str, call: Callable[[], None]) -> None:
         try:
-            # What a tracker's package warns of is not for the user of this one.
             with warnings.catch_warnings(action="ignore"), _variables(TRACKERS[name].variables):
                 call()
         except Exception as error:

@@ -24,11 +24,7 @@ def record():
 
     def make(number, accuracy=0.5):
         return {
-            "round": number,
-            "warmup": False,
-            "held": None,
-            "accuracy": accuracy,
-            "loss": float("nan"),
+            **{"round": number, "warmup": False, "held": None, "accuracy": accuracy, "loss": float("nan")},
             "target": {"domain": "t", "examples": 50, "train-loss": 0.25},
             "sources": {"hôpital (1)": {"domain": "hôpital (1)", "beta": 0.25, "fallback": None}},
             "dropped": [{"domain": "b", "reason": "late"}],

@@ -1,14 +1,43 @@
-"""Trackers made for the test: what they are told, and what becomes of one that fails."""
+"""Names of trackers; one made for the test: what it is told, and what becomes of one that fails."""
 
 import json
 import logging
 import os
+import sys
 import warnings
 from contextlib import suppress
 
 import pytest
+from naming import names
 
-from fda_flower.reporting.trackers import Tracking, registry
+from fda_flower.errors import ConfigError
+from fda_flower.names import EXTRAS
+from fda_flower.reporting.trackers import TRACKERS, Tracking, check_trackers, numbers, read_names, registry
+
+
+def test_names_are_repeated_or_separated_by_commas():
+    assert read_names([]) == ()
+    assert read_names(["mlflow,wandb", "tensorboard"]) == ("mlflow", "wandb", "tensorboard")
+    with pytest.raises(ConfigError, check=names("track", "mlflow,mlflow")):
+        read_names(["mlflow", "mlflow"])
+    with pytest.raises(ConfigError, check=names("tracker", "mlfow")):
+        read_names(["mlfow"])
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_tracker_that_is_not_installed_is_an_error_that_says_what_to_install(name, monkeypatch):
+    assert EXTRAS[name] == (TRACKERS[name].package,)
+    check_trackers([name])
+    monkeypatch.setitem(sys.modules, TRACKERS[name].package, None)
+    with pytest.raises(ConfigError, check=names("track")):
+        check_trackers([name])
+
+
+def test_all_finite_numbers_are_taken_and_nothing_else(record):
+    assert numbers(record(7)) == {
+        **{"accuracy": 0.5, "target/examples": 50.0, "target/train-loss": 0.25, "seconds/train": 1.5},
+        "beta/hôpital (1)": 0.25,
+    }
 
 
 class Fake:
@@ -49,17 +78,6 @@ def fake(monkeypatch):
     return Own
 
 
-def write_rounds(run, records):
-    (run.folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
-
-
-def test_each_round_is_shown_and_the_end_is_told(fake, tracked, record):
-    with Tracking(["fake"], tracked) as shown:
-        for number in (1, 2):
-            shown.record(record(number, number / 4))
-    assert fake.told == [("begin", None), (1, 0.25), (2, 0.5), ("close", True)]
-
-
 def test_a_resumed_run_goes_on_in_its_tracked_run_and_shows_no_round_twice(fake, tracked, record):
     with suppress(KeyboardInterrupt), Tracking(["fake"], tracked) as shown:
         shown.record(record(1))
@@ -74,10 +92,11 @@ def test_a_resumed_run_goes_on_in_its_tracked_run_and_shows_no_round_twice(fake,
 
 
 def test_rounds_before_the_tracker_was_asked_for_are_taken_from_the_folder(fake, tracked, record):
-    write_rounds(tracked, [record(1, 0.1), record(2, 0.2), record(3, 0.3)])
+    rounds = [record(number, number / 8) for number in (1, 2, 3)]
+    (tracked.folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
     with Tracking(["fake"], tracked) as shown:
-        shown.record(record(3, 0.3))
-    assert fake.told[1:-1] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+        shown.record(rounds[-1])
+    assert fake.told == [("begin", None), (1, 0.125), (2, 0.25), (3, 0.375), ("close", True)]
 
 
 @pytest.mark.parametrize("at", ["begin", "record", "close"])
