@@ -190,12 +190,8 @@ def compare(
 ) -> None:
     """Run several methods with several seeds, and end with a table and a picture."""
     bar = CellBar()
-    when_stopped(
-        lambda: (
-            f"Stopped with {bar.done}{bar.where(output / 'table.md')}. "
-            f"Go on with: {this_command('--resume', output=output)}"
-        )
-    )
+    table, again = output / "table.md", this_command("--resume", output=output)
+    when_stopped(lambda: f"Stopped with {bar.done}{bar.where(table)}. Go on with: {again}")
     from fda_flower.experiments import compare as run_comparison
     from fda_flower.experiments.pages import draw
     from fda_flower.names import require
@@ -349,19 +345,13 @@ def experiment(
 
     What is done is kept: call it again to go on after an interruption, or with more seeds.
     """
-    bar = CellBar()
-    when_stopped(lambda: f"Stopped. Go on with: {this_command()}")
     from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
 
-    definition = read_experiment(file)
+    bar, definition = CellBar(), read_experiment(file)
     chosen = None if seeds is None else read_seeds(seeds)
     folder = output or Path("runs") / definition.name
-    file_of_report = folder / "report.md"
-    when_stopped(
-        lambda: (
-            f"Stopped with {bar.done}{bar.where(file_of_report)}. Go on with: {this_command(output=output)}"
-        )
-    )
+    written, again = folder / "report.md", this_command(output=output)
+    when_stopped(lambda: f"Stopped with {bar.done}{bar.where(written)}. Go on with: {again}")
     try:
         with bar:
             failures = run_experiment(
@@ -377,9 +367,9 @@ def experiment(
                 on_progress=bar,
             )
     except KeyboardInterrupt:
-        write_report([load_results(folder)], file_of_report)
+        write_report([load_results(folder)], written)
         raise
-    _report([folder], file_of_report, failures)
+    _report([folder], written, failures)
     end_with(failures)
 
 

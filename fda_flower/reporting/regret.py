@@ -32,20 +32,11 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class CellRegret:
-    """The regret of a row in a cell, in points.
+    """The regret of a row in a cell, in points, over the seeds that the row and all other rivals have.
 
-    Attributes
-    ----------
-    cell : BoardCell
-        Where it was measured.
-    rival : str
-        The best other rival, by its mean over the seeds.
-    scores : mapping of int to float
-        The row's ``last5`` in points, by the seeds that the row and all other rivals have.
-    leads : mapping of int to float
-        By seed, how far the row is ahead of `rival`.
-    paired_error : float, optional
-        The standard error of the regret over test samples, if all runs recorded their outcomes.
+    `rival` is the best other rival by its mean over these seeds. By seed, `scores` are the row's ``last5``,
+    and `leads` say how far it is ahead of `rival`. `paired_error` is the standard error of the regret over
+    test samples, if all runs recorded their outcomes.
     """
 
     cell: BoardCell
@@ -69,14 +60,8 @@ class CellRegret:
 class RowRegret:
     """The regret of a row over cells that have the same measure, in points.
 
-    Attributes
-    ----------
-    row : str
-        The row's label.
-    cells : sequence of CellRegret
-        The cells in which the row and all other rivals have runs.
-    epochs : mapping of str to (int, int)
-        By role, the fewest and most epochs of a run; without a role whose epochs are unknown.
+    `cells` are those in which the row and all other rivals have runs. `epochs` are the fewest and most of a
+    run by role, if they are known.
     """
 
     row: str
@@ -129,11 +114,7 @@ class Board:
         """By task, each row's regret over its cells, in the order of the table."""
         return {
             task: [
-                RowRegret(
-                    row,
-                    [found for cell in cells if (found := self.regret(row, cell)) is not None],
-                    self.epochs(row, cells),
-                )
+                RowRegret(row, [*filter(None, (self.regret(row, c) for c in cells))], self.epochs(row, cells))
                 for row in self.results.rows
             ]
             for task, cells in self.tasks.items()
@@ -165,13 +146,10 @@ class Board:
             {run.seed: run.outcomes for run in self.results.at(_place(cell, name)) if run.seed in seeds}
             for name in (row, rival)
         )
-        return CellRegret(
-            cell,
-            rival,
-            {seed: known[row][seed] for seed in seeds},
-            {seed: known[row][seed] - known[rival][seed] for seed in seeds},
-            _combined([paired_error(ours[seed], theirs[seed]) for seed in seeds]),
-        )
+        scores = {seed: known[row][seed] for seed in seeds}
+        leads = {seed: score - known[rival][seed] for seed, score in scores.items()}
+        error = _combined([paired_error(ours[seed], theirs[seed]) for seed in seeds])
+        return CellRegret(cell, rival, scores, leads, error)
 
     def epochs(self, row: str, cells: Sequence[BoardCell]) -> dict[str, tuple[int, int]]:
         """Return the fewest and most epochs of a row's runs in cells, by role, of those that are known."""
@@ -223,28 +201,26 @@ def report(results: Results) -> list[Part]:
         cells, best = board.tasks[task], board.best_single(task)
         parts += [Heading(task, 3), _summary(board, rows, cells)]
         if best is not None:
-            parts.append(
-                f"Best single-model row: **{best.row}**, mean regret {best.mean:+z.1f} in {len(best.cells)} "
-                f"of {len(cells)} cells."
-            )
-        parts += [
-            "By cell, with the standard error over seeds; the best regret of each is bold.",
-            _by_cell(board, rows, cells),
-        ]
+            mean, count = f"mean regret {best.mean:+z.1f}", f"in {len(best.cells)} of {len(cells)} cells"
+            parts.append(f"Best single-model row: **{best.row}**, {mean} {count}.")
+        parts.append("By cell, with the standard error over seeds; the best regret of each is bold.")
+        parts.append(_by_cell(board, rows, cells))
     return parts
 
 
 def by_cell(results: Results) -> Table:
     """Return one line for each place, with unrounded numbers; unknown ones are empty."""
-    board = Board(results)
-    lines = []
+    board, lines = Board(results), []
     for task, rows in board.rows.items():
-        for row in rows:
-            found = {at.cell: at for at in row.cells}
-            for cell in board.tasks[task]:
-                epochs = board.epochs(row.row, [cell])
-                own = [epochs[role][1] if role in epochs else None for role in ROLES]
-                lines.append([cell[0], row.row, cell[1], task, *_numbers(found.get(cell)), *own])
+        for row, cell in product(rows, board.tasks[task]):
+            numbers: list[object] = [None, None, None, None, 0, None, None]
+            for at in (at for at in row.cells if at.cell == cell):
+                scores = [*at.scores.values()]
+                errors = at.standard_error, at.paired_error
+                numbers = [at.rival, at.regret, *mean_and_std(scores), len(scores), *errors]
+            epochs = board.epochs(row.row, [cell])
+            own = [epochs[role][1] if role in epochs else None for role in ROLES]
+            lines.append([cell[0], row.row, cell[1], task, *numbers, *own])
     return Table(CELLS, lines)
 
 
@@ -315,15 +291,6 @@ def _text(found: CellRegret | None, best: float) -> Cell | str:
         return "-"
     error = "" if found.standard_error is None else f" ({found.standard_error:.1f})"
     return marked(f"{found.regret:+z.1f}{error}", [found.regret], best)
-
-
-def _numbers(found: CellRegret | None) -> list[object]:
-    """Return ``rival`` to ``se_paired`` of a line of `CELLS`."""
-    if found is None:
-        return [None, None, None, None, 0, None, None]
-    scores = [*found.scores.values()]
-    errors = found.standard_error, found.paired_error
-    return [found.rival, found.regret, *mean_and_std(scores), len(scores), *errors]
 
 
 def _error(error: float | None) -> str:

@@ -92,14 +92,11 @@ class CellResult:
     ----------
     place, seed, history
         Its place in the table, its seed, and the record of each round.
-    parameters : int
-        Number of the model's parameters.
-    epochs : mapping of str to int
-        Epochs that a source and the target trained, by role; empty if unknown.
-    metric : str
-        The figure that the run is judged by, a name of `fda_flower.metrics.METRICS`.
-    ending : str
-        How its field of a round's record ends: ``-average`` for the averaged model.
+    parameters, epochs : int, mapping of str to int
+        Number of the model's parameters; epochs that a source and the target trained, by role, if known.
+    metric, ending : str
+        The figure that the run is judged by, a name of `fda_flower.metrics.METRICS`, and how its field of a
+        round's record ends: ``-average`` for the averaged model.
     """
 
     place: Place
@@ -143,8 +140,9 @@ class RunView:
     ----------
     label, seed, history
         The method, the seed, and the records so far.
-    settings, notes : mapping
-        All settings of the run; versions, device and what else its ``config.json`` says.
+    settings, notes, run, summary : mapping
+        All settings; versions, device and what else its ``config.json`` says; what makes two runs the same;
+        the content of ``summary.json``, empty without one.
     rounds : int
         Rounds asked for, warm-up rounds included; 0 if unknown.
     done : bool
@@ -153,8 +151,6 @@ class RunView:
         Commands that repeat it.
     metric : str
         The headline, a name of `fda_flower.metrics.METRICS`.
-    run, summary : mapping
-        What makes two runs the same; the content of ``summary.json``, empty without one.
     """
 
     label: str
@@ -190,44 +186,39 @@ class RunView:
 
 @dataclass(frozen=True)
 class Results:
-    """The measurements of an experiment, beside the paper's values.
+    """The measurements of an experiment, and the paper's values.
 
     Attributes
     ----------
-    name : str
-        Name of the experiment's file, and of the files written.
-    title, source, note : str
-        The experiment's title, the paper's table, and how the experiment differs from it.
+    name, title : str
+        Name of the experiment's file, and of the files written; its title.
+    source, note : str
+        The paper's table, and how the experiment differs from it.
     axis, group_axis : str
         What the columns and the groups stand for; empty if there are no groups.
     groups, rows, columns : sequence of str
         Labels in order.
-    values : mapping of str to float
-        Positions of columns on a figure's axis, if they have any.
-    paper : mapping of Place to float
-        The paper's values, in percent.
     cells : sequence of CellResult
         The runs.
     rounds : int
         Rounds asked for, besides the warm-up rounds.
-    figures : sequence of str
-        The figures to draw.
+    values : mapping of str to float
+        Positions of columns on a figure's axis, if they have any.
+    paper, refused : mapping of Place
+        The paper's values, in percent; why a method refuses the federation of a place.
+    figures, report : sequence of str, str
+        The figures to draw, and the kind of report, by their names in `FIGURES` and `REPORTS`.
     average : bool
         Whether the table ends with the mean over columns.
     cuts : sequence of str
         What a cut-down run left out, a sentence each.
-    report : str
-        The kind of report, a name of `REPORTS`.
-    rivals : sequence of str
-        Labels of the rows that a regret is measured against; empty for all rows.
-    ensembles, centralised : collection of str
-        Labels of the rows whose method is an ensemble, and of those of centralised references.
+    rivals, ensembles, centralised : collection of str
+        Labels of the rows that a regret is measured against (empty for all), of ensembles, and of
+        centralised references.
     metrics : mapping of (str, str) to str
         By group and column, the figure that the runs are judged by. Default: the accuracy.
     data : sequence of str
         Names of the data sets.
-    refused : mapping of Place to str
-        Why a method refuses the federation of a place.
     """
 
     name: str

@@ -50,20 +50,8 @@ def results_page(
 ) -> Page:
     """Return the page of a comparison or an experiment.
 
-    Parameters
-    ----------
-    results : Results
-        The measurements.
-    parts : sequence of Part
-        Its report, without the title.
-    numbers : Mapping
-        Tables of all numbers, by title.
-    views : Mapping
-        By the name of the cell, each run, also those that are not done.
-    commands : sequence of str
-        Commands that repeat it.
-    state : str
-        How far it is.
+    `parts` are its report without the title, `numbers` tables of all numbers by title, `views` the runs by
+    name, also those that are not done, `commands` repeat it, and `state` says how far it is.
     """
     all_numbers = [replace(table, title=title, folded=True) for title, table in numbers.items()]
     sections = [
