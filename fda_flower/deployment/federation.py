@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from fda_flower.deployment.certificates import Certificates, make_certificates, make_key
-from fda_flower.deployment.processes import Service, end, free_ports
+from fda_flower.deployment.processes import Service, end, free_ports, uninterrupted
 from fda_flower.errors import RunError, unknown
 
 HOST = "127.0.0.1"
@@ -233,7 +233,8 @@ class Federation:
 
     def _start(self, name: str, command: list[str]) -> None:
         command[0] = str(Path(sys.executable).parent / command[0])
-        self._services[name] = Service(name, command, self.folder, self.environment, self._temporary)
+        with uninterrupted():
+            self._services[name] = Service(name, command, self.folder, self.environment, self._temporary)
 
     def _end(self) -> None:
         end(self._services.values())

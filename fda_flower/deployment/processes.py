@@ -2,11 +2,14 @@
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -17,6 +20,44 @@ POLL_SECONDS = 0.1
 GRACE_SECONDS = 10.0
 TAIL = 2000
 """Characters of a log that an error shows."""
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Answer signals at the end of the block: an interrupted `Popen` leaves a process that nobody knows."""
+    came = list[tuple[int, Any]]()
+    handlers = dict[int, Callable[[int, Any], Any]]()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if callable(handler := signal.getsignal(number)):
+                handlers[number] = handler
+                signal.signal(number, lambda *given: came.append(given))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number, frame in came:
+        handlers[number](number, frame)
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str], grace: float, **options: Any) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a guarded command in a session of its own until the end of the block, at the latest.
+
+    So Ctrl-C is for this process alone.
+    """
+    process = None
+    try:
+        with uninterrupted():
+            process = subprocess.Popen(
+                guarded(command, grace), stdin=subprocess.DEVNULL, start_new_session=True, **options
+            )
+        yield process
+    finally:
+        if process is not None:
+            process.terminate()
+            process.wait()
 
 
 class Service:

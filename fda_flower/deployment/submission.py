@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ from typing import Any
 
 import tomli_w
 
-from fda_flower.deployment.guard import guarded
+from fda_flower.deployment.processes import running
 from fda_flower.deployment.results import Receiver
 from fda_flower.errors import RunError, printable
 from fda_flower.files import write_atomically
@@ -113,21 +113,10 @@ class Connection:
 
         The stream of a SuperLink that is gone may stay open for ever: each second without a line yields None.
         """
-        command = subprocess.Popen(
-            self._command("log", run_id, self.name, "--stream"),
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        assert command.stdout is not None
-        try:
-            yield from _lines(command.stdout.fileno())
-        finally:
-            command.terminate()
-            command.wait()
-            command.stdout.close()
+        with self._running("log", run_id, self.name, "--stream", stderr=subprocess.DEVNULL) as command:
+            assert command.stdout is not None
+            with command.stdout as pipe:
+                yield from _lines(pipe.fileno())
 
     def stop(self, run_id: str) -> None:
         """Stop a run.
@@ -139,24 +128,17 @@ class Connection:
         """
         self._ask("stop", run_id, self.name)
 
-    def _command(self, *arguments: str) -> list[str]:
-        """Return the command, which gets a session of its own: Ctrl-C is for this process alone."""
-        return guarded([str(Path(sys.executable).with_name("flwr")), *arguments], GRACE_SECONDS)
+    def _running(self, *arguments: str, stderr: int) -> "AbstractContextManager[subprocess.Popen[bytes]]":
+        command = [str(Path(sys.executable).with_name("flwr")), *arguments]
+        return running(command, GRACE_SECONDS, env=self._environment, stdout=subprocess.PIPE, stderr=stderr)
 
     def _ask(self, *arguments: str) -> dict[str, Any]:
-        done = subprocess.run(
-            self._command(*arguments, "--format", "json"),
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        )
+        with self._running(*arguments, "--format", "json", stderr=subprocess.PIPE) as command:
+            output, errors = (data.decode(errors="replace") for data in command.communicate())
         try:
-            answer: dict[str, Any] = json.loads(done.stdout)
+            answer: dict[str, Any] = json.loads(output)
         except ValueError:
-            answer = {"success": False, "error-message": done.stdout + done.stderr}
+            answer = {"success": False, "error-message": output + errors}
         if not answer["success"]:
             reason = " ".join(str(answer["error-message"]).split())
             raise RunError(f"'flwr {arguments[0]}' failed for the connection '{self.name}': {reason}")
