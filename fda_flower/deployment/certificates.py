@@ -85,22 +85,8 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = SERVER_DAY
 def make_key(folder: Path, name: str) -> tuple[Path, Path]:
     """Make the key pair of a node, as ``ssh-keygen -t ecdsa -b 384`` does.
 
-    Parameters
-    ----------
-    folder : Path
-        Gets the private key ``NAME``, which stays with the node, and ``NAME.pub``, which is registered.
-    name : str
-        The node.
-
-    Returns
-    -------
-    tuple[Path, Path]
-        The private and the public file.
-
-    Raises
-    ------
-    ConfigError
-        If the name cannot be a file's, or a file is there already.
+    Returns the files in the folder: the private key ``NAME``, which stays with the node, and ``NAME.pub``,
+    which is registered. Raises a `ConfigError` if the name cannot be a file's, or a file is there already.
     """
     if not name or name != Path(name).name or name.startswith("."):
         raise invalid("the name of the key", name, "give a plain file name, such as source-1")

@@ -118,17 +118,7 @@ class Federation:
         return f"{HOST}:{self._port}"
 
     def add_node(self, name: str, config: NodeConfig, registered: bool = True) -> None:
-        """Make a node's key, register it, and start its SuperNode.
-
-        Parameters
-        ----------
-        name : str
-            Of its key and log.
-        config : Mapping
-            Its node configuration.
-        registered : bool
-            Whether the SuperLink is to know its key; if not, it will turn the node away.
-        """
+        """Make a node's key, register it with the SuperLink or not, and start its SuperNode."""
         with self._flwr_process() as process:
             self._add({name: config}, process, registered)
 
@@ -202,13 +192,7 @@ class Federation:
         return self._services[name].log.read_text(encoding="utf-8", errors="replace")
 
     def flwr(self, *arguments: str) -> str:
-        """Run a ``flwr`` command in this federation, and return its output.
-
-        Raises
-        ------
-        RunError
-            If it fails.
-        """
+        """Return the output of a ``flwr`` command in this federation; raise a `RunError` if it fails."""
         with self._flwr_process() as process:
             return self._flwr(process, [arguments])
 

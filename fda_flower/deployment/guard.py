@@ -40,17 +40,10 @@ def guarded(command: Sequence[str], grace: float, remove: str = "") -> list[str]
 
 
 def end_descendants(root: psutil.Process, grace: float) -> None:
-    """Terminate all processes that a process started, and kill those that run after the grace period.
+    """Terminate all processes that a process started, also meanwhile; kill those that run after the grace.
 
-    Processes that start meanwhile are ended too.
-
-    Parameters
-    ----------
-    root : psutil.Process
-        Itself left alone.
-    grace : float
-        Seconds; 0 kills at once. After as many seconds again (at least one), a killed process that the
-        system does not let go is given up.
+    A grace of 0 seconds kills at once. After as many seconds again (at least one), a killed process that
+    the system does not let go is given up.
     """
     known: set[psutil.Process] = set()
     told: set[tuple[psutil.Process, bool]] = set()

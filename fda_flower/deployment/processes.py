@@ -28,7 +28,7 @@ def uninterrupted() -> Iterator[None]:
     came = list[tuple[int, Any]]()
     handlers = dict[int, Callable[[int, Any], Any]]()
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
             if callable(handler := signal.getsignal(number)):
                 handlers[number] = handler
                 signal.signal(number, lambda *given: came.append(given))
@@ -43,10 +43,7 @@ def uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def running(command: Sequence[str], grace: float, **options: Any) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a guarded command in a session of its own until the end of the block, at the latest.
-
-    So Ctrl-C is for this process alone.
-    """
+    """Run a guarded command until the end of the block at the latest, in a session that Ctrl-C spares."""
     process = None
     try:
         with uninterrupted():

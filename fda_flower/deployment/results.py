@@ -25,15 +25,7 @@ LINE = re.compile(rf"{MARK}([0-9a-f]{{32}}) (.*)")
 
 
 class Sender:
-    """Writes the results of a run into the run's log.
-
-    Parameters
-    ----------
-    push : callable
-        Takes text for the log.
-    folder : Path
-        The run's folder on the server.
-    """
+    """Writes the results of a run, from its folder on the server, into its log by `push`."""
 
     def __init__(self, push: Callable[[str], None], folder: Path) -> None:
         self._push = push
@@ -70,22 +62,7 @@ class Sender:
 def sending(grid: Grid, folder: Path) -> Iterator[Callable[[Record], None]]:
     """Send a run's results to its submitter: its configuration, each round's record, an error. No model.
 
-    Parameters
-    ----------
-    grid : Grid
-        That of a run on a SuperLink.
-    folder : Path
-        The run's folder on the server.
-
-    Yields
-    ------
-    callable
-        To be called as a round has been written to the folder.
-
-    Raises
-    ------
-    RunError
-        If the grid is that of a simulation.
+    Yields what to call when a round has been written to the folder; raises a `RunError` in a simulation.
     """
     sender = Sender(log_writer(grid), folder)
     try:

@@ -28,15 +28,7 @@ from fda_flower.runs.methods import check_federated
 
 
 def write_app(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write the app into a folder.
-
-    Parameters
-    ----------
-    folder : Path
-        An empty one.
-    settings : Mapping
-        The run's configuration, as Flower takes it: text and numbers by kebab-case names.
-    """
+    """Write the app into an empty folder; settings are text and numbers by kebab-case names."""
     project = {
         "name": "fda-flower",
         "version": version("fda-flower"),
@@ -72,7 +64,7 @@ TICK_SECONDS = 1.0
 
 
 class Connection:
-    """Submits, follows and stops runs by the ``flwr`` command.
+    """Submits, follows and stops runs by the ``flwr`` command; each raises a `RunError` if that fails.
 
     Parameters
     ----------
@@ -88,23 +80,11 @@ class Connection:
         self._environment = QUIET | {name: given[name] for name in given if name not in COLORED}
 
     def submit(self, app: Path) -> str:
-        """Start a run of the app in a folder, and return its id.
-
-        Raises
-        ------
-        RunError
-            If there is no such connection, or its SuperLink cannot be reached or refuses.
-        """
+        """Start a run of the app in a folder, and return its id."""
         return str(self._ask("run", str(app), self.name)["run-id"])
 
     def status(self, run_id: str) -> tuple[str, str]:
-        """Return the status of a run, such as ``running`` or ``finished:failed``, and details.
-
-        Raises
-        ------
-        RunError
-            If the SuperLink cannot be reached, or does not know the run.
-        """
+        """Return the status of a run, such as ``running`` or ``finished:failed``, and details."""
         (run,) = self._ask("list", self.name, "--run-id", run_id)["runs"]
         return run["status"], run["status-details"]
 
@@ -119,13 +99,7 @@ class Connection:
                 yield from _lines(pipe.fileno())
 
     def stop(self, run_id: str) -> None:
-        """Stop a run.
-
-        Raises
-        ------
-        RunError
-            If it cannot be stopped.
-        """
+        """Stop a run."""
         self._ask("stop", run_id, self.name)
 
     def _running(self, *arguments: str, stderr: int) -> "AbstractContextManager[subprocess.Popen[bytes]]":

@@ -29,8 +29,7 @@ class PrivacySettings:
     dp_clip : float, optional
         ``C``, the limit for the norm of what is sent.
     dp_noise : float
-        ``z``, the noise multiplier: the standard deviation of the noise, divided by the sensitivity of what
-        it is added to.
+        ``z``, the noise multiplier: the standard deviation of the noise over the sensitivity.
     dp_delta : float
         ``δ`` of the guarantee.
     max_epsilon : float, optional
@@ -64,27 +63,21 @@ class PrivacySettings:
     def __post_init__(self) -> None:
         for name, value in (("dp-clip", self.dp_clip), ("max-epsilon", self.max_epsilon)):
             if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"{name} is {value:g}, it must be a number above 0")
+                raise invalid(name, value, "it must be a number above 0")
         if not 0 <= self.dp_noise < math.inf:
-            raise ConfigError(f"dp-noise is {self.dp_noise:g}, it must be a number of at least 0")
+            raise invalid("dp-noise", self.dp_noise, "it must be a number of at least 0")
         if not 0 < self.dp_delta < 1:
-            raise ConfigError(f"dp-delta is {self.dp_delta:g}, it must be between 0 and 1, such as 1e-5")
+            raise invalid("dp-delta", self.dp_delta, "it must be between 0 and 1, such as 1e-5")
         check_choice("dp-buffers", self.dp_buffers, (LOCAL, NOISE))
         check_choice("dp-report", self.dp_report, (NONE, FIGURES, FULL))
         if self.max_epsilon is not None and self.dp_noise == 0:
-            raise ConfigError(
-                f"max-epsilon is {self.max_epsilon:g}, but dp-noise is 0, which has no finite ε: give "
-                "dp-noise, such as 1.0"
-            )
+            why = "but dp-noise is 0, which has no finite ε"
+            raise invalid("max-epsilon", self.max_epsilon, "give dp-noise, such as 1.0", why)
         if not self.on:
+            why = "but without dp-clip replies are sent unchanged"
             for each in fields(self):
-                if getattr(self, each.name) != each.default:
-                    raise invalid(
-                        each.name.replace("_", "-"),
-                        getattr(self, each.name),
-                        "give dp-clip, such as 1.0",
-                        "but without dp-clip replies are sent unchanged",
-                    )
+                if (value := getattr(self, each.name)) != each.default:
+                    raise invalid(each.name.replace("_", "-"), value, "give dp-clip, such as 1.0", why)
 
     @property
     def on(self) -> bool:
@@ -175,10 +168,9 @@ class SiteConfig:
 
     @property
     def privacy(self) -> PrivacySettings | None:
-        """What the node says of its privacy; None if it has none of the words.
+        """The node's own settings; None if it has no word of them. A node that says one decides all.
 
-        A node that says one of them decides all of them. Raises a `ConfigError` for a word or value that is
-        unknown.
+        Raises a `ConfigError` for an unknown word or value.
         """
         from fda_flower.names import read_options
 

@@ -48,13 +48,7 @@ class SentLog:
         self.path = path
 
     def note(self, message: Message, context: Context, reply: Message | Exception) -> None:
-        """Append the line of a reply, or of the exception that the server is told of.
-
-        Raises
-        ------
-        OSError
-            If it cannot be written whole.
-        """
+        """Append the line of a reply or an exception; raise an `OSError` if it cannot be written whole."""
         line: Line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "run": context.run_id,
@@ -93,13 +87,7 @@ class SentLog:
 
 
 def read_log(folder: Path) -> list[Line]:
-    """Return the lines of a node's log; one that was cut off is left out.
-
-    Raises
-    ------
-    ConfigError
-        If the folder has no log.
-    """
+    """Return the whole lines of a node's log; raise a `ConfigError` if the folder has none."""
     path = folder.expanduser() / SENT
     if not path.exists():
         raise ConfigError(
@@ -115,10 +103,7 @@ def read_log(folder: Path) -> list[Line]:
 
 
 def totals(lines: list[Line]) -> list[Line]:
-    """Return what left a site by run, type of message and record: ``replies``, ``bytes`` and ``most``.
-
-    ``most`` are the bytes of the largest reply's.
-    """
+    """Return ``replies``, ``bytes`` and ``most`` (of one reply) by run, type of message and record."""
     found: dict[tuple[Any, ...], Line] = {}
     for line in lines:
         for name, record in line["records"].items():

@@ -36,13 +36,6 @@ def gaussian(count: int, draw: Randomness) -> NDArray[np.float64]:
 
     Each is the sum of four draws over 2, so that the gaps between floating-point numbers, by which a single
     draw can be told from another, give no hold (Holohan and Braghin, 2021).
-
-    Parameters
-    ----------
-    count : int
-        How many.
-    draw : callable
-        Where the random bytes come from.
     """
     pairs = -(-count // 2)
     words = np.frombuffer(draw(8 * 2 * pairs * DRAWS), np.uint64).reshape(DRAWS, 2, pairs)
@@ -189,10 +182,8 @@ class Entry:
         The round, as the server counts it.
     request : str
         A digest of what the site was asked.
-    noise : float
-        The noise multiplier.
-    releases : int
-        How many vectors or numbers were released with it.
+    noise, releases : float, int
+        The noise multiplier, and how many vectors or numbers were released with it.
     """
 
     round: int
@@ -217,13 +208,7 @@ class Ledger:
     state: RecordDict
 
     def entries(self) -> list[Entry]:
-        """Return the list.
-
-        Raises
-        ------
-        PrivacyError
-            If the file is damaged: what was spent is then not known, and nothing is sent.
-        """
+        """Return the list; raise a `PrivacyError` if the file is damaged, so that nothing is sent."""
         if self.path is None:
             kept = self.state.config_records.get(RECORD)
             return [] if kept is None else _read(str(kept["json"]))

@@ -82,10 +82,9 @@ class Exchange:
 
 
 def trained_model(exchange: Exchange, arrays: Arrays) -> Arrays:
-    """Return a trained model: the update of its parameters is released, buffers stay at the site.
+    """Return a trained model: the update of its parameters is released, and buffers are the message's.
 
-    Of the buffers, BatchNorm's counters leave as they are, and floating-point ones with noise where the site
-    asks for it. All others are those of the message.
+    But BatchNorm's counters leave as they are, and its statistics with noise where the site asks for it.
     """
     model = exchange.model
     if _forms(arrays) != _forms(model):
@@ -116,9 +115,8 @@ def guidance(exchange: Exchange, arrays: Arrays) -> Arrays:
 def batch_updates(exchange: Exchange, arrays: Arrays) -> Arrays:
     """Return the target's batch updates as they fit the update with its noise.
 
-    Of sketches or full steps, all rows are released as one vector. Their sum is then put right, since the
-    server checks it: it is that of the update, and the norms are the rows'. Norms alone are released as they
-    are; of the update's noise, each step bears its part.
+    All rows of sketches or full steps are released as one vector, and then sum up to the update, as the
+    server checks. Norms alone are released as they are, and each step bears its part of the update's noise.
     """
     encoding = _asked(exchange, protocol.BATCH_UPDATES, arrays)
     known, steps = {"norms", encoding}, max(len(arrays.get("norms", ())), 1)
@@ -141,10 +139,10 @@ def batch_updates(exchange: Exchange, arrays: Arrays) -> Arrays:
 
 
 def gradients(exchange: Exchange, arrays: Arrays) -> Arrays:
-    """Return the gradients at the global model: the mean gradient is released, and its variance.
+    """Release the mean gradient at the global model, and its variance.
 
-    The norm is that of the vector with its noise, whose variance is added, so that estimates which subtract
-    it stay unbiased.
+    The norm is the noisy vector's; the noise's variance is added, so that estimates that subtract it stay
+    unbiased.
     """
     encoding = _asked(exchange, protocol.GRADIENTS, arrays)
     counts = {"batches"} | ({protocol.SKETCH_SIZE, protocol.SKETCH_SEED} if encoding == "sketch" else set())
@@ -182,12 +180,9 @@ def planned(settings: PrivacySettings, model: Layers, config: Mapping[str, Any])
 
 
 def protect_training(content: RecordDict, exchange: Exchange) -> list[str]:
-    """Make a train reply private in its place; return the names of metrics that leave without noise.
+    """Make a train reply private in place; return the names of metrics that leave without noise.
 
-    Raises
-    ------
-    PrivacyError
-        If it holds a record or a metric that is not known.
+    Raises a `PrivacyError` if the reply holds an unknown record or metric.
     """
     details = (protocol.OUTCOMES, protocol.CONFUSION)
     for name in details:
@@ -295,7 +290,7 @@ class PrivateSite:
     ledger : Ledger
         What it has released.
     seed : int, optional
-        From which a simulation's noise follows. Default: noise is the operating system's.
+        Of a simulation's noise. Default: noise is the operating system's.
     """
 
     domain: str
@@ -325,14 +320,11 @@ class PrivateSite:
         context : Context
             Flower's, with the node configuration.
         domain : str, optional
-            The node's domain, for messages. Default: as the node configuration says.
+            For messages. Default: as the node configuration says.
         run : PrivacySettings, optional
             What the run asks for; it counts where the node configuration says nothing of privacy.
-        seed : int, optional
-            A simulated run's: noise follows from it at a node that says nothing of privacy. Default: noise
-            is the operating system's.
-        folder : Path, optional
-            The folder of a simulated run.
+        seed, folder : int, Path, optional
+            Of a simulated run: noise at a node that says nothing of privacy follows from the seed.
 
         Raises
         ------

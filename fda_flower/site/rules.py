@@ -44,19 +44,7 @@ SMALL = 4096
 
 @dataclass(frozen=True)
 class Asked:
-    """A message, and the run that it belongs to.
-
-    Attributes
-    ----------
-    message : Message
-        The message.
-    context : Context
-        Of the node and the run.
-    method : str, optional
-        The run's method, if it tells one.
-    role : str, optional
-        The node's role in the run, if it is known: ``"source"`` or ``"target"``.
-    """
+    """A message and its context, with the run's method and the node's role in it if they are known."""
 
     message: Message
     context: Context
@@ -130,17 +118,8 @@ class Rules:
     def read(cls, node: Mapping[str, Any], methods: Collection[str] = ()) -> "Rules":
         """Return the rules of a node configuration.
 
-        Parameters
-        ----------
-        node : Mapping
-            The node configuration; entries that are not rules are for others.
-        methods : Collection[str]
-            The methods that exist. Default: not known.
-
-        Raises
-        ------
-        ConfigError
-            If a value is unknown, or a name is like that of a rule: a rule that is misspelt would allow all.
+        Raises a `ConfigError` if a value is unknown, one of the `methods` that exist if they are given, or a
+        name is like a rule's: a misspelt rule would allow all.
         """
         for name in node:
             if _is_misspelt(name):
@@ -302,16 +281,10 @@ NUMBERS = frozenset({"norm", "variance", "batches", protocol.SKETCH_SIZE, protoc
 
 
 def level_of(record: object, numbers: int, steps: int) -> str:
-    """Return what a record tells of single batches, by what its arrays hold.
+    """Return what a record of batch updates or gradients tells of single batches, by what its arrays hold.
 
-    Parameters
-    ----------
-    record : ArrayRecord
-        Of batch updates or gradients; a record of another kind counts as ``"full"``.
-    numbers : int
-        Of the model. Sketches that are longer than an eighth of it count as ``"full"``.
-    steps : int
-        Of the training: norms are one number each, and there is at most one sketch each.
+    A sketch longer than an eighth of the model's `numbers` counts as ``"full"``, and so does all that is
+    not one norm, and at most one sketch, for each of the `steps`.
 
     Examples
     --------
@@ -349,11 +322,6 @@ class SketchMemory:
 
     A site sends sketches with the round's number as seed: a vector has only one sketch of each size, no
     matter who asks for it, in which run, and how often. So the sizes bound what can be known of it.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
     """
 
     path: Path
@@ -361,10 +329,7 @@ class SketchMemory:
     def admits(self, numbers: int, size: int) -> bool:
         """Return whether sketches of a size may leave; remember it if they may.
 
-        Raises
-        ------
-        OSError, ValueError
-            If the file cannot be read or written: what has left is then not known.
+        Raises an `OSError` or `ValueError` if the file cannot be read or written.
         """
         make_private(self.path.parent)
         with locked(self.path.with_name(f".{self.path.name}.lock")):
@@ -448,10 +413,9 @@ def as_told(asked: Asked) -> Asked:
 class SiteGate:
     """A Flower mod: have the site decide by its node configuration, and note what leaves it.
 
-    It has to be the first of a ``ClientApp``'s mods, so that it sees what the others make of a reply;
-    `fda_flower.clients.serve` has it. A message that its `Rules` refuse
-    does not reach the app. With a ``state-dir`` each reply is noted in its ``sent.jsonl`` before it
-    leaves, and does not leave if it cannot be noted.
+    It must be the first of a ``ClientApp``'s mods, so that it sees what the others make of a reply;
+    `fda_flower.clients.serve` has it. A message that its `Rules` refuse does not reach the app. With a
+    ``state-dir`` each reply is noted in its ``sent.jsonl``, and does not leave if it cannot be noted.
 
     Parameters
     ----------

@@ -50,19 +50,15 @@ def test_the_server_is_trusted_by_the_ca_under_each_of_its_hosts_and_to_itself(m
 
 def test_a_host_that_is_named_twice_is_in_the_certificate_once(tmp_path):
     server = load(make_certificates(tmp_path, ["localhost", "localhost"]).server)
-    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert [str(name.value) for name in names] == LOOPBACK
+    hosts = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(host.value) for host in hosts] == LOOPBACK
 
 
-def test_the_server_is_not_trusted_under_another_host(made):
-    with pytest.raises(VerificationError):
-        verify(made.ca, made.server, x509.DNSName("example.org"))
-
-
-def test_the_server_is_not_trusted_by_another_ca(made, tmp_path):
+def test_the_server_is_not_trusted_under_another_host_or_by_another_ca(made, tmp_path):
     other = make_certificates(tmp_path, HOSTS)
-    with pytest.raises(VerificationError):
-        verify(other.ca, made.server, x509.DNSName("localhost"))
+    for ca, host in ((made.ca, "example.org"), (other.ca, "localhost")):
+        with pytest.raises(VerificationError):
+            verify(ca, made.server, x509.DNSName(host))
 
 
 def test_a_certificate_is_valid_for_the_days_that_were_asked_for(made):
@@ -81,7 +77,7 @@ def test_only_the_owner_reads_private_keys_and_nothing_else_is_written(made):
 
 def test_nothing_is_overwritten(made):
     before = files_below(made.ca.parent)
-    with pytest.raises(ConfigError, match=f"'{made.server}' is there already: move it away"):
+    with pytest.raises(ConfigError, check=names(str(made.server))):
         make_certificates(made.ca.parent, HOSTS)
     assert files_below(made.ca.parent) == before
 
@@ -101,7 +97,7 @@ def test_half_a_ca_is_neither_used_nor_overwritten(tmp_path):
     for path in (files.ca_key, files.server, files.server_key):
         path.unlink()
     before = files_below(tmp_path)
-    with pytest.raises(ConfigError, match=f"'{files.ca}' is there already"):
+    with pytest.raises(ConfigError, check=names(str(files.ca))):
         make_certificates(tmp_path, HOSTS)
     assert files_below(tmp_path) == before
 
@@ -154,7 +150,7 @@ def test_no_half_of_a_key_pair_is_overwritten(tmp_path, left):
         if path.name != left:
             path.unlink()
     before = files_below(tmp_path)
-    with pytest.raises(ConfigError, match=f"{left}' is there already"):
+    with pytest.raises(ConfigError, check=names(str(tmp_path / left))):
         make_key(tmp_path, "source-1")
     assert files_below(tmp_path) == before
 

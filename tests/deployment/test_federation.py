@@ -1,17 +1,14 @@
 """A federation of real processes: what is started, with which arguments, and that nothing stays."""
 
-import contextlib
 import json
 import os
 import shlex
-import subprocess
 import sys
 import tomllib
 
 import psutil
 import pytest
 from naming import names
-from waiting import until
 
 from fda_flower.deployment import Federation, federation
 from fda_flower.errors import ConfigError, RunError
@@ -66,7 +63,10 @@ def command_of(running, name):
 
 def test_with_security_there_are_certificates_keys_and_registered_nodes(started, tmp_path):
     commands, ended = started
+    own = os.path.dirname(sys.executable)
     with Federation(tmp_path, NODES) as running:
+        assert running._services["superlink"].command[0].startswith(own)  # type: ignore[attr-defined]
+        assert running.environment["PATH"].split(os.pathsep)[0] == own
         assert command_of(running, "superlink") == (
             "flower-superlink",
             f"--host 127.0.0.1 --port {running.address.split(':')[1]} --database F/state.db "
@@ -90,13 +90,15 @@ def test_with_security_there_are_certificates_keys_and_registered_nodes(started,
     assert {service.name for service in ended} >= {"superlink", "source-1", "target"}
 
 
-def test_without_security_there_are_none(started, tmp_path):
+def test_without_security_there_are_none_and_node_configurations_arrive_as_they_are(started, tmp_path):
     commands, _ = started
     with Federation(tmp_path, NODES, secure=False) as running:
         for name in ("superlink", "source-1", "target"):
             assert command_of(running, name)[1].endswith("--insecure")
         assert commands == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["flwr-home", "nodes"]
+    for name, config in NODES.items():
+        assert tomllib.loads((tmp_path / "nodes" / f"{name}.toml").read_text(encoding="utf-8")) == config
 
 
 @pytest.mark.parametrize("secure", [True, False])
@@ -110,13 +112,6 @@ def test_the_flower_configuration_names_the_connection(started, tmp_path, secure
     }
 
 
-def test_a_node_configuration_reaches_its_node_as_it_is(started, tmp_path):
-    with Federation(tmp_path, NODES, secure=False):
-        for name, config in NODES.items():
-            text = (tmp_path / "nodes" / f"{name}.toml").read_text(encoding="utf-8")
-            assert tomllib.loads(text) == config
-
-
 def test_a_node_that_is_not_there_is_an_error_that_names_those_that_are(started, tmp_path):
     with Federation(tmp_path, NODES, secure=False) as running:
         for call in (running.start_node, running.stop_node, running.wait_for_node):
@@ -124,14 +119,10 @@ def test_a_node_that_is_not_there_is_an_error_that_names_those_that_are(started,
                 call("nobody")
 
 
-def test_flwr_commands_run_one_after_another_in_one_process(tmp_path):
+def test_flwr_commands_run_one_after_another_in_one_process_and_failures_say_why(tmp_path):
     running = Federation(tmp_path, {}, secure=False)
     with running._flwr_process() as process:
         assert running._flwr(process, [["--help"], ["--help"]]).count("Usage: flwr") == 2
-
-
-def test_a_flwr_command_that_fails_is_an_error_with_what_it_said(tmp_path):
-    running = Federation(tmp_path, {}, secure=False)
     with pytest.raises(RunError, match=r"(?s)'flwr nonsense' failed with exit code 2: .*No such command"):
         running.flwr("nonsense")
 
@@ -196,11 +187,6 @@ def write_app(folder):
     return folder
 
 
-def statuses(running):
-    listed = json.loads(running.flwr("supernode", "list", running.connection, "--format", "json"))
-    return sorted(node["status"] for node in listed["nodes"])
-
-
 @pytest.mark.slow
 def test_a_flower_app_runs_on_it_and_nothing_stays(tmp_path):
     output = tmp_path / "replies.json"
@@ -232,61 +218,3 @@ def is_ours(pid, running):
         )
     except psutil.NoSuchProcess:
         return False
-
-
-HOLDER = """
-import signal, sys
-from pathlib import Path
-from fda_flower.deployment import Federation
-with Federation(Path(sys.argv[1]), {"target": {"role": "target", "domain": "target"}}):
-    print("ready", flush=True)
-    signal.pause()
-"""
-
-
-@pytest.mark.slow
-def test_nothing_outlives_a_process_that_is_terminated(tmp_path):
-    folder = tmp_path / "f"
-    command = [sys.executable, "-c", HOLDER, str(folder)]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout.readline() == "ready\n"
-        assert len(running_in(folder)) >= 6, "SuperLink, SuperNode, what each starts, and their guards"
-        holder.terminate()
-    until(lambda: running_in(folder) == [])
-
-
-def running_in(folder):
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.cwd() == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
-
-
-@pytest.mark.slow
-def test_a_superlink_that_is_killed_and_started_again_has_its_nodes_back(tmp_path):
-    with Federation(tmp_path, NODES) as running:
-        running.stop_superlink(kill=True)
-        running.start_superlink()
-        assert statuses(running) == ["online", "online"]
-        running.stop_node("source-1")
-        assert statuses(running) == ["offline", "online"]
-        running.start_node("source-1")
-        running.wait_for_node("source-1")
-        assert statuses(running) == ["online", "online"]
-
-
-@pytest.mark.slow
-def test_a_node_whose_key_is_not_registered_is_turned_away(tmp_path):
-    with Federation(tmp_path, {"target": NODES["target"]}) as running:
-        running.add_node("stranger", {"role": "source", "domain": "stranger"}, registered=False)
-        with pytest.raises(RunError, match=r"stranger ended with exit code 1(.|\n)*Exit Code: 305"):
-            running.wait_for_node("stranger")
-        assert statuses(running) == ["online"]
-
-
-def test_its_programs_are_those_of_this_interpreter(started, tmp_path):
-    with Federation(tmp_path, {}, secure=False) as running:
-        assert running._services["superlink"].command[0].startswith(os.path.dirname(sys.executable))  # type: ignore[attr-defined]
-        assert running.environment["PATH"].split(os.pathsep)[0] == os.path.dirname(sys.executable)

@@ -120,8 +120,9 @@ def start(here):
         process.stderr.close()
 
 
-def test_a_guard_that_is_terminated_ends_all(start, here):
-    process = start(family())
+@pytest.mark.parametrize("sleep", [SLEEP, DEAF], ids=["listens", "is deaf"])
+def test_a_guard_that_is_terminated_ends_all_that_listens_or_is_deaf(start, here, sleep):
+    process = start(family(sleep), grace=5.0 if sleep == SLEEP else 0.5)
     until_ready(here, 4)
     process.terminate()
     assert process.wait() == 128 + signal.SIGTERM
@@ -138,14 +139,6 @@ def test_a_guard_removes_nothing_while_its_parent_lives(start, here, keys, termi
         process.terminate()
     process.wait()
     assert (keys / "ca.key").exists()
-
-
-def test_a_guard_kills_what_is_deaf_to_sigterm(start, here):
-    process = start(family(DEAF), grace=0.5)
-    until_ready(here, 4)
-    process.terminate()
-    process.wait()
-    assert running_in(here) == []
 
 
 def test_what_a_command_leaves_behind_ends_with_it(start, here):
@@ -178,7 +171,7 @@ def test_the_exit_code_is_the_commands(start, code):
 
 def test_a_command_that_is_not_there_is_an_error_that_names_it(start):
     process = start(["/nowhere/flower-superlink"])
-    assert "No such file or directory: '/nowhere/flower-superlink'" in process.communicate()[1]
+    assert "'/nowhere/flower-superlink'" in process.communicate()[1]
     assert process.returncode == 1
 
 

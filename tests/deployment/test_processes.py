@@ -2,14 +2,14 @@
 
 import os
 import signal
+import subprocess
 import sys
 
 import psutil
 import pytest
 from waiting import until
 
-from fda_flower.deployment import processes
-from fda_flower.deployment.processes import Service, end, free_ports
+from fda_flower.deployment.processes import Service, end, free_ports, running, uninterrupted
 from fda_flower.errors import RunError
 
 CHILD = (
@@ -43,15 +43,6 @@ def test_to_end_a_service_ends_its_children_in_sessions_of_their_own_too(start, 
     tree = [psutil.Process(service.process.pid), *service.process.children(recursive=True)]
     assert len(tree) == 3, "its guard, itself and its child"
     end([service], kill)
-    assert alive(tree) == []
-
-
-def test_what_does_not_listen_is_killed(start, monkeypatch):
-    monkeypatch.setattr(processes, "GRACE_SECONDS", 0.3)
-    service = start(DEAF + CHILD.format(child=DEAF + SLEEP, new=False) + SLEEP)
-    until(lambda: service.said().count("ready") == 2)
-    tree = [psutil.Process(service.process.pid), *service.process.children(recursive=True)]
-    end([service])
     assert alive(tree) == []
 
 
@@ -98,6 +89,40 @@ def test_what_a_service_says_is_behind_what_it_said_before(start, tmp_path):
     assert second.said() == "second\n"
     assert second.log == tmp_path / "logs" / "service.log"
     assert second.log.read_text(encoding="utf-8") == "first\nsecond\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_until_a_process_is_known(number):
+    came = list[int]()
+
+    def handler(number, frame):
+        came.append(number)
+
+    before = signal.signal(number, handler)
+    try:
+        with uninterrupted():
+            signal.raise_signal(number)
+            assert came == []
+        assert came == [number]
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, before)
+
+
+def test_an_interrupt_while_a_command_starts_ends_it(monkeypatch):
+    started = []
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            started.append(psutil.Process(self.pid))
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt), running([sys.executable, "-c", SLEEP], 1.0):
+        pytest.fail("it goes on")
+    assert len(started) == 1
+    assert alive(started) == []
 
 
 def test_free_ports_differ():

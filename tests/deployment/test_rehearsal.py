@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from naming import names
 from waiting import until
 
 from fda_flower import RunConfig, run
@@ -62,21 +63,19 @@ def faked(monkeypatch):
 
 
 @pytest.mark.parametrize("resident", [True, False])
-def test_there_is_a_node_for_each_domain_with_its_role(faked, tmp_path, resident):
-    rehearse(
-        RunConfig(sources=2, rounds=1), tmp_path / "out", resident=resident, on_round=lambda record: None
-    )
+def test_there_is_a_node_for_each_domain_with_its_role_and_data_are_found_from_everywhere(
+    faked, tmp_path, monkeypatch, resident
+):
+    monkeypatch.chdir(tmp_path)
+    config = RunConfig(sources=2, rounds=1, data_dir="data")
+    rehearse(config, tmp_path / "out", resident=resident, on_round=print)
     sites = str(faked["folder"] / "sites")
     assert faked["nodes"] == {
-        domain: {
-            "domain": domain,
-            "role": role,
-            "state-dir": f"{sites}/{domain}",
-            "resident": resident,
-        }
+        domain: {"domain": domain, "role": role, "state-dir": f"{sites}/{domain}", "resident": resident}
         for domain, role in {"source-1": "source", "source-2": "source", "target": "target"}.items()
     }
     assert (faked["connection"], faked["environment"]) == ("there", {"FLWR_HOME": "home"})
+    assert faked["config"].data_dir == str(tmp_path / "data")
 
 
 def test_the_output_is_the_run_and_the_logs_and_the_rest_is_gone(faked, tmp_path):
@@ -94,28 +93,19 @@ def test_the_output_is_the_run_and_the_logs_and_the_rest_is_gone(faked, tmp_path
 def test_a_run_that_fails_leaves_its_logs_and_nothing_else(faked, tmp_path):
     faked["fails"] = True
     with pytest.raises(RunError, match="no luck"):
-        rehearse(RunConfig(rounds=1), tmp_path / "out", on_round=lambda record: None)
+        rehearse(RunConfig(rounds=1), tmp_path / "out", on_round=print)
     assert faked["ended"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["logs"]
     assert not faked["folder"].exists()
 
 
-def test_a_folder_of_data_is_found_from_everywhere(faked, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rehearse(RunConfig(rounds=1, data_dir="data"), tmp_path / "out", on_round=lambda record: None)
-    assert faked["config"].data_dir == str(tmp_path / "data")
-
-
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_an_output_that_is_there_is_refused_before_anything_starts(faked, tmp_path, kind):
-    output = tmp_path / "out"
-    if kind == "folder":
-        output.mkdir()
-        (output / "config.json").touch()
-    else:
-        output.touch()
-    with pytest.raises(ConfigError, match=r"out' is there already: choose another --output"):
-        rehearse(RunConfig(rounds=1), output)
+    output = tmp_path / "out" / "config.json"
+    output.parent.mkdir()
+    output.touch()
+    with pytest.raises(ConfigError, check=names(str(output if kind == "file" else output.parent))):
+        rehearse(RunConfig(rounds=1), output if kind == "file" else output.parent)
     assert faked == {}
 
 

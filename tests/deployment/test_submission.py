@@ -1,10 +1,14 @@
-import contextlib
+"""A run on a SuperLink: what is submitted, what comes back, and what goes wrong."""
+
 import itertools
 import json
 import logging
 import os
 import signal
+import stat
+import sys
 import tomllib
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +17,14 @@ from typing import Any
 import psutil
 import pytest
 from flwr.app import Context, RecordDict
+from flwr.cli.build import build_fab_from_disk
+from flwr.cli.config_utils import load_and_validate
 from naming import names
 
 from fda_flower import RunConfig, load, run
 from fda_flower.client_app import make_client_app
 from fda_flower.deployment import Federation, results, run_deployed, submission
+from fda_flower.deployment.submission import Connection, write_app
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.experiments import run_config
@@ -32,6 +39,10 @@ CONFIG = RunConfig(**SETTINGS, rounds=2)
 
 class CrashError(Exception):
     """A fault that nobody foresaw."""
+
+
+def fails(*arguments):
+    raise CrashError("out of memory")
 
 
 class SuperLink:
@@ -145,30 +156,25 @@ def test_records_are_those_of_a_local_run_and_the_model_stays_on_the_server(supe
     assert same_bits(model.predictor.networks["network"], local.model)
 
 
-def test_flower_is_not_asked_how_a_run_ended_whose_results_have_all_come(superlink, output):
-    run_deployed(CONFIG, "prod", output)
-    assert superlink.asked == 0
-
-
-def test_flower_is_asked_where_the_log_has_an_error_too(superlink, output, monkeypatch):
+@pytest.mark.parametrize(
+    ("told", "asked", "says"),
+    [("complete", 0, None), ("complete, error", 1, None), ("", 1, "did not arrive whole")],
+)
+def test_flower_is_asked_how_a_run_ended_unless_all_results_came(
+    told, asked, says, superlink, output, monkeypatch
+):
     complete = results.Sender.complete
 
-    def both(self):
-        self.error("no target any more")
-        complete(self)
+    def tells(self):
+        if "error" in told:
+            self.error("no target any more")
+        if "complete" in told:
+            complete(self)
 
-    monkeypatch.setattr(results.Sender, "complete", both)
-    run_deployed(CONFIG, "prod", output)
-    assert superlink.asked == 1
-
-
-def test_flower_is_asked_where_the_log_does_not_say_that_all_results_have_come(
-    superlink, output, monkeypatch
-):
-    monkeypatch.setattr(results.Sender, "complete", lambda self: None)
-    with pytest.raises(RunError, match=r"results of run 1 did not arrive whole: .* --resume"):
+    monkeypatch.setattr(results.Sender, "complete", tells)
+    with nullcontext() if says is None else pytest.raises(RunError, match=says):
         run_deployed(CONFIG, "prod", output)
-    assert superlink.asked == 1
+    assert superlink.asked == asked
 
 
 def test_run_has_an_engine_of_this_name(superlink, output, local):
@@ -251,17 +257,13 @@ def test_a_resumed_run_is_that_of_an_uninterrupted_one(superlink, output, local)
 
 def test_a_resume_elsewhere_fetches_all_rounds_of_a_finished_run(superlink, output, tmp_path, local):
     run_deployed(CONFIG, "prod", output)
-    history, there = run_deployed(CONFIG, "prod", tmp_path / "other" / "first", resume=True)
+    history, _ = run_deployed(CONFIG, "prod", tmp_path / "other" / "first", resume=True)
     assert untimed(history) == untimed(local.history)
-    assert same_bits(load(there).predictor.networks["network"], local.model)
 
 
 def test_a_resume_follows_a_run_that_still_goes_on(superlink, output, monkeypatch):
-    def gone(*arguments):
-        raise CrashError
-
     with monkeypatch.context() as patch:
-        patch.setattr(submission, "_follow", gone)
+        patch.setattr(submission, "_follow", fails)
         with pytest.raises(CrashError):
             run_deployed(CONFIG, "prod", output)
     assert superlink.states == {"1": ("pending", "")}
@@ -294,12 +296,7 @@ def test_an_error_of_the_server_comes_with_its_own_message_and_what_there_is(sup
 
 
 def test_an_unforeseen_error_of_the_server_is_told_with_how_to_look_into_it(superlink, output, monkeypatch):
-    from fda_flower import server_app
-
-    def fails(*arguments):
-        raise CrashError("out of memory")
-
-    monkeypatch.setattr(server_app, "run_server", fails)
+    monkeypatch.setattr("fda_flower.server_app.run_server", fails)
     with pytest.raises(RunError, match=r"finished:failed .*out of memory.*flwr log 1 prod"):
         run_deployed(CONFIG, "prod", output)
 
@@ -307,9 +304,8 @@ def test_an_unforeseen_error_of_the_server_is_told_with_how_to_look_into_it(supe
 def test_a_stream_that_is_cut_off_is_read_again(superlink, output):
     superlink.cut_after = 5
     seen = []
-    history, _ = run_deployed(CONFIG, "prod", output, on_round=seen.append)
+    run_deployed(CONFIG, "prod", output, on_round=seen.append)
     assert [record["round"] for record in seen] == [1, 2]
-    assert len(history) == 2
 
 
 class Lost(SuperLink):
@@ -354,25 +350,19 @@ def test_a_superlink_that_stays_away_is_an_error_within_a_minute(output, monkeyp
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-def test_a_real_superlink_that_is_killed_or_frozen_is_lost(tmp_path, monkeypatch, number):
+def test_a_real_superlink_that_is_frozen_is_lost(tmp_path, monkeypatch):
     monkeypatch.setattr(submission, "PATIENCE", 1)
     monkeypatch.setattr(submission, "SILENCE", 1)
     with Federation(tmp_path / "federation", {}, secure=False) as federation:
         (link,) = federation._services["superlink"].process.children()
-
-        def strike():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                link.send_signal(number)
-
         # No node is there, so the run waits until the first look at other things than its log.
-        with pytest.raises(RunError, match="the SuperLink of 'rehearsal' was lost in run"):
+        with pytest.raises(RunError, check=names("SuperLink of", "rehearsal")):
             run_deployed(
                 CONFIG,
                 federation.connection,
                 tmp_path / "run",
                 environment=federation.environment,
-                check=strike,
+                check=lambda: link.send_signal(signal.SIGSTOP),
             )
 
 
@@ -453,3 +443,109 @@ def test_an_interrupt_stops_the_run(superlink, output):
         run_deployed(CONFIG, "prod", output, on_round=interrupt)
     assert superlink.stopped == ["1"]
     assert [record["round"] for record in lines_of(output)] == [1]
+
+
+# The app
+
+ODD = RunConfig(
+    method="fedgp",
+    beta=(0.1, 0.2, 0.3),
+    shift_options={"angle": 45.5},
+    learning_rate=1e-5,
+    target_samples="15%",
+    data_dir='C:\\data "ü"',
+)
+
+
+def test_the_app_has_the_configuration_and_flower_takes_it_and_installs_nothing(tmp_path):
+    write_app(tmp_path, ODD.to_flower() | {"output": "x"})
+    app = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]
+    assert app["config"]["output"] == "x"
+    assert RunConfig.from_flower(app["config"]) == ODD
+    config, warnings = load_and_validate(tmp_path / "pyproject.toml")
+    assert warnings == []
+    assert config["project"]["dependencies"] == []
+    assert build_fab_from_disk(tmp_path)
+
+
+# The `flwr` command, from a script that takes its place
+
+
+@pytest.fixture
+def flwr(tmp_path, monkeypatch):
+    """Makes a `flwr` that runs a shell script; its arguments are in the file ``arguments``."""
+
+    def write(name, script):
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return str(path)
+
+    # Its `flwr` is found beside the interpreter.
+    monkeypatch.setattr(sys, "executable", write("python", f'exec {sys.executable} "$@"'))
+
+    def make(script):
+        write("flwr", f'echo "$@" >> {tmp_path}/arguments\n{script}')
+        return Connection("prod", {"PATH": "/usr/bin:/bin", "WHERE": "here"})
+
+    return make
+
+
+def says(answer):
+    return f"cat <<'END'\n{json.dumps(answer, indent=2)}\nEND"
+
+
+def arguments_of(tmp_path):
+    return (tmp_path / "arguments").read_text(encoding="utf-8").splitlines()
+
+
+def test_a_run_is_submitted_asked_about_and_stopped(flwr, tmp_path):
+    assert flwr(says({"success": True, "run-id": "17"})).submit(tmp_path / "app") == "17"
+    run = {"run-id": "17", "status": "finished:failed", "status-details": "why"}
+    assert flwr(says({"success": True, "runs": [run]})).status("17") == ("finished:failed", "why")
+    flwr(says({"success": True, "run-id": "17"})).stop("17")
+    assert arguments_of(tmp_path) == [
+        f"run {tmp_path / 'app'} prod --format json",
+        "list prod --run-id 17 --format json",
+        "stop 17 prod --format json",
+    ]
+
+
+def test_answers_are_read_where_everything_is_coloured(flwr, monkeypatch, tmp_path):
+    flwr('test -z "$FORCE_COLOR" || exit 1\n' + says({"success": True, "run-id": "17"}))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert Connection("prod").submit(tmp_path / "app") == "17"
+
+
+def test_a_failure_is_told_in_one_line_with_the_connection_though_the_exit_code_is_0(flwr, tmp_path):
+    failing = flwr(says({"success": False, "error-message": "Using it\nno such\nconnection"}))
+    with pytest.raises(RunError) as caught:
+        failing.submit(tmp_path)
+    assert str(caught.value) == "'flwr run' failed for the connection 'prod': Using it no such connection"
+
+
+@pytest.mark.parametrize("script", ["echo what is this >&2; exit 2", "echo what is this; exit 1"])
+def test_what_is_no_answer_is_an_error_that_shows_it(flwr, script):
+    with pytest.raises(RunError, match="'prod': what is this"):
+        flwr(script).status("17")
+
+
+def test_a_log_that_says_nothing_yields_none_until_it_goes_on(flwr, tmp_path, monkeypatch):
+    monkeypatch.setattr(submission, "TICK_SECONDS", 0.01)
+    lines = flwr(
+        f"printf 'half'; while ! test -e {tmp_path}/go; do sleep 0.1; done; printf ' a line\\rin one\\nend'"
+    ).log("17")
+    assert next(lines) is None
+    assert next(lines) is None
+    (tmp_path / "go").touch()
+    assert [line for line in lines if line is not None] == ["half a line\rin one\n", "end"]
+
+
+def test_the_log_comes_line_by_line_and_its_process_ends_with_it(flwr, tmp_path):
+    endless = flwr(f'echo $$ > {tmp_path}/pid; echo "Round 1, $WHERE"; exec sleep 600')
+    lines = endless.log("17")
+    assert next(lines) == "Round 1, here\n"
+    lines.close()
+    assert arguments_of(tmp_path) == ["log 17 prod --stream"]
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text(encoding="utf-8")))
+    assert list(flwr("printf 'a\\nb\\377\\n'; exit 1").log("17")) == ["a\n", "b\ufffd\n"]

@@ -3,8 +3,6 @@
 import json
 import os
 import stat
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,23 +19,23 @@ ARRAYS = to_record({"w": np.zeros((2, 3), np.float32), "b": np.array(1, np.int64
 CONTEXT = Context(7, 2, {"domain": "north"}, RecordDict(), {})
 
 
-def asking(kind: str = "train", number: int | None = None) -> Message:
+def asking(kind="train", number=None):
     config = {} if number is None else {"server-round": number}
     with task_identity():
         return Message(RecordDict({"config": ConfigRecord(dict(config))}), 2, kind)
 
 
-def replying(content: RecordDict | Error) -> Message:
+def replying(content):
     with task_identity():
         return Message(content, reply_to=asking())
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> SentLog:
+def log(tmp_path):
     return SentLog(tmp_path / "state" / "sent.jsonl")
 
 
-def test_a_line_says_what_left_by_record(log: SentLog) -> None:
+def test_a_line_says_what_left_by_record(log):
     content = RecordDict({"arrays": ARRAYS, "metrics": MetricRecord({"loss": 0.5})})
     log.note(asking(number=3), CONTEXT, replying(content))
     [line] = read_log(log.path.parent)
@@ -71,7 +69,7 @@ def test_a_line_says_what_left_by_record(log: SentLog) -> None:
         ({"problem": "no data"}, {"failed": "no data"}),
     ],
 )
-def test_a_reason_that_was_sent_is_in_the_line(reply: Any, told: dict[str, str], log: SentLog) -> None:
+def test_a_reason_that_was_sent_is_in_the_line(reply, told, log):
     if isinstance(reply, dict):
         reply = RecordDict({"info": ConfigRecord(reply)})
     log.note(asking("query.role"), CONTEXT, reply if isinstance(reply, Exception) else replying(reply))
@@ -80,26 +78,26 @@ def test_a_reason_that_was_sent_is_in_the_line(reply: Any, told: dict[str, str],
     assert line["round"] is None
 
 
-def test_an_empty_list_leaves_too(log: SentLog) -> None:
+def test_an_empty_list_leaves_too(log):
     log.note(asking(), CONTEXT, replying(RecordDict({"info": ConfigRecord({"domain": "a", "names": []})})))
     [line] = read_log(log.path.parent)
     assert line["records"]["info"]["entries"] == ["domain", "names"]
     assert line["bytes"] == len("domain") + len("a")
 
 
-def test_the_code_of_a_refusal_is_flowers_and_of_a_spent_budget_is_not() -> None:
+def test_the_code_of_a_refusal_is_flowers_and_of_a_spent_budget_is_not():
     assert REFUSED_CODE == ErrorCode.MOD_FAILED_PRECONDITION
     assert BUDGET_CODE not in vars(ErrorCode).values()
 
 
-def test_the_log_is_for_its_owner_alone_and_grows(log: SentLog) -> None:
+def test_the_log_is_for_its_owner_alone_and_grows(log):
     for _ in range(2):
         log.note(asking(), CONTEXT, replying(RecordDict()))
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
     assert len(read_log(log.path.parent)) == 2
 
 
-def test_half_a_line_harms_no_other(log: SentLog) -> None:
+def test_half_a_line_harms_no_other(log):
     log.note(asking(), CONTEXT, replying(RecordDict()))
     whole = log.path.read_bytes()
     log.path.write_bytes(whole + whole[: len(whole) // 2])
@@ -107,21 +105,19 @@ def test_half_a_line_harms_no_other(log: SentLog) -> None:
     assert [line["run"] for line in read_log(log.path.parent)] == [7, 7]
 
 
-def test_a_line_that_does_not_fit_on_the_disk_is_an_error(
-    log: SentLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_that_does_not_fit_on_the_disk_is_an_error(log, monkeypatch):
     monkeypatch.setattr(os, "write", lambda file, data: len(data) // 2)
     with pytest.raises(OSError, match="a part of the line"):
         log.note(asking(), CONTEXT, replying(RecordDict()))
 
 
-def test_a_folder_without_a_log_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_without_a_log_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match="give the state-dir of a node"):
         read_log(tmp_path)
 
 
-def test_totals_are_by_run_message_and_record() -> None:
-    def line(run: int, message: str, **sizes: int) -> dict[str, Any]:
+def test_totals_are_by_run_message_and_record():
+    def line(run, message, **sizes):
         return {
             "run": run,
             "message": message,

@@ -1,24 +1,41 @@
-"""The mod in runs: the same bits when it is off, noise that repeats, a budget that ends the run."""
+"""Each record of a reply, worked by hand, and the mod in runs: noise that repeats, a budget that ends one."""
 
 import json
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from handmade import HandMade, initial, moves, weights
 from naming import names
 
 from fda_flower import run
+from fda_flower.aggregation import BatchUpdates, CountSketch, GradientForm, MeanGradient
 from fda_flower.client_app import make_client_app
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import checksum, derive_seed
 from fda_flower.records.folder import RunFolder
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS
-from fda_flower.site import DifferentialPrivacy, Ledger, PrivacySettings, PrivateSite, epsilon
+from fda_flower.site import (
+    DifferentialPrivacy,
+    Ledger,
+    Mechanism,
+    PrivacyError,
+    PrivacySettings,
+    PrivateSite,
+    epsilon,
+)
 from fda_flower.site.noise import Entry, gaussian
+from fda_flower.site.privacy import (
+    Exchange,
+    batch_updates,
+    gradients,
+    planned,
+    protect_evaluation,
+    protect_training,
+    trained_model,
+)
 from fda_flower.strategies import FedAvg
 from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.protocol import BUDGET_CODE, to_layers, to_record
@@ -33,6 +50,19 @@ def private(**settings):
     return DifferentialPrivacy(lambda context: site)
 
 
+def asking(kind="train", **records):
+    (message,) = numbered([Message(RecordDict(records), 5, kind)])
+    return message
+
+
+def context(node=None, settings=None):
+    return Context(1, 5, node or {}, RecordDict(), settings or {})
+
+
+def same_bits(a, b):
+    return all(a[name].tobytes() == b[name].tobytes() for name in a)
+
+
 def spent(records, domain):
     return [record["privacy"][domain]["epsilon"] for record in records]
 
@@ -41,9 +71,8 @@ def test_noise_repeats_with_the_seed_and_epsilon_is_the_accountants(tmp_path):
     first = run(**SMALL, **NOISY, method="fedda-auto", output=tmp_path / "a")
     again = run(**SMALL, **NOISY, method="fedda-auto")
     plain = run(**SMALL, method="fedda-auto")
-    for name, array in first.model.items():
-        np.testing.assert_array_equal(array, again.model[name])
-    assert not np.array_equal(first.model[name], plain.model[name])
+    assert same_bits(first.model, again.model)
+    assert not same_bits(first.model, plain.model)
     sources = [epsilon([(2.0, n)], DELTA) for n in (1, 2)]
     target = [epsilon([(2.0, 2 * n)], DELTA) for n in (1, 2)]
     assert spent(first.history, "source-1") == spent(again.history, "source-1") == sources
@@ -81,8 +110,7 @@ def test_a_run_stops_before_the_budget_with_its_checkpoint_and_goes_on_with_a_la
     resumed = run(**settings, max_epsilon=100.0, output=tmp_path / "a", resume=True)
     whole = run(**settings, output=tmp_path / "b")
     assert [r["privacy"] for r in resumed.history] == [r["privacy"] for r in whole.history]
-    for name, array in whole.model.items():
-        np.testing.assert_array_equal(array, resumed.model[name])
+    assert same_bits(whole.model, resumed.model)
 
 
 @pytest.mark.parametrize("spends", ["before the training", "meanwhile, by another run"])
@@ -99,9 +127,8 @@ def test_a_spent_budget_has_an_error_code_of_its_own(spends, in_a_run, tmp_path)
 
     if spends == "before the training":
         spend()
-    (message,) = numbered([Message(RecordDict({"arrays": initial()}), 5, "train")])
-    context = Context(run_id=1, node_id=5, node_config={}, state=RecordDict(), run_config={})
-    assert DifferentialPrivacy(lambda context: site)(message, context, app).error.code == BUDGET_CODE
+    reply = DifferentialPrivacy(lambda context: site)(asking(arrays=initial()), context(), app)
+    assert reply.error.code == BUDGET_CODE
 
 
 def test_a_round_that_is_done_again_in_a_simulation_is_the_same_release(tmp_path):
@@ -165,24 +192,20 @@ def test_aggregation_on_the_target_sees_what_would_have_left():
     settings = {**SMALL, **NOISY, "method": "fedda-auto", "rounds": 1}
     server = run(**settings)
     target = run(**settings, method_options={"aggregate_on": "target"})
-    for name, array in server.model.items():
-        np.testing.assert_array_equal(array, target.model[name])
+    assert same_bits(server.model, target.model)
     assert spent(target.history, "target") == spent(server.history, "target")
 
 
-def test_gradients_at_the_start_are_released_by_all():
-    options = {"estimate_at": "start"}
-    result = run(**SMALL, **NOISY, method="fedgp-auto", method_options=options)
-    assert result.history[0]["dropped"] == []
-    assert spent(result.history, "source-2") == [epsilon([(2.0, 3 * n)], DELTA) for n in (1, 2)]
-    assert result.history[0]["sources"]["source-1"]["fallback"] is None
-
-
-@pytest.mark.parametrize("method", ["fedda-auto", "fedgp-auto"])
-def test_estimates_do_without_the_fallback(method):
-    result = run(**SMALL, **NOISY, method=method)
+@pytest.mark.parametrize(
+    ("method", "options", "releases"),
+    [("fedda-auto", {}, 1), ("fedgp-auto", {}, 1), ("fedgp-auto", {"estimate_at": "start"}, 3)],
+)
+def test_estimates_do_without_the_fallback(method, options, releases):
+    result = run(**SMALL, **NOISY, method=method, method_options=options)
     for record in result.history:
+        assert record["dropped"] == []
         assert [each["fallback"] for each in record["sources"].values()] == [None, None]
+    assert spent(result.history, "source-2") == [epsilon([(2.0, releases * n)], DELTA) for n in (1, 2)]
 
 
 # a site's node
@@ -193,10 +216,8 @@ AS_FLOWERS_PAGES_SAY: dict[str, Any] = {"partition-id": 2, "num-partitions": 3}
 def answer_of(node, asked, **engine):
     """The reply of the package's app to the first train message, with its noise and without."""
     config = RunConfig(**{**SMALL, **asked})
-    content = RecordDict({"arrays": to_record(FIRST_MODEL), "config": ConfigRecord({"server-round": 1})})
-    (message,) = numbered([Message(content, 5, "train")])
-    context = Context(1, 5, node, RecordDict(), config.to_flower())
-    return make_client_app(**engine)(message, context).content
+    message = asking(arrays=to_record(FIRST_MODEL), config=ConfigRecord({"server-round": 1}))
+    return make_client_app(**engine)(message, context(node, config.to_flower())).content
 
 
 FIRST_MODEL = {"0.weight": np.zeros((10, 64), np.float32), "0.bias": np.zeros(10, np.float32)}
@@ -244,8 +265,7 @@ def test_what_a_node_has_spent_lasts_over_runs_that_name_its_domain_otherwise(in
 
 
 def at_node(node, **state):
-    context = Context(run_id=1, node_id=5, node_config=node, state=RecordDict(), run_config={})
-    return PrivateSite.of(context, **state)
+    return PrivateSite.of(context(node), **state)
 
 
 def test_a_sites_noise_is_the_operating_systems_and_its_total_is_in_its_state_dir(tmp_path):
@@ -283,51 +303,278 @@ def test_a_site_without_a_state_dir_cannot_add_noise():
 def test_the_node_says_in_its_answer_to_the_role_query_why_it_cannot_take_part(in_a_run):
     app = make_client_app(RunConfig(**SMALL))
     node: dict[str, Any] = {"domain": "target", "dp-clip": 1.0, "dp-noise": 1.0}
-    (message,) = numbered([Message(RecordDict(), 5, "query.role")])
-    context = Context(run_id=1, node_id=5, node_config=node, state=RecordDict(), run_config={})
-    assert "no state-dir" in str(app(message, context).content["info"]["problem"])
+    reply = app(asking("query.role"), context(node))
+    assert "no state-dir" in str(reply.content["info"]["problem"])
 
 
 def test_a_message_of_an_unknown_kind_is_refused(in_a_run):
-    app = ClientApp(mods=[private()])
-
-    @app.query("statistics")
-    def statistics(message, context):
-        return Message(RecordDict(), reply_to=message)
-
-    (message,) = numbered([Message(RecordDict(), 5, "query.statistics")])
-    context = Context(run_id=1, node_id=5, node_config={}, state=RecordDict(), run_config={})
-    assert "'query.statistics' have no known sensitivity" in str(app(message, context).error.reason)
+    reply = private()(asking("query.statistics"), context(), lambda *given: pytest.fail("it answers"))
+    assert "'query.statistics' have no known sensitivity" in str(reply.error.reason)
 
 
-def test_an_error_of_the_app_passes(in_a_run):
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_an_error_of_the_app_passes(kind, in_a_run):
     """The mod adds nothing to an error reply; what an app says in it is the app's."""
-
-    def fails(message, context):
-        return error_reply(message, "the disk is full")
-
-    hand = HandMade([])
-    content = RecordDict({"arrays": initial()})
-    for kind in ("train", "evaluate"):
-        (message,) = numbered([Message(content, 5, kind)])
-        context = Context(run_id=1, node_id=5, node_config={}, state=RecordDict(), run_config={})
-        assert private()(message, context, fails).error.reason == "the disk is full"
-    assert hand.configs == []
+    fails = private()(
+        asking(kind, arrays=initial()), context(), lambda m, _: error_reply(m, "the disk is full")
+    )
+    assert fails.error.reason == "the disk is full"
 
 
-def test_a_site_that_tells_nonsense_of_its_privacy_is_not_recorded(in_a_run):
-    def odd(value):
-        def mod(message, context, call_next):
-            reply = call_next(message, context)
-            if "info" in reply.content and message.metadata.message_type == "train":
-                reply.content["info"]["epsilon"] = value
-                reply.content["info"]["delta"] = 1e-5
-            return reply
+@pytest.mark.parametrize("value", [float("nan"), "much"])
+def test_a_site_that_tells_nonsense_of_its_privacy_is_not_recorded(value, in_a_run):
+    def odd(message, context, call_next):
+        reply = call_next(message, context)
+        if "info" in reply.content and message.metadata.message_type == "train":
+            reply.content["info"].update({"epsilon": value, "delta": 1e-5})
+        return reply
 
-        return mod
+    strategy = FedAvg()
+    nodes = [("source", "a", moves([0.1, 0.2])), ("target", "t", moves([0.1, 0.1], "target", "t"))]
+    strategy.start(HandMade(nodes, mods=[odd]).grid(), initial(), 1)
+    assert "privacy" not in strategy.history[0]
 
-    for value in (float("nan"), "much"):
-        strategy = FedAvg()
-        nodes = [("source", "a", moves([0.1, 0.2])), ("target", "t", moves([0.1, 0.1], "target", "t"))]
-        strategy.start(HandMade(nodes, mods=[odd(value)]).grid(), initial(), 1)
-        assert "privacy" not in strategy.history[0]
+
+# What of a reply leaves, with how much noise
+
+MODEL = {
+    "w": np.array([1.0, 2.0], np.float32),
+    "bn.running_mean": np.array([0.0], np.float32),
+    "bn.running_var": np.array([1.0], np.float32),
+    "bn.num_batches_tracked": np.array(3),
+    "seen": np.array([7, 8]),
+}
+TRAINED = {
+    "w": np.array([4.0, 6.0], np.float32),
+    "bn.running_mean": np.array([0.6], np.float32),
+    "bn.running_var": np.array([0.2], np.float32),
+    "bn.num_batches_tracked": np.array(5),
+    "seen": np.array([9, 9]),
+}
+
+
+def exchange(noise=0.0, clip=1.0, config=None, model=None, seed=0, **settings):
+    found = PrivacySettings(dp_clip=clip, dp_noise=noise, **settings)
+    mechanism = Mechanism(clip, noise, np.random.default_rng(seed).bytes)
+    return Exchange(found, mechanism, MODEL if model is None else model, config or {})
+
+
+def reply(metrics=None, info=None, **arrays):
+    content = RecordDict({"arrays": to_record(TRAINED), "metrics": MetricRecord(metrics or {})})
+    content["info"] = ConfigRecord({"domain": "a", "role": "source", **(info or {})})
+    for name, layers in arrays.items():
+        content[name.replace("_", "-")] = to_record(layers)
+    return content
+
+
+# the model
+
+
+def test_the_update_of_the_parameters_is_clipped_and_gets_noise():
+    sent = trained_model(exchange(noise=0.5), TRAINED)
+    update = np.array([0.6, 0.8]) + 2 * 0.5 * gaussian(2, np.random.default_rng(0).bytes)
+    np.testing.assert_array_equal(sent["w"], (MODEL["w"] + update).astype(np.float32))
+    assert {name: array.dtype for name, array in sent.items()} == {n: a.dtype for n, a in MODEL.items()}
+
+
+def test_running_statistics_stay_at_the_site_and_its_counter_passes():
+    one = exchange(noise=0.5)
+    sent = trained_model(one, TRAINED)
+    for name in ("bn.running_mean", "bn.running_var", "seen"):
+        np.testing.assert_array_equal(sent[name], MODEL[name])
+    assert sent["bn.num_batches_tracked"] == 5
+    assert one.mechanism.releases == 1
+
+
+def test_running_statistics_with_noise_are_a_release_of_their_own_with_a_positive_variance():
+    one = exchange(noise=0.0, dp_buffers="noise")
+    sent = trained_model(one, TRAINED)
+    np.testing.assert_allclose(sent["bn.running_mean"], [0.6], rtol=1e-6)
+    np.testing.assert_allclose(sent["bn.running_var"], [0.2], rtol=1e-5)
+    np.testing.assert_array_equal(sent["seen"], MODEL["seen"])
+    assert one.mechanism.releases == planned(one.settings, MODEL, {}) == 2
+    for seed in range(5):
+        noisy = trained_model(exchange(noise=5.0, dp_buffers="noise", seed=seed), TRAINED)
+        assert noisy["bn.running_var"] >= 1e-3
+        assert noisy["bn.running_mean"] != TRAINED["bn.running_mean"]
+
+
+def test_a_model_without_buffers_has_one_release_however_buffers_are_sent():
+    plain = {"w": MODEL["w"]}
+    one = exchange(noise=1.0, model=plain, dp_buffers="noise")
+    trained_model(one, {"w": TRAINED["w"]})
+    assert one.mechanism.releases == planned(one.settings, plain, {}) == 1
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [{"w": TRAINED["w"]}, {**TRAINED, "v": TRAINED["w"]}, {**TRAINED, "w": np.zeros(2)}],
+    ids=["fewer", "more", "another type"],
+)
+def test_a_model_of_another_form_has_no_update_to_clip(arrays):
+    with pytest.raises(PrivacyError, match="its arrays are not those of the message"):
+        trained_model(exchange(), arrays)
+
+
+# batch updates: what the server makes of them with noise
+
+PLAIN = {"w": np.zeros(6, np.float32)}
+ROWS = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
+
+
+def with_updates(encoding, noise):
+    sketch = CountSketch(64, 9)
+    arrays = {"norms": np.square(ROWS, dtype=np.float64).sum(axis=1)}
+    if encoding == "full":
+        arrays["full"] = ROWS
+    if encoding == "sketch":
+        arrays["sketch"] = np.stack([sketch({"w": row}) for row in ROWS])
+    config = {"batch-updates": encoding, "sketch-size": 64, "sketch-seed": 9}
+    one = exchange(noise=noise, clip=2.0, config=config, model=PLAIN)
+    trained_model(one, {"w": ROWS.sum(axis=0)})
+    sent = batch_updates(one, arrays)
+    return one, BatchUpdates.from_arrays(sent, encoding, 4, 6, sketch), arrays
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3, 3.0])
+@pytest.mark.parametrize("encoding", ["norms", "sketch", "full"])
+def test_batch_updates_fit_the_update_that_is_sent(encoding, noise):
+    one, sent, _ = with_updates(encoding, noise)
+    sent.check_sum(one.update)
+    assert one.mechanism.releases == planned(one.settings, PLAIN, one.config) == 2
+
+
+def test_without_noise_the_norms_are_clipped_together():
+    _, sent, arrays = with_updates("norms", 0.0)
+    np.testing.assert_allclose(sent.squared_norms, arrays["norms"] * 4.0 / arrays["norms"].sum())
+
+
+def test_each_step_bears_its_part_of_the_updates_noise():
+    _, sent, arrays = with_updates("norms", 0.5)
+    clipped = arrays["norms"] * 4.0 / arrays["norms"].sum()
+    draw = np.random.default_rng(0).bytes
+    gaussian(6, draw)
+    own = np.maximum(clipped + np.sqrt(2) * 0.5 * 4.0 * gaussian(4, draw), 0)
+    np.testing.assert_allclose(sent.squared_norms, own + 6 * (2 * 0.5 * 2.0) ** 2 / 4)
+
+
+@pytest.mark.parametrize(
+    ("release", "config", "names", "says"),
+    [
+        (batch_updates, {}, ["norms"], "'batch-updates' .norms., which nobody asked for"),
+        (batch_updates, {"batch-updates": "norms"}, ["norms", "x"], "hold norms, x, not norms"),
+        (batch_updates, {"batch-updates": "full"}, ["norms"], "hold norms, not full, norms"),
+        (gradients, {}, ["full"], "nobody asked for"),
+        (gradients, {"gradients": "full"}, ["full"], "hold full, not batches, full, norm, variance"),
+    ],
+)
+def test_arrays_that_were_not_asked_for_are_refused(release, config, names, says):
+    with pytest.raises(PrivacyError, match=says):
+        release(exchange(config=config), {name: np.ones(2) for name in names})
+
+
+# gradients at the global model
+
+
+@pytest.mark.parametrize("encoding", ["sketch", "full"])
+def test_gradients_have_the_norm_and_the_variance_of_what_is_sent(encoding):
+    config = {"gradients": encoding, "sketch-size": 8, "sketch-seed": 3}
+    values = np.full(8, 1.0, np.float64 if encoding == "sketch" else np.float32)
+    arrays = {encoding: values, "norm": np.array(8.0), "variance": np.array(0.5), "batches": np.array(4)}
+    if encoding == "sketch":
+        arrays |= {"sketch-size": np.array(8), "sketch-seed": np.array(3)}
+    one = exchange(noise=0.25, clip=2.0, config=config, model=PLAIN)
+    sent = gradients(one, arrays)
+    draw = np.random.default_rng(0).bytes
+    expected = np.asarray(values, np.float64) * 2.0 / np.sqrt(8) + gaussian(8, draw)
+    np.testing.assert_allclose(sent[encoding], expected, rtol=1e-6)
+    variance = max(0.5 * 4 / 8 + 0.25 * 4.0 * float(gaussian(1, draw)[0]), 0.0)
+    assert float(sent["variance"]) == pytest.approx(variance + 8 * 1.0**2)
+    assert one.mechanism.releases == 2
+    assert planned(one.settings, PLAIN, config) == 3
+    read = MeanGradient.from_arrays(sent, GradientForm(encoding, CountSketch(8, 3), 8))
+    assert read.squared_norm == pytest.approx(np.square(sent[encoding], dtype=np.float64).sum())
+
+
+def test_guidance_is_released_like_the_update():
+    one = exchange(config={"guidance": True}, model={"w": MODEL["w"]})
+    content = RecordDict({"arrays": to_record({"w": TRAINED["w"]}), "metrics": MetricRecord()})
+    content["guidance"] = to_record({"w": np.array([1.0, 12.0], np.float32)})
+    assert protect_training(content, one) == []
+    np.testing.assert_allclose(to_layers(content.array_records["guidance"])["w"], [1.0, 3.0])
+    assert one.mechanism.releases == planned(one.settings, one.model, one.config) == 2
+    content["guidance"] = to_record({"v": MODEL["w"]})
+    with pytest.raises(PrivacyError, match="'guidance' has other arrays"):
+        protect_training(content, one)
+
+
+# what is not known
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (reply(adapted=MODEL), "its record 'adapted' has no known sensitivity"),
+        (reply(something=MODEL), "its record 'something' has no known sensitivity"),
+        (reply(info={"mean-age": 71.0}), "'info' has 'mean-age'"),
+        (RecordDict({"metrics": MetricRecord(), "info": ConfigRecord()}), "it has no ArrayRecord 'arrays'"),
+    ],
+)
+def test_what_has_no_known_sensitivity_or_no_model_is_refused(content, says):
+    with pytest.raises(PrivacyError, match=says):
+        protect_training(content, exchange())
+
+
+def test_an_unknown_metric_is_refused_unless_the_site_allows_it():
+    metrics = {"num-examples": 5, "train-loss": 0.3, "penalty": 0.1}
+    with pytest.raises(PrivacyError, match=r"its metric 'penalty' follows from .*dp-allow"):
+        protect_training(reply(metrics), exchange())
+    content = reply(metrics)
+    assert protect_training(content, exchange(dp_allow="pen*")) == ["penalty"]
+    assert dict(content["metrics"]) == {"num-examples": 5, "penalty": 0.1}
+
+
+def test_the_training_loss_does_not_leave_unless_the_site_allows_it():
+    content = reply({"num-examples": 5, "num-steps": 2, "learning-rate": 0.1, "train-loss": 0.3})
+    assert protect_training(content, exchange()) == []
+    assert dict(content["metrics"]) == {"num-examples": 5, "num-steps": 2, "learning-rate": 0.1}
+    content = reply({"train-loss": 0.3})
+    assert protect_training(content, exchange(dp_allow="train-loss")) == ["train-loss"]
+
+
+# evaluations
+
+FIGURES = {"accuracy": 0.5, "loss": 1.0, "accuracy-global": 0.4, "validation-auroc": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("report", "kept", "records", "uncovered"),
+    [
+        ("none", {"num-examples": 9}, [], []),
+        ("figures", {"num-examples": 9, **FIGURES}, [], ["evaluation"]),
+        (
+            "full",
+            {"num-examples": 9, **FIGURES, "weight.target": 0.3},
+            ["confusion", "outcomes"],
+            ["evaluation"],
+        ),
+    ],
+)
+def test_of_an_evaluation_leaves_what_the_site_tells(report, kept, records, uncovered):
+    content = RecordDict({"metrics": MetricRecord({"num-examples": 9, **FIGURES, "weight.target": 0.3})})
+    content["outcomes"], content["confusion"] = to_record(MODEL), ArrayRecord()
+    assert protect_evaluation(content, PrivacySettings(dp_clip=1.0, dp_report=report)) == uncovered
+    assert dict(content["metrics"]) == kept
+    assert sorted(content.array_records) == records
+
+
+def test_the_evaluation_in_a_train_reply_follows_the_same_word():
+    metrics = {"num-examples": 5, "eval-accuracy": 0.5, "eval-num-examples": 9}
+    content = reply(metrics, outcomes=MODEL)
+    assert protect_training(content, exchange()) == ["eval-accuracy"]
+    assert "outcomes" not in content
+    content = reply(metrics, outcomes=MODEL)
+    assert sorted(protect_training(content, exchange(dp_report="full"))) == ["eval-accuracy", "outcomes"]
+    assert "outcomes" in content
+    with pytest.raises(PrivacyError, match="its dp-report is 'none': let it be 'figures'"):
+        protect_training(reply(metrics), exchange(dp_report="none"))

@@ -1,0 +1,151 @@
+"""What sites keep for themselves, decide and note, over real processes, with the bits of a local run.
+
+KD3A's sites keep nothing: it is here because it asks the target within a round."""
+
+import shutil
+import stat
+from typing import Any
+
+import pytest
+
+from fda_flower import RunConfig, load, run
+from fda_flower.datasets import load_domain
+from fda_flower.deployment import Federation, run_deployed
+from fda_flower.errors import RunError
+from fda_flower.records.folder import RunFolder
+from fda_flower.records.verification import verify
+from fda_flower.site import epsilon, read_log
+
+LOCAL_PART = ["local-part-before.safetensors", "local-part.safetensors"]
+SETTINGS: dict[str, Any] = {
+    **{"model": "mlp", "sources": 1, "rounds": 2, "device": "cpu"},
+    **{"target_samples": 16, "source_samples": 40, "test_samples": 40},
+}
+
+
+def untimed(records):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+
+
+def deployed(federation, settings, output):
+    config = RunConfig(**settings)
+    return run_deployed(config, federation.connection, output, environment=federation.environment)
+
+
+@pytest.fixture(scope="module")
+def sites(request, tmp_path_factory):
+    """A federation with or without resident workers, and the folder with its sites' own."""
+    folder = tmp_path_factory.mktemp("sites")
+    nodes = {
+        domain: {"domain": domain, "state-dir": str(folder / domain), "resident": request.param}
+        for domain in ("source-1", "target")
+    }
+    with Federation(tmp_path_factory.mktemp("federation"), nodes, secure=False) as federation:
+        yield federation, folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "options", "domains", "files", "sites"),
+    [
+        ("mixture", {"epochs": "1,3", "every": 1}, ["target"], ["mixture.safetensors"], True),
+        ("apfl", {"adaptive": True}, ["target"], ["apfl-before.safetensors", "apfl.safetensors"], True),
+        ("kd3a", {"gate_start": 0.0, "gate_end": 0.5}, [], [], True),
+        ("fedrep", {"head_epochs": 2}, ["source-1", "target"], LOCAL_PART, False),
+    ],
+    indirect=["sites"],
+)
+def test_what_a_client_keeps_stays_at_its_site_and_has_the_bits_of_a_local_run(
+    method, options, domains, files, sites, tmp_path
+):
+    """Without a resident worker the second round's process finds the first one's models."""
+    settings = {**SETTINGS, "method": method, "method_options": options}
+    federation, folder = sites
+    before = set(folder.rglob("*.safetensors"))
+    history, there = deployed(federation, settings, tmp_path / "deployed")
+    written = set(folder.rglob("*.safetensors")) - before
+    local = run(**settings, output=tmp_path / "local")
+    assert untimed(history) == untimed(local.history)
+    model = RunFolder(there).load_checkpoint().model
+    assert {name: array.tobytes() for name, array in model.items()} == {
+        name: array.tobytes() for name, array in local.model.items()
+    }
+    [model_file] = (path for path in written if path.name == "model.safetensors")
+    assert model_file.read_bytes() == (tmp_path / "local" / "model.safetensors").read_bytes()
+    site_model = load(model_file.parent)
+    test = load_domain(RunConfig(**settings).data, "target").domains["target"].test
+    predicted = site_model.predict(test.x)
+    assert (predicted == test.y.numpy()).mean() == history[-1]["accuracy"]
+    assert load(there).about.holder == "server"
+    own = written - {model_file}
+    assert len(own) == len(domains) * len(files)
+    for domain in domains:
+        kept = sorted(path for path in own if path.is_relative_to(folder / domain))
+        assert [path.name for path in kept] == files
+        for path in kept:
+            assert path.read_bytes() == (tmp_path / "local" / "clients" / domain / path.name).read_bytes()
+    for elsewhere in (federation.folder, tmp_path / "deployed"):
+        assert not {path.name for path in elsewhere.rglob("*.safetensors")} & set(files)
+
+
+def spent(rounds):
+    return epsilon([(1.0, rounds)], 1e-5)
+
+
+@pytest.mark.slow
+def test_sites_refuse_note_what_they_send_and_end_a_run_and_a_changed_round_is_found(tmp_path):
+    sites = {domain: tmp_path / "sites" / domain for domain in ("source-1", "target")}
+    rules: dict[str, dict[str, Any]] = {
+        "source-1": {
+            "allow-methods": "fedda-auto,fedgp-auto",
+            "allow-batch-updates": "none",
+            "min-samples": 40,
+            **{"dp-clip": 1.0, "dp-noise": 1.0, "max-epsilon": (spent(3) + spent(4)) / 2},
+        },
+        "target": {"allow-batch-updates": "norms"},
+    }
+    nodes = {
+        name: {"domain": name, "state-dir": str(sites[name]), "resident": True, **rules[name]}
+        for name in sites
+    }
+    with Federation(tmp_path / "federation", nodes, secure=False) as federation:
+
+        def deploy(method, output):
+            deployed(federation, {**SETTINGS, "method": method}, tmp_path / output)
+
+        says = "a site refuses the run: 'target': the site allows 'norms' of each batch, the run asks for 's"
+        with pytest.raises(RunError, match=says):
+            deploy("fedgp-auto", "refused")
+        deploy("fedda-auto", "ended")
+        with pytest.raises(RunError, match=r"round 2 cannot be done.*'source-1' sends nothing.*max-epsilon"):
+            deploy("fedda-auto", "stopped")
+
+    for domain, folder in sites.items():
+        assert stat.S_IMODE((folder / "sent.jsonl").stat().st_mode) == 0o600
+        lines = read_log(folder)
+        numbers = dict.fromkeys(line["run"] for line in lines)
+        runs = [[line for line in lines if line["run"] == number] for number in numbers]
+        asked, ended, stopped = runs
+        assert {line["message"] for line in asked} == {"query.role"}
+        assert ("refused" in asked[0]) == (domain == "target")
+        assert not any("refused" in line or "failed" in line for line in ended)
+        failed = [line["round"] for line in stopped if "refused" in line or "failed" in line]
+        assert failed == ([2] if domain == "source-1" else [])
+        trained = [line for line in ended if line["message"] == "train"]
+        assert [line["round"] for line in trained] == [1, 2]
+        for line in trained:
+            batches = line["records"].get("batch-updates")
+            assert (batches is None) == (domain == "source-1")
+            assert batches is None or batches["arrays"] == {"norms": ["float64", [4]]}
+
+    done = tmp_path / "ended"
+    told = [record["privacy"]["source-1"]["epsilon"] for record in RunFolder(done).read_rounds()]
+    assert told == pytest.approx([spent(1), spent(2)])
+    (kept,) = RunFolder(tmp_path / "stopped").read_rounds()
+    assert kept["privacy"]["source-1"]["epsilon"] == pytest.approx(spent(3))
+    found = verify(done)
+    assert (found.rounds, found.problems) == (2, ())
+    changed = shutil.copytree(done, tmp_path / "changed")
+    lines = (changed / "rounds.jsonl").read_text()
+    (changed / "rounds.jsonl").write_text(lines.replace('"round": 1,', '"round": 1, "better": true,'))
+    assert verify(changed, found.last).problems == ("the record of round 1 has changed",)

@@ -1,0 +1,581 @@
+"""The rules of a site, each by itself, and its gate around whole apps: what is refused, and what is noted."""
+
+import os
+import re
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
+from flwr.clientapp import ClientApp
+from flwr.common import ndarray_to_bytes
+from naming import names
+from sites import run_sites
+
+import fda_flower.datasets
+from fda_flower import RunConfig
+from fda_flower.aggregation import CountSketch
+from fda_flower.client_app import make_client_app
+from fda_flower.clients import serve
+from fda_flower.errors import ConfigError, RunError
+from fda_flower.site import Asked, Rules, SiteGate, read_log
+from fda_flower.site.rules import LEVELS
+from fda_flower.wire.protocol import to_record
+
+
+@pytest.fixture(autouse=True)
+def _always_in_a_run(in_a_run):
+    """Every test here makes messages."""
+
+
+RULE = "rule of the node configuration"
+METHODS = ("fedavg", "fedgp", "fedgp-auto")
+MODEL = to_record({"w": np.zeros((10, 10), np.float32), "seen": np.zeros(50, np.int64)})
+STEPS = 4
+SKETCH: dict[str, Any] = {"server-round": 1, "sketch-seed": 1, "sketch-size": 12}
+NORMS: dict[str, Any] = {"norms": np.ones(STEPS)}
+RECORDS: dict[str, dict[str, Any]] = {
+    "norms": NORMS,
+    "sketch": {**NORMS, "sketch": np.ones((STEPS, 12))},
+    "full": {**NORMS, "full": np.ones((STEPS, 100))},
+}
+
+
+def asked(kind="train", role="target", method="fedgp-auto", model=MODEL, folder=None, **records):
+    content = RecordDict({name: ConfigRecord(record) for name, record in records.items()})
+    if kind != "query.role":
+        content["arrays"] = model
+    message = Message(content, 2, kind)
+    node: dict[str, Any] = {} if folder is None else {"state-dir": str(folder)}
+    return Asked(message, Context(1, 2, node, RecordDict(), {}), method, role)
+
+
+def reply(batches=None, name="batch-updates", **metrics):
+    numbers = {"num-examples": 8, "num-steps": STEPS, **metrics}
+    content = RecordDict({"arrays": MODEL, "metrics": MetricRecord(numbers)})
+    if batches is not None:
+        content[name] = to_record(batches)
+    return content
+
+
+def rule(name, value):
+    return Rules.read({name: value}, METHODS)
+
+
+def test_a_node_without_rules_allows_all():
+    rules = Rules.read({"domain": "north", "role": "source", "state-dir": "/s", "partition-id": 3}, METHODS)
+    assert rules == Rules()
+    assert rules.refuses_message(asked(config={"batch-updates": "full"})) is None
+    told = RecordDict({"arrays": MODEL, "x": ConfigRecord({"rows": b"1" * 9000})})
+    assert rules.refuses_reply(asked(), told) is None
+
+
+@pytest.mark.parametrize(
+    ("node", "thing", "value"),
+    [
+        ({"allow-methods": "fedavg, fedpg"}, "method", "fedpg"),
+        ({"allow-methods": ""}, "method", ""),
+        ({"allow-batch-updates": "sketches"}, "allow-batch-updates", "sketches"),
+        ({"min-samples": "many"}, "min-samples", "many"),
+        ({"min-samples": -1}, "min-samples", -1),
+        ({"allow-method": "fedavg"}, RULE, "allow-method"),
+        ({"allow_methods": "fedavg"}, RULE, "allow_methods"),
+        ({"minsamples": 3}, RULE, "minsamples"),
+        ({"max-updates": 3}, RULE, "max-updates"),
+    ],
+)
+def test_what_is_misspelt_is_an_error(node, thing, value):
+    with pytest.raises(ConfigError, check=names(thing, value)):
+        Rules.read(node, METHODS)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "known", "method", "reason"),
+    [
+        ("fedavg,fedgp-auto", METHODS, "fedgp-auto", None),
+        ("mine", (), "mine", None),
+        ("all", METHODS, "fedgp-auto", None),
+        ("all", METHODS, None, None),
+        ("fedavg", METHODS, "fedgp-auto", "allows the methods fedavg, not 'fedgp-auto'"),
+        ("fedavg", METHODS, None, "the run names none"),
+    ],
+)
+def test_methods_are_allowed_by_name(allowed, known, method, reason):
+    found = Rules.read({"allow-methods": allowed}, known).refuses_message(asked(method=method))
+    assert found is None if reason is None else reason in str(found)
+
+
+@pytest.mark.parametrize("allowed", LEVELS)
+@pytest.mark.parametrize("wanted", LEVELS)
+@pytest.mark.parametrize("name", ["batch-updates", "gradients"])
+def test_each_level_allows_those_before_it_and_no_others(allowed, wanted, name, tmp_path):
+    told, fits = rule("allow-batch-updates", allowed), LEVELS.index(wanted) <= LEVELS.index(allowed)
+    config = {} if wanted == "none" else {name: wanted, **SKETCH}
+    assert (told.refuses_message(asked(config=config, folder=tmp_path)) is None) == fits
+    asks = {"target": wanted}
+    assert (told.refuses_message(asked("query.role", asks=asks, folder=tmp_path)) is None) == fits
+    assert (told.refuses_reply(asked(), reply(RECORDS.get(wanted), name)) is None) == fits
+
+
+def test_the_role_query_asks_each_role_for_its_own():
+    norms = rule("allow-batch-updates", "norms")
+    asks = {"target": "sketch"}
+    assert "asks for 'sketch'" in str(norms.refuses_message(asked("query.role", "target", asks=asks)))
+    assert norms.refuses_message(asked("query.role", "source", asks=asks)) is None
+    assert norms.refuses_message(asked("query.role", None, asks=asks)) is None, (
+        "its first train message tells"
+    )
+    assert norms.refuses_message(asked("query.role", "target")) is None
+
+
+def test_a_target_that_aggregates_itself_sends_no_batch_updates():
+    none = rule("allow-batch-updates", "none")
+    config = {"batch-updates": "sketch"}
+    assert none.refuses_message(asked(config=config, aggregate={"betas": [0.5]})) is None
+    assert none.refuses_message(asked(config=config)) is not None
+
+
+@pytest.mark.parametrize(
+    ("batches", "level"),
+    [
+        ({"norms": np.ones(STEPS + 1)}, "full"),
+        ({"norms": np.ones((STEPS, 100))}, "full"),
+        ({**NORMS, "sketch": np.ones((STEPS, 13))}, "full"),
+        ({**NORMS, "sketch": np.ones((STEPS + 1, 12))}, "full"),
+        ({**NORMS, "sketch": np.ones((2, STEPS, 12))}, "full"),
+        ({**NORMS, "steps": np.ones(9)}, "full"),
+        ({**NORMS, "more": np.ones(STEPS)}, "full"),
+        ({"norm": np.array("x" * 400)}, "full"),
+        ({"sketch": np.ones((2, 12)), "norm": np.array(1.0)}, "full"),
+        ({"sketch": np.ones(12), "norm": np.array(1.0), "batches": np.array(4)}, "sketch"),
+    ],
+)
+def test_what_leaves_is_known_by_its_form_not_by_its_name(batches, level):
+    found = rule("allow-batch-updates", "norms").refuses_reply(asked(), reply(batches))
+    assert f"the record 'batch-updates' has '{level}'" in str(found)
+    assert rule("allow-batch-updates", "full").refuses_reply(asked(), reply(batches)) is None
+
+
+LARGER = to_record({"w": np.zeros(10_000, np.float32)})
+STOLEN = np.random.default_rng(0).normal(size=(8, 10_000)).astype(np.float32)
+"""Eight batch updates."""
+
+
+def npy(array):
+    file = BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def as_metrics():
+    return MetricRecord({f"{i}": value for i, value in enumerate(STOLEN.reshape(-1).tolist())})
+
+
+HIDING: dict[str, Callable[[], dict[str, Any]]] = {
+    "numbers": lambda: {"personal": to_record({"w": STOLEN})},
+    "integers": lambda: {"personal": to_record({"w": STOLEN.view(np.int32)})},
+    "bytes of integers": lambda: {"personal": to_record({"w": STOLEN.view(np.uint8)})},
+    "a declared shape": lambda: {
+        "x": ArrayRecord({"w": Array("float32", (1,), "numpy.ndarray", npy(STOLEN))})
+    },
+    "a declared type": lambda: {"x": ArrayRecord({"w": Array("print", (1,), "numpy.ndarray", npy(STOLEN))})},
+    "a format": lambda: {"x": ArrayRecord({"w": Array("float32", (1,), "of its own", STOLEN.tobytes())})},
+    "a type's text": lambda: {"x": ArrayRecord({"w": Array(STOLEN.tobytes().hex(), (1,), "int", b"")})},
+    "names of arrays": lambda: {"x": ArrayRecord({STOLEN.tobytes().hex(): Array(np.ones(1))})},
+    "names of records": lambda: {STOLEN.tobytes().hex(): ConfigRecord()},
+    "bytes of settings": lambda: {"info": ConfigRecord({"domain": "a", "rows": STOLEN.tobytes()})},
+    "texts of settings": lambda: {"info": ConfigRecord({"domain": STOLEN.tobytes().hex()})},
+    "lists of settings": lambda: {"x": ConfigRecord({"rows": STOLEN.reshape(-1).tolist()})},
+    "lists of metrics": lambda: {"metrics": MetricRecord({"loss": STOLEN.reshape(-1).tolist()})},
+    "scalar metrics": lambda: {"metrics": as_metrics()},
+    "many records": lambda: {f"personal-{i}": to_record({"w": row}) for i, row in enumerate(STOLEN)},
+    "settings": lambda: {"batch-updates": ConfigRecord({"rows": STOLEN.tobytes()})},
+    "norms": lambda: {
+        "batch-updates": to_record({"norms": STOLEN.reshape(-1)}),
+        "metrics": MetricRecord({"num-examples": 8, "num-steps": STOLEN.size}),
+    },
+}
+
+
+@pytest.mark.parametrize("level", ["norms", "sketch"])
+@pytest.mark.parametrize("form", HIDING)
+def test_batch_updates_leave_in_no_other_form(form, level):
+    content = RecordDict({"arrays": LARGER, "metrics": MetricRecord({"num-examples": 8, "num-steps": 8})})
+    content.update(HIDING[form]())
+    for kind in ("train", "evaluate"):
+        reason = rule("allow-batch-updates", level).refuses_reply(asked(kind, model=LARGER), content)
+        assert re.search("and may have|'batch-updates' has 'full'", str(reason))
+    assert rule("allow-batch-updates", "full").refuses_reply(asked(model=LARGER), content) is None
+
+
+def test_a_second_model_and_many_names_of_classes_leave():
+    none = rule("allow-batch-updates", "none")
+    second = RecordDict({"arrays": LARGER, "personal": LARGER, "metrics": MetricRecord({"num-examples": 8})})
+    assert none.refuses_reply(asked(model=LARGER), second) is None
+    assert "and may have" in str(none.refuses_reply(asked("evaluate", model=LARGER), second))
+    about = RecordDict({"info": ConfigRecord({"class-names": [f"class {i}" for i in range(2000)]})})
+    assert none.refuses_reply(asked("query.role"), about) is None
+    assert "and may have" in str(none.refuses_reply(asked("query.role"), RecordDict({"arrays": LARGER})))
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({}, None),
+        ({"sketch-size": 13}, "add up to 12, an eighth of the model's numbers"),
+        ({"sketch-size": 0}, "asks for sketches of 0 numbers"),
+        ({"sketch-seed": 2}, "of size 12 with the seed 2 in round 1"),
+        ({"sketch-size": "12"}, "of size None"),
+    ],
+)
+def test_a_server_chooses_neither_a_long_sketch_nor_its_map(settings, refused, tmp_path):
+    config = {"batch-updates": "sketch", **SKETCH, **settings}
+    found = rule("allow-batch-updates", "sketch").refuses_message(asked(config=config, folder=tmp_path))
+    assert found is None if refused is None else refused in str(found)
+
+
+def test_a_second_record_of_settings_hides_nothing(tmp_path):
+    """A client reads one of them; an encoding that is unknown counts as full."""
+    sketch, norms = rule("allow-batch-updates", "sketch"), rule("allow-batch-updates", "norms")
+    assert "asks for 'full'" in str(sketch.refuses_message(asked(config={"gradients": "raw"})))
+    config = {"batch-updates": "sketch", **SKETCH}
+    assert "of size None" in str(sketch.refuses_message(asked(config=config, other=SKETCH, folder=tmp_path)))
+    assert "asks for 'sketch'" in str(
+        norms.refuses_message(asked(config=config, other={"batch-updates": "norms"}))
+    )
+
+
+def test_a_declared_shape_makes_no_model_larger(tmp_path):
+    model = ArrayRecord({"w": Array("float32", (10_000,), "numpy.ndarray", npy(np.zeros(100, np.float32)))})
+    config = {"batch-updates": "sketch", **SKETCH}
+    found = rule("allow-batch-updates", "sketch").refuses_message(
+        asked(config=config, model=model, folder=tmp_path)
+    )
+    assert "an eighth of the model's numbers" in str(found)
+
+
+def test_sizes_of_sketches_add_up_over_all_runs(tmp_path):
+    def refuses(size, model=LARGER, number=1):
+        settings = {"sketch-size": size, "sketch-seed": number, "server-round": number}
+        config = {"batch-updates": "sketch", **settings}
+        own = rule("allow-batch-updates", "sketch")
+        return own.refuses_message(asked(config=config, model=model, folder=tmp_path)) is not None
+
+    sizes = [1000, 1000, 251, 250, 1000, 1]
+    assert [refuses(size) for size in sizes] == [False, False, True, False, False, True]
+    assert not refuses(250, number=2)
+    assert not refuses(12, MODEL)
+    assert stat.S_IMODE((tmp_path / "sketches.json").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"100": [-12]}', '{"100": 12}'])
+def test_a_site_without_its_memory_sends_no_sketch(text, tmp_path):
+    sketch, config = rule("allow-batch-updates", "sketch"), {"batch-updates": "sketch", **SKETCH}
+    assert "no state-dir" in str(sketch.refuses_message(asked(config=config)))
+    assert "no state-dir" in str(sketch.refuses_message(asked("query.role", asks={"target": "sketch"})))
+    (tmp_path / "sketches.json").write_text(text)
+    assert "cannot remember" in str(sketch.refuses_message(asked(config=config, folder=tmp_path)))
+    assert (tmp_path / "sketches.json").read_text() == text
+
+
+def test_the_model_is_the_largest_record_and_integers_are_none_of_its_numbers():
+    message = asked()
+    assert message.numbers == 100
+    message = asked()
+    message.message.content["weights"] = message.message.content.pop("arrays")
+    assert message.numbers == 100
+    assert asked("query.role").numbers == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "refused"),
+    [
+        *[("query.role", 9, True), ("query.role", 10, False), ("query.role", None, False)],
+        *[("train", 9, True), ("train", 10, False), ("train", None, True), ("evaluate", 3, False)],
+    ],
+)
+def test_a_site_wants_samples_enough(kind, told, refused):
+    """A client that tells no number may take part, but not send what it trained."""
+    told_as = "examples" if kind == "query.role" else "num-examples"
+    numbers = {} if told is None else {told_as: told}
+    content = RecordDict({"metrics": MetricRecord(numbers)})
+    if kind == "query.role":
+        content = RecordDict({"info": ConfigRecord({"domain": "a", **numbers})})
+    reason = rule("min-samples", "10").refuses_reply(asked(kind), content)
+    assert (reason is not None) == refused
+    assert not refused or f"trained on {told or 0} labelled samples" in str(reason)
+
+
+# The gate
+
+CONFIG = RunConfig(
+    method="fedgp-auto", model="mlp", sources=2, rounds=1, device="cpu",
+    target_samples=16, source_samples=20, test_samples=20, method_options={"sketch_size": 500},
+)  # fmt: skip
+SMALL = to_record({"w": np.zeros(40, np.float32)})
+
+
+def nodes(target=None, source=None):
+    return [
+        {"domain": "source-1", "role": "source", **(source or {})},
+        {"domain": "source-2", "role": "source"},
+        {"domain": "target", "role": "target", **(target or {})},
+    ]
+
+
+def ask(app, node, kind, settings=None, **config):
+    content = RecordDict(
+        {"config": ConfigRecord({key.replace("_", "-"): value for key, value in config.items()})}
+    )
+    if kind != "query.role":
+        content["arrays"] = ArrayRecord(dict(SMALL))
+    return app(Message(content, 2, kind), Context(5, 2, node, RecordDict(), settings or {}))
+
+
+@pytest.fixture
+def no_data(monkeypatch):
+    """Whose data were loaded."""
+    loaded: list[str] = []
+
+    def load(spec, name):
+        loaded.append(name)
+        raise AssertionError("data were read")
+
+    monkeypatch.setattr(fda_flower.datasets, "load_domain", load)
+    return loaded
+
+
+ASKS_SKETCH: dict[str, Any] = {"batch_updates": "sketch", "sketch_size": 8, "sketch_seed": 1}
+
+
+@pytest.mark.parametrize("kind", ["query.role", "train", "evaluate"])
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ({"allow-methods": "fedavg"}, "the site allows the methods fedavg, not 'fedgp-auto'"),
+        ({"allow-methods": "fedagv"}, "unknown method 'fedagv'"),
+        ({"allow-batch-update": "norms"}, "unknown rule of the node configuration"),
+    ],
+)
+def test_each_message_of_a_run_that_is_not_allowed_is_refused_before_data_are_read(
+    rules, says, kind, no_data
+):
+    reply = ask(make_client_app(CONFIG), nodes(rules)[2], kind)
+    told = reply.content["info"]["problem"] if kind == "query.role" else reply.error.reason
+    assert says in str(told)
+    assert no_data == []
+
+
+def test_a_train_message_is_refused_before_data_are_read(no_data):
+    """A server that asks for more than it told; a run whose method only its configuration tells."""
+    reply = ask(make_client_app(CONFIG), nodes({"allow-batch-updates": "norms"})[2], "train", **ASKS_SKETCH)
+    assert "the site allows 'norms' of each batch, the run asks for 'sketch'" in reply.error.reason
+    node = {"domain": "target", "allow-methods": "fedavg"}
+    reply = ask(make_client_app(), node, "train", CONFIG.to_flower())
+    assert "not 'fedgp-auto'" in reply.error.reason
+    assert no_data == []
+
+
+def test_a_node_that_does_not_fit_the_run_says_so_with_rules_too(no_data):
+    reply = ask(
+        make_client_app(CONFIG), {"domain": "target", "role": "source", "min-samples": 1}, "query.role"
+    )
+    assert "has role 'source', but the run's target is 'target'" in str(reply.content["info"]["problem"])
+    assert "refused" not in reply.content["info"]
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "says"),
+    [
+        ({}, {"allow-methods": "fedavg"}, r"'source-1': the site allows the methods fedavg"),
+        ({"allow-batch-updates": "norms"}, {}, r"'target': .* the run asks for 'sketch'"),
+        ({"min-samples": 17}, {"min-samples": 21}, r"'source-1': .* on 20 .*; 'target': .* on 16 "),
+    ],
+)
+def test_a_run_that_a_site_refuses_ends_before_any_training_with_the_sites_reason(
+    target, source, says, monkeypatch
+):
+    monkeypatch.setattr("fda_flower.clients.client.train", lambda *args, **kwargs: pytest.fail("it trains"))
+    with pytest.raises(RunError, match=says):
+        run_sites(CONFIG, nodes(target, source))
+
+
+def test_sites_that_allow_what_is_asked_take_part_and_note_what_they_send(tmp_path):
+    rules = {"allow-methods": "fedavg,fedgp-auto", "allow-batch-updates": "sketch", "min-samples": 16}
+    plain, _ = run_sites(CONFIG, nodes())
+    model, [record] = run_sites(CONFIG, nodes({**rules, "state-dir": str(tmp_path)}, rules))
+    assert record["held"] is None
+    assert {name: array.tobytes() for name, array in model.items()} == {
+        name: array.tobytes() for name, array in plain.items()
+    }
+    query, train, evaluate = read_log(tmp_path)
+    assert [line["message"] for line in (query, train, evaluate)] == ["query.role", "train", "evaluate"]
+    assert set(query["records"]) == {"info"}
+    assert set(train["records"]) == {"arrays", "batch-updates", "info", "metrics"}
+    assert train["records"]["batch-updates"]["arrays"] == {
+        "norms": ["float64", [4]],
+        "sketch": ["float64", [4, 500]],
+    }
+    assert {line["domain"] for line in (query, train, evaluate)} == {"target"}
+    assert (query["round"], train["round"], evaluate["round"]) == (None, 1, 1)
+
+
+@pytest.mark.parametrize("method", ["mixture", "knn-per"])
+def test_what_a_site_keeps_is_for_its_account_alone(method, tmp_path):
+    """KNN-Per's model holds features and labels."""
+    config, state = replace(CONFIG, method=method, method_options={}), tmp_path / "not" / "yet"
+    rules = {"dp-clip": 1.0, "dp-noise": 1.0, "dp-allow": "*", "allow-batch-updates": "norms"}
+    before = os.umask(0o022)
+    try:
+        run_sites(config, nodes({**rules, "state-dir": str(state)}))
+    finally:
+        os.umask(before)
+    found = {path.name for path in state.rglob("*")}
+    own = "mixture.safetensors" if method == "mixture" else "target-privacy.json"
+    assert found > {own, "sent.jsonl", "model.safetensors", "model.json"}
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (state.parent, state, *state.rglob("*"))}
+    assert {path: mode for path, mode in modes.items() if mode != (0o700 if path.is_dir() else 0o600)} == {}
+
+
+def test_a_site_allows_strategies_of_flowers(no_data):
+    config = replace(CONFIG, method="flower:Krum", method_options={})
+    node = {"domain": "target", "allow-methods": "flower:FedMedian, flower:Krum"}
+    with pytest.raises(AssertionError, match="data were read"):
+        ask(make_client_app(config), node, "train")
+    reply = ask(make_client_app(config), {**node, "allow-methods": "flower:FedMedian"}, "train")
+    assert "not 'flower:Krum'" in reply.error.reason
+
+
+def full_batches(app, model):
+    """What the target's batch updates are, as a site without rules sends them."""
+    config: dict[str, Any] = {"batch-updates": "full"}
+    reply = train(app, {}, model, **config)
+    return reply.content["batch-updates"]["full"].numpy()
+
+
+def train(app, node, model, run=1, **config):
+    content = RecordDict({"arrays": model, "config": ConfigRecord({"server-round": 1, **config})})
+    context = Context(run, 2, {"domain": "target", **node}, RecordDict(), {})
+    return app(Message(content, 2, "train"), context)
+
+
+def test_a_server_that_asks_again_and_again_cannot_invert_the_sketches(tmp_path):
+    app = make_client_app(replace(CONFIG, model="logistic"))
+    model = to_record({"0.weight": np.zeros((10, 64), np.float32), "0.bias": np.zeros(10, np.float32)})
+    true = full_batches(app, model)
+    node = {"allow-batch-updates": "sketch", "state-dir": str(tmp_path)}
+    known = []
+    for run, (size, seed) in enumerate(
+        [(80, seed) for seed in range(1, 13)] + [(n, 1) for n in range(70, 80)]
+    ):
+        asked = {"batch-updates": "sketch", "sketch-size": size, "sketch-seed": seed}
+        reply = train(app, node, model, run, **asked)
+        if reply.has_content():
+            places = CountSketch(size, seed).places(650)
+            columns = (np.arange(size)[:, None] == places) * 1.0 - (np.arange(size)[:, None] == places - size)
+            known.append((columns, reply.content["batch-updates"]["sketch"].numpy().T))
+    matrix, sketches = (np.concatenate(parts) for parts in zip(*known, strict=True))
+    guess = np.linalg.lstsq(matrix, sketches)[0].T
+    assert np.allclose(matrix @ true.T, sketches), "the server knows the maps"
+    assert len(matrix) == 80
+    assert np.linalg.norm(guess - true) > 0.8 * np.linalg.norm(true)
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_a_problem_excuses_no_reply_but_to_the_role_query(kind):
+    app = ClientApp(mods=[SiteGate()])
+    stolen = RecordDict(
+        {"info": ConfigRecord({"problem": "none"}), "x": to_record({"w": np.ones((200, 40))})}
+    )
+
+    for register in (app.train(), app.evaluate(), app.query("role")):
+        register(lambda message, context: Message(stolen, reply_to=message))
+
+    node = {"allow-batch-updates": "none", "min-samples": 6}
+    assert "and may have" in ask(app, node, kind).error.reason
+    assert "and may have" in str(ask(app, node, "query.role").content["info"]["problem"])
+
+
+class Own(NumPyClient):
+    """A client of a project's own, which sends its batch updates in full whatever it is asked for."""
+
+    def get_properties(self, config):
+        return {"examples": 5}
+
+    def fit(self, parameters, config):
+        if config.get("fails"):
+            raise OSError("the disk is full")
+        batches: dict[str, Any] = {
+            "batch-updates.norms": np.ones(3),
+            "batch-updates.full": np.ones((3, 40), np.float32),
+        }
+        return parameters, 5, {"num-steps": 3} | {k: ndarray_to_bytes(v) for k, v in batches.items()}
+
+    def evaluate(self, parameters, config):
+        return 0.5, 5, {"accuracy": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("level", "leaves"), [("none", False), ("norms", False), ("sketch", False), ("full", True)]
+)
+def test_a_client_of_a_projects_own_cannot_send_more_than_its_site_allows(level, leaves):
+    reply = ask(serve(lambda context: Own()), {"allow-batch-updates": level}, "train", batch_updates="none")
+    if leaves:
+        assert set(reply.content["batch-updates"]) == {"norms", "full"}
+    else:
+        assert f"allows '{level}' of each batch, the record 'batch-updates' has 'full'" in reply.error.reason
+
+
+@pytest.mark.parametrize(
+    ("settings", "answers"), [({}, False), ({"method": "mine"}, True), ({"method": "other"}, False)]
+)
+def test_a_project_tells_its_method_in_the_runs_configuration(settings, answers):
+    node = {"allow-methods": "mine", "domain": "north", "role": "source"}
+    info = ask(serve(lambda context: Own()), node, "query.role", settings).content["info"]
+    assert ("problem" not in info) == answers
+    assert (info["domain"], info["role"]) == ("north", "source")
+    if not settings:
+        assert "the run names none: set 'method' in the run's configuration" in str(info["problem"])
+
+
+def test_any_client_app_may_have_the_gate():
+    app = ClientApp(mods=[SiteGate()])
+
+    @app.train()
+    def train(message, context):
+        metrics = MetricRecord({"num-examples": 5})
+        return Message(RecordDict({"arrays": SMALL, "metrics": metrics}), reply_to=message)
+
+    assert ask(app, {"min-samples": 5}, "train").has_content()
+    assert "at least 6" in ask(app, {"min-samples": 6}, "train").error.reason
+
+
+def test_what_cannot_be_noted_does_not_leave(tmp_path):
+    (tmp_path / "sent.jsonl").mkdir()
+    app, node = serve(lambda context: Own()), {"state-dir": str(tmp_path)}
+    assert "the site cannot note what it sends" in ask(app, node, "train").error.reason
+    assert "the site cannot note" in str(ask(app, node, "query.role").content["info"]["problem"])
+
+
+def test_refusals_and_errors_are_noted_too(tmp_path):
+    app, node = serve(lambda context: Own()), {"state-dir": str(tmp_path), "min-samples": 6}
+    ask(app, node, "query.role")
+    ask(app, node, "train")
+    with pytest.raises(OSError, match="the disk is full"):
+        ask(app, node, "train", fails=True)
+    query, train, error = read_log(tmp_path)
+    for line in (query, train):
+        assert "trained on 5 labelled samples, the site wants at least 6" in line["refused"]
+    assert error["failed"] == "OSError('the disk is full')"
+    assert (train["records"], error["bytes"]) == ({}, 0)
+
+
+def test_a_simulation_keeps_no_log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ask(serve(lambda context: Own()), {"partition-id": 0}, "train").has_content()
+    assert os.listdir(tmp_path) == []
