@@ -23,25 +23,18 @@ from fda_flower.errors import (
 @pytest.mark.parametrize(
     ("error", "message", "named"),
     [
-        (FdaError("the disk is full"), "the disk is full", ("", None, "")),
-        (
-            FdaError("the disk 'a: b' is full: make room"),
-            "the disk 'a: b' is full: make room",
-            ("", None, "make room"),
-        ),
+        (FdaError("it is full"), "it is full", ("", None, "")),
+        (FdaError("'a: b' is full: make room"), "'a: b' is full: make room", ("", None, "make room")),
         (invalid("folder", Path("a"), "make it"), "folder is 'a': make it", ("folder", Path("a"), "make it")),
         (invalid("lam", -1.0, "at least 0"), "lam is -1.0: at least 0", ("lam", -1.0, "at least 0")),
-        (
-            invalid("labels", [2], "label 5", "but there are 9"),
-            "labels is [2], but there are 9: label 5",
-            ("labels", [2], "label 5"),
-        ),
+        (invalid("n", [2], "label 5", "but 9"), "n is [2], but 9: label 5", ("n", [2], "label 5")),
         (
             unknown("method", "fedpg", ["fedgp", "ditto"]),
             "unknown method 'fedpg' (did you mean 'fedgp'?): choose one of ditto, fedgp",
             ("method", "fedpg", "choose one of ditto, fedgp"),
         ),
     ],
+    ids=str,
 )
 def test_an_error_names_its_thing_value_and_remedy_also_after_it_was_sent(error, message, named):
     for each in (error, pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
