@@ -53,13 +53,7 @@ def unknown(what: str, name: str, valid: Iterable[str]) -> ConfigError:
 
 
 def invalid(thing: str, value: object, remedy: str, why: str = "") -> ConfigError:
-    """Return the error for a setting whose value cannot be used; `why` is for what the remedy does not tell.
-
-    Examples
-    --------
-    >>> str(invalid("target", "north", "choose one of east, west", "which is not a domain of the data"))
-    "target is 'north', which is not a domain of the data: choose one of east, west"
-    """
+    """Return the error for a setting whose value cannot be used; `why` is what the remedy does not tell."""
     shown = repr(str(value)) if isinstance(value, (str, PathLike)) else str(value)
     message = f"{thing} is {shown}{', ' if why else ''}{why}"
     return ConfigError(message, thing=thing, value=value, remedy=remedy)
@@ -79,15 +73,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
 
 
 def printable(text: str, longest: int = LONGEST) -> str:
-    r"""Return a text in one line of at most `longest` characters, its control characters as escapes.
-
-    Examples
-    --------
-    >>> printable("north\nINFO: all is well")
-    'north\\nINFO: all is well'
-    >>> printable("a long story", 7)
-    'a long…'
-    """
+    """Return a text in one line of at most `longest` characters, its control characters as escapes."""
     shown = "".join(
         char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode()
         for char in text[: longest + 1]

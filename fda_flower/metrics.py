@@ -73,13 +73,7 @@ class Metric:
         return 100 * value if self.percent else value
 
     def show(self, value: float) -> str:
-        """Return a recorded value as text.
-
-        Examples
-        --------
-        >>> METRICS["accuracy"].show(0.734), METRICS["r2"].show(0.734)
-        ('73.4%', '0.734')
-        """
+        """Return a recorded value as text."""
         return self.write(self.scaled(value))
 
     def write(self, scaled: float) -> str:
@@ -243,12 +237,6 @@ def confusion(outputs: "NDArray[Any]", y: "NDArray[Any]") -> "NDArray[np.int64]"
         Logits or probabilities, shape ``(n, classes)``.
     y : NDArray
         The true classes, shape ``(n,)``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> confusion(np.array([[2.0, 1], [3, 0], [1, 2]]), np.array([0, 1, 1])).tolist()
-    [[1, 0], [1, 1]]
     """
     import numpy as np
 
@@ -263,12 +251,6 @@ def by_class(
     """Return ``precision``, ``recall``, ``f1`` and ``support`` of each class from its `confusion` matrix.
 
     A figure without any sample to compute it from is 0. The default names are the numbers of the classes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> by_class(np.array([[1, 0], [1, 1]]))["1"]
-    {'precision': 1.0, 'recall': 0.5, 'f1': 0.6666666666666666, 'support': 2}
     """
     names = [str(label) for label in range(len(counts))] if names is None else names
     return {
@@ -282,12 +264,6 @@ def interval(name: str, value: float, samples: int) -> tuple[float, float] | Non
 
     For shares it is Wilson's (Journal of the American Statistical Association 22, 1927). Other figures have
     none: theirs depends on more than their value and the number of samples.
-
-    Examples
-    --------
-    >>> low, high = interval("accuracy", 0.9, 100)
-    >>> round(low, 3), round(high, 3)
-    (0.826, 0.945)
     """
     if not METRICS[name].share or samples < 1 or not 0 <= value <= 1:
         return None

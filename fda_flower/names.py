@@ -82,13 +82,7 @@ class Registry(MutableMapping[str, Entry]):
 
 
 def known_name(name: str, names: Iterable[str]) -> str:
-    """Return the one of some names that is meant, in whatever case, and with ``_`` or a space for ``-``.
-
-    Examples
-    --------
-    >>> known_name("FedDA_Auto", ["fedda", "fedda-auto"]), known_name("fedpg", ["fedgp"])
-    ('fedda-auto', 'fedpg')
-    """
+    """Return the one of some names that is meant, in whatever case, and with ``_`` or a space for ``-``."""
     valid = tuple(names)
     if name in valid:
         return name
@@ -312,13 +306,7 @@ def require(package: str) -> None:
 
 
 def missing_extra(error: BaseException | None) -> str | None:
-    """Return which missing package an error is about and what to type; None for any other error.
-
-    Examples
-    --------
-    >>> missing_extra(ModuleNotFoundError("No module named 'ray'", name="ray"))
-    "ray, which is not installed: pip install 'fda-flower[simulation]'"
-    """
+    """Return which missing package an error is about and what to type; None for any other error."""
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and error.name:
             package = error.name.partition(".")[0]

@@ -100,8 +100,8 @@ class LegacyStrategy(Strategy):
         self.strategy = strategy
         self._initial = initial_parameters
         self._names = names
-        self._fit_config = on_fit_config_fn or _no_config
-        self._evaluate_config = on_evaluate_config_fn or _no_config
+        self._fit_config = on_fit_config_fn or (lambda number: {})
+        self._evaluate_config = on_evaluate_config_fn or (lambda number: {})
         self._evaluate_fn = evaluate_fn
         self._secure = secure_aggregation
         self._like: NDArrays = []
@@ -266,10 +266,6 @@ def _check_it_works(strategy: DomainAdaptationStrategy) -> None:
     if (average := strategy.model_average.text) is not None:
         why = "but Flower's older server has the clients evaluate one model a round"
         raise invalid("average", average, remedy, why)
-
-
-def _no_config(server_round: int) -> dict[str, Scalar]:
-    return {}
 
 
 def _scalars(metrics: Mapping[str, Any] | None) -> dict[str, Scalar]:

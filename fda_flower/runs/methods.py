@@ -258,13 +258,7 @@ def method_names() -> list[str]:
 
 
 def find_method(name: str) -> Method:
-    """Return the method of a name, from any of `FAMILIES`; raise a `ConfigError` if there is none.
-
-    Examples
-    --------
-    >>> find_method("ditto").title, find_method("central:coral").title, find_method("flower:Krum").title
-    ('Ditto', 'CORAL (centralised)', 'Krum (Flower)')
-    """
+    """Return the method of a name, from any of `FAMILIES`; raise a `ConfigError` if there is none."""
     for prefix, family in FAMILIES.items():
         own = name.removeprefix(prefix)
         if name.startswith(prefix) and own in family:

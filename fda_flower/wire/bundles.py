@@ -22,15 +22,7 @@ _Joined: TypeAlias = dict[tuple[bytes, ...], ArrayRecord]
 
 
 def join(content: RecordDict, joined: _Joined | None = None) -> RecordDict:
-    """Return the records of a message with all arrays in one; `joined` has those of messages before it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> whole = RecordDict({"arrays": ArrayRecord([np.ones(2), np.zeros((3, 4))])})
-    >>> list(join(whole)), split(join(whole)) == whole
-    (['bundle-content', 'bundle'], True)
-    """
+    """Return the records of a message with all arrays in one; `joined` has those of messages before it."""
     arrays = {name: record for name, record in content.items() if isinstance(record, ArrayRecord)}
     about = [(name, _about(arrays[name]) if name in arrays else None) for name in content]
     bundle = RecordDict({name: record for name, record in content.items() if name not in arrays})

@@ -131,13 +131,7 @@ class TrainRequest(EvaluateRequest):
     measures: Mapping[str, str] = field(default_factory=dict)
 
     def adding(self, **more: Mapping[str, Any]) -> "TrainRequest":
-        """Return the same request with entries added to its mappings.
-
-        Examples
-        --------
-        >>> TrainRequest(ArrayRecord(), {"server-round": 1}).adding(config={"mu": 5.0}).config
-        {'server-round': 1, 'mu': 5.0}
-        """
+        """Return the same request with entries added to its mappings."""
         added: Any = {name: {**getattr(self, name), **entries} for name, entries in more.items()}
         return replace(self, **added)
 
