@@ -338,15 +338,7 @@ def products_over_seeds(x, y, size, seeds):
     return np.array([sketched(x, size, s) @ sketched(y, size, s) for s in range(seeds)])
 
 
-@pytest.mark.parametrize("size", [1, 8, 64])
-def test_inner_products_are_unbiased(size):
-    x, y = np.random.default_rng(DATA).standard_normal((2, 40))
-    x += 0.3 * y
-    products = products_over_seeds(x, y, size, 3000)
-    assert abs(products.mean() - x @ y) < 4 * products.std() / math.sqrt(len(products))
-
-
-@pytest.mark.parametrize("size", [4, 32])
+@pytest.mark.parametrize("size", [1, 4, 32])
 @pytest.mark.parametrize("case", ["independent", "the same", "sparse"])
 def test_the_variance_of_inner_products_is_as_known_and_within_its_bound(size, case):
     x, y = np.random.default_rng(DATA).standard_normal((2, 40))
@@ -354,10 +346,11 @@ def test_the_variance_of_inner_products_is_as_known_and_within_its_bound(size, c
         y = x
     elif case == "sparse":
         x, y = x * (np.arange(40) < 6), y * (np.arange(40) < 6)
-    variance = products_over_seeds(x, y, size, 4000).var()
+    products = products_over_seeds(x, y, size, 4000)
+    assert abs(products.mean() - x @ y) < 4 * products.std() / math.sqrt(len(products)), "unbiased"
     bound = ((x @ x) * (y @ y) + (x @ y) ** 2) / size
     exact = bound - 2 * ((x * y) ** 2).sum() / size
-    assert variance == pytest.approx(exact, rel=0.15)
+    assert products.var() == pytest.approx(exact, rel=0.15)
     assert exact <= bound
 
 
@@ -381,19 +374,6 @@ def estimates_of(make_target, make_update, rows, source, sketch=None):
     target, batches = make_target(rows, 1.0, sketch, "full" if sketch is None else "sketch")
     client = make_update(source, steps=1, rate=1, dtype=np.float64)
     return estimate(target, [client], Geometry.of(target, [client]), batches)[0]
-
-
-def test_errors_of_inner_products_shrink_with_the_root_of_the_size(make_target):
-    rows, source = round_of(m=500, B=4)
-    _, full = make_target(rows, 1.0)
-    exact, rms = full.products({"w": source}), {}
-    for size in (64, 1024):
-        errors = []
-        for seed in range(400):
-            _, batches = make_target(rows, 1.0, CountSketch(size, seed), "sketch")
-            errors.append(batches.products({"w": source}) - exact)
-        rms[size] = math.sqrt(np.mean(np.square(errors)))
-    assert rms[64] / rms[1024] == pytest.approx(math.sqrt(1024 / 64), rel=0.1)
 
 
 def test_sigma2_and_d2_from_sketches_are_exact(make_target, make_update):
@@ -433,20 +413,6 @@ def test_estimates_from_a_sketch_are_close_to_the_exact_ones(make_target, make_u
     exact, found = over_seeds(*round_of(m=2000, B=10))
     assert 0.1 < beta_fedgp(exact) < 0.9
     assert [beta_fedgp(e) for e in found] == pytest.approx([beta_fedgp(exact)] * 20, abs=0.02)
-
-
-@pytest.mark.parametrize("size", [8, 64])
-def test_the_mean_square_of_sketched_products_is_as_known(size):
-    rows, source = round_of(m=500, B=20, share=0.5)
-    deviations, unit = rows - rows.mean(axis=0), source / np.linalg.norm(source)
-    scatter, spread = (deviations**2).sum(), ((deviations @ unit) ** 2).sum()
-    squares = []
-    for seed in range(1000):
-        sketch = CountSketch(size, seed)
-        products = np.array([sketch({"w": d}) for d in deviations]) @ sketch({"w": unit})
-        squares.append((products**2).sum())
-    standard_error = np.std(squares) / math.sqrt(len(squares))
-    assert abs(np.mean(squares) - (spread * (1 + 1 / size) + scatter / size)) < 3 * standard_error
 
 
 @pytest.mark.parametrize(
