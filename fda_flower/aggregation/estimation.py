@@ -23,18 +23,14 @@ class Estimates:
 
     Attributes
     ----------
-    sigma2 : float
-        ``σ̂²``, the variance of the target's mean gradient ``ḡ``.
+    sigma2, target2 : float
+        ``σ̂²``, the variance of the target's mean gradient ``ḡ``, and ``‖ḡ‖²``.
     d2 : float
-        ``d̂²``, the squared distance between the source's and the target's true gradients. Unbiased, so
-        it can be negative.
-    target2 : float
-        ``‖ḡ‖²``.
-    tau2_d2 : float
-        ``τ̂²d̂²``, the part of the target's true gradient that the source's direction does not explain;
-        NaN if only norms were sent.
-    delta : float
-        ``δ̂``, the share of the target's batch gradients that agree with the source; NaN where `tau2_d2` is.
+        ``d̂²``, the squared distance of the source's true gradient from the target's; unbiased, it can be
+        negative.
+    tau2_d2, delta : float
+        ``τ̂²d̂²``, the part of the target's true gradient that the source's direction does not explain, and
+        ``δ̂``, the share of the target's batch gradients that agree with it; NaN if only norms were sent.
     d2_target_rate : float
         `d2` with the source's mean step divided by the target's learning rate, ``g_i = Δ_i/(K_i η_T)``.
     steps : float
@@ -61,11 +57,8 @@ def estimate(
     sketches, the bias of its square is removed. The estimates of a source that did not report its steps
     or its learning rate are NaN.
 
-    Raises
-    ------
-    ValueError
-        If ``B < 2``, the target did not report its steps or its learning rate, or the steps' norms are
-        too small to sum to the target's update.
+    Raise a `ValueError` if ``B < 2``, the target did not report its own, or the steps' norms are too small to
+    sum to the target's update.
     """
     B = batches.steps
     if B < 2:

@@ -50,18 +50,9 @@ def joint_weights(D: Matrix, sigma2: float) -> Vector:
     ``‖Ay‖² + (1 − Σy)²``: for ``y = t (w_0, w)`` the best ``t`` leaves ``f/(1+f)``, which rises with
     ``f = ‖A (w_0, w)‖²``.
 
-    Parameters
-    ----------
-    D : Matrix
-        Inner products of the sources' errors, symmetric, shape ``(N, N)``. Negative eigenvalues, which an
-        estimate may have, count as zero.
-    sigma2 : float
-        ``σ²``, the variance of the target's mean gradient. At 0 all weights are 0.
-
-    Raises
-    ------
-    ValueError
-        If a value is not finite or `sigma2` is negative.
+    ``D`` has the inner products of the sources' errors, shape ``(N, N)``; negative eigenvalues, which an
+    estimate may have, count as zero. ``σ²`` is the variance of the target's mean gradient; at 0 all weights
+    are 0. A value that is not finite, or a negative ``σ²``, raises a `ValueError`.
 
     Examples
     --------

@@ -54,16 +54,9 @@ class Mixture:
         over the member's views ``v``; for a regression ``Σ_m w_m F_m(x)``, with the outputs themselves.
         A member whose outputs for a sample are not finite does not count for this sample.
 
-        Parameters
-        ----------
-        views : Mapping[str, Sequence of Outputs]
-            For each member the outputs of its models: the model of all labels, then the models of the
-            views without a fold, if there are any; for `PRIOR` see `prior_outputs`.
-
-        Raises
-        ------
-        ValueError
-            If a member's outputs are missing.
+        `views` has for each member the outputs of its models: the model of all labels, then the models of the
+        views without a fold, if there are any; for `PRIOR` see `prior_outputs`. A member without raises a
+        `ValueError`.
         """
         if missing := [name for name in self.weights if not views.get(name)]:
             raise ValueError(f"the member '{missing[0]}' has no outputs")
@@ -91,7 +84,7 @@ def fit_mixture(
 
     ``T_m`` minimises ``−Σ_i log softmax(z_mi/T)[y_i] + (log T)²/2`` over `TEMPERATURES`. The weights are
     their posterior mean over the draws of `DRAWS`, under the likelihood ``Π_i Σ_m w_m q_mi``; for a
-    regression under ``(mean_i (Σ_m w_m z_mi − y_i)²)^(−n/2)``.
+    regression under ``(mean_i (Σ_m w_m z_mi − y_i)²)^(−n/2)``. What cannot be fitted raises a `ValueError`.
 
     Parameters
     ----------
@@ -103,17 +96,10 @@ def fit_mixture(
         The fold of each sample, shape ``(n,)``. With it the mixture has the member `PRIOR`, which
         predicts a sample from the labels of the other folds.
 
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, a label is not a class or not finite, no member has finite outputs, or a
-        member has the name of the one that `folds` adds.
-
     Examples
     --------
     >>> right, wrong = np.eye(2)[[0, 1, 0, 1]] * 4, np.eye(2)[[1, 0, 1, 0]] * 4
-    >>> mixture = fit_mixture({"right": right, "wrong": wrong}, np.array([0, 1, 0, 1]))
-    >>> mixture.weights["right"] > 0.8
+    >>> fit_mixture({"right": right, "wrong": wrong}, np.array([0, 1, 0, 1])).weights["right"] > 0.8
     True
     """
     labels = np.asarray(labels)

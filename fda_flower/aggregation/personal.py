@@ -148,20 +148,9 @@ def neighbour_probabilities(
 ) -> Vector:
     """Return ``p(c) = Σ_{j: y_j = c} s_j / Σ_j s_j``, ``s_j = exp(−d_j² / (features · scale))``.
 
-    Parameters
-    ----------
-    distances, labels : NDArray
-        Euclidean distances ``d_j`` of ``n`` queries from their ``k`` nearest keys, and the classes of these
-        keys, both of shape ``(n, k)``.
-    classes, features : int
-        ``C``, and the numbers in a key.
-    scale : float
-        Scale of the kernel, above 0.
-
-    Returns
-    -------
-    Vector
-        Probabilities, shape ``(n, C)``; zeros for a query so far from all keys that each ``s_j`` is 0.
+    ``d_j`` are the Euclidean distances of ``n`` queries from their ``k`` nearest keys, which have `features`
+    numbers, and `labels` the classes of these keys, both of shape ``(n, k)``. The result has shape
+    ``(n, C)``, and zeros for a query that is too far from all keys for any ``s_j`` above 0.
 
     Examples
     --------
@@ -180,16 +169,10 @@ def mixed_scores(
 ) -> Vector:
     """Return the mixture of a model and its neighbours; its largest score is the predicted class.
 
-    Parameters
-    ----------
-    logits, neighbours : NDArray
-        The model's outputs ``z``, and `neighbour_probabilities`, both of shape ``(n, C)``. Where a row of the
-        neighbours is zero, the model decides alone.
-    weight : float
-        ``λ``, the neighbours' weight, in [0, 1].
-    mix : {"probabilities", "logits"}
-        ``log(λ p + (1 − λ) softmax(z))``, or ``λ p + (1 − λ) z``, as the authors' code runs it: its ``λ``
-        depends on the scale of the logits.
+    With ``λ`` the `weight`, ``p`` the neighbours and ``z`` the logits, both of shape ``(n, C)``, it is
+    ``log(λ p + (1 − λ) softmax(z))`` or, with `mix` ``"logits"``, ``λ p + (1 − λ) z``, as the authors' code
+    runs it: its ``λ`` depends on the scale of the logits. Where a row of ``p`` is zero, the model decides
+    alone.
 
     Examples
     --------

@@ -158,19 +158,10 @@ class Update:
         overwrite: bool = False,
         batch_size: int = 0,
     ) -> Self:
-        """Return the update from the global model `before` to the client's model `after`.
+        """Return the update from the global model `before` to the client's model `after`, of the same layers.
 
-        Parameters
-        ----------
-        before, after : Layers
-            Models with the same names, shapes and types.
-        examples, steps, learning_rate, batch_size
-            See the attributes.
-        buffers : Collection[str], optional
-            Names of the buffers. Default: `find_buffers`.
-        overwrite : bool
-            Write the differences into those arrays of `after` that are writable, which saves a model's
-            memory.
+        `buffers` names the buffers, by default those of `find_buffers`. With `overwrite` the differences take
+        the place of the arrays of `after` that are writable, which saves a model's memory.
         """
         names = find_buffers(before) if buffers is None else buffers
         reused = {name for name, array in after.items() if overwrite and array.flags.writeable}
@@ -208,14 +199,7 @@ def source_weights(sources: Sequence[Update], weights: SourceWeights = "examples
 class Geometry:
     """Inner products of the target's update with each source's, for `N` sources and `L` layers.
 
-    Attributes
-    ----------
-    target_squared : Vector
-        ``‖Δ_T‖²`` of each layer, shape ``(L,)``.
-    source_squared : Vector
-        ``‖Δ_i‖²`` of each layer, shape ``(N, L)``.
-    products : Vector
-        ``⟨Δ_T, Δ_i⟩`` of each layer, shape ``(N, L)``.
+    ``‖Δ_T‖²`` of each layer, shape ``(L,)``; ``‖Δ_i‖²`` and ``⟨Δ_T, Δ_i⟩`` of each layer, shape ``(N, L)``.
     """
 
     target_squared: Vector

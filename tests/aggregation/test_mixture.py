@@ -48,9 +48,7 @@ def test_the_temperature_is_the_best_of_the_grid(labels):
 
 
 def test_the_grid_of_temperatures_goes_from_03_to_30():
-    assert len(TEMPERATURES) == 40
-    assert TEMPERATURES[[0, -1]] == pytest.approx([0.3, 30.0])
-    assert np.diff(np.log(TEMPERATURES)) == pytest.approx(math.log(100) / 39)
+    assert np.array([0.3 * 100 ** (i / 39) for i in range(40)]) == pytest.approx(TEMPERATURES)
 
 
 def test_a_model_that_is_always_wrong_is_flattened_and_one_that_is_right_is_not():
@@ -110,28 +108,19 @@ def test_a_regression_with_several_outputs_weighs_all_of_them():
     assert predicted == pytest.approx(mixture.weights["exact"] * y)
 
 
-@given(LOGITS, LOGITS, LABELS, st.permutations(range(12)))
-def test_a_fit_does_not_depend_on_the_order_of_samples(a, b, y, order):
-    one = fit_mixture({"a": a, "b": b}, y)
-    other = fit_mixture({"a": a[list(order)], "b": b[list(order)]}, y[list(order)])
-    assert one.weights == pytest.approx(other.weights, abs=1e-9)
-    assert one.temperatures == other.temperatures
-
-
-@given(LOGITS, LOGITS, LABELS)
-def test_weights_and_predictions_are_probabilities(a, b, y):
-    mixture = fit_mixture({"a": a, "b": b}, y)
+@given(LOGITS, LOGITS, LABELS, st.permutations(range(12)), st.floats(-5, 5))
+def test_what_always_holds_of_a_fit(a, b, y, order, shift):
+    mixture, order = fit_mixture({"a": a, "b": b}, y), list(order)
     assert sum(mixture.weights.values()) == pytest.approx(1)
     assert min(mixture.weights.values()) >= 0
     predicted = mixture.predict({"a": [a, b], "b": [b]})
     assert predicted.sum(axis=1) == pytest.approx(np.ones(12))
     assert predicted.min() >= 0
-
-
-@given(LOGITS, LABELS, st.floats(-5, 5))
-def test_a_constant_in_the_logits_changes_nothing(a, y, shift):
-    one, other = (fit_mixture({"a": z, "b": -a}, y) for z in (a, a + shift))
-    assert one.weights == pytest.approx(other.weights, abs=1e-6)
+    # Neither the order of the samples nor a constant in the logits matters.
+    other = fit_mixture({"a": a[order], "b": b[order]}, y[order])
+    assert mixture.weights == pytest.approx(other.weights, abs=1e-9)
+    assert mixture.temperatures == other.temperatures
+    assert fit_mixture({"a": a, "b": b + shift}, y).weights == pytest.approx(mixture.weights, abs=1e-6)
 
 
 def test_a_prediction_by_hand():
@@ -275,59 +264,35 @@ def test_groups_are_dealt_by_their_most_frequent_class_the_largest_first():
 
 
 @pytest.mark.parametrize(
-    ("plan", "labels", "snapshots"),
-    [
-        (MixturePlan(), 8, (1, 30)),
-        (MixturePlan(), 499, (1, 30)),
-        (MixturePlan(), 500, (1, 10)),
-        (MixturePlan(epochs=(2, 5, 7)), 500, (2, 5, 7)),
-    ],
-)
-def test_the_longer_snapshot_is_shorter_with_many_labels_unless_epochs_are_given(plan, labels, snapshots):
-    assert plan.snapshots(labels) == snapshots
-
-
-@pytest.mark.parametrize(
-    ("plan", "models"),
+    ("plan", "models", "epochs"),
     [
         # The sources' model, and five each of: the target's own, tuned for 1 epoch, tuned for 30.
-        (MixturePlan(), 16),
-        (MixturePlan(views="full"), 4),
-        (MixturePlan(folds=2), 1 + 3 * 3),
-        (MixturePlan(epochs=(1, 2, 3)), 1 + 5 * 4),
-        (MixturePlan(members=("sources",)), 1),
-        (MixturePlan(members=("target", "prior")), 5),
-        (MixturePlan(members=("sources", "blend")), 6),
-        (MixturePlan(members=MEMBERS), 1 + 5 * 5),
-    ],
-)
-def test_the_models_of_a_prediction(plan, models):
-    assert plan.models == models
-
-
-@pytest.mark.parametrize(
-    ("plan", "labels", "epochs"),
-    [
         # All labels, and four times three quarters of them, are 4 epochs of all labels.
-        (MixturePlan(), 100, 4 * (12 + 2 * 30)),
-        (MixturePlan(), 500, 4 * (12 + 2 * 10)),
-        (MixturePlan(folds=3, epochs=(5,)), 100, 3 * (12 + 2 * 5)),
-        (MixturePlan(members=("sources", "tuned", "prior")), 100, 4 * 2 * 30),
-        (MixturePlan(members=("sources", "tuned", "head")), 100, 4 * 2 * 2 * 30),
-        (MixturePlan(members=("blend",)), 100, 4 * 12),
-        (MixturePlan(members=("sources",)), 100, 0),
+        (MixturePlan(), 16, 4 * (12 + 2 * 30)),
+        (MixturePlan(views="full"), 4, 4 * (12 + 2 * 30)),
+        (MixturePlan(folds=2), 1 + 3 * 3, 2 * (12 + 2 * 30)),
+        (MixturePlan(folds=3, epochs=(1, 2, 5)), 1 + 4 * 4, 3 * (12 + 2 * 5)),
+        (MixturePlan(members=("sources",)), 1, 0),
+        (MixturePlan(members=("target", "prior")), 5, 4 * 12),
+        (MixturePlan(members=("sources", "blend")), 6, 4 * 12),
+        (MixturePlan(members=("sources", "tuned", "prior")), 11, 4 * 2 * 30),
+        (MixturePlan(members=MEMBERS), 1 + 5 * 5, 4 * (12 + 2 * 2 * 30)),
     ],
 )
-def test_the_epochs_that_the_target_trains_in_12_rounds_with_2_evaluations(plan, labels, epochs):
-    assert plan.epochs_of(labels, 12, 2) == epochs
+def test_what_a_plan_costs_in_models_and_in_epochs_of_12_rounds_with_2_evaluations(plan, models, epochs):
+    assert plan.models == models
+    assert plan.epochs_of(100, 12, 2) == epochs
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [MixturePlan(), MixturePlan(3, (2, 4), ("sources", "head"), "full"), MixturePlan(members=MEMBERS)],
-)
-def test_a_plan_travels_as_text(plan):
-    assert MixturePlan.from_text(plan.to_text()) == plan
+def test_the_longer_snapshot_is_shorter_with_many_labels_unless_epochs_are_given():
+    assert [MixturePlan().snapshots(labels) for labels in (8, 499, 500)] == [(1, 30), (1, 30), (1, 10)]
+    assert MixturePlan().epochs_of(500, 12, 2) == 4 * (12 + 2 * 10)
+    assert MixturePlan(epochs=(2, 5, 7)).snapshots(500) == (2, 5, 7)
+
+
+def test_a_plan_travels_as_text():
+    for plan in (MixturePlan(), MixturePlan(3, (2, 4), ("sources", "head"), "full")):
+        assert MixturePlan.from_text(plan.to_text()) == plan
 
 
 @pytest.mark.parametrize(

@@ -25,15 +25,10 @@ def new_of(rule, values, model=(0.0, 0.0, 0.0)):
     return rule({"w": np.array(model, np.float32)}, sources, np.full(len(sources), np.nan))["w"]
 
 
-def test_the_mean_is_that_of_every_strategy():
+def test_by_hand():
     sources, model = sources_of([1, 2, 3], [3, 4, 9]), {"w": np.ones(3, np.float32)}
     weights = np.array([0.25, 0.75])
-    assert (
-        Mean()(model, sources, weights)["w"].tobytes() == mean_update(model, sources, weights)["w"].tobytes()
-    )
-
-
-def test_by_hand():
+    assert Mean()(model, sources, weights)["w"].tolist() == mean_update(model, sources, weights)["w"].tolist()
     values = [[1, -9, 4], [3, 0, 4], [5, 1, 1e30], [7, 2, -4]]
     np.testing.assert_array_equal(new_of(Median(), values[:3]), [3, 0, 4])
     np.testing.assert_array_equal(new_of(Median(), values, (10, 10, 10)), [14, 10.5, 14])
@@ -57,15 +52,6 @@ def test_a_share_that_leaves_nothing_or_cuts_nothing_is_refused(share):
         TrimmedMean(share)
 
 
-@pytest.mark.parametrize("rule", [Median(), TrimmedMean(0.2)])
-def test_a_counter_stays_an_array(rule):
-    rows = [{"bn.num_batches_tracked": np.array(count)} for count in (4, 7, 5)]
-    model = {"w": np.zeros(1, np.float32), "bn.num_batches_tracked": np.array(3)}
-    new = rule(model, sources_of([1], [2], [3], buffers=rows), np.full(3, np.nan))
-    assert {type(array) for array in new.values()} == {np.ndarray}
-    assert new["bn.num_batches_tracked"] == 5
-
-
 def test_buffers_get_the_centre_of_the_values_and_integers_keep_their_type():
     model = {
         "bn.running_var": np.array([1.0, 1.0], np.float32),
@@ -77,10 +63,11 @@ def test_buffers_get_the_centre_of_the_values_and_integers_keep_their_type():
         for var, count in (([1, 9], 10**15 + 1), ([2, 7], 5), ([1e9, 8], 7), ([3, 8], 6))
     ]
     sources = sources_of(*[[0, 0]] * 4, buffers=buffers)
-    for rule, variance in ((Median(), [2.5, 8]), (TrimmedMean(0.25), [2.5, 8])):
+    for rule in (Median(), TrimmedMean(0.25)):
         new = rule(model, sources, np.zeros(4))
-        np.testing.assert_array_equal(new["bn.running_var"], variance)
+        np.testing.assert_array_equal(new["bn.running_var"], [2.5, 8])
         assert new["bn.num_batches_tracked"] == 6
+        assert isinstance(new["bn.num_batches_tracked"], np.ndarray)
         assert new["bn.num_batches_tracked"].dtype == np.int64
         assert list(new) == list(model)
         # no source has changed it
