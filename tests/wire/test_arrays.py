@@ -1,6 +1,7 @@
 """Arrays that pass as they are within a process."""
 
 import copy
+import io
 import pickle
 from typing import ClassVar
 
@@ -10,10 +11,11 @@ import torch
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
+from numpy.lib import format as npy
 
 from fda_flower.clients import serve
 from fda_flower.engines import LocalGrid
-from fda_flower.wire.arrays import LazyArray, as_array, copied, count_bytes, freeze, frozen, to_read
+from fda_flower.wire.arrays import STYPE, LazyArray, as_array, copied, count_bytes, freeze, frozen, to_read
 from fda_flower.wire.internals import task_identity
 from fda_flower.wire.protocol import EvaluateRequest, Keys, TrainRequest, to_layers, to_record
 
@@ -104,6 +106,29 @@ def test_what_is_no_array_of_numbers_is_for_flower_to_judge():
     assert type(as_array(torch.ones(2))) is Array
     with pytest.raises(ValueError, match="Object arrays"):
         as_array(np.array([None]))
+
+
+def saved(write, *what, **how):
+    file = io.BytesIO()
+    write(file, *what, **how)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (saved(np.save, np.zeros(3))[:-8], "24 bytes, and 16 follow"),
+        (saved(np.save, np.zeros(3)) + b"more", "24 bytes, and 28 follow"),
+        (saved(npy.write_array, np.zeros(3), version=(2, 0)), "format"),
+        (saved(np.savez, w=np.zeros(3)), "NpzFile"),
+        (saved(np.save, np.zeros(4)), "declared"),
+        (saved(np.save, np.zeros(3, np.float32)), "declared"),
+    ],
+    ids=["fewer bytes", "more bytes", "another version", "an archive", "another shape", "another type"],
+)
+def test_bytes_that_are_not_the_array_they_say_are_refused(data, why):
+    with pytest.raises(ValueError, match=why):
+        to_read(Array("float64", (3,), STYPE, data))
 
 
 def test_bytes_are_counted_as_flower_does():
