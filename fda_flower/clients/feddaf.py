@@ -1,14 +1,12 @@
 """FedDAF's target: it blends the sources' model with its own before it trains."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from numpy.typing import NDArray
-
 from fda_flower.aggregation import Layers, blend, functional_distance, gradient_similarity
-from fda_flower.clients.client import TargetClient
+from fda_flower.clients.client import Settings, TargetClient
 from fda_flower.clients.training import mean_gradient
+from fda_flower.datasets import Samples
 from fda_flower.wire.protocol import FRESH_START, SERVER_ROUND, TrainReply, TrainRequest
 
 ADAPTED, MU = "adapted", "mu"
@@ -36,29 +34,32 @@ class FedDAFTarget(TargetClient):
         """
         if MU not in request.config:
             return super().local_train(request)
-        adapted, blended = self._adapt(self.received(request), request.config)
-        reply = self.train_from(adapted, request.config)
-        server_round = int(str(request.config[SERVER_ROUND]))
+        config: dict[str, Any] = dict(request.config)
+        received, server_round = self.received(request), int(config[SERVER_ROUND])
+        kept = self.own_state.load_before(OWN, server_round)
+        adapted: Layers = received
+        told: dict[str, float] = {}
+        if kept is not None:
+            adapted, told = blended(self, received, kept[0], self.domain.train, config, float(config[MU]))
+        reply = self.train_from(adapted, config)
         self.own_state.save_after(OWN, reply.arrays, {}, server_round)
-        return replace(
-            reply, metrics={**reply.metrics, **blended}, records={**reply.records, ADAPTED: adapted}
-        )
+        metrics = {**reply.metrics, FRESH_START: int(kept is None), **told}
+        return replace(reply, metrics=metrics, records={**reply.records, ADAPTED: adapted})
 
-    def _adapt(self, received: Layers, config: Mapping[str, Any]) -> tuple[Layers, dict[str, float]]:
-        """Return ``w_n``, and how it was blended."""
-        kept = self.own_state.load_before(OWN, int(config[SERVER_ROUND]))
-        if kept is None:
-            return received, {FRESH_START: 1}
-        own, _ = kept
-        gradients = [self._gradient(model, config) for model in (received, own)]
-        similarity = gradient_similarity(*gradients)
-        theta, alpha = functional_distance(similarity, float(config[MU]))
-        buffers = received.keys() - gradients[0].keys()
-        adapted = blend(received, own, alpha, buffers)
-        return adapted, {FRESH_START: 0, "sim": similarity, "theta": theta, "alpha": alpha}
 
-    def _gradient(self, model: Layers, config: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-        """Return the mean gradient at a model; both models see the same batches, noise and dropout."""
-        self.load(model)
-        with self.drawing("gradient", config) as generator:
-            return mean_gradient(self.model, self.domain.train, self.training, generator)
+def blended(
+    client: TargetClient, sources: Layers, own: Layers, samples: Samples, config: Settings, mu: float
+) -> tuple[Layers, dict[str, float]]:
+    """Return FedDAF's blend of two models, and ``sim``, ``theta`` and ``alpha``.
+
+    Both models' mean gradients are of the same batches of samples, with the same noise and dropout.
+    """
+    gradients = []
+    for model in (sources, own):
+        client.load(model)
+        with client.drawing("gradient", config) as generator:
+            gradients.append(mean_gradient(client.model, samples, client.training, generator))
+    similarity = gradient_similarity(*gradients)
+    theta, alpha = functional_distance(similarity, mu)
+    blended = blend(sources, own, alpha, sources.keys() - gradients[0].keys())
+    return blended, {"sim": similarity, "theta": theta, "alpha": alpha}

@@ -11,11 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fda_flower.aggregation import Layers, blend, functional_distance, gradient_similarity
+from fda_flower.aggregation import Layers
 from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients.client import Settings, TargetClient
+from fda_flower.clients.feddaf import blended
 from fda_flower.clients.local_mixture import Learner, Positions, TrainedMixture, train_mixture
-from fda_flower.clients.training import figures, mean_gradient, train
+from fda_flower.clients.training import figures, train
 from fda_flower.datasets import Samples
 from fda_flower.prediction.predictors import Mixed
 from fda_flower.wire import protocol
@@ -26,7 +27,7 @@ GROUPS = "groups"
 """Names on the wire: settings of an evaluate message (the plan as JSON, the round in which the target's own
 model begins, ``full`` or ``none`` of the figures), the record with that model, and a property."""
 
-MU = 5.0
+BLEND_MU = 5.0
 """``μ`` of the member ``blend``, as in FedDAF's paper."""
 
 
@@ -84,7 +85,9 @@ class MixtureTarget(TargetClient):
                 partial(self._train_on, config),
                 lambda model, positions: self._predict(model, self._part(positions), "held-out", config),
                 partial(self._train_on, config, head=True),
-                self._blend,
+                lambda sources, own, positions: blended(
+                    self, sources, own, self._part(positions), {}, BLEND_MU
+                )[0],
             ),
             samples.y.cpu().numpy(),
             sources=self.received(request),
@@ -146,15 +149,6 @@ class MixtureTarget(TargetClient):
 
     def _predict(self, model: Layers, samples: Samples, phase: str, config: Settings) -> NDArray[Any]:
         return self.single(model, config).outputs(self.passes(config, phase, samples)).cpu().numpy()
-
-    def _blend(self, sources: Layers, own: Layers, positions: Positions) -> Layers:
-        samples, gradients = self._part(positions), []
-        for model in (sources, own):
-            self.load(model)
-            with self.drawing("gradient", {}) as generator:
-                gradients.append(mean_gradient(self.model, samples, self.training, generator))
-        _, alpha = functional_distance(gradient_similarity(*gradients), MU)
-        return blend(sources, own, alpha, sources.keys() - gradients[0].keys())
 
     def _part(self, positions: Positions) -> Samples:
         samples = self.domain.train

@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from handmade import HandMade, initial, moves
 from numpy.typing import NDArray
-from sites import write_images
+from same_bits import assert_same, with_batch_norm
 
 from fda_flower import run
 from fda_flower.engines import Resources, run_local, workers
@@ -39,35 +39,6 @@ def nothing_is_left():
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-
-
-@pytest.fixture
-def spawned(monkeypatch):
-    """Workers begin anew, as where there is a GPU."""
-    monkeypatch.setattr(workers, "_can_be_copied", lambda: False)
-
-
-def without_seconds(history):
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
-
-
-def assert_same(result, other, last=0):
-    """The same records, all or of the last rounds, and the same model."""
-    assert without_seconds(result.history[-last:]) == without_seconds(other.history[-last:])
-    assert list(result.model) == list(other.model)
-    for name, array in other.model.items():
-        assert result.model[name].tobytes() == array.tobytes()
-
-
-def with_batch_norm(folder):
-    """The settings of a network with BatchNorm, and of images that are large enough for it."""
-    for seed, domain in enumerate("abc"):
-        write_images(folder / domain, seed)
-    return {
-        **{"dataset": "images", "dataset_options": {"domains": "a,b,c", "image_size": 16}, "target": "c"},
-        **{"data_dir": str(folder), "model": "resnet9", "model_options": {"width": 2}, "target_samples": 10},
-        "source_samples": None,
-    }
 
 
 # The same bits
@@ -98,7 +69,9 @@ def test_a_run_goes_on_with_another_number_of_workers_and_the_same_bits(tmp_path
 
 
 @pytest.mark.slow
-def test_workers_that_begin_anew_have_the_same_bits(spawned):
+def test_workers_that_begin_anew_have_the_same_bits(monkeypatch):
+    """As where there is a GPU."""
+    monkeypatch.setattr(workers, "_can_be_copied", lambda: False)
     settings = {**SMALL, "method": "apfl"}
     assert_same(run(workers=2, **settings), run(**settings))
 
@@ -110,14 +83,11 @@ def test_threads_of_a_worker_live_though_those_of_this_process_were_not_copied()
 
     @app.train()
     def train(message, context):
-        total = float(torch.ones(2_000, 2_000).sum())
-        return Message(
-            RecordDict({"seen": ConfigRecord({"sum": total, "threads": torch.get_num_threads()})}),
-            reply_to=message,
-        )
+        seen: dict[str, Any] = {"sum": float(torch.ones(2_000, 2_000).sum()), "threads": torch.get_num_threads()}
+        return Message(RecordDict({"seen": ConfigRecord(seen)}), reply_to=message)
 
     def server(grid):
-        replies = grid.send_and_receive([Message(RecordDict(), i, "train") for i in grid.get_node_ids()])
+        replies = asked(grid, list(grid.get_node_ids()))
         assert [dict(reply.content["seen"]) for reply in replies] == [{"sum": 4e6, "threads": 2}] * 2
 
     run_local(server, app, 2, Resources(cpus_per_client=2, workers=2))
@@ -155,6 +125,16 @@ def in_grid(server, clients=5, count=2, app=None):
     run_local(server, app or counting(), clients, Resources(workers=count))
 
 
+@pytest.mark.parametrize(("clients", "count", "processes"), [(3, 7, 3), (5, 1, 1), (1, 2, 1)])
+def test_there_are_no_more_workers_than_clients_and_one_is_this_process(clients, count, processes):
+    def server(grid):
+        seen = {reply.content["seen"]["process"] for reply in asked(grid, list(grid.get_node_ids()))}
+        assert len(seen) == processes
+        assert (os.getpid() in seen) == (processes == 1)
+
+    in_grid(server, clients, count)
+
+
 def test_a_client_is_always_at_the_same_worker_and_its_replies_are_in_the_order_of_messages():
     def server(grid):
         nodes = list(grid.get_node_ids())
@@ -169,16 +149,6 @@ def test_a_client_is_always_at_the_same_worker_and_its_replies_are_in_the_order_
         assert len({os.getpid(), *homes.values()}) == 3
 
     in_grid(server)
-
-
-@pytest.mark.parametrize(("clients", "count", "processes"), [(3, 7, 3), (5, 1, 1), (1, 2, 1)])
-def test_there_are_no_more_workers_than_clients_and_one_is_this_process(clients, count, processes):
-    def server(grid):
-        seen = {reply.content["seen"]["process"] for reply in asked(grid, list(grid.get_node_ids()))}
-        assert len(seen) == processes
-        assert (os.getpid() in seen) == (processes == 1)
-
-    in_grid(server, clients, count)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +262,6 @@ def test_an_interrupt_ends_workers_in_the_middle_of_their_work():
             in_grid(server, app=app)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert multiprocessing.active_children() == []
 
 
 def test_workers_leave_signals_to_this_process():
