@@ -90,6 +90,7 @@ def test_the_targets_own_model_is_trained_for_a_blend_and_not_weighed():
     assert list(trained.models) == ["target", "blend"]
     assert list(trained.mixture.weights) == ["blend", "prior"]
     assert list(trained.outputs(lambda model: remembers(model, np.arange(15)))) == ["blend", "prior"]
+    assert list(mix(MixturePlan(members=("head",)), train_head=train_head).models) == ["head"]
 
 
 @pytest.mark.parametrize(("labels", "longer"), [(LABELS, 30), (np.arange(500) % 3, 10)])

@@ -83,7 +83,8 @@ def test_threads_of_a_worker_live_though_those_of_this_process_were_not_copied()
 
     @app.train()
     def train(message, context):
-        seen: dict[str, Any] = {"sum": float(torch.ones(2_000, 2_000).sum()), "threads": torch.get_num_threads()}
+        total = float(torch.ones(2_000, 2_000).sum())
+        seen: dict[str, Any] = {"sum": total, "threads": torch.get_num_threads()}
         return Message(RecordDict({"seen": ConfigRecord(seen)}), reply_to=message)
 
     def server(grid):
