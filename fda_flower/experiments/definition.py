@@ -259,19 +259,24 @@ def _toml(data: Settings) -> str:
         for entry in entries:
             lines += ["", header] if header else []
             lines += [
-                f"{key} = {_value(value)}"
+                f"{key} = {toml_value(value)}"
                 for key, value in entry.items()
                 if header or (key != "run" and key not in OWN)
             ]
     return "\n".join([*lines, ""])
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Return a value in TOML."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_value(own)}" for key, own in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(key)} = {toml_value(own)}" for key, own in value.items()) + " }"
     if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
 
 
 TOP = {

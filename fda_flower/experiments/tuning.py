@@ -1,4 +1,4 @@
-"""The settings that a search varies: ``learning-rate=log:1e-4..1e-2``, ``batch-size=4,8,16``."""
+"""The search of settings by labels held out: its spaces, its trials, and what is written of them."""
 
 import json
 import math
@@ -6,18 +6,15 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from fda_flower.errors import ConfigError, FdaError, RunError, check_choice, invalid, unknown
+from fda_flower.experiments.definition import toml_value
 from fda_flower.experiments.run import fold_configs, mean_by_round, run_config
 from fda_flower.files import derive_seed, json_safe, only_writer, write_atomically
 from fda_flower.metrics import METRICS
@@ -31,6 +28,7 @@ from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
 from fda_flower.server_app import check_data
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from optuna import Study, Trial
     from optuna.distributions import BaseDistribution
 
@@ -48,18 +46,9 @@ FORMS = "lowest..highest, log:lowest..highest, or a list such as 4,8,16"
 
 @dataclass(frozen=True)
 class Space:
-    """The values of one setting.
+    """The values of one setting, from `low` to `high` (whole numbers if both are), or a list of `choices`.
 
-    Attributes
-    ----------
-    name : str
-        As it is given: ``learning-rate``, or ``method-option.mu`` for an option.
-    low, high : int or float, optional
-        The ends of a range, of whole numbers if both are; None for a list.
-    log : bool
-        Whether a range is searched by ratios.
-    choices : tuple of str
-        The values of a list.
+    `name` is as it is given: ``learning-rate``, or ``method-option.mu``; a `log` range is searched by ratios.
     """
 
     name: str
@@ -71,11 +60,7 @@ class Space:
     @property
     def distribution(self) -> "BaseDistribution":
         """The same in Optuna's form."""
-        from optuna.distributions import (
-            CategoricalDistribution,
-            FloatDistribution,
-            IntDistribution,
-        )
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
         if self.low is None or self.high is None:
             return CategoricalDistribution(self.choices)
@@ -83,19 +68,9 @@ class Space:
             return IntDistribution(self.low, self.high, log=self.log)
         return FloatDistribution(self.low, self.high, log=self.log)
 
-    @property
-    def samples(self) -> tuple[Any, ...]:
-        """Values by which the space is checked: the ends of a range, or all of a list."""
-        return self.choices or (self.low, self.high)
-
 
 def read_space(text: str) -> Space:
-    """Read a ``--search``.
-
-    Raises
-    ------
-    ConfigError
-        If it names no setting that can be searched, or its values cannot work.
+    """Read a ``--search``; a `ConfigError` if it names no setting to search, or its values cannot work.
 
     Examples
     --------
@@ -109,36 +84,33 @@ def read_space(text: str) -> Space:
     if not (group in OPTIONS and dot and option) and name not in TUNABLE:
         raise unknown("setting to search", name, [*TUNABLE, *(f"{option}.NAME" for option in OPTIONS)])
     log, numbers = values.startswith("log:"), values.removeprefix("log:")
-    if ".." not in numbers:
-        if log:
-            raise ConfigError(f"search of {name} is '{values}': give log:lowest..highest")
+    if ".." not in numbers and not log:
         return Space(name, choices=split_names(f"search of {name}", values))
     low, high = _ends(name, values, numbers)
     if not low < high:
-        raise ConfigError(f"search of {name} is '{values}': its lowest value must be below its highest")
+        raise invalid(f"search of {name}", values, "its lowest value must be below its highest")
     if log and low <= 0:
-        raise ConfigError(f"search of {name} is '{values}': with log: its values must be above 0")
+        raise invalid(f"search of {name}", values, "with log: its values must be above 0")
     return Space(name, low, high, log)
 
 
 def _ends(name: str, values: str, numbers: str) -> tuple[float, float]:
     """Return the ends of a range: whole numbers if the setting is one, or if both are written so."""
     hint = TUNABLE[name].hint if name in TUNABLE else None
-    parts = numbers.split("..")
+    searched, parts = f"search of {name}", numbers.split("..")
     try:
         low, high = map(float, parts)
     except ValueError:
-        raise ConfigError(f"search of {name} is '{values}': give two numbers, lowest..highest") from None
+        raise invalid(searched, values, "give two numbers, lowest..highest") from None
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise ConfigError(f"search of {name} is '{values}': give two finite numbers")
+        raise invalid(searched, values, "give two finite numbers")
     if hint is int or int in get_args(hint) or hint is None:
-        whole = all(re.fullmatch(r"[+-]?\d+", part.strip()) for part in parts)
-        if whole:
+        if all(re.fullmatch(r"[+-]?\d+", part.strip()) for part in parts):
             return int(low), int(high)
         if hint is not None:
-            raise ConfigError(f"search of {name} is '{values}': give whole numbers")
+            raise invalid(searched, values, "give whole numbers")
     elif hint is not float and float not in get_args(hint):
-        raise ConfigError(f"search of {name} is '{values}': its values are words, give a list of them")
+        raise invalid(searched, values, "its values are words, give a list of them")
     return low, high
 
 
@@ -148,16 +120,18 @@ def read_spaces(texts: Sequence[str]) -> list[Space]:
     if not spaces:
         raise ConfigError(
             f"nothing to search: give --search NAME=VALUES, with the values as {FORMS}, such as "
-            "--search learning-rate=log:1e-4..1e-2"
+            "--search learning-rate=log:1e-4..1e-2",
+            thing="search",
         )
     names = [space.name for space in spaces]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ConfigError(f"search of {twice[0]} is given {names.count(twice[0])} times: give it once")
+    for name in names:
+        if names.count(name) > 1:
+            raise invalid("search", name, "give it once", f"{names.count(name)} times")
     return spaces
 
 
 def grid(spaces: Sequence[Space], most: int) -> list[dict[str, str]]:
-    """Return all combinations of lists if there are at most so many; none if a space is a range.
+    """Return all combinations of lists if there are `most` at most; none if a space is a range.
 
     Examples
     --------
@@ -196,7 +170,7 @@ def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
     return result
 
 
-STUDY, NAME = "study.db", "tune"
+STUDY, BEST, NAME = "study.db", "best.json", "tune"
 REASON, CUT, ROUND, MARK = "reason", "cut-off", "round", "command"
 """Notes: why a trial failed, that it was cut off, its round chosen; and what the study is of."""
 
@@ -209,22 +183,11 @@ Make = Callable[[int, Mapping[str, Any]], RunConfig]
 
 @dataclass(frozen=True)
 class TrialResult:
-    """A trial that has ended.
+    """A trial that has ended: ``complete``, ``pruned``, or ``failed`` for a `reason`.
 
-    Attributes
-    ----------
-    number : int
-        1, 2, ...
-    values : Mapping
-        The settings tried, by the names of the search.
-    state : str
-        ``complete``, ``pruned`` or ``failed``.
-    figure : float or None
-        The mean over seeds of each seed's figure on the labels held out; None unless complete.
-    round : float or None
-        The mean over seeds of the rounds that have these figures.
-    reason : str
-        Why it failed.
+    `number` counts from 1, and `values` are by the names of the search. `figure` is the mean over seeds of
+    each seed's figure on the labels held out, and `round` that of the rounds that have these figures; both
+    are None unless the trial is complete.
     """
 
     number: int
@@ -237,18 +200,18 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The result of a search; `best` is the first of equal trials, None if none is complete."""
+    """The result of a search."""
 
     spaces: Sequence[Space]
     trials: Sequence[TrialResult]
     metric: str
-    best: TrialResult | None = field(init=False)
 
-    def __post_init__(self) -> None:
-        complete = [trial for trial in self.trials if trial.figure is not None]
-        figure = METRICS[self.metric].best(trial.figure for trial in complete if trial.figure is not None)
-        best = next((trial for trial in complete if trial.figure == figure), None)
-        object.__setattr__(self, "best", best)
+    @property
+    def best(self) -> TrialResult | None:
+        """The first of the trials with the best figure."""
+        complete = [(trial.figure, trial) for trial in self.trials if trial.figure is not None]
+        best = METRICS[self.metric].best(figure for figure, _ in complete)
+        return next((trial for figure, trial in complete if figure == best), None)
 
 
 def tune(
@@ -282,8 +245,7 @@ def tune(
     seeds : sequence of int
         Each trial is run with all of them.
     judge : {"best", "last5"}
-        Whether the headline's best round counts, or its mean over the last 5 rounds: take it for runs of
-        which the last rounds count, without a choice of the round.
+        Whether the headline's best round counts, or its mean over the last 5 rounds.
     resume : bool
         Go on with the study that `folder` holds.
     on_trial : callable, optional
@@ -334,13 +296,16 @@ def _check(make: Make, spaces: Sequence[Space], seeds: Sequence[int]) -> RunConf
     """Return the run without changes, after a check of each space's values, one setting at a time."""
     base = make(seeds[0], {})
     if base.validation is None:
-        raise ConfigError("no labels are held out to judge trials by: add validation=0.2 or validation=cv:5")
+        raise invalid(
+            "validation", None, "add validation=0.2 or validation=cv:5", "but held-out labels judge trials"
+        )
     for space in spaces:
-        for value in space.samples:
+        for value in space.choices or (space.low, space.high):
             try:
                 make(seeds[0], settings_of_trial({space.name: value}))
             except ConfigError as error:
-                raise ConfigError(f"search of {space.name}, value {value}: {error}") from error
+                where = f"search of {space.name}"
+                raise ConfigError(f"{where}, value {value}: {error}", thing=where, value=value) from error
     for seed in seeds:
         for config in _parts(make(seed, {})):
             check_data(config)
@@ -370,7 +335,7 @@ def _open(
     study = optuna.create_study(
         storage=f"sqlite:///{path.absolute()}",
         study_name=NAME,
-        direction="maximize" if METRICS[how["metric"]].higher_is_better else "minimize",
+        direction=_direction(how["metric"]),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
         load_if_exists=True,
     )
@@ -412,9 +377,7 @@ def _ask(
     import optuna
 
     sampler = optuna.samplers.TPESampler(seed=derive_seed(seed, "tune", number) % 2**32)
-    with warnings.catch_warnings():
-        # Its interface may change: the tests would notice.
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
         study.sampler = optuna.samplers.PartialFixedSampler(dict(listed), sampler) if listed else sampler
     return study.ask({space.name: space.distribution for space in spaces})
 
@@ -432,14 +395,7 @@ JUDGES: dict[str, Judge] = {"best": _best, "last5": _last5}
 """By the word of the option."""
 
 
-def _run(
-    study: "Study",
-    trial: "Trial",
-    make: Make,
-    seeds: Sequence[int],
-    metric: str,
-    judge: Judge,
-) -> None:
+def _run(study: "Study", trial: "Trial", make: Make, seeds: Sequence[int], metric: str, judge: Judge) -> None:
     import optuna
     from optuna.trial import TrialState
 
@@ -468,13 +424,7 @@ def _run(
         study.tell(trial, float(np.mean(figures)))
 
 
-def _history(
-    trial: "Trial",
-    config: RunConfig,
-    part: int,
-    metric: str,
-    judge: Judge,
-) -> list[Record]:
+def _history(trial: "Trial", config: RunConfig, part: int, metric: str, judge: Judge) -> list[Record]:
     """Run a part of a trial, and report after each round its figure so far."""
     import optuna
 
@@ -515,24 +465,22 @@ def _result(study: "Study", spaces: Sequence[Space], metric: str) -> Tuning:
     return Tuning(spaces, results, metric)
 
 
-BEST = "best.json"
 HELD_OUT = {"validation": None, "select_by": "target", "patience": None}
 """What the settings in `BEST` say of selection: the run that uses them trains on all labels."""
 
 
 def write_tuning(tuning: Tuning, folder: Path, config: RunConfig | None = None) -> list[Path]:
-    """Write ``trials.md``, ``trials.csv``, ``trials.png``, and of the best trial's run ``best.json``.
+    """Write the trials as ``trials.md``, ``.csv`` and ``.png``, and the best one's run as ``best.json``.
 
-    Returns
-    -------
-    list[Path]
-        The files.
+    Return the files; without a complete trial there are no picture and no run.
     """
     files = {"trials.md": trials_markdown(tuning), "trials.csv": trials_csv(tuning)}
     if config is not None:
         files[BEST] = best_json(tuning, config)
     for name, text in files.items():
         write_atomically(folder / name, text.encode())
+    if tuning.best is None:
+        return [folder / name for name in files]
     save_figure(folder / "trials.png", plot_trials(tuning))
     return [folder / name for name in (*files, "trials.png")]
 
@@ -578,113 +526,47 @@ def trials_csv(tuning: Tuning) -> str:
 def as_toml(tuning: Tuning) -> str:
     """Return the best trial's values as lines of an experiment's file."""
     assert tuning.best is not None
-    lines = []
-    for name, value in settings_of_trial(tuning.best.values).items():
-        key = name.replace("_", "-")
-        if name in OPTION_FIELDS:
-            inner = ", ".join(f"{option} = {_toml(one)}" for option, one in value.items())
-            lines.append(f"{key} = {{ {inner} }}")
-        else:
-            lines.append(f"{key} = {_toml(value)}")
-    return "\n".join(lines)
+    settings = settings_of_trial({name: _typed(value) for name, value in tuning.best.values.items()})
+    return "\n".join(f"{name.replace('_', '-')} = {toml_value(value)}" for name, value in settings.items())
 
 
-def plot_trials(tuning: Tuning) -> Figure:
-    """Plot the figure of each trial: by its number, with the best so far, and by each setting's value."""
-    panels = 1 + len(tuning.spaces)
-    columns = min(panels, 3)
-    rows = -(-panels // columns)
-    figure = Figure(figsize=(4.2 * columns, 3.6 * rows + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
-    metric = METRICS[tuning.metric]
-    figures = {t.number: metric.scaled(t.figure) for t in tuning.trials if t.figure is not None}
-    _draw(axes[0], tuning, {t.number: t.number for t in tuning.trials})
-    if figures:
-        so_far = [metric.best(v for n, v in figures.items() if n <= number) for number in figures]
-        axes[0].step(list(figures), so_far, where="post", color="0.4", linestyle="--", label="best so far")
-    axes[0].set_xlabel("Trial")
-    axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axis, space in zip(axes[1:], tuning.spaces, strict=False):
-        _draw(axis, tuning, {t.number: t.values.get(space.name) for t in tuning.trials}, space)
-        axis.set_xlabel(space.name)
-    for axis in axes[::columns]:
-        axis.set_ylabel(f"Validation {metric.label}")
-    for axis in axes[panels:]:
-        axis.set_visible(False)
-    for axis in axes:
-        axis.grid(alpha=0.3)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=9)
-    return figure
+def _typed(value: Any) -> Any:
+    """Return a word of a list as the number or truth value that it looks like."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
-def _draw(axis: Axes, tuning: Tuning, positions: dict[int, Any], space: Space | None = None) -> None:
-    """Draw a marker for each trial; pruned and failed ones, which have no figure, at the lower edge."""
-    metric = METRICS[tuning.metric]
-    if space is not None and space.choices:
-        axis.set_xticks(range(len(space.choices)), space.choices)
-        axis.set_xlim(-0.5, len(space.choices) - 0.5)
-        positions = {n: space.choices.index(v) for n, v in positions.items() if v is not None}
-    elif space is not None and space.low is not None and space.high is not None:
-        axis.set_xscale("log" if space.log else "linear")
-        edge = 0.04 * (math.log(space.high / space.low) if space.log else space.high - space.low)
-        grown = math.exp(edge)
-        ends = (space.low / grown, space.high * grown) if space.log else (space.low - edge, space.high + edge)
-        axis.set_xlim(*ends)
-    else:
-        axis.set_xlim(0.5, len(tuning.trials) + 0.5)
-    lower_edge = axis.get_xaxis_transform()
-    for state, marker, color in (("complete", "o", "C0"), ("pruned", "x", "0.5"), ("failed", "v", "C3")):
-        chosen = [t for t in tuning.trials if t.state == state and positions.get(t.number) is not None]
-        if not chosen:
-            continue
-        x = [positions[t.number] for t in chosen]
-        if state == "complete":
-            y = [metric.scaled(t.figure) for t in chosen if t.figure is not None]
-            axis.scatter(x, y, marker=marker, color=color, label=state, zorder=2)
-        else:
-            axis.scatter(
-                x,
-                [0.02] * len(x),
-                marker=marker,
-                color=color,
-                label=state,
-                transform=lower_edge,
-                clip_on=False,
-            )
-    best = tuning.best
-    if best is not None and best.figure is not None:
-        axis.scatter(
-            positions[best.number],
-            metric.scaled(best.figure),
-            marker="*",
-            s=220,
-            facecolor="gold",
-            edgecolor="black",
-            label="best",
-            zorder=3,
-        )
+def plot_trials(tuning: Tuning) -> "Figure":
+    """Plot the figure of each complete trial by each setting's value, as Optuna does."""
+    import optuna
+    from matplotlib import pyplot
+    from optuna.visualization.matplotlib import plot_slice
+
+    metric, spaces = METRICS[tuning.metric], {space.name: space.distribution for space in tuning.spaces}
+    study = optuna.create_study(direction=_direction(tuning.metric))
+    for trial in tuning.trials:
+        if trial.figure is not None:
+            figure, values = metric.scaled(trial.figure), dict(trial.values)
+            study.add_trial(optuna.create_trial(value=figure, params=values, distributions=spaces))
+    # Optuna chooses a style for all figures.
+    with (
+        warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning),
+        pyplot.rc_context(),
+    ):
+        axes = plot_slice(study, target_name=f"Validation {metric.label}")
+    drawn: Figure = np.ravel(np.array(axes))[0].figure
+    pyplot.close(drawn)
+    return drawn
+
+
+def _direction(metric: str) -> str:
+    return "maximize" if METRICS[metric].higher_is_better else "minimize"
 
 
 def shown(value: Any) -> str:
-    """Return a value as a table has it: numbers with four digits.
-
-    Examples
-    --------
-    >>> shown(0.00123456), shown("sgd"), shown(None), shown(16)
-    ('0.001235', 'sgd', '-', '16')
-    """
+    """Return a value as a table has it: numbers with four digits."""
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _toml(value: Any) -> str:
-    """Return a value in TOML; the words of a list are numbers or truth values where they look so."""
-    if isinstance(value, str):
-        try:
-            return json.dumps(json.loads(value))
-        except ValueError:
-            return json.dumps(value)
-    return json.dumps(value)

@@ -2,10 +2,13 @@
 
 import json
 from typing import Any
+from unittest.mock import ANY
 
+import matplotlib
 import numpy as np
 import optuna
 import pytest
+from matplotlib import pyplot
 from naming import names
 
 from fda_flower import RunConfig
@@ -74,35 +77,35 @@ def test_a_list_is_a_choice():
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "error"),
     [
-        ("learning-rate", "search is 'learning-rate': give NAME=VALUES"),
-        ("=1..2", "give NAME=VALUES"),
-        ("speed=1..2", "unknown setting to search 'speed': choose one of average, batch-size"),
-        ("seed=1,2", "unknown setting to search 'seed'"),
-        ("validation=0.1,0.2", "unknown setting to search 'validation'"),
-        ("rounds=1..5", "unknown setting to search 'rounds'"),
-        ("method-options=1,2", "unknown setting"),
-        ("learning-rate=log:0.1", "search of learning-rate is 'log:0.1': give log:lowest..highest"),
-        ("learning-rate=1..0.1", "its lowest value must be below its highest"),
-        ("learning-rate=log:0..0.1", "with log: its values must be above 0"),
-        ("learning-rate=a..b", "give two numbers, lowest..highest"),
-        ("learning-rate=1..2..3", "give two numbers"),
-        ("learning-rate=0..inf", "give two finite numbers"),
-        ("epochs=1..2.5", "search of epochs is '1..2.5': give whole numbers"),
-        ("optimizer=1..2", "its values are words, give a list of them"),
-        ("batch-size=4,4", "each of them once"),
+        ("learning-rate", ("search", "learning-rate", "NAME=VALUES")),
+        ("=1..2", ("search", "=1..2", "NAME=VALUES")),
+        ("speed=1..2", ("setting to search", "speed", "average, batch-size")),
+        ("seed=1,2", ("setting to search", "seed")),
+        ("validation=0.1,0.2", ("setting to search", "validation")),
+        ("rounds=1..5", ("setting to search", "rounds")),
+        ("method-options=1,2", ("setting to search", "method-options")),
+        ("learning-rate=log:0.1", ("search of learning-rate", "log:0.1", "lowest..highest")),
+        ("learning-rate=1..0.1", ("search of learning-rate", "1..0.1", "below its highest")),
+        ("learning-rate=log:0..0.1", ("search of learning-rate", "log:0..0.1", "above 0")),
+        ("learning-rate=a..b", ("search of learning-rate", "a..b", "two numbers")),
+        ("learning-rate=1..2..3", ("search of learning-rate", "1..2..3", "two numbers")),
+        ("learning-rate=0..inf", ("search of learning-rate", "0..inf", "finite")),
+        ("epochs=1..2.5", ("search of epochs", "1..2.5", "whole")),
+        ("optimizer=1..2", ("search of optimizer", "1..2", "list")),
+        ("batch-size=4,4", ("search of batch-size", "4,4", "once")),
     ],
 )
-def test_a_bad_space_is_refused_by_name(text, says):
-    with pytest.raises(ConfigError, match=says):
+def test_a_bad_space_is_refused_by_name(text, error):
+    with pytest.raises(ConfigError, check=names(*error)):
         read_space(text)
 
 
 def test_there_is_something_to_search_and_nothing_twice():
-    with pytest.raises(ConfigError, match="nothing to search: give --search NAME=VALUES"):
+    with pytest.raises(ConfigError, check=names("search")):
         read_spaces([])
-    with pytest.raises(ConfigError, match="search of epochs is given 2 times"):
+    with pytest.raises(ConfigError, check=names("search", "epochs")):
         read_spaces(["epochs=1,2", "epochs=3,4"])
 
 
@@ -122,24 +125,22 @@ def test_lists_are_tried_one_after_the_other_if_there_are_enough_trials():
 
 
 @pytest.mark.parametrize(
-    ("how", "says"),
+    ("how", "error"),
     [
-        ({"trials": 0}, "trials is 0: it must be at least 1"),
-        (
-            {"spaces": read_spaces(["learning-rate=-1..1"])},
-            "search of learning-rate, value -1.0",
-        ),
-        ({"spaces": read_spaces(["optimizer=adam,best"])}, "value best: unknown optimizer 'best'"),
-        ({"spaces": read_spaces(["method-option.mu=0.1..1"])}, "value 0.1: unknown option 'mu'"),
-        ({"settings": {"validation": None}}, "no labels are held out to judge trials by"),
-        ({"settings": {"target_samples": 12}}, "has too few labelled samples"),
+        ({"trials": 0}, ("trials", 0)),
+        ({"judge": "first"}, ("judge", "first")),
+        ({"spaces": read_spaces(["learning-rate=-1..1"])}, ("search of learning-rate", -1.0)),
+        ({"spaces": read_spaces(["optimizer=adam,best"])}, ("search of optimizer", "best")),
+        ({"spaces": read_spaces(["method-option.mu=0.1..1"])}, ("search of method-option.mu", 0.1)),
+        ({"settings": {"validation": None}}, ("validation", None)),
+        ({"settings": {"target_samples": 12}}, ("validation", ANY)),
     ],
 )
-def test_what_cannot_work_is_refused_before_any_trial(how, says, tmp_path, monkeypatch):
+def test_what_cannot_work_is_refused_before_any_trial(how, error, tmp_path, monkeypatch):
     monkeypatch.setattr(tuning, "run_config", lambda *_, **__: pytest.fail("a trial was run"))
     settings = how.pop("settings", {})
     spaces = how.pop("spaces", RATES)
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, check=names(*error)):
         tune(lambda seed, own: make(seed, own, **settings), spaces, tmp_path / "tune", **how)
     assert not (tmp_path / "tune").exists()
 
@@ -199,22 +200,10 @@ def test_a_trial_whose_process_was_killed_is_run_again(done, tmp_path):
     assert facts(tune(make, RATES, tmp_path, trials=4, resume=True)) == facts(done[0])
 
 
-@pytest.mark.parametrize(
-    ("settings", "spaces", "says"),
-    [
-        ({"rounds": 4}, RATES, "run differ"),
-        ({}, RATES[:1], "spaces differ"),
-    ],
-)
-def test_a_folder_holds_one_search(done, settings, spaces, says):
-    with pytest.raises(ConfigError, match=f"holds another search .*{says}"):
+@pytest.mark.parametrize(("settings", "spaces"), [({"rounds": 4}, RATES), ({}, RATES[:1])])
+def test_a_folder_holds_one_search(done, settings, spaces):
+    with pytest.raises(ConfigError, check=names(str(done[1]))):
         tune(lambda seed, own: make(seed, own, **settings), spaces, done[1], trials=4, resume=True)
-
-
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, check=names("output folder")):
-        tune(make, RATES, tmp_path / "file" / "tune", trials=1)
 
 
 def test_a_study_that_cannot_be_read_is_an_error_with_a_remedy(tmp_path):
@@ -278,8 +267,6 @@ def test_the_last_rounds_judge_where_they_are_to_count(figures, tmp_path):
     result = tune(make, EPOCHS, tmp_path, trials=7, judge="last5")
     assert result.trials[0].figure == pytest.approx(0.3)
     assert result.trials[0].round == 6
-    with pytest.raises(ConfigError, check=names("judge", "first")):
-        tune(make, EPOCHS, tmp_path, judge="first")
 
 
 def test_a_bad_trial_is_pruned_and_does_not_go_on(figures, tmp_path):
@@ -371,28 +358,25 @@ def test_the_best_settings_are_a_run_that_trains_on_all_labels():
     assert found["validation"] == {"by": "0.2", "metric": "accuracy", "figure": 0.75}
 
 
-def test_the_picture_has_a_marker_for_each_trial_inside_its_panel():
-    figure = plot_trials(SOME)
-    shown = [axis for axis in figure.axes if axis.get_visible()]
-    assert [axis.get_xlabel() for axis in shown] == [
-        "Trial",
-        "learning-rate",
-        "batch-size",
-        "method-option.mu",
-    ]
-    assert [axis.get_xscale() for axis in shown] == ["linear", "log", "linear", "linear"]
-    for axis in shown:
-        low, high = axis.get_xlim()
-        points = np.concatenate([np.asarray(c.get_offsets())[:, 0] for c in axis.collections])
-        assert ((low < points) & (points < high)).all()
-    assert {text.get_text() for text in figure.legends[0].get_texts()} == {
-        *("complete", "pruned", "failed", "best", "best so far")
+def test_the_picture_has_a_panel_for_each_setting_with_a_marker_for_each_complete_trial(tmp_path):
+    style = dict(matplotlib.rcParams)
+    panels = [axis for axis in plot_trials(SOME).axes if axis.get_xlabel()]
+    assert {axis.get_xlabel(): axis.get_xscale() for axis in panels} == {
+        "learning-rate": "log",
+        "batch-size": "linear",
+        "method-option.mu": "linear",
     }
+    for axis in panels:
+        figures = np.concatenate([np.asarray(c.get_offsets())[:, 1] for c in axis.collections])
+        assert sorted(figures) == [50.0, 75.0]
+    assert not pyplot.get_fignums()
+    assert dict(matplotlib.rcParams) == style
+    assert [path.name for path in write_tuning(SOME, tmp_path)] == ["trials.md", "trials.csv", "trials.png"]
 
 
-def test_a_search_without_a_complete_trial_is_written_too(pictures, tmp_path):
+def test_a_search_without_a_complete_trial_has_no_picture(tmp_path):
     failed = Tuning(RATES, [TrialResult(1, {}, "failed", reason="no")], "accuracy")
     assert failed.best is None
     written = write_tuning(failed, tmp_path)
-    assert [path.name for path in written] == ["trials.md", "trials.csv", "trials.png"]
+    assert [path.name for path in written] == ["trials.md", "trials.csv"]
     assert all(path.exists() for path in written)
