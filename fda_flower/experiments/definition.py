@@ -23,10 +23,7 @@ FOLDERS = (HERE / "tables", HERE.parents[1] / "experiments")
 def find_experiment(file: str | Path) -> Path:
     """Return the file of an experiment, given its path or its name; an existing file takes precedence.
 
-    Raises
-    ------
-    ConfigError
-        If there is no experiment of this name; the message lists the names.
+    A `ConfigError` for an unknown name lists all names.
 
     Examples
     --------
@@ -67,22 +64,10 @@ RUN_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class Entry:
-    """A row, column or group: its label, its position on an axis, and its settings.
+    """A row, column or group: its label, its position on a figure's axis, and its settings of `RunConfig`.
 
-    Attributes
-    ----------
-    label : str
-        Its label in tables and figures.
-    value : float, optional
-        Its position on a figure's axis.
-    settings : dict
-        Fields of `RunConfig`, and the keys of an attack.
-    paper : dict
-        For a row: the paper's values by column, or by group and column.
-    at : dict[str, dict]
-        For a row: settings for a single column or group.
-    headline : str
-        For a row: ``"model"``, or ``"average"`` to report the averaged model instead.
+    Of a row there are also the `paper`'s values, by column, or by group and column; the settings `at` a
+    single column or group; and the `headline`: the ``"model"``, or ``"average"`` to report the averaged one.
     """
 
     label: str
@@ -100,20 +85,8 @@ NO_GROUP = Entry("", None, {}, {}, {})
 class Experiment:
     """A table of runs: every row with every column, in every group, with every seed.
 
-    Attributes
-    ----------
-    name : str
-        The file's name without its ending.
-    text : str
-        The file's text, with all that it takes from the file that it extends.
-    title, source, note, axis, group_axis, figures, average, report, rivals
-        See `fda_flower.reporting.Results`.
-    seeds : tuple of int
-        The seeds that each cell is run with.
-    run : dict
-        Settings that all cells share.
-    rows, columns, groups : tuple of Entry
-        What distinguishes the cells.
+    `name` is the file's without its ending, and `text` its text, with all that it takes from the file that it
+    extends. All cells share the settings in `run`; `fda_flower.reporting.Results` explains the other fields.
     """
 
     name: str
@@ -149,15 +122,10 @@ class Experiment:
         }
 
     def config(self, place: Place, seed: int, overrides: Mapping[str, Any]) -> RunConfig:
-        """Return the configuration of a cell's run.
+        """Return the configuration of a cell's run; a `ConfigError` names the cell.
 
         Settings of the row override the column's, these the group's, these the experiment's. A row's
         settings for one column or group override all of these, and `overrides` overrides everything.
-
-        Raises
-        ------
-        ConfigError
-            If the configuration is invalid; the message names the cell.
         """
         settings = self._settings(place, overrides)
         own = {key: value for key, value in settings.items() if key not in ATTACK_KEYS}
@@ -197,12 +165,7 @@ class Experiment:
 
 
 def read_experiment(file: str | Path) -> Experiment:
-    """Read an experiment's file and check everything in it.
-
-    Parameters
-    ----------
-    file : str or Path
-        A path, or the name of an experiment that comes with the package, such as ``"fashion_mnist_noise"``.
+    """Read an experiment's file, given by its path or as `find_experiment` takes it, and check all of it.
 
     Raises
     ------
@@ -293,15 +256,6 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
     for key in ("title", "rows", "columns"):
         if not data.get(key):
             raise ConfigError(f"'{key}' is missing", thing=str(key))
-    figures = tuple(map(str, data.get("figures", ("columns", "rounds"))))
-    check_figures(figures)
-    report = data.get("report", "table")
-    if report not in REPORTS:
-        raise unknown("report", report, REPORTS)
-    seeds = tuple(data.get("seeds", (0,)))
-    whole = all(type(seed) is int and seed >= 0 for seed in seeds)
-    if not seeds or not whole or len(set(seeds)) < len(seeds):
-        raise invalid("'seeds'", list(seeds), "give different whole numbers, such as [0, 1, 2]")
     experiment = Experiment(
         name=name,
         text=text,
@@ -310,32 +264,41 @@ def _experiment(name: str, text: str, data: Settings) -> Experiment:
         note=data.get("note", "").strip(),
         axis=data.get("axis", ""),
         group_axis=data.get("group-axis", ""),
-        figures=figures,
+        figures=tuple(map(str, data.get("figures", ("columns", "rounds")))),
         average=data.get("average", False),
-        report=report,
+        report=data.get("report", "table"),
         rivals=tuple(map(str, data.get("rivals", ()))),
-        seeds=seeds,
+        seeds=tuple(data.get("seeds", (0,))),
         run=_settings("[run]", data.get("run", {})),
         rows=_entries("rows", data["rows"]),
         columns=_entries("columns", data["columns"]),
         groups=_entries("groups", data.get("groups", [])) or (NO_GROUP,),
     )
-    _check_rows(experiment)
-    _check_rivals(experiment, data)
+    check_figures(experiment.figures)
+    if experiment.report not in REPORTS:
+        raise unknown("report", experiment.report, REPORTS)
+    seeds = experiment.seeds
+    whole = all(type(seed) is int and seed >= 0 for seed in seeds)
+    if not seeds or not whole or len(set(seeds)) < len(seeds):
+        raise invalid("'seeds'", list(seeds), "give different whole numbers, such as [0, 1, 2]")
+    _check_paper(experiment)
+    labels = [row.label for row in experiment.rows]
+    for label in experiment.rivals:
+        if label not in labels:
+            raise unknown("row in 'rivals'", label, labels)
+    if "rivals" in data and len(set(experiment.rivals)) < 2:
+        raise invalid("'rivals'", data["rivals"], "give the labels of two rows, or leave it out")
     _check_names(experiment)
     configs = {place: experiment.config(place, 0, {}) for place in experiment.places}
     for place, config in configs.items():
         experiment.attack(place, config)
     for row in experiment.rows:
-        check_choice(f"'headline' of row '{row.label}'", row.headline, ("model", "average"))
+        headline = f"'headline' of row '{row.label}'"
+        check_choice(headline, row.headline, ("model", "average"))
         averages = {config.average for place, config in configs.items() if place[1] == row.label}
         if row.headline == "average" and None in averages:
-            raise ConfigError(
-                f"'headline' of row '{row.label}' is 'average', but its runs average no models: add average, "
-                'such as average = "ema:0.9", or leave it out',
-                thing="'headline' of row",
-                value=row.label,
-            )
+            remedy = 'add average, such as average = "ema:0.9", or leave it out'
+            raise invalid(headline, row.headline, remedy, "but its runs average no models")
     return experiment
 
 
@@ -349,31 +312,24 @@ def _check_top(data: Settings) -> None:
             raise ConfigError(f"'{key}' must be {_WORDS[kind]}, it is {data[key]!r}", thing=str(key))
 
 
-def _check_rows(experiment: Experiment) -> None:
+def _check_paper(experiment: Experiment) -> None:
+    """Check what rows say of single columns and groups: the paper's values and settings."""
     columns = [column.label for column in experiment.columns]
     groups = [group.label for group in experiment.groups if group.label]
     for row in experiment.rows:
+        where = f"'paper' of row '{row.label}'"
         if groups:
-            _check_keys(f"'paper' of row '{row.label}'", row.paper, groups)
+            _check_keys(where, row.paper, groups)
         for values in row.paper.values() if groups else [row.paper]:
-            _check_keys(f"'paper' of row '{row.label}'", values, columns)
+            _check_keys(where, values, columns)
             for label, value in values.items():
-                if isinstance(value, bool) or not isinstance(value, int | float):
-                    raise ConfigError(
-                        f"'paper' of row '{row.label}', column '{label}' is {value!r}: give a number",
-                        thing="'paper' of row",
-                        value=row.label,
-                    )
+                _check_number(f"{where}, column '{label}'", value)
         _check_keys(f"'at' of row '{row.label}'", row.at, [*columns, *groups])
 
 
-def _check_rivals(experiment: Experiment, data: Settings) -> None:
-    rows = [row.label for row in experiment.rows]
-    for label in experiment.rivals:
-        if label not in rows:
-            raise unknown("row in 'rivals'", label, rows)
-    if "rivals" in data and len(set(experiment.rivals)) < 2:
-        raise invalid("'rivals'", data["rivals"], "give the labels of two rows, or leave it out")
+def _check_number(what: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise invalid(what, value, "give a number")
 
 
 def _check_names(experiment: Experiment) -> None:
@@ -407,9 +363,9 @@ def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
         _check_keys(where, item, sorted(RUN_KEYS), OWN[kind])
         value, at = item.get("value"), item.get("at", {})
         if not isinstance(at, dict):
-            raise ConfigError(f"'at' of {where} is {at!r}, it must be a table")
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise ConfigError(f"'value' of {where} is {value!r}: give a number")
+            raise invalid(f"'at' of {where}", at, "it must be a table")
+        if value is not None:
+            _check_number(f"'value' of {where}", value)
         entries.append(
             Entry(
                 item["label"],
@@ -432,22 +388,18 @@ def _settings(where: str, data: Settings) -> Settings:
     settings = {key.replace("-", "_"): value for key, value in data.items()}
     for key, value in settings.items():
         if key in OPTION_FIELDS and not isinstance(value, dict):
-            raise ConfigError(
-                f"'{key.replace('_', '-')}' in {where} is {value!r}, it must be a table",
-                thing=str(key.replace("_", "-")),
-            )
+            raise invalid(f"'{key.replace('_', '-')}' in {where}", value, "it must be a table")
     return settings
 
 
 def _check_keys(where: str, data: Any, valid: Collection[str], more: Collection[str] = ()) -> None:
     if not isinstance(data, dict):
         raise invalid(where, data, "it must be a table")
+    names = (*more, *valid)
     for key in data:
-        if key not in (*more, *valid):
-            names = (*more, *valid)
-            hint = near(key, names)
+        if key not in names:
             raise ConfigError(
-                f"unknown key '{key}' in {where}{hint}: choose one of {', '.join(names)}",
+                f"unknown key '{key}' in {where}{near(key, names)}: choose one of {', '.join(names)}",
                 thing="key",
                 value=key,
             )

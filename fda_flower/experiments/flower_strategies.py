@@ -23,17 +23,11 @@ from fda_flower.wire.protocol import ARRAYS, METRICS, NUM_EXAMPLES, TRAIN, to_la
 
 
 class FlowerFedAvg(DomainAdaptationStrategy):
-    """Flower's ``FedAvg``; the base of its other strategies here.
+    """Flower's ``FedAvg``, and the base of its other strategies here.
 
-    All clients are alike to the rule, the target among them: the strategy of Flower's is given the model of
-    each client and its number of examples, in the order of domains, target first, and its ``aggregate_train``
-    makes the new model, whose arrays get the types of the old one. Roles, checks of replies, evaluation on
-    the target, records and checkpoints are those of every `DomainAdaptationStrategy`.
-
-    Parameters
-    ----------
-    **common
-        See `DomainAdaptationStrategy`.
+    Its ``aggregate_train`` makes the new model from all clients' models and numbers of examples, in the order
+    of domains, target first: the rule knows no roles. The arrays keep their types, and the rest is as in each
+    `DomainAdaptationStrategy`.
 
     Raises
     ------
@@ -119,8 +113,6 @@ class FlowerFedTrimmedAvg(FlowerFedAvg):
     ----------
     cut : float
         The share that is cut at each end, rounded down to whole clients: ``beta`` in Flower.
-    **common
-        See `FlowerFedAvg`.
     """
 
     rule = flower.FedTrimmedAvg
@@ -139,8 +131,6 @@ class FlowerKrum(FlowerFedAvg):
     ----------
     num_malicious_nodes : int
         How many clients may attack, ``f``.
-    **common
-        See `FlowerFedAvg`.
     """
 
     rule = flower.Krum
@@ -157,8 +147,6 @@ class FlowerMultiKrum(FlowerFedAvg):
         How many clients may attack, ``f``.
     num_nodes_to_select : int
         How many models are averaged; 1 is Krum.
-    **common
-        See `FlowerFedAvg`.
     """
 
     rule = flower.MultiKrum
@@ -174,8 +162,6 @@ class FlowerBulyan(FlowerFedAvg):
     ----------
     num_malicious_nodes : int
         How many clients may attack, ``f``; it needs 4f + 3 clients.
-    **common
-        See `FlowerFedAvg`.
     """
 
     rule = flower.Bulyan

@@ -1,7 +1,4 @@
-"""What a centralised reference is: the losses of a step with samples of all domains.
-
-It needs them in one place, so that it is no federated method. `fda_flower.experiments.references` trains it.
-"""
+"""Centralised references: what each minimises over samples of all domains in one place, and its training."""
 
 import time
 from abc import ABC, abstractmethod
@@ -43,18 +40,9 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Step:
-    """The samples of one step.
+    """The samples of one step: a batch of each source, in the order of domains, and of the target's labelled.
 
-    Attributes
-    ----------
-    sources : sequence of Batch
-        A batch of each source, in the order of domains.
-    labelled : Batch, optional
-        Of the target's labelled samples.
-    unlabelled : Tensor, optional
-        Samples of the target whose labels nobody knows; twice as many as a batch.
-    rng : Generator
-        For what else is drawn.
+    `unlabelled` are twice as many of the target's other samples; `rng` is for what else is drawn.
     """
 
     sources: Sequence[Batch]
@@ -66,18 +54,14 @@ class Step:
 class Reference(CommonOptions, ABC):
     """What one reference minimises; the settings of a run see it as a strategy.
 
-    Parameters
-    ----------
-    **common
-        The options that every strategy takes. `warmup_rounds`, `learning_rate_factor` and `outcomes` have
-        their meanings; in warm-up rounds, the sources' pooled samples are trained on without more. The limits
-        for clients have none.
+    Of every strategy's options `warmup_rounds`, in which it trains on the sources' pooled samples alone,
+    `learning_rate_factor` and `outcomes` have their meanings.
 
     Raises
     ------
     ConfigError
-        If a number cannot work; for `average`, `max_update_norm` and `source_mean`, since there are no models
-        of clients; for `evaluate_every`, since each round is evaluated.
+        For `average`, `max_update_norm` and `source_mean`, since there are no models of clients; for
+        `evaluate_every`, since each round is evaluated.
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
@@ -95,18 +79,15 @@ class Reference(CommonOptions, ABC):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, none in (("average", None), ("max_update_norm", None), ("source_mean", "mean")):
+        clients = "but a centralised reference has no models of clients"
+        for name, none, why in (
+            ("average", None, clients),
+            ("max_update_norm", None, clients),
+            ("source_mean", "mean", clients),
+            ("evaluate_every", 1, "but a centralised reference evaluates in each round"),
+        ):
             if (value := getattr(self, name)) != none:
-                raise invalid(
-                    name, value, "leave it out", "but a centralised reference has no models of clients"
-                )
-        if self.evaluate_every != 1:
-            raise invalid(
-                "evaluate_every",
-                self.evaluate_every,
-                "leave it out",
-                "but a centralised reference evaluates in each round",
-            )
+                raise invalid(name, value, "leave it out", why)
         self.model_average = ModelAverage(None)
 
     @property
@@ -124,7 +105,6 @@ class Reference(CommonOptions, ABC):
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Accept any number of samples."""
-        return None
 
     def training_epochs(
         self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
@@ -135,7 +115,6 @@ class Reference(CommonOptions, ABC):
 
     def prepare(self, model: nn.Module, x: Tensor) -> None:
         """Change the network before the first round, where the reference has one of its own."""
-        return None
 
     def warmup_losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
         """Yield the sources' mean loss alone, in the rounds before the reference begins."""
@@ -148,8 +127,7 @@ class Reference(CommonOptions, ABC):
 
 def outputs_of(model: nn.Module, batches: Sequence[Batch]) -> list[Tensor]:
     """Return the model's outputs for each batch; they go through it together, so BatchNorm sees them all."""
-    outputs: Tensor = model(torch.cat([x for x, _ in batches]))
-    return list(torch.split(outputs, [len(y) for _, y in batches]))
+    return list(torch.split(model(torch.cat([x for x, _ in batches])), [len(y) for _, y in batches]))
 
 
 def source_loss(model: nn.Module, step: Step) -> Tensor:
@@ -173,18 +151,10 @@ def run_central(
     on_round: Callable[[Record], None] | None = None,
     validation: Mapping[int, float] | None = None,
 ) -> tuple[list[Record], dict[str, Any]]:
-    """Train a centralised reference.
+    """Train a centralised reference; the sources' settings of training hold for all domains.
 
-    Parameters
-    ----------
-    config : RunConfig
-        The run; the sources' settings of training hold for all.
-    folder : RunFolder, optional
-        Where to write the records and a checkpoint, and to resume from.
-    on_round : callable, optional
-        Called with each round's record.
-    validation : Mapping, optional
-        The figures of cross-validation, by round.
+    It writes records and checkpoints to `folder`, and resumes from them; `validation` has the figures of
+    cross-validation by round.
 
     Returns
     -------
@@ -200,37 +170,29 @@ def run_central(
     """
     reference = cast(Reference, config.entry.build(**config.strategy_options()))
     trainer = Trainer(config, reference, None if folder is None else folder.path, validation or {})
-    with nullcontext() if folder is None else closing(folder):
-        return _run(config, reference, trainer, folder, on_round)
-
-
-def _run(
-    config: RunConfig,
-    reference: Reference,
-    trainer: "Trainer",
-    folder: RunFolder | None,
-    on_round: Callable[[Record], None] | None,
-) -> tuple[list[Record], dict[str, Any]]:
     history: list[Record] = []
-    if folder is not None:
-        checkpoint = folder.open({"name": type(reference).__name__, **reference.settings()})
-        if checkpoint is not None:
-            history = folder.read_rounds()[: checkpoint.round]
-            trainer.resume(checkpoint)
-        if len(history) > config.all_rounds:
-            raise ConfigError(
-                f"the run has done {len(history)} rounds, only {config.all_rounds} were asked for"
-            )
-        folder.begin(len(history), trainer.reported)
-    for number in range(len(history) + 1, config.all_rounds + 1):
-        if has_stopped(history, config.patience):
-            break
-        record = json_safe(trainer.round(number, history))
-        history.append(record)
+    with nullcontext() if folder is None else closing(folder):
         if folder is not None:
-            folder.save_round(record, trainer.checkpoint(number), chosen_round([record]) == number)
-        if on_round is not None:
-            on_round(record)
+            checkpoint = folder.open({"name": type(reference).__name__, **reference.settings()})
+            if checkpoint is not None:
+                history = folder.read_rounds()[: checkpoint.round]
+                trainer.resume(checkpoint)
+            if len(history) > config.all_rounds:
+                raise ConfigError(
+                    f"the run has done {len(history)} rounds, only {config.all_rounds} were asked for",
+                    thing="rounds",
+                    value=config.all_rounds,
+                )
+            folder.begin(len(history), trainer.reported)
+        for number in range(len(history) + 1, config.all_rounds + 1):
+            if has_stopped(history, config.patience):
+                break
+            record = json_safe(trainer.round(number, history))
+            history.append(record)
+            if folder is not None:
+                folder.save_round(record, trainer.checkpoint(number), chosen_round([record]) == number)
+            if on_round is not None:
+                on_round(record)
     return history, dict(trainer.reported)
 
 
@@ -241,22 +203,8 @@ class Trainer:
     A round is a pass over the largest source, `epochs` of them if the run says so. Each step takes one batch
     of every source; a smaller source begins again in a new order. The optimizer is kept over the rounds.
 
-    Parameters
-    ----------
-    config : RunConfig
-        The run.
-    reference : Reference
-        What it minimises.
-    folder : Path, optional
-        Where the reported model is written after each round.
-    validation : Mapping
-        The figures of cross-validation, by round.
-
-    Attributes
-    ----------
-    reported : Layers
-        The model of the headline: that of the round with the best mean accuracy on the sources' held-out
-        samples, the earlier of equal ones; without held-out samples, that of the last round.
+    `reported` is the model of the headline, and in `folder` after each round: that of the round with the best
+    mean accuracy on the sources' held-out samples, the first of equal ones; without such, of the last round.
     """
 
     config: RunConfig
@@ -415,7 +363,7 @@ class Trainer:
         return replace(domain, train=domain.train.take(order[held:]), test=domain.train.take(order[:held]))
 
     def _client(self, domain: Domain, kind: type[DomainClient] = SourceClient) -> DomainClient:
-        """Return a client, which only evaluates: training has a loop of its own here."""
+        """Return a client, which only evaluates."""
         return kind(domain, self.model, self.config.source_training, self.config.seed, self.config.threads)
 
 
@@ -430,9 +378,9 @@ TINY = 1e-5
 class SourceTarget(Reference):
     """S+T: cross entropy on the sources' and the target's labelled samples together.
 
-    The network's head is replaced by a `fda_flower.models.parts.PrototypeHead`, as for
-    `MinimaxEntropy`, with which it is compared (Saito et al., ICCV 2019). The model of the last round is
-    reported: the few labels select nothing.
+    As in `MinimaxEntropy`, with which it is compared (Saito et al., ICCV 2019), a
+    `fda_flower.models.parts.PrototypeHead` replaces the network's head. The last round's model is reported:
+    the few labels select nothing.
 
     Parameters
     ----------
@@ -452,11 +400,11 @@ class SourceTarget(Reference):
         return self.temperature
 
     def prepare(self, model: nn.Module, x: Tensor) -> None:
-        """Replace the head; its weights are drawn anew."""
+        """Replace the head, with new weights."""
         replace_head(model, x, self.temperature)
 
     def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
-        """Yield the mean loss of all labelled samples of the step, whosever they are."""
+        """Yield the mean loss of all labelled samples of the step."""
         batches = [*step.sources, *([] if step.labelled is None else [step.labelled])]
         y = torch.cat([y for _, y in batches])
         yield loss_for(y)(torch.cat(outputs_of(model, batches)), y)
@@ -469,10 +417,8 @@ class Entropy(SourceTarget):
     ----------
     lam : float
         λ, not negative; 0 is S+T.
-    temperature : float
-        T of the head.
-    **common
-        See `Reference`.
+    temperature, **common
+        See `SourceTarget`.
     """
 
     lam: NotNegative = 0.1
@@ -509,11 +455,8 @@ def reversed_gradient(model: nn.Module) -> Iterator[None]:
         features.register_hook(torch.neg)  # type: ignore[no-untyped-call]
         return features
 
-    handle = head_of(model).register_forward_pre_hook(reverse)
-    try:
+    with head_of(model).register_forward_pre_hook(reverse):
         yield
-    finally:
-        handle.remove()
 
 
 def entropy(outputs: Tensor) -> Tensor:

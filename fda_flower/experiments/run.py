@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
 from fda_flower.client_app import make_client, make_client_app
-from fda_flower.datasets import Domain, FederatedDataset
+from fda_flower.datasets import FederatedDataset
 from fda_flower.datasets.amounts import HeldOut
 from fda_flower.datasets.federation import write_shared
 from fda_flower.engines import ENGINES, Engine, Resources
@@ -43,11 +43,21 @@ MOST_SHOWN = 12
 
 def overview(config: RunConfig, data: FederatedDataset, model: "nn.Module") -> list[str]:
     """Return lines that say what a run takes: domains, target, labels, classes and network."""
+    sources = (f"{name} {len(data.domains[name].train):,}" for name in config.data.source_names)
+    domain = data.domains[data.target]
+    labelled, rest = len(domain.train), 0 if domain.unlabelled is None else len(domain.unlabelled)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    inputs = (
+        f"{data.shape[0]} features"
+        if len(data.shape) == 1
+        else f"images of {'x'.join(map(str, data.shape[1:]))} in {data.shape[0]} channels"
+    )
     return [
-        _sources(config, data),
-        _target(config, data),
+        f"Sources: training samples of {config.dataset}: {', '.join(sources)}",
+        f"Target: {data.target}, {labelled} labels of {labelled + rest} training samples (--target-samples), "
+        f"{len(domain.test)} test samples (another target: --target NAME)",
         _labels(config, data),
-        _network(config, data, model),
+        f"Network: {config.model}, {parameters:,} parameters, for {inputs} (another: --model NAME)",
     ]
 
 
@@ -67,20 +77,6 @@ def _span(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _sources(config: RunConfig, data: FederatedDataset) -> str:
-    sources = (f"{name} {len(data.domains[name].train):,}" for name in config.data.source_names)
-    return f"Sources: training samples of {config.dataset}: {', '.join(sources)}"
-
-
-def _target(config: RunConfig, data: FederatedDataset) -> str:
-    domain = data.domains[data.target]
-    labelled, rest = len(domain.train), 0 if domain.unlabelled is None else len(domain.unlabelled)
-    return (
-        f"Target: {data.target}, {labelled} labels of {labelled + rest} training samples (--target-samples), "
-        f"{len(domain.test)} test samples (another target: --target NAME)"
-    )
-
-
 def _labels(config: RunConfig, data: FederatedDataset) -> str:
     options = dict(config.data.dataset_options)
     column = f" in column '{options.get('label', 'label')}'" if config.dataset == "table" else ""
@@ -89,27 +85,11 @@ def _labels(config: RunConfig, data: FederatedDataset) -> str:
     names = data.class_names or tuple(map(str, range(data.classes)))
     if len(names) > MOST_SHOWN:
         return f"Classes{column}: {len(names)}"
-    target = _counts(data.domains[data.target])
-    sources = Counter[int]()
+    target, sources = Counter[int](), Counter[int]()
     for name, domain in data.domains.items():
-        if name != data.target:
-            sources += _counts(domain)
+        (target if name == data.target else sources).update(domain.train.y.tolist())
     shown = (f"{name} {sources[i]:,} + {target[i]}" for i, name in enumerate(names))
     return f"Classes{column}, labels of the sources + of the target: {', '.join(shown)}"
-
-
-def _counts(domain: Domain) -> Counter[int]:
-    return Counter(domain.train.y.tolist())
-
-
-def _network(config: RunConfig, data: FederatedDataset, model: "nn.Module") -> str:
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    inputs = (
-        f"{data.shape[0]} features"
-        if len(data.shape) == 1
-        else f"images of {'x'.join(map(str, data.shape[1:]))} in {data.shape[0]} channels"
-    )
-    return f"Network: {config.model}, {parameters:,} parameters, for {inputs} (another: --model NAME)"
 
 
 RunOutput = tuple[list[Record], dict[str, Any]]
@@ -118,7 +98,7 @@ RunOutput = tuple[list[Record], dict[str, Any]]
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A request for a run; the fields are parameters of `run`, and cross-validation's figures by round."""
+    """A request for a run; the fields are those of `run_config`, and cross-validation's figures by round."""
 
     config: RunConfig
     output: Path | None = None
@@ -137,31 +117,19 @@ Runner = Callable[[RunRequest], RunOutput]
 
 def _on_this_machine(name: str, engine: Engine) -> Runner:
     def run_here(request: RunRequest) -> RunOutput:
-        config = request.config
+        config, gpus = request.config, request.gpus_per_client
         if request.connection is not None:
-            raise invalid(
-                "connection",
-                request.connection,
-                "leave it out, or choose --engine deploy",
-                "but only the engine deploy has one",
-            )
-        if request.gpus_per_client and not engine.parallel:
-            raise invalid(
-                "gpus-per-client",
-                request.gpus_per_client,
-                "leave it out, or choose --engine ray",
-                f"but engine {name} shares out no GPU",
-            )
+            remedy = "leave it out, or choose --engine deploy"
+            raise invalid("connection", request.connection, remedy, "but only the engine deploy has one")
+        if gpus and not engine.parallel:
+            remedy = "leave it out, or choose --engine ray"
+            raise invalid("gpus-per-client", gpus, remedy, f"but engine {name} shares out no GPU")
         if engine.parallel:
             check_federated(config.method)
-        if request.gpus_per_client and is_numbered(config.device):
-            raise invalid(
-                "gpus-per-client",
-                request.gpus_per_client,
-                "leave one out",
-                f"which lets Ray choose the GPU, but device is '{config.device}'",
-            )
-        resources = Resources(config.threads, request.gpus_per_client, request.workers)
+        if gpus and is_numbered(config.device):
+            why = f"which lets Ray choose the GPU, but device is '{config.device}'"
+            raise invalid("gpus-per-client", gpus, "leave one out", why)
+        resources = Resources(config.threads, gpus, request.workers)
         lines = overview(config, *check_data(config))
         folder = None
         if request.output is not None:
@@ -215,13 +183,17 @@ def _tell(request: RunRequest, lines: list[str]) -> None:
 def _on_a_superlink(request: RunRequest) -> RunOutput:
     if request.connection is None:
         raise ConfigError(
-            "engine deploy needs a connection: give --connection NAME, as in Flower's config.toml"
+            "engine deploy needs a connection: give --connection NAME, as in Flower's config.toml",
+            thing="connection",
         )
     if request.output is None:
-        raise ConfigError("engine deploy needs an output folder: give --output FOLDER")
+        raise ConfigError("engine deploy needs an output folder: give --output FOLDER", thing="output folder")
     if request.attack is not None:
         raise invalid("attack", request.attack.name, "leave it out", "but with engine deploy no site attacks")
-    _refuse_resources(request, "with engine deploy each site uses its own machine: leave it out")
+    for name, given in (("workers", request.workers), ("gpus-per-client", request.gpus_per_client or None)):
+        if given is not None:
+            why = "but with engine deploy each site uses its own machine"
+            raise invalid(name, given, "leave it out", why)
     from fda_flower.deployment import run_deployed
 
     history, folder = run_deployed(
@@ -229,12 +201,6 @@ def _on_a_superlink(request: RunRequest) -> RunOutput:
     )
     _tell(request, [f"The model is on the server of '{request.connection}', in {folder}"])
     return history, {}
-
-
-def _refuse_resources(request: RunRequest, remedy: str) -> None:
-    for name, given in (("workers", request.workers), ("gpus-per-client", request.gpus_per_client or None)):
-        if given is not None:
-            raise ConfigError(f"{name} is {given}, but {remedy}")
 
 
 RUNNERS: dict[str, Runner] = {
@@ -256,17 +222,21 @@ def fold_configs(config: RunConfig) -> list[RunConfig]:
     return [replace(config, validation=str(fold), patience=None) for fold in folds]
 
 
-def cross_validate(request: RunRequest, runner: Callable[[RunRequest], RunOutput]) -> dict[int, float]:
+def cross_validate(request: RunRequest, engine: str) -> dict[int, float]:
     """Run each fold, and return the mean of their figures by round, which choose a round of the whole run.
 
-    The folds' records and checkpoints are in ``validation/fold-1`` and so on. `request.on_round` gets
-    their records with ``fold`` beside.
+    The folds' records and checkpoints are in ``validation/fold-1`` and so on, and `request.on_round` gets
+    their records with their ``fold``.
     """
+    if engine == "deploy":
+        remedy = "give a share such as 0.2, or a fold such as fold:1/5"
+        why = "but engine deploy holds out one part in a run"
+        raise invalid("validation", request.config.validation, remedy, why)
     histories = []
     for number, config in enumerate(fold_configs(request.config), 1):
         folder = None if request.output is None else request.output / FOLDER / f"fold-{number}"
         on_round = request.on_round and _with_fold(request.on_round, number)
-        history, _ = runner(replace(request, config=config, output=folder, on_round=on_round))
+        history, _ = RUNNERS[engine](replace(request, config=config, output=folder, on_round=on_round))
         histories.append(history)
     return mean_by_round(histories)
 
@@ -294,21 +264,11 @@ def _with_fold(on_round: Callable[[Record], None], number: int) -> Callable[[Rec
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of a run.
+    """The result of a run: the record of each round, as in ``rounds.jsonl``, and the rest.
 
-    Attributes
-    ----------
-    config : RunConfig
-        The configuration of the run.
-    history : list[dict]
-        The record of each round, as in ``rounds.jsonl``.
-    summary : dict
-        ``last5`` and ``best`` of the headline, and more; as in ``summary.json``.
-    model : dict[str, NDArray]
-        The last global model, by the names of its state dictionary; none of a deployed run, whose model is on
-        the server.
-    path : Path or None
-        The run's folder, if any.
+    `summary` has ``last5`` and ``best`` of the headline, and more, as in ``summary.json``. `model` is the
+    last global model, by the names of its state dictionary; a deployed run's, which is on the server, is
+    empty. `path` is the run's folder, if any.
     """
 
     config: RunConfig
@@ -353,8 +313,7 @@ def run(
     Parameters
     ----------
     engine : {"local", "ray", "deploy"}
-        On this machine, through Flower's Ray simulation, or over a SuperLink with real SuperNodes; the
-        results have the same bits.
+        On this machine, through Flower's Ray simulation, or over a SuperLink: the results have the same bits.
     output : str or Path, optional
         The folder to write to; "deploy" needs one. Default: nothing is written.
     resume : bool
@@ -413,21 +372,11 @@ def run_config(
     track_in: Path | None = None,
     attack: Attack | None = None,
 ) -> RunResult:
-    """Run a configuration. An interrupt (Ctrl-C) leaves the summary of the rounds that are done.
+    """Run a configuration, as `run` does; an interrupt (Ctrl-C) leaves the summary of the rounds so far.
 
-    Parameters
-    ----------
-    config : RunConfig
-        The run.
-    on_ready : callable, optional
-        Called before training with lines that say what the run takes; of a deployment, whose server has no
-        data, at its end with a line that says where its model is.
-    track_in : Path, optional
-        The folder of the trackers' local stores. Default: the run's.
-    attack : Attack, optional
-        What some of the sources do, in a simulated run.
-    engine, output, resume, gpus_per_client, workers, connection, on_round, track
-        Those of `run`.
+    `on_ready` is called before training with lines that say what the run takes; of a deployment, whose
+    server has no data, at its end with a line that says where its model is. `track_in` is the folder of the
+    trackers' local stores, by default the run's, and `attack` what some sources do, in a simulated run.
     """
     if engine not in RUNNERS:
         raise unknown("engine", engine, RUNNERS)
@@ -453,7 +402,7 @@ def run_config(
                 config, path, resume, gpus_per_client, workers, connection, on_record, on_ready, None, attack
             )
             if config.held_out is not None and config.held_out.in_turn:
-                request = replace(request, validation=_validated(request, engine))
+                request = replace(request, validation=cross_validate(request, engine))
             history, model = RUNNERS[engine](request)
     except KeyboardInterrupt:
         if path is not None and begun:
@@ -471,15 +420,3 @@ def run_config(
             f"run one more round (--rounds {config.rounds + 1} --resume)"
         )
     return RunResult(config, history, summary, model, path)
-
-
-def _validated(request: RunRequest, engine: str) -> dict[int, float]:
-    """Return the figures of cross-validation, by round."""
-    if engine == "deploy":
-        raise invalid(
-            "validation",
-            request.config.validation,
-            "give a share such as 0.2, or a fold such as fold:1/5",
-            "but engine deploy holds out one part in a run",
-        )
-    return cross_validate(request, RUNNERS[engine])

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -561,7 +561,7 @@ def plot_trials(tuning: Tuning) -> "Figure":
     return drawn
 
 
-def _direction(metric: str) -> str:
+def _direction(metric: str) -> Literal["maximize", "minimize"]:
     return "maximize" if METRICS[metric].higher_is_better else "minimize"
 
 
