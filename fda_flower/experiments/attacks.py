@@ -37,20 +37,9 @@ Deltas = dict[str, Layer]
 class Sight:
     """What an attacker knows when it sends its update.
 
-    Attributes
-    ----------
-    update : Deltas
-        ``Δ``, its honest update.
-    team : callable
-        Returns the honest updates of all attackers, its own among them.
-    last : Deltas
-        ``θ_t − θ_{t−1}``, the step between the last two models that it received; 0 in its first round.
-    back : Deltas
-        ``θ_0 − θ_t``, the way back to the first model that it received.
-    round : int
-        The server's round, from 1 on.
-    rng : Generator
-        What it draws from.
+    These are ``Δ``, its honest `update`; what returns those of its whole `team`; ``θ_t − θ_{t−1}``, the step
+    between the `last` two models that it received, 0 in its first round; ``θ_0 − θ_t``, the way `back` to the
+    first of them; the server's `round`, from 1 on; and what it draws from.
     """
 
     update: Deltas
@@ -161,14 +150,8 @@ NAMES = [*UPDATES, *(f"{name}:FACTOR" for name in FACTORS), *LABELS]
 class Attack:
     """An attack of some of a run's sources.
 
-    Attributes
-    ----------
-    name : str
-        One of `NAMES`; ``docs/robustness.md`` says what each sends.
-    sources : tuple of str
-        The domains of the sources that attack.
-    seed : int
-        The run's; what is drawn follows from it, the round and the domain.
+    `name` is one of `NAMES` (``docs/robustness.md`` says what each sends), and `sources` are the domains that
+    attack. What is drawn follows from the run's `seed`, the round and the domain.
 
     Notes
     -----
@@ -190,15 +173,7 @@ class Attack:
         return {"attack": self.name, "attackers": list(self.sources)}
 
     def client(self, client: DomainClient, other: Callable[[str], DomainClient]) -> NumPyFace:
-        """Return a client as the attack has it: itself if its domain does not attack.
-
-        Parameters
-        ----------
-        client : DomainClient
-            The honest one.
-        other : callable
-            Makes the honest client of another domain.
-        """
+        """Return a client as the attack has it; `other` makes the honest client of another domain."""
         if client.domain.name not in self.sources:
             return client
         if self.name not in LABELS:
@@ -213,12 +188,8 @@ class Attack:
 def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None:
     """Return the attack of an experiment's cell; None without a name or an attacker.
 
-    Parameters
-    ----------
-    settings : Mapping
-        ``attack``, a name, and ``attackers``, how many sources attack: the first in the order of domains.
-    config : RunConfig
-        The cell's run.
+    The settings are ``attack``, a name, and ``attackers``, how many sources attack: the first in the order of
+    domains.
 
     Raises
     ------
@@ -240,12 +211,8 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
     elif config.regression:
         raise invalid("attack", name, "choose another one", f"but '{config.dataset}' has no classes")
     if config.entry.centralised:
-        raise invalid(
-            "attack",
-            name,
-            "leave it out, or choose another method",
-            f"but method '{config.method}' has no clients",
-        )
+        why = f"but method '{config.method}' has no clients"
+        raise invalid("attack", name, "leave it out, or choose another method", why)
     return Attack(name, tuple(sources[:count]), config.seed)
 
 
@@ -266,17 +233,7 @@ def poison_of(name: str) -> Poison:
 
 
 class PoisonedSource(NumPyFace):
-    """A source's client that poisons each update that it sends.
-
-    Parameters
-    ----------
-    client : DomainClient
-        The client that trains and evaluates.
-    attack : Attack
-        What it sends in place of its update, and with whom.
-    other : callable
-        Makes the honest client of another attacker.
-    """
+    """A source's client that poisons each update that it sends; `other` makes other honest ones."""
 
     def __init__(self, client: DomainClient, attack: Attack, other: Callable[[str], DomainClient]) -> None:
         self._client = client

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -20,8 +20,6 @@ from fda_flower.errors import FdaError, RefusedError
 from fda_flower.experiments.attacks import Attack
 from fda_flower.experiments.definition import file_name
 from fda_flower.experiments.run import make_run_folder, run_config
-from fda_flower.records.folder import RunFolder
-from fda_flower.records.record import has_ended
 from fda_flower.reporting.results import Place
 from fda_flower.reporting.summary import REFUSED, summarise_run, write_summary
 from fda_flower.runs.config import RunConfig
@@ -56,12 +54,6 @@ class Cell:
         """The folder of the cell's run."""
         return self.runs / self.name
 
-    def has_ended(self) -> bool:
-        """Return whether the run has no round to go."""
-        return has_ended(
-            RunFolder(self.run_folder).read_rounds(), self.config.all_rounds, self.config.patience
-        )
-
     def rounds_done(self) -> int:
         """Return the number of rounds written so far."""
         path = self.run_folder / "rounds.jsonl"
@@ -87,14 +79,9 @@ class Progress:
 def run_cells(
     cells: Sequence[Cell], jobs: int, on_progress: Callable[[Progress], None] | None, done: int = 0
 ) -> dict[str, str]:
-    """Run cells, each in its own process, `jobs` of them at a time.
+    """Run cells, each in its own process, `jobs` at a time, and return the failures as `run_all` does.
 
-    A cell that fails does not stop the others. `done` cells of the table are already done.
-
-    Returns
-    -------
-    dict[str, str]
-        The reason for each failure, by the name of the cell.
+    `done` cells of the table are done already.
     """
 
     def on_poll(state: State) -> None:
@@ -132,8 +119,8 @@ POLL_SECONDS = 0.3
 GRACE_SECONDS = 15.0
 """In which a process that is terminated summarises what it has done, and ends what it has started."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-PRELOADED = ["fda_flower.experiments.run", "fda_flower.reporting.plots"]
-"""Modules that every process needs, and that take seconds to import."""
+PRELOADED = ["fda_flower.experiments.run"]
+"""What every process needs, and takes seconds to import."""
 LONGEST = 4000
 """The most characters of a reason: a process that sends more than a pipe holds would never end."""
 Argument = TypeVar("Argument")
@@ -156,16 +143,8 @@ def run_all(
 ) -> dict[str, str]:
     """Call a function for each task, `jobs` at a time; a task that fails does not stop the others.
 
-    Parameters
-    ----------
-    function : callable
-        A function of a module, so that a new process can import it.
-    tasks : Mapping
-        The function's argument, by the name of the task.
-    jobs : int
-        Processes to run at a time.
-    on_poll : callable, optional
-        Called a few times a second, and at the end.
+    The function is that of a module, so that a new process can import it, and the tasks are its arguments by
+    name. `on_poll` is called a few times a second, and at the end.
 
     Returns
     -------
@@ -181,9 +160,7 @@ def run_all(
             while waiting and len(running) < jobs:
                 name, argument = waiting.pop(0)
                 receiver, sender = context.Pipe(duplex=False)
-                process: BaseProcess = context.Process(
-                    target=_call, args=(function, argument, sender), daemon=False
-                )
+                process: BaseProcess = context.Process(target=_call, args=(function, argument, sender))
                 with _uninterrupted():
                     process.start()
                 sender.close()
@@ -273,13 +250,10 @@ def _end_with_parent() -> None:
 
 def _reason(process: BaseProcess, receiver: Connection) -> str | None:
     process.join()
-    try:
-        return str(receiver.recv()) if receiver.poll() else _exit_reason(process.exitcode)
-    except EOFError:
-        return _exit_reason(process.exitcode)
-
-
-def _exit_reason(code: int | None) -> str | None:
+    with suppress(EOFError):
+        if receiver.poll():
+            return str(receiver.recv())
+    code = process.exitcode
     if code == 0:
         return None
     killed = " (killed, perhaps because memory ran out: use fewer --jobs)" if code == -9 else ""

@@ -35,38 +35,40 @@ NOT_SHARED = ("method", "method_options", "seed", "variant", "beta")
 """Settings that the runs of a comparison need not share."""
 
 
-def check_free(folder: Path, mark: Mapping[str, Any]) -> None:
-    """Raise a `ConfigError` if the folder belongs to another experiment or the same with other settings."""
+def _check_free(folder: Path, mark: Mapping[str, Any]) -> list[Any]:
+    """Return the calls of an experiment whose folder it is; a `ConfigError` if it is another's.
+
+    The same with other settings is another.
+    """
+    path = folder / MARK
+    if not path.exists():
+        return []
     found = _read_mark(folder)
-    if found is not None and {**found, "calls": []} != {**mark, "calls": []}:
+    if any(found[key] != mark[key] for key in ("experiment", "settings")):
         raise ConfigError(
             f"'{folder}' holds the experiment '{found['experiment']}' with the settings {found['settings']}, "
             f"not '{mark['experiment']}' with {mark['settings']}: choose another --output",
             thing=str(folder),
         )
+    return list(found["calls"])
 
 
-def _read_mark(folder: Path) -> dict[str, Any] | None:
-    """Return the experiment and settings that a folder belongs to, if any, and how it was called."""
+def _read_mark(folder: Path) -> dict[str, Any]:
+    """Return the experiment and settings that a folder belongs to, and how it was called."""
     path = folder / MARK
     try:
-        if not path.exists():
-            return None
-        mark: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return {
-            "experiment": mark["experiment"],
-            "settings": dict(mark["settings"]),
-            "calls": list(mark.get("calls", ())),
-        }
+        found = json.loads(path.read_text(encoding="utf-8"))
+        settings, calls = dict(found["settings"]), list(found.get("calls", ()))
+        return {"experiment": found["experiment"], "settings": settings, "calls": calls}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"'{path}' cannot be read ({error!r}): choose another --output", thing=str(path)
         ) from error
 
 
-def claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None:
+def _claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None:
     """Mark the folder as this experiment's, and note how it is called, each way once."""
-    calls = [] if (found := _read_mark(folder)) is None else found["calls"]
+    calls = _check_free(folder, mark)
     calls += [call for call in mark["calls"] if call not in calls]
     try:
         (folder / RUNS).mkdir(parents=True, exist_ok=True)
@@ -79,14 +81,9 @@ def claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> None
 
 
 def kind_of(folder: Path) -> str:
-    """Return whether a folder is that of a run, a comparison or an experiment.
+    """Return whether a folder is that of a run, a comparison or an experiment; a `ConfigError` if of none.
 
     Any folder of runs counts as a comparison.
-
-    Raises
-    ------
-    ConfigError
-        If it holds none of them.
     """
     if (folder / MARK).exists():
         return "experiment"
@@ -123,13 +120,7 @@ def read_runs(folder: Path, failed: Collection[str] = ()) -> dict[str, RunView]:
 
 
 def read_view(folder: Path) -> RunView:
-    """Return what tables and pages need of the run in a folder.
-
-    Raises
-    ------
-    ConfigError
-        If its ``config.json`` or ``summary.json`` cannot be read.
-    """
+    """Return what tables and pages need of the run in a folder; a `ConfigError` names a damaged file."""
     path = folder / CONFIG
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -143,7 +134,7 @@ def read_view(folder: Path) -> RunView:
     config = config_of(settings)
     rounds = config.all_rounds if config else int(found.get("rounds", 0))
     commands = [
-        *([] if config is None else [shlex.join(["fda", "run", *command_options(SETTINGS, vars(config))])]),
+        *([shlex.join(["fda", "run", *command_options(SETTINGS, vars(config))])] if config else []),
         shlex.join(["fda", "run", "--config", str(path)]),
         shlex.join(["fda", "run", "--config", str(path), "--resume", "--output", str(folder)]),
         shlex.join(["fda", "report", "--html", str(folder)]),
@@ -223,10 +214,9 @@ def load_results(folder: str | Path) -> Results:
         If the folder holds none of them, or a result is damaged.
     """
     folder = Path(folder)
-    mark = _read_mark(folder)
-    if mark is None:
-        kind_of(folder)
+    if kind_of(folder) != "experiment":
         return compared(folder.resolve().name, [run for run in read_runs(folder).values() if run.history])
+    mark = _read_mark(folder)
     experiment = read_experiment(folder / DEFINITION)
     configs = {place: experiment.config(place, 0, mark["settings"]) for place in experiment.places}
     asked = {place: experiment.config(place, 0, {}).rounds for place in configs}
@@ -273,7 +263,11 @@ def load_results(folder: str | Path) -> Results:
         cuts=[
             *_cuts(experiment, cells, short, len(refused)),
             *(f"no runs of '{label}'" for label in labels if label not in groups),
-            *_early(stopped),
+            *(
+                [f"ended by their patience: runs {len(stopped)}, rounds {min(stopped)} to {max(stopped)}"]
+                if stopped
+                else []
+            ),
             *(f"{key.replace('_', '-')} is {value}" for key, value in mark["settings"].items()),
         ],
         report=experiment.report,
@@ -286,20 +280,10 @@ def load_results(folder: str | Path) -> Results:
     )
 
 
-def _early(stopped: Collection[int]) -> list[str]:
-    """Describe how many runs their patience has ended; `stopped` has the rounds of each."""
-    if not stopped:
-        return []
-    return [f"ended by their patience: runs {len(stopped)}, rounds {min(stopped)} to {max(stopped)}"]
-
-
 def _cuts(
     experiment: Experiment, cells: Sequence[CellResult], short: Collection[tuple[int, int]], refused: int
 ) -> list[str]:
-    """Describe what is missing; `short` has the rounds run and asked for, of each cell with too few.
-
-    So many places as are `refused` are not missing.
-    """
+    """Describe what is missing, besides what is `refused`; `short` has the rounds run and asked for."""
     cuts = []
     if short:
         run, asked = (sorted(set(numbers)) for numbers in zip(*short, strict=True))
@@ -314,7 +298,7 @@ def _cuts(
 
 
 def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
-    """Write the tables and figures of experiments.
+    """Write the tables and figures of experiments, and return the files.
 
     Parameters
     ----------
@@ -323,11 +307,6 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
     output : str or Path
         The Markdown file. A folder with its name, without the extension, receives each experiment's
         tables as CSV files, and its figures as PNG.
-
-    Returns
-    -------
-    list[Path]
-        The files written.
 
     Raises
     ------
@@ -359,13 +338,13 @@ def write_report(results: Sequence[Results], output: str | Path) -> list[Path]:
 
 
 def _named_apart(results: Sequence[Results]) -> list[Results]:
-    """Number the results of an experiment that has been there before, so that each has files of its own."""
+    """Number the further results of an experiment, so that each has files of its own."""
     seen: Counter[str] = Counter()
     named = []
     for one in results:
         seen[one.name] += 1
-        number = seen[one.name]
-        named.append(one if number == 1 else replace(one, name=f"{one.name}-{number}"))
+        ending = f"-{seen[one.name]}" if seen[one.name] > 1 else ""
+        named.append(replace(one, name=one.name + ending))
     return named
 
 
@@ -392,18 +371,12 @@ def run_experiment(
         The folder of its results; cells that are done are kept, and the others continue.
     only : collection of str
         Labels of the rows, columns and groups to run. Default: all.
-    seeds, rounds : optional
-        Replace the experiment's.
-    settings : Mapping, optional
-        Fields of `RunConfig` that replace the experiment's, for a cut-down run.
+    seeds, rounds, settings : optional
+        Replace the experiment's; the settings are fields of `RunConfig`.
     machine : Mapping, optional
         ``data_dir``, ``device`` and ``threads``.
-    jobs : int
-        Cells to run at a time.
-    track : sequence of str
-        Trackers of each run, as in `fda_flower.run`; local stores are in `output`.
-    on_progress : callable, optional
-        Called a few times a second.
+    jobs, track, on_progress
+        As in `compare`.
 
     Returns
     -------
@@ -438,10 +411,10 @@ def run_experiment(
     call = {"only": list(only), "seeds": None if seeds is None else list(seeds), "rounds": rounds}
     mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed)), "calls": [call]}
     with only_writer(folder):
-        check_free(folder, mark)
+        _check_free(folder, mark)
         found = read_runs(folder) if (folder / MARK).exists() else {}
         todo = [cell for cell in cells if not _is_done(cell, found.get(cell.name))]
-        claim(experiment, folder, mark)
+        _claim(experiment, folder, mark)
         return run_cells(todo, jobs, on_progress, len(cells) - len(todo))
 
 
@@ -471,13 +444,7 @@ def _is_done(cell: Cell, view: RunView | None) -> bool:
 
 
 def chosen_places(experiment: Experiment, only: Collection[str]) -> list[Place]:
-    """Return the places of cells with these labels of rows, columns and groups; all without labels.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such label.
-    """
+    """Return the places of cells with these labels of rows, columns and groups; all without labels."""
     kinds = [
         {entry.label for entry in entries if entry.label}
         for entries in (experiment.groups, experiment.rows, experiment.columns)
@@ -495,18 +462,11 @@ def chosen_places(experiment: Experiment, only: Collection[str]) -> list[Place]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a comparison.
+    """The result of a comparison: its results, with a row for each method.
 
-    Attributes
-    ----------
-    results : Results
-        The measurements, with a row for each method.
-    failures : dict[str, str]
-        The reason for each failure, by the name of the cell.
-    path : Path
-        Its folder: a folder for each cell, ``table.md`` and ``table.csv``.
-    left_out : dict[str, str]
-        Of ``"all"`` methods those that cannot work with these settings, each with the reason.
+    The `failures` are reasons by the name of the cell. The folder at `path` has one for each cell,
+    ``table.md`` and ``table.csv``. Of ``"all"`` methods those that cannot work with these settings are
+    `left_out`, each with the reason.
     """
 
     results: Results
@@ -618,7 +578,7 @@ def compare(
         try:
             failures = run_cells(cells, jobs, on_progress)
         except KeyboardInterrupt:
-            _write(folder, [cell for cell in cells if cell.has_ended()])
+            _write(folder, [cell for cell in cells if _has_ended(cell)])
             raise
         results = _write(folder, [cell for cell in cells if cell.name not in failures])
     return Comparison(results, failures, folder, left_out)
@@ -635,6 +595,11 @@ def _config(method: str, seed: int, methods: Sequence[str], settings: Mapping[st
     own = {name: value for name, value in options.items() if kept(name)}
     shared = {name: value for name, value in settings.items() if name != "beta" or kept("beta")}
     return RunConfig(**{**shared, "method": method, "seed": seed, "method_options": own})
+
+
+def _has_ended(cell: Cell) -> bool:
+    """Return whether the cell's run has no round to go."""
+    return has_ended(RunFolder(cell.run_folder).read_rounds(), cell.config.all_rounds, cell.config.patience)
 
 
 def _write(folder: Path, cells: Sequence[Cell]) -> Results:

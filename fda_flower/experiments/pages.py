@@ -55,12 +55,8 @@ def table_page(folder: Path) -> Page:
 def draw(folder: Path, failed: Collection[str] = ()) -> Path:
     """Draw a run so far, or the runs of a folder that have ended; return the picture's file.
 
-    Runs that have `failed`, by the names of their folders, are left out unread.
-
-    Raises
-    ------
-    ConfigError
-        If there is nothing to draw, or the picture cannot be written.
+    Runs that have `failed`, by the names of their folders, are left out unread. There is a `ConfigError` if
+    there is nothing to draw, or the picture cannot be written.
     """
     from fda_flower.reporting import plot_runs, save_figure
 
@@ -122,14 +118,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def write_html(folders: Sequence[str | Path], output: str | Path) -> None:
-    """Write one page of what folders hold so far.
-
-    Parameters
-    ----------
-    folders : sequence of str or Path
-        Folders of runs, comparisons and experiments.
-    output : str or Path
-        The HTML file.
+    """Write one page, an HTML file, of what folders of runs, comparisons and experiments hold so far.
 
     Raises
     ------
