@@ -1,0 +1,491 @@
+"""Methods on whole runs: any data; what is resumed, redone or lost; and what leaves a client."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from naming import names
+from safetensors.numpy import load
+from sites import write_images, write_table
+from whole_runs import check_same, cut_off, same_bits, untimed
+
+from fda_flower import RunConfig, run
+from fda_flower.clients import APFLTarget, DittoTarget, FedDAFTarget
+from fda_flower.clients.local_part import LocalPartSource
+from fda_flower.errors import ConfigError
+from fda_flower.experiments import compare
+from fda_flower.models import MODELS, Model
+from fda_flower.models.parts import head_names
+from fda_flower.runs.model_folder import make_model
+
+FEW: dict[str, Any] = {"device": "cpu", "target_samples": 10, "model": "mlp"}
+SMALL: dict[str, Any] = {
+    **{"sources": 2, "device": "cpu", "seed": 1, "model": "mlp"},
+    **{"target_samples": 16, "source_samples": 40, "test_samples": 40},
+}
+OWN_DATA: dict[str, Any] = {"target": "c", "dataset_options": {"domains": "a,b,c"}}
+DATA: dict[str, dict[str, Any]] = {
+    "noisy digits": {"model": "cnn", "shift": "noise"},
+    "numbers": {"dataset": "rbf", "model": "sigmoid", "target_samples": 16},
+    "images": {
+        **OWN_DATA,
+        "dataset": "images",
+        "dataset_options": {"domains": "a,b,c", "image_size": 16},
+        "model": "resnet9",
+        "model_options": {"width": 2},
+    },
+    "tables": {**OWN_DATA, "dataset": "table", "model": "logistic"},
+}
+MEMBERS = "sources,target,tuned,head,blend,prior"
+OPTIONS: dict[str, dict[str, Any]] = {
+    "kd3a": {"gate_start": 0.5, "gate_end": 0.6, "gate_rounds": 4},
+    "mixture": {"epochs": "1,3", "folds": 3, "members": MEMBERS},
+    "irm": {"anneal_steps": 30},  # ends within the second round: a source takes 22 steps
+    "vrex": {"anneal_steps": 30},
+}
+IMAGES_ALONE = ("kd3a", "knn-per")
+GENERAL = ("irm", "vrex", "groupdro")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Tables and folders of images of three domains."""
+    path = tmp_path_factory.mktemp("data")
+    for seed, domain in enumerate("abc"):
+        write_table(path / f"{domain}.csv", seed)
+        write_images(path / domain, seed)
+    return path
+
+
+def normed(shape: tuple[int, ...], classes: int) -> Any:
+    """A small network with BatchNorm, for images of any size."""
+    from torch import nn
+
+    layers = [nn.Flatten(), nn.Linear(int(np.prod(shape)), 12), nn.BatchNorm1d(12), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(12, classes))
+
+
+@pytest.fixture(autouse=True)
+def network_with_batch_norm(monkeypatch):
+    monkeypatch.setitem(MODELS, "normed", Model("a small one with BatchNorm", normed))
+
+
+def first_model(settings):
+    model = make_model(RunConfig(model=settings["model"], seed=settings["seed"]), (1, 8, 8), 10)
+    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
+# Any data, and a run that is made longer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        *((m, kind) for kind in DATA for m in ("feddaf", "feddwa", "fedavg-ft", "ditto", "apfl", "mixture")),
+        *((method, kind) for kind in ("noisy digits", "images") for method in IMAGES_ALONE),
+    ],
+)
+def test_they_run_on_any_data_and_a_longer_run_has_the_same_bits(method, kind, folder, tmp_path):
+    settings = {**FEW, **DATA[kind], "method": method, "method_options": OPTIONS.get(method, {})}
+    settings |= {"data_dir": str(folder)} if kind in ("tables", "images") else {}
+    whole = run(**settings, rounds=3)
+    run(**settings, rounds=2, output=tmp_path / "run")
+    resumed = run(**settings, rounds=3, output=tmp_path / "run", resume=True)
+    if method == "mixture":
+        found = whole.history[-1]["mixture"]["members"]
+        assert list(found) == ["sources", "target", "tuned-1", "tuned-3", "head", "blend", "prior"]
+        assert sum(member["weight"] for member in found.values()) == pytest.approx(1)
+        assert ("temperature" in found["head"]) == (kind != "numbers")
+        assert untimed(resumed.history[-1:]) == untimed(whole.history[-1:])
+    else:
+        assert all(math.isfinite(figure) for figure in whole.figures())
+        assert resumed.figures() == whole.figures()
+    if method == "kd3a":
+        assert max(record["target"]["mask-share"] for record in whole.history) > 0
+    assert same_bits(resumed.model, whole.model)
+    assert not any(r["dropped"] or r["held"] or "evaluation-failed" in r for r in whole.history)
+
+
+@pytest.mark.parametrize("method", GENERAL)
+def test_domain_generalisation_resumes_and_records_what_it_measures(method, tmp_path):
+    settings = {**FEW, "method": method, "method_options": OPTIONS.get(method, {})}
+    whole = run(**settings, rounds=4)
+    run(**settings, rounds=2, output=tmp_path / "run")
+    check_same(run(**settings, rounds=4, output=tmp_path / "run", resume=True), whole)
+    if method != "groupdro":
+        lam = {"irm": 100, "vrex": 10}[method]
+        assert [record["lam"] for record in whole.history] == [1, 1, lam, lam]
+    for record in whole.history:
+        sources = list(record["sources"].values())
+        assert all(math.isfinite(entry["train-loss"]) for entry in sources)
+        if method == "irm":
+            assert all(math.isfinite(entry["penalty"]) for entry in sources)
+        else:
+            assert sum(entry["weight"] for entry in sources) == pytest.approx(1)
+        if method == "vrex":
+            mean = sum(entry["loss-at-start"] for entry in sources) / len(sources)
+            for entry in sources:
+                expected = (1 + 2 * record["lam"] * (entry["loss-at-start"] - mean)) / len(sources)
+                assert entry["weight"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("method", GENERAL)
+def test_turned_off_it_is_source_only_with_uniform_weights_bit_for_bit(method):
+    off = {"step_size": 0} if method == "groupdro" else {"lam": 0}
+    plain = run(**FEW, method="source-only", method_options={"source_weights": "uniform"}, rounds=2)
+    assert same_bits(run(**FEW, method=method, method_options=off, rounds=2).model, plain.model)
+    other = run(**FEW, method=method, method_options=OPTIONS.get(method, {}), rounds=2)
+    assert not same_bits(other.model, plain.model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["irm", "groupdro"])
+def test_ray_gives_the_same_bits(method):
+    """V-REx has GroupDRO's clients."""
+    settings = {**FEW, "method": method, "method_options": OPTIONS.get(method, {}), "rounds": 3}
+    assert same_bits(run(**settings, engine="ray").model, run(**settings).model)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "error"),
+    [
+        *((method, {"sources": 1}, ("method", method)) for method in GENERAL),
+        ("irm", {"dataset": "rbf", "model": "sigmoid"}, ("method", "irm")),
+        ("kd3a", {"target_samples": None}, ("method", "kd3a")),
+        ("kd3a", {"dataset": "rbf", "model": "sigmoid"}, ("method", "kd3a")),
+        ("kd3a", {"method_options": {"momentum": 1.5}}, ("momentum", 1.5)),
+        ("knn-per", {"dataset": "rbf", "model": "sigmoid"}, ("method", "knn-per")),
+        *((m, {"model": "logistic"}, ("method", m)) for m in ("kd3a", "knn-per", "fedper", "fedrep")),
+        ("fedbn", {}, ("method", "fedbn")),
+    ],
+)
+def test_what_a_method_cannot_use_is_refused_before_training(method, settings, error, tmp_path):
+    with pytest.raises(ConfigError, check=names(*error)):
+        run(**{**FEW, "method": method, "rounds": 1, **settings}, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_knn_per_refuses_too_few_samples():
+    with pytest.raises(ConfigError, match="kNN-Per looks at k = 11"):
+        run(**FEW, method="knn-per", rounds=1, method_options={"k": 11})
+
+
+# KD3A, FedDAF, FedDWA
+
+
+def test_kd3a_is_resumed_with_the_bits_of_one_go_and_its_weights_sum_to_1(tmp_path):
+    settings = {**FEW, "method": "kd3a", "method_options": {"gate_start": 0.3, "gate_end": 0.6}}
+    settings |= {"rounds": 3, "warmup_rounds": 1, "average": "tail:2", "source_samples": 40}
+    whole = run(**settings)
+    cut_off(2, tmp_path, **settings)
+    check_same(run(**settings, output=tmp_path, resume=True), whole)
+    for record in whole.history[1:]:
+        weights = [entry["weight"] for entry in (record["target"], *record["sources"].values())]
+        assert sum(weights) == pytest.approx(1, rel=1e-12)
+
+
+def test_kd3as_target_does_not_move_without_a_vote_that_passes():
+    settings = {**FEW, "method": "kd3a", "rounds": 2, "method_options": {"gate_start": 1.0, "gate_end": 1.0}}
+    for record in run(**settings).history:
+        assert (record["target"]["mask-share"], record["target"]["weight"]) == (0, 0)
+        assert [entry["weight"] for entry in record["sources"].values()] == [pytest.approx(1 / 3)] * 3
+
+
+def test_feddafs_records_say_how_the_models_were_blended():
+    first, *others = run(**FEW, method="feddaf", rounds=3).history
+    assert first["target"]["alpha"] is None
+    for record in others:
+        target = record["target"]
+        assert target["theta"] == pytest.approx(math.acos(target["sim"]))
+        assert target["alpha"] == pytest.approx(1 - math.exp(-math.exp(-5 * (target["theta"] - 1))))
+        assert 0 <= record["accuracy-global"] <= 1
+
+
+def test_feddwas_weights_sum_to_1_and_a_scarce_target_trusts_itself():
+    for record in run(**FEW, method="feddwa", rounds=2).history:
+        weights = [record["target"]["weight"], *(s["weight"] for s in record["sources"].values())]
+        assert sum(weights) == pytest.approx(1)
+        assert weights[0] == max(weights)
+
+
+# A model of the target's own
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("apfl", {"mixing": 0}),
+        ("apfl", {"mixing": 0, "mix": "parameters"}),
+        ("apfl", {"mixing": 1}),
+        ("knn-per", {"mixing": 0}),
+        ("knn-per", {"mixing": "cv"}),
+    ],
+)
+def test_the_global_model_of_a_mixed_one_is_fedavgs_and_with_weight_0_so_is_the_headline(method, options):
+    settings = {**FEW, "shift": "noise", "rounds": 3, "outcomes": True}
+    plain, mixed = run(**settings, method="fedavg"), run(**settings, method=method, method_options=options)
+    assert same_bits(plain.model, mixed.model)
+    for one, other in zip(plain.history, mixed.history, strict=True):
+        assert (one["accuracy"], one["loss"]) == (other["accuracy-global"], other["loss-global"])
+        if options["mixing"] == 0:
+            headline = ("accuracy", "loss", "outcomes", "test-examples")
+            assert [one[key] for key in headline] == [other[key] for key in headline]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [False, True], ids=["kept", "lost"])
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("apfl", {"mix": "outputs", "adaptive": True}),
+        ("apfl", {"mix": "parameters", "adaptive": True}),
+        ("ditto", {}),
+        ("feddaf", {}),
+    ],
+)
+def test_the_own_model_is_in_the_runs_folder_and_its_loss_is_recorded(method, options, lost, tmp_path):
+    settings = {**FEW, "method": method, "method_options": options, "warmup_rounds": 1}
+    whole = run(**settings, rounds=3)
+    run(**settings, rounds=2, output=tmp_path / "run")
+    own = tmp_path / "run" / "clients" / "target"
+    assert {f"{method}.safetensors"} <= {path.name for path in own.iterdir()}
+    if lost:
+        shutil.rmtree(own)
+    resumed = run(**settings, rounds=3, output=tmp_path / "run", resume=True)
+    assert same_bits(resumed.model, whole.model) == (not lost or method != "feddaf")
+    # The round that was the last had a confusion matrix in a reply.
+    histories = (untimed(each.history, "bytes-received") for each in (resumed, whole))
+    assert (next(histories) == next(histories)) == (not lost)
+    told = [(record["target"] or {}).get("fallback") for record in resumed.history]
+    assert [bool(text) for text in told] == [False, False, False, lost]
+
+
+CLIENTS = {"apfl": APFLTarget, "ditto": DittoTarget, "feddaf": FedDAFTarget}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", CLIENTS)
+def test_a_round_that_the_target_has_done_and_the_server_has_lost_has_the_same_bits(method, tmp_path):
+    settings = {**FEW, "method": method}
+    whole = run(**settings, rounds=3, output=tmp_path / "run")
+    run(**settings, rounds=2, output=tmp_path / "again")
+    shutil.rmtree(tmp_path / "again" / "clients")
+    shutil.copytree(tmp_path / "run" / "clients", tmp_path / "again" / "clients")
+    resumed = run(**settings, rounds=3, output=tmp_path / "again", resume=True)
+    assert untimed(resumed.history, "bytes-received") == untimed(whole.history, "bytes-received")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", CLIENTS)
+def test_a_run_resumed_after_a_round_without_the_targets_reply_has_the_same_bits(
+    method, monkeypatch, tmp_path
+):
+    """The target has trained, and the server has dropped what it replied."""
+    train = CLIENTS[method].local_train
+
+    def breaks(client, request):
+        reply = train(client, request)
+        broken = {name: array * np.nan for name, array in reply.arrays.items()}
+        return replace(reply, arrays=broken) if request.config["server-round"] == 2 else reply
+
+    monkeypatch.setattr(CLIENTS[method], "local_train", breaks)
+    settings = {**FEW, "method": method}
+    whole = run(**settings, rounds=4)
+    run(**settings, rounds=2, output=tmp_path)
+    resumed = run(**settings, rounds=4, output=tmp_path, resume=True)
+    assert [[each["domain"] for each in r["dropped"]] for r in whole.history] == [[], ["target"], [], []]
+    assert same_bits(whole.model, resumed.model)
+    assert untimed(whole.history, "bytes-received") == untimed(resumed.history, "bytes-received")
+
+
+# Mixture
+
+
+MIXTURE = {**SMALL, "method": "mixture"}
+
+
+def mixture_of(result):
+    return (result.path / "clients" / "target" / "mixture.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["kept", "lost"])
+@pytest.mark.parametrize("every", [0, 1, 2])
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_a_mixture_that_is_cut_off_and_resumed_is_that_of_one_go(every, warmup, lost, tmp_path):
+    settings = {**MIXTURE, "rounds": 4 - warmup, "warmup_rounds": warmup, "average": "tail:2"}
+    settings["method_options"] = {"epochs": "1,3", "every": every}
+    whole = run(**settings, output=tmp_path / "whole")
+    cut_off(2, tmp_path / "cut", **settings)
+    if lost:
+        shutil.rmtree(tmp_path / "cut" / "clients", ignore_errors=True)
+    resumed = run(**settings, output=tmp_path / "cut", resume=True)
+    check_same(resumed, whole)
+    assert mixture_of(resumed) == mixture_of(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [False, True], ids=["kept", "lost"])
+def test_30_rounds_and_then_30_more_end_as_60_in_one_go(lost, tmp_path):
+    settings = {**MIXTURE, "model": "logistic", "method_options": {"epochs": "1,3"}}
+    whole = run(**settings, rounds=60, output=tmp_path / "whole")
+    short = run(**settings, rounds=30, output=tmp_path / "parts")
+    assert "mixture" in short.history[29]
+    if lost:
+        shutil.rmtree(tmp_path / "parts" / "clients")
+    longer = run(**settings, rounds=60, output=tmp_path / "parts", resume=True)
+    assert untimed(longer.history[30:]) == untimed(whole.history[30:])
+    assert longer.summary["last5"] == whole.summary["last5"] == longer.accuracies[59]
+    assert mixture_of(longer) == mixture_of(whole)
+
+
+def test_how_often_a_mixture_evaluates_and_where_it_writes_changes_nothing_of_the_last_round(tmp_path):
+    runs = [run(**MIXTURE, rounds=3, method_options={"epochs": "1,3", "every": n}) for n in (0, 1, 2)]
+    options = {"epochs": "1,3", "every": 1}
+    check_same(run(**MIXTURE, rounds=3, method_options=options, output=tmp_path / "run"), runs[1])
+    last = [untimed(each.history)[2] for each in runs]
+    for record in last:
+        del record["mixture"]["cost"]
+    assert last[0] == last[1] == last[2]
+    assert [len([a for a in each.accuracies if a == a]) for each in runs] == [1, 3, 2]
+
+
+def test_with_no_report_a_run_ends_without_an_accuracy_and_with_a_summary(tmp_path):
+    result = run(**MIXTURE, rounds=2, method_options={"report": "none"}, output=tmp_path / "run")
+    assert result.summary["last5"] is result.summary["best"] is None
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["best"] is None
+    assert mixture_of(result)
+
+
+def test_a_comparison_has_a_mixtures_row(tmp_path, in_process):
+    settings = {key: value for key, value in SMALL.items() if key != "seed"}
+    found = compare(["source-only", "mixture"], [0, 1], tmp_path / "c", rounds=3, **settings)
+    assert found.failures == {}
+    last5, best = (found.results.scores(("", "Mixture", ""), key) for key in ("last5", "best"))
+    assert len(last5) == 2
+    assert last5 == best
+
+
+# A part of the model that stays at a client
+
+
+PART: dict[str, Any] = {**SMALL, "shift": "rotate", "source_samples": 24, "rounds": 4}
+FEDREP: dict[str, Any] = {**PART, "method": "fedrep", "method_options": {"head_epochs": 2}}
+FEDBN: dict[str, Any] = {**PART, "method": "fedbn", "model": "normed"}
+FEDPER: dict[str, Any] = {**PART, "method": "fedper", "model": "normed"}
+EACH = pytest.mark.parametrize("settings", [FEDREP, FEDBN, FEDPER], ids=["fedrep", "fedbn", "fedper"])
+SERVERS = ("rounds.jsonl", "checkpoint", "config.json")
+
+
+def parts_of(result):
+    paths = sorted((result.path / "clients").glob("*/local-part.safetensors"))
+    assert len(paths) == 3
+    return [path.read_bytes() for path in paths]
+
+
+@EACH
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_a_run_that_is_cut_off_and_resumed_has_the_bits_of_one_go(settings, warmup, tmp_path):
+    settings = {**settings, "rounds": 4 - warmup, "warmup_rounds": warmup, "average": "tail:2"}
+    whole = run(**settings, output=tmp_path / "whole")
+    cut_off(2, tmp_path / "cut", **settings)
+    resumed = run(**settings, output=tmp_path / "cut", resume=True)
+    check_same(resumed, whole)
+    assert parts_of(resumed) == parts_of(whole)
+    check_same(run(**settings), whole)
+    assert not any("fallback" in r["target"] for r in whole.history if r["target"])
+
+
+@EACH
+def test_a_round_that_the_server_has_lost_is_run_again_with_the_same_bits(settings, tmp_path):
+    """The clients have done round 3, but the server's files are those of round 2."""
+    whole = run(**settings, output=tmp_path / "whole")
+    run(**{**settings, "rounds": 2}, output=tmp_path / "run")
+    for name in SERVERS:
+        shutil.copy(tmp_path / "run" / name, tmp_path / name)
+    run(**{**settings, "rounds": 3}, output=tmp_path / "run", resume=True)
+    for name in SERVERS:
+        shutil.copy(tmp_path / name, tmp_path / "run" / name)
+    resumed = run(**settings, output=tmp_path / "run", resume=True)
+    assert untimed(resumed.history)[2:] == untimed(whole.history)[2:]
+    assert same_bits(resumed.model, whole.model)
+    assert parts_of(resumed) == parts_of(whole)
+
+
+@EACH
+def test_parts_that_are_lost_are_named_in_the_record(settings, tmp_path):
+    run(**{**settings, "rounds": 2}, output=tmp_path / "run")
+    for domain in ("source-2", "target"):
+        shutil.rmtree(tmp_path / "run" / "clients" / domain)
+    third, fourth = run(**settings, output=tmp_path / "run", resume=True).history[2:]
+    assert "had lost the part" in third["target"]["fallback"]
+    assert "had lost the part" in third["sources"]["source-2"]["fallback"]
+    assert "fallback" not in third["sources"]["source-1"]
+    assert "fallback" not in fourth["target"]
+
+
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_fedreps_head_on_the_server_never_changes_after_the_warm_up(warmup, tmp_path):
+    settings = {**FEDREP, "warmup_rounds": warmup}
+    result = run(**settings, output=tmp_path / "run")
+    before = first_model(FEDREP)
+    if warmup:
+        options = {"method": "source-only", "method_options": {}, "rounds": 1, "warmup_rounds": 0}
+        before = run(**{**settings, **options}).model
+    head = tuple(before)[-2:]
+    for name, array in before.items():
+        assert (result.model[name].tobytes() == array.tobytes()) == (name in head)
+    own = [load(data) for data in parts_of(result)]
+    assert all(part.keys() == set(head) for part in own)
+    assert len({part[head[0]].tobytes() for part in [*own, before]}) == 4, "each its own"
+
+
+def test_fedbns_batch_norm_on_the_server_never_changes_and_without_any_it_is_fedavg(monkeypatch):
+    found, before = run(**FEDBN).model, first_model(FEDBN)
+    for name, array in before.items():
+        assert (found[name].tobytes() == array.tobytes()) == name.startswith("2."), name
+    assert not same_bits(found, run(**{**FEDBN, "method": "fedavg"}).model, ["1.weight"])
+    # The check of what the method needs comes first; below it, nothing differs.
+    monkeypatch.setattr("fda_flower.server_app.check_needs", lambda *_: None)
+    one, other = (run(**{**PART, "method": method}) for method in ("fedbn", "fedavg"))
+    assert same_bits(one.model, other.model)
+    assert one.accuracies == other.accuracies
+
+
+def test_heads_of_other_clients_reach_the_target_only_through_the_body(monkeypatch):
+    """If a source replies with another head, nothing of the target's changes."""
+    plain = run(**FEDREP)
+    local_train = LocalPartSource.local_train
+
+    def other_head(self, request):
+        reply = local_train(self, request)
+        head = {name: reply.arrays[name] + 1 for name in head_names(self.model)}
+        return replace(reply, arrays={**reply.arrays, **head})
+
+    monkeypatch.setattr(LocalPartSource, "local_train", other_head)
+    changed = run(**FEDREP)
+    head = tuple(plain.model)[-2:]
+    assert not same_bits(plain.model, changed.model, head)
+    assert same_bits(plain.model, changed.model, [name for name in plain.model if name not in head])
+    assert changed.accuracies == plain.accuracies
+    assert changed.history[-1]["accuracy-final-head"] == plain.history[-1]["accuracy-final-head"]
+
+
+def test_the_final_head_changes_nothing_else(tmp_path):
+    with_, without = (
+        run(
+            **{**FEDREP, "method_options": {"head_epochs": 2, "final_head_epochs": n}},
+            output=tmp_path / str(n),
+        )
+        for n in (5, 0)
+    )
+    assert same_bits(with_.model, without.model)
+    assert with_.accuracies == without.accuracies
+    assert parts_of(with_) == parts_of(without)
+    assert with_.summary["last5"] == without.summary["last5"]
+    assert "accuracy-final-head" in with_.history[-1]
