@@ -1,9 +1,13 @@
+"""Comparisons: their folder and tables, how they go on, and what goes wrong."""
+
 import csv
 import json
 import shutil
 import statistics
 
 import pytest
+from naming import names
+from whole_runs import untimed
 
 from fda_flower import ConfigError, RunError, compare, run
 from fda_flower.experiments import load_results
@@ -62,8 +66,7 @@ def scores(comparison, row, key="last5"):
 
 
 def rounds_of(cell):
-    records = RunFolder(cell).read_rounds()
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+    return untimed(RunFolder(cell).read_rounds())
 
 
 def summary_of(cell):
@@ -90,22 +93,10 @@ def test_a_comparison_has_a_row_for_each_method_with_a_value_for_each_seed(done)
 
 
 def test_its_folder_holds_a_folder_for_each_cell_and_the_tables(done):
-    assert sorted(path.name for path in done.path.iterdir()) == [
-        ".lock",
-        *CELLS,
-        "table.csv",
-        "table.md",
-    ]
+    assert {path.name for path in done.path.iterdir()} == {".lock", *CELLS, "table.csv", "table.md"}
     for cell in CELLS:
-        assert sorted(path.name for path in (done.path / cell).iterdir()) == [
-            ".lock",
-            "checkpoint",
-            "config.json",
-            "model.json",
-            "model.safetensors",
-            "rounds.jsonl",
-            "summary.json",
-        ]
+        files = {path.name for path in (done.path / cell).iterdir()}
+        assert {"checkpoint", "config.json", "model.safetensors", "rounds.jsonl", "summary.json"} <= files
 
 
 def test_the_markdown_table_shows_mean_and_deviation_over_seeds(done):
@@ -131,13 +122,6 @@ def test_the_csv_table_holds_the_same_numbers_in_columns_of_their_own(done):
         assert (line["seeds"], line["rounds"]) == ("2", "2")
 
 
-def test_progress_is_reported_in_rounds_up_to_all_of_them(done, progress):
-    assert {total for _, total in progress} == {8}
-    counts = [count for count, _ in progress]
-    assert counts == sorted(counts)
-    assert counts[-1] == 8
-
-
 def test_a_cell_in_a_process_of_its_own_is_the_same_run_as_here(done, small, tmp_path):
     run(**small, method="fedgp", beta=0.3, seed=1, rounds=2, output=tmp_path)
     cell = done.path / "fedgp-seed1"
@@ -146,14 +130,14 @@ def test_a_cell_in_a_process_of_its_own_is_the_same_run_as_here(done, small, tmp
     assert rounds_of(cell) == rounds_of(tmp_path)
 
 
-def test_a_beta_goes_to_the_methods_that_take_one(done):
-    assert run_of(done.path / "fedgp-seed0")["beta"] == 0.3
-    assert run_of(done.path / "fedavg-seed0")["beta"] is None
-
-
-def test_seeds_differ_and_methods_share_them(done):
+def test_seeds_differ_methods_share_them_and_a_beta_goes_to_the_methods_that_take_one(done, progress):
     assert [run_of(done.path / cell)["seed"] for cell in CELLS] == [0, 1, 0, 1]
     assert rounds_of(done.path / "fedgp-seed0") != rounds_of(done.path / "fedgp-seed1")
+    assert [run_of(done.path / cell)["beta"] for cell in CELLS] == [None, None, 0.3, 0.3]
+    assert {total for _, total in progress} == {8}
+    counts = [count for count, _ in progress]
+    assert counts == sorted(counts)
+    assert counts[-1] == 8
 
 
 # Resuming
@@ -226,41 +210,26 @@ def test_resume_may_add_methods_seeds_and_rounds(done, small, copy, in_process):
 
 
 def test_resume_with_other_settings_fails_cell_by_cell(small, copy, files_of, in_process):
-    before = files_of(copy)
+    before = files_of(copy / "fedgp-seed0")
     resumed = compare(METHODS, [0], copy, resume=True, **{**small, "rounds": 2, "beta": 0.4})
     assert list(resumed.failures) == ["fedgp-seed0"]
     assert "beta: 0.3 there, 0.4 asked for" in resumed.failures["fedgp-seed0"]
-    cell = copy / "fedgp-seed0"
-    assert files_of(cell) == {
-        name.removeprefix("fedgp-seed0/"): file
-        for name, file in before.items()
-        if name.startswith("fedgp-seed0/")
-    }
+    assert files_of(copy / "fedgp-seed0") == before
 
 
 # What goes wrong
 
 
-def test_an_existing_comparison_is_refused_without_resume(config, done, files_of, no_cell_runs):
-    before = files_of(done.path)
-    with pytest.raises(ConfigError, match="already holds a comparison: go on with --resume"):
-        compare(METHODS, SEEDS, done.path, **config)
-    assert files_of(done.path) == before
-
-
-def test_a_comparison_that_another_process_goes_on_with_is_refused(config, copy, files_of, no_cell_runs):
+def test_a_folder_is_refused_without_resume_or_while_another_process_uses_it(
+    config, copy, files_of, no_cell_runs
+):
     with only_writer(copy):
         before = files_of(copy)
+        with pytest.raises(ConfigError, check=names("output folder", copy)):
+            compare(["target-only"], [0], copy, **config)
         with pytest.raises(ConfigError, match="another run writes to"):
             compare(METHODS, SEEDS, copy, resume=True, **config)
         assert files_of(copy) == before
-
-
-def test_an_existing_comparison_of_other_methods_is_not_overwritten(config, done, files_of, no_cell_runs):
-    before = files_of(done.path)
-    with pytest.raises(ConfigError, match="already holds a comparison"):
-        compare(["target-only"], [0], done.path, **config)
-    assert files_of(done.path) == before
 
 
 def test_a_fault_in_a_cell_is_reported_with_its_kind(config, tmp_path, in_process, monkeypatch):
@@ -322,39 +291,30 @@ def test_each_cell_has_the_workers_that_are_asked_for(small, tmp_path, in_proces
     monkeypatch.setattr(in_process, "run_config", run_config)
     compare(["fedavg", "fedgp"], [3], tmp_path / "runs", workers=2, **small)
     assert seen == [2, 2]
-    with pytest.raises(ConfigError, match="workers is 0: at least 1 is needed"):
-        compare(["fedavg"], [3], tmp_path / "none", workers=0, **small)
-
-
-def test_a_setting_with_which_no_method_works_is_refused_for_all_of_them_too(small, tmp_path, no_cell_runs):
-    with pytest.raises(ConfigError, match="no method can work with these settings: the batch size is 0"):
-        compare("all", [0], tmp_path / "runs", **{**small, "batch_size": 0})
 
 
 @pytest.mark.parametrize(
-    ("settings", "methods", "seeds", "jobs", "message"),
+    ("settings", "methods", "seeds", "how", "message"),
     [
-        ({}, METHODS, [], 1, "at least one seed"),
-        ({}, [], [0], 1, "at least one method"),
-        ({}, METHODS, [0], 0, "job"),
-        ({}, ["fedavg", "nope"], [0], 1, "unknown method 'nope'"),
-        ({}, ["fedavg", "fedavg"], [0], 1, "fedavg"),
-        ({}, ["fedavg"], [3, 3], 1, "3"),
-        ({"target_samples": 5}, ["fedavg", "fedgp-auto"], [0], 1, "needs two batches of 4"),
-        ({"method_options": {"magnitude": "cosine"}}, ["fedda", "fedavg"], [0], 1, "magnitude"),
-        ({"dataset": "nope"}, METHODS, [0], 1, "unknown data set 'nope'"),
-        ({"shift": "nope"}, ["fedavg"], [0], 1, "unknown shift 'nope'"),
-        ({"shift_options": {"size": 1}}, ["fedavg"], [0], 1, "unknown option 'size'"),
-        ({"sources": 0}, ["fedavg"], [0], 1, "sources is 0"),
-        ({"batch_size": 0}, ["fedavg"], [0], 1, "batch size is 0"),
-        ({"target_samples": 100_000}, ["fedavg"], [0], 1, "target-samples is 100000"),
+        ({}, METHODS, [], {}, "at least one seed"),
+        ({}, [], [0], {}, "at least one method"),
+        ({}, METHODS, [0], {"jobs": 0}, "jobs is 0"),
+        ({}, METHODS, [0], {"workers": 0}, "workers is 0"),
+        ({}, METHODS, [0], {"engine": "deploy"}, "unknown engine 'deploy'"),
+        ({}, ["fedavg", "nope"], [0], {}, "unknown method 'nope'"),
+        ({}, ["fedavg", "fedavg"], [0], {}, "method 'fedavg' is given 2 times"),
+        ({}, ["fedavg"], [3, 3], {}, "seed 3 is given 2 times"),
+        ({"target_samples": 5}, ["fedavg", "fedgp-auto"], [0], {}, "needs two batches of 4"),
+        ({"method_options": {"magnitude": "cosine"}}, ["fedda", "fedavg"], [0], {}, "magnitude"),
+        ({"target_samples": 100_000}, ["fedavg"], [0], {}, "target-samples is 100000"),
+        ({"batch_size": 0}, "all", [0], {}, "no method can work with these settings: the batch size is 0"),
     ],
     ids=str,
 )
 def test_an_invalid_setting_is_refused_before_any_cell_runs(
-    small, settings, methods, seeds, jobs, message, tmp_path, no_cell_runs
+    small, settings, methods, seeds, how, message, tmp_path, no_cell_runs
 ):
     with pytest.raises(ConfigError) as caught:
-        compare(methods, seeds, tmp_path / "runs", jobs=jobs, **{**small, **settings})
+        compare(methods, seeds, tmp_path / "runs", **how, **{**small, **settings})
     assert message in str(caught.value)
     assert not (tmp_path / "runs").exists()

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from in_process import run_all
 from naming import names
+from whole_runs import untimed
 
 from fda_flower import ConfigError, RunConfig, files, run
 from fda_flower.errors import RunError
@@ -74,11 +74,9 @@ class CrashError(Exception):
 
 
 @pytest.fixture(autouse=True)
-def module(monkeypatch):
+def module(in_process):
     """The module of cells, which run here, one after the other."""
-    cell = importlib.import_module("fda_flower.experiments.cells")
-    monkeypatch.setattr(cell, "run_all", run_all)
-    return cell
+    return in_process
 
 
 @pytest.fixture(autouse=True)
@@ -152,10 +150,6 @@ def archive(folder):
     shutil.rmtree(folder / "runs")
 
 
-def untimed(history):
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
-
-
 def checkpoint(folder, name=FIRST):
     return (folder / "runs" / name / "checkpoint").read_bytes()
 
@@ -167,16 +161,15 @@ def test_every_row_column_and_seed_is_a_cell(experiment, tmp_path, trained):
     assert run_experiment(experiment, tmp_path / "out", rounds=1) == {}
     assert cells(tmp_path / "out") == sorted(NAMES)
     assert len(trained) == 4 * 4 + 4 * 1, "four cells of FedAvg and four of the target alone, a round each"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        *(".lock", "experiment.json", "experiment.toml", "runs")
+    }
+    assert (tmp_path / "out" / "experiment.toml").read_text(encoding="utf-8") == TEXT
 
 
 def test_a_cells_result_is_that_of_the_run_alone(experiment, tmp_path):
-    settings: dict[str, Any] = {
-        "model": "mlp",
-        "shift": "noise",
-        "shift_options": {"std": 0.1},
-        "batch_size": 64,
-    }
-    settings |= {"target_samples": 16, "method": "fedavg", "seed": 0}
+    settings: dict[str, Any] = {"model": "mlp", "shift": "noise", "shift_options": {"std": 0.1}}
+    settings |= {"batch_size": 64, "target_samples": 16, "method": "fedavg", "seed": 0}
     expected = run(**settings, rounds=4)
     assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
     found = cell(tmp_path / "out")
@@ -187,18 +180,6 @@ def test_a_cells_result_is_that_of_the_run_alone(experiment, tmp_path):
         key: expected.summary[key] for key in ("last5", "best", "rounds")
     }
     assert json.loads(json.dumps(RunConfig(**settings).fingerprint())).items() <= found["config"].items()
-
-
-def test_the_folder_keeps_the_experiment_and_each_run(experiment, tmp_path):
-    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    out = tmp_path / "out"
-    assert sorted(path.name for path in out.iterdir()) == [
-        *(".lock", "experiment.json", "experiment.toml", "runs"),
-    ]
-    assert (out / "experiment.toml").read_text(encoding="utf-8") == TEXT
-    assert {"checkpoint", "rounds.jsonl", "summary.json"} <= {
-        path.name for path in (out / "runs" / FIRST).iterdir()
-    }
 
 
 def test_groups_are_in_the_names_of_cells(define, tmp_path):
@@ -263,10 +244,8 @@ def test_a_done_cell_is_not_run_again(experiment, tmp_path, trained, files_of):
 
 def test_an_interrupted_cell_continues_to_the_same_bits(experiment, tmp_path, trained, crash):
     run_experiment(experiment, tmp_path / "whole", **ONE)
-    assert len(trained) == 16
     crash(3)
-    failures = run_experiment(experiment, tmp_path / "out", **ONE)
-    assert failures == {FIRST: "CrashError()"}
+    assert run_experiment(experiment, tmp_path / "out", **ONE) == {FIRST: "CrashError()"}
     assert cells(tmp_path / "out") == []
     trained.clear()
     crash(None)
@@ -290,12 +269,10 @@ def test_an_interrupted_cell_is_a_result_when_it_has_ended(experiment, tmp_path,
 
 
 def test_more_rounds_continue_from_those_that_were_run(experiment, tmp_path, trained):
-    run_experiment(experiment, tmp_path / "whole", **ONE)
     run_experiment(experiment, tmp_path / "out", rounds=3, **ONE)
     trained.clear()
     assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
     assert len(trained) == 4
-    assert untimed(cell(tmp_path / "out")["history"]) == untimed(cell(tmp_path / "whole")["history"])
     assert not any("rounds instead of" in cut for cut in load_results(tmp_path / "out").cuts)
 
 
@@ -321,44 +298,30 @@ def test_a_cell_that_fails_is_reported_while_others_run_and_is_run_on_the_next_c
 # Cut-down runs, and what they leave in the results
 
 
-def test_a_whole_experiment_has_no_cuts(experiment, tmp_path):
-    run_experiment(experiment, tmp_path / "out")
-    results = load_results(tmp_path / "out")
-    assert results.cuts == []
-    assert results.rounds == 4
-    assert len(results.cells) == 8
-    assert results.scores(("", "FedAvg", "little"), "best") == tuple(
-        cell(tmp_path / "out", f"FedAvg-little-seed{seed}")["summary"]["best"] for seed in (0, 1)
-    )
-
-
 @pytest.mark.parametrize(
     ("how", "ran", "cuts"),
     [
-        ({"only": ["much"], "rounds": 4}, [name for name in NAMES if "much" in name], ["2 of 4 cells"]),
-        ({"only": ["FedAvg"]}, [name for name in NAMES if "FedAvg" in name], ["2 of 4 cells"]),
-        (
-            {"only": ["FedAvg", "much"]},
-            ["FedAvg-much-seed0", "FedAvg-much-seed1"],
-            ["1 of 4 cells"],
-        ),
+        ({}, NAMES, []),
         ({"only": ["much", "little", "FedAvg", "Target Only"]}, NAMES, []),
+        ({"only": ["much"]}, [name for name in NAMES if "much" in name], ["2 of 4 cells"]),
+        ({"only": ["FedAvg", "much"]}, ["FedAvg-much-seed0", "FedAvg-much-seed1"], ["1 of 4 cells"]),
         ({"seeds": [1]}, NAMES[4:], ["4 of 8 runs over 2 seeds"]),
-        ({"seeds": [0, 1, 2], "only": ["FedAvg", "little"]}, None, ["1 of 4 cells"]),
         (
             {"rounds": 2, "seeds": [0], "only": ["little"]},
             ["FedAvg-little-seed0", "Target_Only-little-seed0"],
             ["2 rounds instead of 4", "2 of 4 cells", "2 of 4 runs over 2 seeds"],
         ),
-        ({"settings": {"batch_size": 100}, "only": ["little"]}, None, ["2 of 4 cells", "batch-size is 100"]),
     ],
     ids=str,
 )
 def test_what_was_left_out_is_reported(experiment, tmp_path, how, ran, cuts):
     assert run_experiment(experiment, tmp_path / "out", **how) == {}
-    if ran is not None:
-        assert cells(tmp_path / "out") == sorted(ran)
-    assert load_results(tmp_path / "out").cuts == cuts
+    assert cells(tmp_path / "out") == sorted(ran)
+    results = load_results(tmp_path / "out")
+    assert results.cuts == cuts
+    for one in results.cells:
+        name = f"{one.place[1].replace(' ', '_')}-{one.place[2]}-seed{one.seed}"
+        assert one.score("best") == cell(tmp_path / "out", name)["summary"]["best"]
 
 
 def test_a_group_without_runs_has_no_table(tmp_path):
@@ -392,11 +355,8 @@ def test_settings_replace_those_of_the_experiment(experiment, tmp_path):
 def test_results_know_what_the_experiment_says(experiment, tmp_path):
     run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
     results = load_results(tmp_path / "out")
-    assert (results.name, results.title, results.source) == (
-        "noise",
-        "Digits with noise",
-        "Nobody, 2024, Table 1",
-    )
+    assert (results.name, results.title) == ("noise", "Digits with noise")
+    assert results.source == "Nobody, 2024, Table 1"
     assert (results.rows, results.columns) == (["FedAvg", "Target Only"], ["little", "much"])
     assert (results.values, results.groups) == ({"little": 0.1, "much": 0.5}, [""])
     assert results.paper == {("", "FedAvg", "little"): 60.5, ("", "FedAvg", "much"): 30.0}
@@ -409,49 +369,34 @@ def test_results_know_what_the_experiment_says(experiment, tmp_path):
 
 
 def test_invalid_labels_seeds_and_settings_are_refused_before_a_folder_is_made(experiment, tmp_path):
-    valid = "choose one of FedAvg, Target Only, little, much"
-    for how, message in (
-        ({"only": ["nobody"]}, f"unknown row, column or group 'nobody': {valid}"),
-        ({"only": [""]}, f"unknown row, column or group '': {valid}"),
-        ({"rounds": 0}, "cell 'FedAvg, little': rounds is 0"),
-        ({"settings": {"batch_size": 0}}, "cell 'FedAvg, little': the batch size is 0"),
-        ({"jobs": 0}, "jobs is 0: it must be at least 1"),
+    for how, error in (
+        ({"only": ["nobody"]}, ("row, column or group", "nobody", "FedAvg, Target Only, little, much")),
+        ({"only": [""]}, ("row, column or group", "")),
+        ({"rounds": 0}, ("experiment", "noise")),
+        ({"jobs": 0}, ("jobs", 0)),
     ):
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(ConfigError, check=names(*error)):
             run_experiment(experiment, tmp_path / "out", **how)
-        assert message in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_the_folder_of_another_experiment_is_refused_and_stays_as_it_is(
-    experiment, define, tmp_path, files_of
-):
-    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    before = files_of(tmp_path / "out")
-    with pytest.raises(ConfigError) as caught:
-        run_experiment(define(name="other"), tmp_path / "out", rounds=1, **ONE)
-    message = (
-        f"'{tmp_path / 'out'}' holds the experiment 'noise' with the settings {{}}, not 'other' with {{}}"
-    )
-    assert str(caught.value) == f"{message}: choose another --output"
-    with pytest.raises(ConfigError, match=r"with the settings \{\}, not 'noise' with \{'epochs': 2\}"):
-        run_experiment(experiment, tmp_path / "out", rounds=1, settings={"epochs": 2}, **ONE)
-    assert files_of(tmp_path / "out") == before
-
-
-def test_a_cell_of_another_configuration_is_refused_and_the_folder_stays_as_it_is(
     experiment, define, tmp_path, files_of, trained
 ):
-    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    before = files_of(tmp_path / "out")
+    out = tmp_path / "out"
+    run_experiment(experiment, out, rounds=1, **ONE)
+    before = files_of(out)
     trained.clear()
-    with pytest.raises(ConfigError) as caught:
-        run_experiment(define(TEXT.replace("std = 0.1", "std = 0.15")), tmp_path / "out", rounds=1)
-    message = str(caught.value)
-    assert f"{FIRST}' is from another configuration" in message
-    assert "(shift_options: {'std': 0.1} there, {'std': 0.15} asked for): choose another --output" in message
+    changed = define(TEXT.replace("std = 0.1", "std = 0.15"))
+    for other, settings, thing in (
+        (define(name="other"), {}, out),
+        (experiment, {"epochs": 2}, out),
+        (changed, {}, out / "runs" / FIRST),
+    ):
+        with pytest.raises(ConfigError, check=names(str(thing))):
+            run_experiment(other, out, rounds=1, settings=settings)
     assert trained == []
-    assert files_of(tmp_path / "out") == before
+    assert files_of(out) == before
 
 
 def test_a_setting_that_is_younger_than_a_run_had_its_default(experiment, tmp_path, trained):
@@ -475,13 +420,20 @@ def test_a_change_of_other_cells_does_not_matter(experiment, define, tmp_path):
     assert cell(tmp_path / "out", "FedAvg-much-seed0")["config"]["shift_options"] == {"std": 0.6}
 
 
-@pytest.mark.parametrize("file", ["summary.json", "config.json"])
-def test_a_damaged_result_is_named(experiment, tmp_path, file):
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (f"runs/{FIRST}/summary.json", "{"),
+        (f"runs/{FIRST}/config.json", "{"),
+        *(("experiment.json", text) for text in ("[]", "{}", '{"experiment": "noise", "settings": 3}')),
+    ],
+)
+def test_a_damaged_file_is_named(experiment, tmp_path, file, text):
     run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    path = tmp_path / "out" / "runs" / FIRST / file
-    path.write_text("{", encoding="utf-8")
+    path = tmp_path / "out" / file
+    path.write_text(text, encoding="utf-8")
     for use in (lambda: load_results(tmp_path / "out"), lambda: run_experiment(experiment, tmp_path / "out")):
-        with pytest.raises(ConfigError, match="Expecting") as caught:
+        with pytest.raises(ConfigError) as caught:
             use()
         assert str(path) in str(caught.value)
 
@@ -513,30 +465,16 @@ def test_a_damaged_file_of_an_archive_is_named(experiment, tmp_path, key):
         load_results(tmp_path / "out")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"experiment": "noise", "settings": 3}'])
-def test_a_damaged_mark_is_named(experiment, tmp_path, text):
-    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    path = tmp_path / "out" / "experiment.json"
-    path.write_text(text, encoding="utf-8")
-    for use in (lambda: load_results(tmp_path / "out"), lambda: run_experiment(experiment, tmp_path / "out")):
-        with pytest.raises(ConfigError) as caught:
-            use()
-        assert str(path) in str(caught.value)
-
-
 def test_results_in_a_folder_of_no_experiment_are_refused(tmp_path):
     for folder in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(ConfigError, match="holds no run, comparison or experiment: give the"):
+        with pytest.raises(ConfigError, check=names(str(folder))):
             load_results(folder)
 
 
-def test_an_output_that_is_a_file_is_refused(experiment, tmp_path):
+def test_an_output_that_is_a_file_or_that_another_process_uses_is_refused(experiment, tmp_path, trained):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="cannot write to the output folder"):
+    with pytest.raises(ConfigError, check=names("output folder")):
         run_experiment(experiment, tmp_path / "file")
-
-
-def test_an_experiment_that_another_process_runs_is_refused(experiment, tmp_path, trained):
     with files.only_writer(tmp_path / "out"):
         with pytest.raises(ConfigError, match="another run writes to"):
             run_experiment(experiment, tmp_path / "out", **ONE)
@@ -563,7 +501,7 @@ def test_a_round_that_cannot_be_written_fails_its_cell_which_continues_to_the_sa
     monkeypatch.setattr(run_folder, "write_atomically", full)
     failures = run_experiment(experiment, tmp_path / "out", **ONE)
     where = tmp_path / "out" / "runs" / FIRST
-    assert failures == {FIRST: f"round 3 cannot be written to '{where}' ({NO_ROOM}): make room, and resume"}
+    assert f"round 3 cannot be written to '{where}' ({NO_ROOM})" in failures[FIRST]
     monkeypatch.setattr(run_folder, "write_atomically", write)
     assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
     assert untimed(cell(tmp_path / "out")["history"]) == untimed(cell(tmp_path / "whole")["history"])
@@ -581,10 +519,7 @@ def test_a_summary_that_cannot_be_written_fails_its_cell_and_can_be_written_late
     with monkeypatch.context() as patch:
         patch.setattr(summary, "write_atomically", full)
         failures = run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    where = tmp_path / "out" / "runs" / FIRST
-    assert failures == {
-        FIRST: f"the summary cannot be written to '{where}' ({NO_ROOM}): make room, and resume"
-    }
+    assert f"the summary cannot be written to '{tmp_path / 'out' / 'runs' / FIRST}'" in failures[FIRST]
     assert load_results(tmp_path / "out").cells == []
     trained.clear()
     assert run_experiment(experiment, tmp_path / "out", rounds=1, **ONE) == {}
@@ -632,6 +567,9 @@ def test_a_report_is_tables_and_figures_of_each_experiment(results, tmp_path, pi
     assert sorted(folder.iterdir()) == sorted(paths[1:])
     for stem in stems:
         assert (folder / f"{stem}.png").read_bytes().startswith(PNG)
+    before = output.read_bytes()
+    assert write_report(results, output) == paths
+    assert output.read_bytes() == before
     text = output.read_text(encoding="utf-8")
     assert links(text) == [f"all/{stem}.png" for stem in stems]
     assert [line for line in text.splitlines() if line.startswith("# ")] == [
@@ -660,13 +598,6 @@ def test_the_tables_of_a_report_hold_what_was_measured_and_the_papers_values(res
     assert "2 rounds instead of 4" in results[0].cuts
 
 
-def test_a_report_can_be_written_again_in_place(results, tmp_path):
-    paths = write_report(results, tmp_path / "report.md")
-    before = (tmp_path / "report.md").read_bytes()
-    assert write_report(results, tmp_path / "report.md") == paths
-    assert (tmp_path / "report.md").read_bytes() == before
-
-
 def test_before_anything_is_measured_a_report_has_no_figures(experiment, tmp_path, module, monkeypatch):
     def fail(config, **where):
         raise RunError("the reason")
@@ -684,7 +615,7 @@ def test_before_anything_is_measured_a_report_has_no_figures(experiment, tmp_pat
 def test_a_report_that_cannot_be_written_is_refused(results, tmp_path):
     (tmp_path / "file").touch()
     path = Path(tmp_path / "file" / "report.md")
-    with pytest.raises(ConfigError, match=f"the report '{path}' cannot be written"):
+    with pytest.raises(ConfigError, check=names("report", path)):
         write_report(results, path)
 
 

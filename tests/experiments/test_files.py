@@ -1,4 +1,4 @@
-"""The files of experiments: they can be read, their cells run, and the paper's values are as printed."""
+"""The files of experiments: they can be read, and their cells run."""
 
 import math
 import random
@@ -146,57 +146,3 @@ def test_each_file_runs_on_a_made_sample_of_its_data(path, made_data):
         assert len(result.history) == config.all_rounds
         assert len(result.figures()) == config.all_rounds
         assert all(math.isfinite(value) for value in result.figures())
-
-
-PRINTED = {
-    "fashion_mnist_noise": {
-        ("", "FedDA_0.5", "0"): 86.41,
-        ("", "FedGP_Auto", "0.8"): 62.93,
-    },
-    "cifar10_noise": {("", "Source Only", "0.2"): 20.48, ("", "Oracle", "0.8"): 68.50},
-    "fashion_mnist_label": {
-        ("", "Finetune_Offline", "0"): 33.25,
-        ("", "FedGP_0.5", "0.45"): 82.97,
-        ("", "Target Only", "0.1"): 88.02,
-    },
-    "source_labels": {("", "FedDA_0.5", "5"): 61.62, ("", "FedGP_1", "3"): 26.37},
-    "target_samples_fashion_mnist": {
-        ("100", "FedDA", "0.6"): 50.13,
-        ("500", "FedGP", "0.4"): 74.07,
-        ("1000", "FedAvg", "0.6"): 50.81,
-        ("200", "FedDA_Auto", "0.2"): 79.74,
-    },
-    "target_samples_cifar10": {("5%", "FedDA", "0.4"): 46.89, ("15%", "FedGP_Auto", "0.6"): 63.14},
-    "colored_mnist": {("", "FedGP", "-90%"): 89.76, ("", "FedAvg", "+80%"): 72.0},
-    "colored_mnist_small": {("", "FedGP", "-90%"): 89.76, ("", "Finetune_Offline", "+90%"): 66.58},
-    "vlcs": {("", "FedDA_Auto", "S"): 83.73, ("", "FedAvg", "L"): 68.0},
-    "terra_incognita": {("", "FedAvg", "L43"): 39.76, ("", "Oracle", "L100"): 96.41},
-    "domain_net": {("", "FedGP", "quick"): 51.1, ("", "Oracle", "sketch"): 60.7},
-    "pacs": {("", "FedGP_Auto", "C"): 93.7},
-    "office_home": {("", "Source Only", "R"): 76.2, ("", "FedDA_Auto", "A"): 67.4},
-    "beta_cifar10": {("", "FedGP", "1"): 38.48, ("", "FedDA", "0.8"): 29.80},
-    "beta_colored_mnist": {("-90%", "FedGP", "1"): 9.85, ("+80%", "FedDA", "0.2"): 75.12},
-    "beta_fashion_mnist": {("", "FedGP", "1"): 71.67},
-    "ablation_fashion_mnist": {("", "w proj", "0.6"): 65.46},
-    "ablation_cifar10": {("", "N/A", "0.8"): 47.08},
-    "fed_heart": {
-        ("", "FedDA", "cleveland"): 79.81,
-        ("", "FedGP_Auto", "va"): 69.78,
-        ("", "FedAvg", "hungary"): 76.40,
-        ("", "Source Only", "switzerland"): 62.50,
-    },
-    "single_colored_mnist_small": {("", "MME", "2->1"): 24.43, ("", "FedGP", "2->0"): 64.47},
-    "single_colored_mnist": {
-        ("", "MME", "0->2"): 25.98,
-        ("", "FedGP_Auto", "1->0"): 71.59,
-        ("", "FedDA_Auto", "2->0"): 56.07,
-    },
-    "single_vlcs": {("", "FedGP", "1->2"): 75.30},
-    "single_terra_incognita": {("", "FedGP_Auto", "2->3"): 61.90},
-}
-
-
-@pytest.mark.parametrize("name", PRINTED)
-def test_the_papers_values_are_as_printed(name):
-    (path,) = [path for path in FILES if path.stem == name]
-    assert PRINTED[name].items() <= read(path).paper.items()

@@ -1,3 +1,5 @@
+"""A run: its result, its files, its seeds, how it goes on, and what it refuses."""
+
 import json
 import math
 import random
@@ -7,35 +9,24 @@ import numpy as np
 import pytest
 import torch
 from naming import names
-from safetensors.numpy import save_file
+from whole_runs import check_same, cut_off, same_bits, untimed
 
-from fda_flower import ConfigError, RunConfig, RunError, run
+from fda_flower import ConfigError, RunConfig, RunError, files, run
 from fda_flower.clients import client, kd3a, mixture, personal, training
 from fda_flower.experiments import run_config
 from fda_flower.models import build_model
+from fda_flower.records import folder as run_folder
 from fda_flower.records.folder import RunFolder
 from fda_flower.runs.methods import METHODS
 
 FILES = [
-    *(
-        ".lock",
-        "checkpoint",
-        "config.json",
-        "model.json",
-        "model.safetensors",
-    ),
+    *(".lock", "checkpoint", "config.json", "model.json", "model.safetensors"),
     *("rounds.jsonl", "summary.json"),
 ]
 
 
 class CrashError(Exception):
     """What stops a run in the middle."""
-
-
-def same_bits(a, b):
-    return list(a) == list(b) and all(
-        a[name].dtype == b[name].dtype and a[name].tobytes() == b[name].tobytes() for name in a
-    )
 
 
 def strict(text):
@@ -51,10 +42,6 @@ def lines_of(folder):
     for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines():
         strict(line)
     return RunFolder(folder).read_rounds()
-
-
-def untimed(records):
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
 @pytest.fixture(scope="module")
@@ -95,27 +82,20 @@ def test_a_result_holds_the_configuration_the_history_the_summary_the_model_and_
     assert sorted(path.name for path in result.path.iterdir()) == FILES
 
 
-def test_without_an_output_folder_nothing_is_written(small, tmp_path, monkeypatch):
+def test_without_an_output_folder_nothing_is_written_and_one_is_given_back_absolute(
+    small, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    result = run(**small, rounds=1)
-    assert result.path is None
+    assert run(**small, rounds=1).path is None
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_output_folder_in_the_working_directory_is_given_back_absolute(small, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     assert run(**small, rounds=1, output="a/b").path == tmp_path / "a" / "b"
 
 
-def test_on_round_is_called_with_the_record_of_each_round(small):
+def test_run_config_does_the_same_as_run_and_tells_each_round(small, six_rounds):
     seen = []
-    result = run(**small, rounds=2, on_round=seen.append)
+    result = run_config(RunConfig(**small, rounds=6), on_round=seen.append)
+    check_same(result, six_rounds)
     assert seen == result.history
-
-
-def test_run_config_does_the_same_as_run(small, six_rounds):
-    result = run_config(RunConfig(**small, rounds=6))
-    assert same_bits(result.model, six_rounds.model)
 
 
 def test_the_accuracy_rises_well_above_chance_without_a_shift(small):
@@ -126,22 +106,9 @@ def test_the_accuracy_rises_well_above_chance_without_a_shift(small):
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if "batch-norm" not in METHODS[m].needs])
-def test_every_method_runs(small, method, tmp_path):
-    result = run(**small, method=method, rounds=1, warmup_rounds=1, output=tmp_path / "run")
-    assert len(result.accuracies) == result.config.all_rounds == 2
-    assert all(0 <= accuracy <= 100 for accuracy in result.accuracies)
-    assert all(record["held"] is None for record in result.history)
-    assert len(lines_of(tmp_path / "run")) == 2
-
-
-@pytest.mark.parametrize("method", [m for m in METHODS if "batch-norm" not in METHODS[m].needs])
-def test_the_history_of_a_result_is_what_rounds_jsonl_holds(small, method, tmp_path):
-    result = run(**small, method=method, rounds=1, warmup_rounds=1, output=tmp_path)
-    assert result.history == lines_of(tmp_path)
-
-
-@pytest.mark.parametrize("method", [m for m in METHODS if "batch-norm" not in METHODS[m].needs])
-def test_the_epochs_in_the_summary_are_those_that_the_clients_train(small, method, monkeypatch):
+def test_every_method_runs_and_its_summary_has_the_epochs_that_the_clients_train(
+    small, method, monkeypatch, tmp_path
+):
     trained, labels = {"source": 0, "target": 0}, {"source": 1, "target": 1}
 
     def count(model, samples, how, *others, **more):
@@ -163,17 +130,24 @@ def test_the_epochs_in_the_summary_are_those_that_the_clients_train(small, metho
     settings = {**small, "method": method, "warmup_rounds": 1, "epochs": 2}
     if METHODS[method].takes("gate_start"):  # else there may be no vote to train on
         settings["method_options"] = {"gate_start": 0, "gate_end": 0}
-    result = run(**settings, rounds=2, sources=2, source_samples=40)
+    result = run(**settings, rounds=2, sources=2, source_samples=40, output=tmp_path)
+    assert result.history == lines_of(tmp_path)
+    assert len(result.accuracies) == result.config.all_rounds == 3
+    assert 0 <= result.accuracies[-1] <= 100
+    assert all(record["held"] is None for record in result.history)
     trained["source"] //= 2
     assert result.summary["epochs"] == {role: trained[role] / labels[role] for role in trained}
+
+
+SOURCES = ["source-1", "source-2", "source-3"]
 
 
 @pytest.mark.parametrize(
     ("shift", "options", "target", "sources"),
     [
-        ("rotate", {"angle": "45", "invert": "no"}, "target", ["source-1", "source-2", "source-3"]),
-        ("noise", {"std": 0.2}, "target", ["source-1", "source-2", "source-3"]),
-        ("label", {"eta": 0.45}, "target", ["source-1", "source-2", "source-3"]),
+        ("rotate", {"angle": "45", "invert": "no"}, "target", SOURCES),
+        ("noise", {"std": 0.2}, "target", SOURCES),
+        ("label", {"eta": 0.45}, "target", SOURCES),
         ("color", {}, "-90%", ["+80%", "+90%"]),
     ],
 )
@@ -261,17 +235,14 @@ def test_rounds_jsonl_has_a_line_for_each_round_with_all_that_is_known_of_it(six
             assert entry["fallback"] is None
 
 
-def test_norms_alone_leave_null_not_nan_in_rounds_jsonl(small, tmp_path):
-    run(**small, method="fedda-auto", rounds=2, output=tmp_path)
-    for line in lines_of(tmp_path):
+def test_what_a_method_does_not_know_is_null_or_left_out(small, tmp_path):
+    run(**small, method="fedda-auto", rounds=2, output=tmp_path / "norms")
+    for line in lines_of(tmp_path / "norms"):
         for entry in line["sources"].values():
             assert entry["tau2-d2"] is None
             assert entry["sigma2"] > 0
-
-
-def test_a_method_without_beta_records_none(small, tmp_path):
-    run(**small, method="source-only", rounds=1, output=tmp_path)
-    (line,) = lines_of(tmp_path)
+    run(**small, method="source-only", rounds=1, output=tmp_path / "none")
+    (line,) = lines_of(tmp_path / "none")
     assert line["target"] is None
     assert all("beta" not in entry for entry in line["sources"].values())
 
@@ -282,32 +253,20 @@ def test_summary_json_is_the_summary_with_what_was_run(six_rounds):
     assert summary == {**names, **six_rounds.summary}
 
 
-def test_no_part_of_a_file_is_left(six_rounds):
-    assert not list(six_rounds.path.glob(".*.part"))
-
-
 # Seeds
 
 
-def test_the_same_seed_gives_the_same_bits_whatever_the_global_random_state(small, six_rounds):
+def test_the_same_seed_gives_the_same_bits_whatever_the_global_random_state_which_it_leaves_alone(
+    small, six_rounds
+):
     torch.manual_seed(77)
     random.seed(77)
     np.random.seed(77)  # noqa: NPY002
-    again = run(**small, rounds=6)
-    assert same_bits(again.model, six_rounds.model)
-    assert untimed(again.history) == untimed(six_rounds.history)
-
-
-def test_a_run_leaves_the_global_random_state_and_the_threads_as_they_were(small):
     before, threads = torch.get_rng_state(), torch.get_num_threads()
-    run(**small, rounds=1)
+    check_same(run(**small, rounds=6), six_rounds)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == threads
-
-
-def test_another_seed_gives_other_bits(small, six_rounds):
-    other = run(**small, rounds=6, seed=1)
-    assert not same_bits(other.model, six_rounds.model)
+    assert not same_bits(run(**small, rounds=6, seed=1).model, six_rounds.model)
 
 
 # Resuming
@@ -315,8 +274,7 @@ def test_another_seed_gives_other_bits(small, six_rounds):
 
 def test_three_rounds_and_then_three_more_are_the_six_in_one_go(small, six_rounds, copy):
     resumed = run(**small, rounds=6, output=copy, resume=True)
-    assert same_bits(resumed.model, six_rounds.model)
-    assert untimed(resumed.history) == untimed(six_rounds.history)
+    check_same(resumed, six_rounds)
     assert untimed(lines_of(copy)) == untimed(lines_of(six_rounds.path))
     assert (copy / "checkpoint").read_bytes() == (six_rounds.path / "checkpoint").read_bytes()
     assert resumed.summary["rounds"] == 6
@@ -327,43 +285,25 @@ def test_three_rounds_and_then_three_more_are_the_six_in_one_go(small, six_round
 def test_a_resumed_result_is_that_of_an_uninterrupted_run(small, method, tmp_path):
     whole = run(**small, method=method, rounds=3)
     run(**small, method=method, rounds=1, output=tmp_path)
-    resumed = run(**small, method=method, rounds=3, output=tmp_path, resume=True)
-    assert same_bits(resumed.model, whole.model)
-    assert untimed(resumed.history) == untimed(whole.history)
+    check_same(run(**small, method=method, rounds=3, output=tmp_path, resume=True), whole)
 
 
 def test_a_run_that_crashed_after_a_round_continues_from_it(small, six_rounds, tmp_path):
-    seen = []
-
-    def crash(record):
-        seen.append(record["round"])
-        if record["round"] == 4:
-            raise CrashError
-
-    with pytest.raises(CrashError):
-        run(**small, rounds=6, output=tmp_path, on_round=crash)
-    assert seen == [1, 2, 3, 4]
+    cut_off(4, tmp_path, **small, rounds=6)
     later = []
-    resumed = run(**small, rounds=6, output=tmp_path, resume=True, on_round=later.append)
+    check_same(run(**small, rounds=6, output=tmp_path, resume=True, on_round=later.append), six_rounds)
     assert [record["round"] for record in later] == [5, 6]
-    assert same_bits(resumed.model, six_rounds.model)
     assert untimed(lines_of(tmp_path)) == untimed(lines_of(six_rounds.path))
 
 
 def test_a_run_that_crashed_while_it_wrote_a_checkpoint_does_the_round_again(
     small, six_rounds, tmp_path, monkeypatch
 ):
-    from fda_flower import files
-    from fda_flower.records import folder as run_folder
-
     write = files.write_atomically
 
     def crash(path, data):
-        if (
-            path.name == "checkpoint"
-            and (path.parent / "rounds.jsonl").exists()
-            and len(lines_of(path.parent)) == 3
-        ):
+        lines = path.parent / "rounds.jsonl"
+        if path.name == "checkpoint" and lines.exists() and len(lines_of(path.parent)) == 3:
             raise CrashError
         write(path, data)
 
@@ -438,11 +378,6 @@ def test_a_run_whose_only_evaluation_fails_is_an_error_and_one_more_round_repair
     assert repaired.accuracies[1] > 0
 
 
-def test_resume_in_a_folder_that_holds_nothing_starts_a_run(small, three_rounds, tmp_path):
-    result = run(**small, rounds=3, output=tmp_path / "new", resume=True)
-    assert same_bits(result.model, three_rounds.model)
-
-
 def test_options_given_as_text_or_as_numbers_define_the_same_run(small, tmp_path):
     run(**small, shift_options={"angle": "45"}, rounds=1, output=tmp_path)
     resumed = run(**small, shift_options={"angle": 45.0}, rounds=2, output=tmp_path, resume=True)
@@ -453,25 +388,10 @@ def test_options_given_as_text_or_as_numbers_define_the_same_run(small, tmp_path
 
 
 @pytest.mark.parametrize("resume", [False, True])
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"seed": 1}, "seed: 0 there, 1 asked for"),
-        ({"learning_rate": 0.1}, "learning_rate: 0.003 there, 0.1 asked for"),
-        ({"method": "fedavg"}, "method: 'fedgp-auto' there, 'fedavg' asked for"),
-        ({"shift": "noise"}, "shift: 'rotate' there, 'noise' asked for"),
-        ({"method_options": {"magnitude": "cosine"}}, "method_options: {} there"),
-        ({"model": "cnn"}, "model: 'mlp' there, 'cnn' asked for"),
-    ],
-)
-def test_the_folder_of_another_run_is_refused_and_stays_as_it_is(
-    small, three_rounds, files_of, change, named, resume
-):
+def test_the_folder_of_another_run_is_refused_and_stays_as_it_is(small, three_rounds, files_of, resume):
     before = files_of(three_rounds.path)
-    with pytest.raises(ConfigError) as caught:
-        run(**{**small, **change}, rounds=6, output=three_rounds.path, resume=resume)
-    assert named in str(caught.value)
-    assert str(three_rounds.path) in str(caught.value)
+    with pytest.raises(ConfigError, match=r"learning_rate: 0\.003 there, 0\.1 asked for"):
+        run(**{**small, "learning_rate": 0.1}, rounds=6, output=three_rounds.path, resume=resume)
     assert files_of(three_rounds.path) == before
 
 
@@ -491,20 +411,35 @@ def test_the_folder_of_this_run_is_refused_without_resume(small, three_rounds, f
     assert files_of(three_rounds.path) == before
 
 
-def test_a_folder_with_rounds_but_no_configuration_is_refused(small, copy, files_of):
-    (copy / "config.json").unlink()
-    before = files_of(copy)
-    with pytest.raises(ConfigError, match=r"holds a run without its config\.json"):
-        run(**small, rounds=6, output=copy, resume=True)
-    assert files_of(copy) == before
+def lose(path, start=0, end=0):
+    path.write_bytes(path.read_bytes()[start : end or None])
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"run'])
-def test_a_config_json_that_is_not_one_is_refused(small, copy, files_of, text):
-    (copy / "config.json").write_text(text, encoding="utf-8")
+def damage_line(path):
+    first, second, *others = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([first, b"\xff" + second, *others]))
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "kind", "thing"),
+    [
+        ("config.json", lambda path: path.unlink(), ConfigError, None),
+        ("config.json", lambda path: path.write_text("{"), ConfigError, None),
+        ("checkpoint", lambda path: lose(path, end=-1), RunError, "checkpoint"),
+        ("checkpoint", lambda path: path.write_bytes(b"a text " * 40), RunError, "checkpoint"),
+        ("checkpoint", lambda path: path.unlink(), RunError, None),
+        ("rounds.jsonl", damage_line, RunError, None),
+        ("rounds.jsonl", lambda path: lose(path, start=2), RunError, None),
+        ("rounds.jsonl", lambda path: path.write_text(""), RunError, None),
+    ],
+)
+def test_a_damaged_folder_is_refused_and_stays_as_it_is(small, copy, files_of, file, damage, kind, thing):
+    damage(copy / file)
     before = files_of(copy)
-    with pytest.raises(ConfigError, match=r"config\.json' is not the configuration of a run"):
+    with pytest.raises(kind) as caught:
         run(**small, rounds=6, output=copy, resume=True)
+    assert str(copy) in str(caught.value)
+    assert thing in (None, caught.value.thing)
     assert files_of(copy) == before
 
 
@@ -515,96 +450,21 @@ def test_an_output_that_is_a_file_is_refused(small, tmp_path):
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
 
 
-@pytest.mark.parametrize("size", [0, 1, 7, 100, -1])
-def test_a_truncated_checkpoint_is_an_error_that_names_the_file(small, copy, size):
-    whole = (copy / "checkpoint").read_bytes()
-    (copy / "checkpoint").write_bytes(whole[:size])
-    lines = (copy / "rounds.jsonl").read_bytes()
-    with pytest.raises(RunError) as caught:
-        run(**small, rounds=6, output=copy, resume=True)
-    assert f"the checkpoint '{copy / 'checkpoint'}' is damaged" in str(caught.value)
-    assert "restore it from a copy" in str(caught.value)
-    assert (copy / "rounds.jsonl").read_bytes() == lines
-    assert (copy / "checkpoint").read_bytes() == whole[:size]
-
-
-def test_a_file_that_is_not_a_checkpoint_is_an_error_that_names_it(small, copy):
-    (copy / "checkpoint").write_bytes(b"a text that somebody wrote here " * 40)
-    with pytest.raises(RunError, check=names("checkpoint")):
-        run(**small, rounds=6, output=copy, resume=True)
-
-
-def test_arrays_without_a_header_are_not_a_checkpoint(small, copy):
-    save_file({"1.weight": np.zeros((64, 64), np.float32)}, copy / "checkpoint")
-    with pytest.raises(RunError, check=names("checkpoint")):
-        run(**small, rounds=6, output=copy, resume=True)
-
-
-def test_a_checkpoint_of_another_run_is_refused(small, copy, tmp_path):
-    run(**small, seed=5, rounds=1, output=tmp_path / "other")
-    shutil.copy(tmp_path / "other" / "checkpoint", copy / "checkpoint")
-    with pytest.raises(ConfigError, match=r"checkpoint' is of another run \(seed: 5 there, 0 asked for\)"):
-        run(**small, rounds=6, output=copy, resume=True)
-
-
-def test_rounds_whose_checkpoint_is_missing_are_not_overwritten(small, copy):
-    (copy / "checkpoint").unlink()
-    before = (copy / "rounds.jsonl").read_bytes()
-    with pytest.raises(RunError, match="holds 3 rounds, but not their checkpoint"):
-        run(**small, rounds=3, output=copy, resume=True)
-    assert (copy / "rounds.jsonl").read_bytes() == before
-
-
-# Invalid settings
-
-
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "error"),
     [
-        ({"engine": "spark"}, "unknown engine 'spark': choose one of deploy, local, ray"),
-        (
-            {"gpus_per_client": 0.5},
-            "gpus-per-client is 0.5, but engine local shares out no GPU",
-        ),
-        ({"workers": 0}, "workers is 0: at least 1 is needed"),
-        ({"engine": "ray", "gpus_per_client": -1}, "gpus-per-client is -1"),
-        ({"engine": "ray", "workers": 0}, "workers is 0"),
-        ({"seed": -1}, "seed is -1"),
-        ({"dataset": "nope"}, "unknown data set 'nope': choose one of"),
-        ({"shift": "nope"}, "unknown shift 'nope'"),
-        ({"shift_options": {"size": 1}}, "unknown option 'size' of shift 'rotate'"),
-        ({"target": "nobody"}, "unknown target domain 'nobody'"),
-        ({"target_samples": 100_000}, "target-samples is 100000, but there are only 336"),
-        ({"sources": 0}, "sources is 0"),
-        ({"batch_size": 0}, "batch size is 0"),
-        ({"learning_rate": -1.0, "target_learning_rate": 0.1}, "learning rate is -1.0"),
-        ({"target_learning_rate": 0.0}, "learning rate is 0.0"),
-        ({"shift": "noise", "shift_options": {"std": math.nan}}, "std"),
-        ({"shift_options": {"angle": math.nan}}, "angle"),
+        ({"engine": "spark"}, ("engine", "spark")),
+        ({"gpus_per_client": 0.5}, ("gpus-per-client", 0.5)),
+        ({"workers": 0}, ("workers", 0)),
+        ({"engine": "ray", "gpus_per_client": -1}, ("gpus-per-client", -1)),
+        ({"connection": "prod"}, ("connection", "prod")),
+        ({"engine": "deploy"}, ("connection",)),
+        ({"seed": -1}, ("seed", -1)),
+        ({"target_samples": 100_000}, ("target-samples", 100_000)),
     ],
     ids=str,
 )
-def test_an_invalid_setting_is_refused_before_anything_is_written(small, settings, message, tmp_path):
-    with pytest.raises(ConfigError) as caught:
+def test_an_invalid_setting_is_refused_before_anything_is_written(small, settings, error, tmp_path):
+    with pytest.raises(ConfigError, check=names(*error)):
         run(**{**small, "rounds": 1, **settings}, output=tmp_path / "run")
-    assert message in str(caught.value)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda lines: [lines[0], b"{damaged\n", lines[2]],
-        lambda lines: [lines[0], b"\xff" + lines[1], lines[2]],
-        lambda lines: lines[:2],
-        lambda lines: [],
-    ],
-    ids=["a damaged line", "a line that is no text", "the last line missing", "all lines missing"],
-)
-def test_records_before_the_checkpoint_are_not_lost_silently(small, copy, damage):
-    path = copy / "rounds.jsonl"
-    path.write_bytes(b"".join(damage(path.read_bytes().splitlines(keepends=True))))
-    before = path.read_bytes()
-    with pytest.raises(RunError, match=r"rounds\.jsonl"):
-        run(**small, rounds=6, output=copy, resume=True)
-    assert path.read_bytes() == before
