@@ -68,16 +68,12 @@ def network(model):
 # The gaps
 
 
-def test_the_moment_gap_of_two_and_two_numbers():
-    a, b = torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0], [5.0]])
-    assert moment_gap(a, b) == moment_gap(b, a) == 4 + (2 - 8) ** 2
-
-
 def test_the_moment_gap_is_a_mean_over_entries_of_means_and_of_covariances():
     a, b = draw(7, 3, seed=1), 2 * draw(5, 3, seed=2) + 1
     x, y = a.double().numpy(), b.double().numpy()
     wanted = np.mean((x.mean(0) - y.mean(0)) ** 2) + np.mean((np.cov(x.T) - np.cov(y.T)) ** 2)
     assert number(moment_gap(a, b)) == pytest.approx(wanted, rel=1e-5)
+    assert moment_gap(a, b) == moment_gap(b, a)
     assert moment_gap(a, a) == 0
 
 
@@ -262,25 +258,22 @@ def test_a_network_that_fails_gets_its_gradients_back(network):
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "words"),
+    ("kind", "name", "value"),
     [
-        (ERM, {"validation_share": 0.0}, ["validation_share is 0.0", "between 0 and 1"]),
-        (MMD, {"validation_share": 1.0}, ["validation_share is 1.0", "between 0 and 1"]),
-        (CORAL, {"gamma": -1.0}, ["gamma is -1.0", "at least 0"]),
-        (MMD, {"gamma": math.nan}, ["gamma is nan", "at least 0"]),
-        (Mixup, {"alpha": 0.0}, ["alpha is 0.0", "above 0"]),
-        (SourceTarget, {"temperature": 0.0}, ["temperature is 0.0", "above 0"]),
-        (MinimaxEntropy, {"lam": -0.1}, ["lam is -0.1", "at least 0"]),
-        (ERM, {"average": "ema:0.9"}, ["average is 'ema:0.9'", "leave it out"]),
-        (Entropy, {"max_update_norm": 1.0}, ["max_update_norm is 1.0", "leave it out"]),
-        (ERM, {"warmup_rounds": -1}, ["warmup_rounds is -1"]),
-        (ERM, {"learning_rate_factor": 0.0}, ["learning_rate_factor is 0.0"]),
+        (ERM, "validation_share", 0.0),
+        (MMD, "validation_share", 1.0),
+        (CORAL, "gamma", -1.0),
+        (MMD, "gamma", math.nan),
+        (Mixup, "alpha", 0.0),
+        (SourceTarget, "temperature", 0.0),
+        (MinimaxEntropy, "lam", -0.1),
+        (ERM, "warmup_rounds", -1),
+        (ERM, "learning_rate_factor", 0.0),
     ],
 )
-def test_a_number_that_cannot_work_is_named(kind, options, words):
-    with pytest.raises(ConfigError) as caught:
-        kind(**options)
-    assert all(word in str(caught.value) for word in words)
+def test_a_number_that_cannot_work_is_named(kind, name, value):
+    with pytest.raises(ConfigError, check=lambda error: error.thing == name):
+        kind(**{name: value})
 
 
 @pytest.mark.parametrize(
