@@ -1,6 +1,7 @@
 """Files of experiments: their content, and errors that name the file, the key and the valid keys."""
 
 from dataclasses import fields, replace
+from itertools import product
 
 import pytest
 from naming import names
@@ -117,6 +118,17 @@ def test_a_whole_file(read):
         ("FedGP", {"method": "fedgp"}),
     ]
     assert experiment.text == WHOLE
+    labels = ("few", "many"), ("FedAvg", "FedGP"), ("0.2", "0.4")
+    assert experiment.places == list(product(*labels))
+    assert experiment.paper == {
+        ("few", "FedAvg", "0.2"): 50.5,
+        ("few", "FedAvg", "0.4"): 40.0,
+        ("many", "FedAvg", "0.4"): 45.25,
+    }
+    config = experiment.config(("many", "FedGP", "0.4"), 7, {})
+    assert (config.model, config.shift, config.rounds) == ("mlp", "noise", 4)
+    assert (config.target_samples, config.shift_options) == (32, (("std", 0.4),))
+    assert (config.method, config.seed) == ("fedgp", 7)
 
 
 SHORT = """
@@ -168,27 +180,6 @@ def test_a_file_that_cannot_be_extended_is_refused(refused, tmp_path, other, wor
     assert words in refused(SHORT)
 
 
-def test_places_go_by_group_row_and_column(read):
-    assert read(WHOLE).places == [
-        ("few", "FedAvg", "0.2"),
-        ("few", "FedAvg", "0.4"),
-        ("few", "FedGP", "0.2"),
-        ("few", "FedGP", "0.4"),
-        ("many", "FedAvg", "0.2"),
-        ("many", "FedAvg", "0.4"),
-        ("many", "FedGP", "0.2"),
-        ("many", "FedGP", "0.4"),
-    ]
-
-
-def test_the_papers_values_by_place(read):
-    assert read(WHOLE).paper == {
-        ("few", "FedAvg", "0.2"): 50.5,
-        ("few", "FedAvg", "0.4"): 40.0,
-        ("many", "FedAvg", "0.4"): 45.25,
-    }
-
-
 @pytest.mark.parametrize("groups", ["", "groups = []\n"])
 def test_without_groups_there_is_one_without_a_name(read, groups):
     experiment = read(HEAD, groups, RUN, COLUMN, ROW, 'paper = { "0.2" = 61 }')
@@ -207,13 +198,6 @@ def test_what_may_be_left_out(read):
 
 
 # Settings of a cell
-
-
-def test_a_cell_has_the_settings_of_all_it_is_in_and_the_seed(read):
-    config = read(WHOLE).config(("many", "FedGP", "0.4"), 7, {})
-    assert (config.model, config.shift, config.rounds) == ("mlp", "noise", 4)
-    assert (config.target_samples, config.shift_options) == (32, (("std", 0.4),))
-    assert (config.method, config.seed) == ("fedgp", 7)
 
 
 LAYERS = [

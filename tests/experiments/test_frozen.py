@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from naming import names
 from safetensors.numpy import load as load_arrays
+from whole_runs import same_bits, untimed
 
 from fda_flower import RunConfig, run
 from fda_flower.clients import DomainClient
@@ -49,10 +50,6 @@ def first(settings=SETTINGS):
     return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
 
 
-def untimed(history):
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in history]
-
-
 def test_the_head_alone_travels_and_the_model_file_has_all_of_it(tmp_path, monkeypatch):
     sent, train = [], DomainClient.local_train
 
@@ -81,10 +78,9 @@ def test_a_run_that_is_resumed_has_the_bits_of_one_go(method, tmp_path):
     run(**{**settings, "rounds": 2}, output=tmp_path / "run")
     resumed = run(**settings, output=tmp_path / "run", resume=True)
     assert untimed(resumed.history)[-1] == untimed(whole.history)[-1]
-    for name, array in whole.model.items():
-        assert resumed.model[name].tobytes() == array.tobytes()
+    assert same_bits(resumed.model, whole.model)
     files = [load_arrays((tmp_path / name / "model.safetensors").read_bytes()) for name in ("whole", "run")]
-    assert all(files[0][name].tobytes() == files[1][name].tobytes() for name in files[0])
+    assert same_bits(*files, names=files[0])
     frozen = [name for name in files[0] if "body.0" in name or "body.2.running_mean" in name]
     assert len(frozen) == 1, "once, however many networks predict"
 

@@ -30,22 +30,15 @@ def test_a_table(tmp_path: Path) -> None:
     assert network == "Network: mlp, 322 parameters, for 2 features (another: --model NAME)"
 
 
-def test_images() -> None:
+def test_images_more_classes_than_are_listed_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     _, target, classes, network = lines(target_samples="all")
     assert target.startswith("Target: target, 336 labels of 336 training samples")
     assert "0 " in classes
     assert network.startswith("Network: cnn, 53,002 parameters, for images of 8x8 in 1 channels")
-
-
-def test_more_classes_than_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = {"dataset": "rbf", "dataset_options": {"samples": 50}, "target_samples": 8}
+    assert lines(**numbers)[2] == "Labels: numbers, 10 of each sample"
     monkeypatch.setattr(sys.modules["fda_flower.experiments.run"], "MOST_SHOWN", 9)
     assert lines()[2] == "Classes: 10"
-
-
-def test_a_regression() -> None:
-    assert lines(dataset="rbf", dataset_options={"samples": 50}, target_samples=8)[2] == (
-        "Labels: numbers, 10 of each sample"
-    )
 
 
 def test_the_cost_of_round() -> None:

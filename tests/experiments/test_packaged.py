@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from naming import names
 
 from fda_flower import ConfigError
 from fda_flower.experiments import definition, read_experiment
@@ -25,15 +26,12 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["fashion_mnist_noise", "fashion_mnist_noise.toml"])
-def test_a_name_is_an_experiment_of_the_checkout(name):
-    assert find_experiment(name) == ROOT / "experiments" / "fashion_mnist_noise.toml"
-    assert read_experiment(name).name == "fashion_mnist_noise"
-
-
-def test_all_experiments_of_the_checkout_are_known():
+def test_all_experiments_of_the_checkout_are_known_by_their_names():
     assert len(NAMES) > 20
     assert list(packaged_experiments()) == NAMES
+    for name in ("fashion_mnist_noise", "fashion_mnist_noise.toml"):
+        assert find_experiment(name) == ROOT / "experiments" / "fashion_mnist_noise.toml"
+    assert read_experiment("fashion_mnist_noise").name == "fashion_mnist_noise"
 
 
 def test_an_installed_package_has_a_folder_of_its_own(tmp_path, monkeypatch):
@@ -45,26 +43,20 @@ def test_an_installed_package_has_a_folder_of_its_own(tmp_path, monkeypatch):
     assert find_experiment("mine") == tables / "mine.toml"
 
 
-@pytest.mark.parametrize("name", ["fashion_mnist_noise", "fashion_mnist_noise.toml"])
-def test_a_file_that_exists_wins(tmp_path, name):
-    (tmp_path / name).write_text("")
-    assert find_experiment(name) == Path(name)
-
-
-def test_a_path_is_a_path_even_if_it_does_not_exist():
+def test_a_file_that_exists_wins_and_a_path_is_a_path_even_if_it_does_not(tmp_path):
+    for name in ("fashion_mnist_noise", "fashion_mnist_noise.toml"):
+        (tmp_path / name).write_text("")
+        assert find_experiment(name) == Path(name)
     assert find_experiment("somewhere/fashion_mnist_noise") == Path("somewhere/fashion_mnist_noise")
 
 
 @pytest.mark.parametrize("name", ["fashion_mnist", "fashion_mnist.toml"])
 def test_an_unknown_name_lists_the_known_ones(tmp_path, name):
     (tmp_path / "fashion_mnist").mkdir()
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, check=names("experiment", name)) as caught:
         read_experiment(name)
-    message = str(caught.value)
-    assert message.startswith(
-        f"unknown experiment '{name}' (did you mean 'beta_fashion_mnist'?): give the path"
-    )
-    assert message.endswith(", ".join(NAMES))
+    assert "did you mean 'beta_fashion_mnist'?" in str(caught.value)
+    assert ", ".join(NAMES) in str(caught.value)
 
 
 def run(*command, **variables):
