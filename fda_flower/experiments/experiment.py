@@ -500,19 +500,15 @@ def compare(
     seeds : sequence of int
         The seeds; each method with each seed is a cell.
     output : str or Path
-        The folder to write to.
-    engine : {"local", "ray"}
-        Where each cell runs; with Ray, which uses the whole machine, take one job.
-    workers : int, optional
-        Processes that run the clients of each cell; see `Resources`.
+        The folder to write to, also for trackers with local stores.
     jobs : int
-        Cells to run at a time.
+        Cells to run at a time; take one with Ray, which uses the whole machine.
     resume : bool
         Keep the cells that are done and continue the others.
-    track : sequence of str
-        Trackers of each cell, as in `fda_flower.run`; local stores are in `output`.
     on_progress : callable, optional
         Called a few times a second.
+    engine, workers, track
+        Those of each cell, as in `fda_flower.run`; not the engine "deploy".
     **settings
         The fields of `RunConfig` that the cells share. ``beta`` and each of the ``method_options`` go only
         to the methods that take them.
@@ -527,11 +523,10 @@ def compare(
     chosen = own if methods == "all" else [known_name(name, method_names()) for name in methods]
     for name, values in (("method", chosen), ("seed", seeds)):
         if not values:
-            raise ConfigError(f"a comparison needs at least one {name}")
-        if twice := [value for value in values if list(values).count(value) > 1]:
-            raise ConfigError(
-                f"{name} {twice[0]!r} is given {list(values).count(twice[0])} times: give it once"
-            )
+            raise ConfigError(f"a comparison needs at least one {name}", thing=name)
+        for value, times in Counter(values).items():
+            if times > 1:
+                raise invalid(name, value, "give it once", f"{times} times")
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
     if jobs < 1:

@@ -409,7 +409,7 @@ def test_a_setting_that_is_younger_than_a_run_had_its_default(experiment, tmp_pa
     assert run_experiment(experiment, tmp_path / "out", rounds=1, **ONE) == {}
     assert trained == []
     path.write_text(json.dumps(found | {"run": found["run"] | {"average": "ema:0.9"}}))
-    with pytest.raises(ConfigError, match=r"average: 'ema:0\.9' there, None asked for"):
+    with pytest.raises(ConfigError, check=names(str(path.parent))):
         run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
 
 
@@ -653,15 +653,12 @@ def test_two_folders_of_an_experiment_have_files_of_their_own(experiment, tmp_pa
         run_experiment(experiment, tmp_path / f"{seed}", rounds=1, only=["FedAvg", "little"], seeds=[seed])
     write_report([load_results(tmp_path / f"{seed}") for seed in (0, 1)], tmp_path / "report.md")
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    names = ("noise", "noise-2")
-    stems = [f"{name}-{figure}" for name in names for figure in ("columns", "rounds")]
-    assert links(text) == [f"report/{stem}.png" for stem in stems]
-    for seed, name in enumerate(names):
+    for seed, name in enumerate(("noise", "noise-2")):
+        assert {f"report/{name}-{figure}.png" for figure in ("columns", "rounds")} < {*links(text)}
         table = (tmp_path / "report" / f"{name}.csv").read_text(encoding="utf-8")
         (line, *_) = csv.DictReader(table.splitlines())
-        assert float(line["last5"]) == pytest.approx(
-            cell(tmp_path / f"{seed}", f"FedAvg-little-seed{seed}")["summary"]["last5"]
-        )
+        measured = cell(tmp_path / f"{seed}", f"FedAvg-little-seed{seed}")["summary"]["last5"]
+        assert float(line["last5"]) == pytest.approx(measured)
 
 
 def test_a_row_may_be_judged_by_its_averaged_model(define, tmp_path):
