@@ -80,7 +80,7 @@ def test_a_run_that_is_resumed_has_the_bits_of_one_go(method, tmp_path):
     assert untimed(resumed.history)[-1] == untimed(whole.history)[-1]
     assert same_bits(resumed.model, whole.model)
     files = [load_arrays((tmp_path / name / "model.safetensors").read_bytes()) for name in ("whole", "run")]
-    assert same_bits(*files, names=files[0])
+    assert same_bits(files[0], files[1], names=files[0])
     frozen = [name for name in files[0] if "body.0" in name or "body.2.running_mean" in name]
     assert len(frozen) == 1, "once, however many networks predict"
 
