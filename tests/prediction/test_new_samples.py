@@ -92,7 +92,8 @@ def test_a_hospital_of_the_heart_data_gives_its_own_columns(tmp_path):
     lines = [row.split(",") for row in rows]
     header = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")
     csv = "\n".join([",".join((*header, "label")), *(",".join((*line[:10], line[13])) for line in lines)])
-    new = from_csv(model, written(tmp_path / "new.csv", csv.replace(",4,", ",4.0,")), labelled=True)
+    as_floats = csv.replace(",4,", ",4.0,").replace(",1\n", ",1.0\n")
+    new = from_csv(model, written(tmp_path / "new.csv", as_floats), labelled=True)
     assert new.samples.x.shape == (40, 13)
     own = own_test_set(model, folder).samples
     assert {*map(tuple, own.x.tolist())} < {*map(tuple, new.samples.x.tolist())}

@@ -169,7 +169,7 @@ def test_rounds_or_a_checkpoint_alone_are_an_error_and_nothing_is_overwritten(tm
     (tmp_path / gone).unlink()
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(RunError, check=names(str(tmp_path / thing), remedy=remedy)):
-        opened(tmp_path, resume=True)
+        RunFolder(tmp_path, {"seed": 0}, resume=True).open({"name": "FedGP"})
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
