@@ -30,18 +30,9 @@ from fda_flower.prediction.passes import Drawing, seeded
 class NewSamples:
     """Samples to predict.
 
-    Attributes
-    ----------
-    samples : Samples
-        Their inputs; without known labels, labels that tell nothing.
-    names : dict of list
-        By column, what tells the samples from others, such as their lines; in order.
-    labelled : bool
-        Whether the labels are known.
-    left_out : tuple of str
-        Files that are no images.
-    drawing : callable
-        Gives the random numbers of samples with noise.
+    `samples` are their inputs, with labels that tell nothing unless they are `labelled`. `names` tells them
+    apart, by column in order, such as by their lines. `left_out` are files that are no images, and `drawing`
+    gives the random numbers of samples with noise.
     """
 
     samples: Samples

@@ -40,17 +40,10 @@ CHAIN = "chain"
 class Link:
     """What a line of ``rounds.jsonl`` says of the chain.
 
-    Attributes
-    ----------
-    round : int
-        The round.
-    before : str
-        The hash of the line before; of the first one the hash of the run's configuration.
-    files : Mapping[str, str]
-        SHA-256 of files as they were after the round: ``config.json`` and, if they were written in it, those
-        of the target's model. That of ``checkpoint`` is the checksum in it.
-    hash : str
-        SHA-256 of all else in the line, and by `before` of all lines before it.
+    `before` is the hash of the line before; of the first one that of the run's configuration. `files` has the
+    SHA-256 of files as they were after the round: ``config.json`` and, if they were written in it, those of
+    the target's model; that of ``checkpoint`` is the checksum in it. `hash` is the SHA-256 of all else in the
+    line, and by `before` of all lines before it.
     """
 
     round: int
@@ -119,16 +112,8 @@ CHOSEN_MODEL = "selected"
 class Checkpoint:
     """What a run needs to go on.
 
-    Attributes
-    ----------
-    round : int
-        The last round that was finished; 0 before the first.
-    model : Layers
-        The global model.
-    state : Mapping[str, Layers]
-        Other models that the method keeps, by name.
-    held_rounds : int
-        How many rounds in a row were held.
+    That is its last finished round, 0 before the first; the global model; other models that
+    the method keeps, by name; and how many rounds in a row were held.
     """
 
     round: int
@@ -449,16 +434,8 @@ def _damaged(path: Path, why: str, part: str = "it") -> RunError:
 class Progress:
     """The finished rounds of a run, in memory and in its folder.
 
-    Attributes
-    ----------
-    output : RunFolder, optional
-        Where to write the rounds' records and a checkpoint, and to resume from.
-    max_held_rounds : int
-        After as many held rounds in a row the run ends with an error.
-    on_round : callable, optional
-        Called with each round's record.
-    history : list[dict]
-        The record of each finished round, as in ``rounds.jsonl``.
+    `history` has the record of each, as in ``rounds.jsonl``; `on_round` is called with it. After
+    `max_held_rounds` held rounds in a row the run ends with an error.
     """
 
     def __init__(
