@@ -44,8 +44,7 @@ class Registry(MutableMapping[str, Entry]):
 
     @cached_property
     def _added(self) -> dict[str, EntryPoint]:
-        found = {point.name: point for point in entry_points(group=f"fda_flower.{self.group}")}
-        return {name: point for name, point in found.items() if name not in self._entries}
+        return {point.name: point for point in entry_points(group=f"fda_flower.{self.group}")}
 
     def __getitem__(self, name: str) -> Entry:
         """Return an entry, loaded on first use; raise a `ConfigError` if its entry point is invalid."""
