@@ -14,7 +14,6 @@ from fda_flower.runs.settings import (
     OPTION_FIELDS,
     SETTINGS,
     Options,
-    as_flower,
     command_options,
     flower_table,
     markdown_table,
@@ -59,21 +58,6 @@ def test_a_value_out_of_bounds_is_refused(each: Any, good: Any, bad: Any) -> Non
         assert each.key in caught.value.thing
 
 
-@pytest.mark.parametrize(
-    ("value", "written"),
-    [
-        (None, ""),
-        ((), ""),
-        (3, 3),
-        (True, True),
-        ((0.1, 0.2), "0.1,0.2"),
-        ((("a", 1), ("b", "c d")), "a=1 b=c d"),
-    ],
-)
-def test_how_a_value_is_written_for_flower(value: Any, written: Any) -> None:
-    assert as_flower(value) == written
-
-
 def test_the_tables_of_settings() -> None:
     assert flower_table(settings_of(Small)) == (
         'name = "a"\nname-options = ""\ncount = ""\nwait = 1.5\noutput = ""\nresume = false\n'
@@ -100,17 +84,14 @@ def test_the_apps_configuration_is_generated() -> None:
     assert table == flower_table(SETTINGS)
 
 
-def test_flwr_run_runs_what_fda_run_runs() -> None:
-    assert RunConfig.from_flower(flower_config()) == RunConfig()
-
-
 @pytest.mark.parametrize(
-    ("dataset", "shift"), [("colored-mnist", "color"), ("cifar-10", "noise"), ("heart", None)]
+    ("settings", "shift"),
+    [({}, "rotate"), ({"dataset": "colored-mnist"}, "color"), ({"dataset": "heart"}, None)],
 )
-def test_flwr_run_takes_the_shift_of_the_data_set(dataset: str, shift: str | None) -> None:
-    config = RunConfig.from_flower({**flower_config(), "dataset": dataset})
+def test_flwr_run_runs_what_fda_run_runs(settings: dict[str, Any], shift: str | None) -> None:
+    config = RunConfig.from_flower({**flower_config(), **settings})
+    assert config == RunConfig(**settings)
     assert config.shift == shift
-    assert config == RunConfig(dataset=dataset)
 
 
 def test_the_guides_table_is_generated() -> None:
