@@ -489,14 +489,17 @@ def test_a_server_that_asks_again_and_again_cannot_invert_the_sketches(tmp_path)
 @pytest.mark.parametrize("kind", ["train", "evaluate"])
 def test_a_problem_excuses_no_reply_but_to_the_role_query(kind):
     app = ClientApp(mods=[SiteGate()])
-    stolen = RecordDict(
-        {"info": ConfigRecord({"problem": "none"}), "x": to_record({"w": np.ones((200, 40))})}
-    )
+    info = ConfigRecord({"problem": "none", "rows": bytes(32_000)})
+    stolen = {"info": info, "x": to_record({"w": np.ones((200, 40))})}
 
-    for register in (app.train(), app.evaluate(), app.query("role")):
-        register(lambda message, context: Message(stolen, reply_to=message))
+    @app.query("role")
+    def role(message, context):
+        return Message(RecordDict(stolen), reply_to=message)
 
-    node = {"allow-batch-updates": "none", "min-samples": 6}
+    for register in (app.train(), app.evaluate()):
+        register(lambda message, context: Message(RecordDict({"info": info}), reply_to=message))
+
+    node = {"allow-batch-updates": "none"}
     assert "and may have" in ask(app, node, kind).error.reason
     assert "and may have" in str(ask(app, node, "query.role").content["info"]["problem"])
 
