@@ -490,7 +490,7 @@ def test_a_server_that_asks_again_and_again_cannot_invert_the_sketches(tmp_path)
 def test_a_problem_excuses_no_reply_but_to_the_role_query(kind):
     app = ClientApp(mods=[SiteGate()])
     info = ConfigRecord({"problem": "none", "rows": bytes(32_000)})
-    stolen = {"info": info, "x": to_record({"w": np.ones((200, 40))})}
+    stolen: dict[str, Any] = {"info": info, "x": to_record({"w": np.ones((200, 40))})}
 
     @app.query("role")
     def role(message, context):
