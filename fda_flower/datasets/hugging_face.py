@@ -111,12 +111,10 @@ class Source:
             made.dataset = data
             return {f"partition-{i}": made.load_partition(i) for i in range(made.num_partitions)}
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise ConfigError(
-                f"partitioner '{self.partitioner}' refuses '{self.partitioner_options}' ({error}): give its "
-                "arguments as --dataset-option partitioner_options=num_partitions:4,partition_by:label",
-                thing="partitioner",
-                value=self.partitioner,
-            ) from error
+            what = f"partitioner '{self.partitioner}' refuses '{self.partitioner_options}' ({error})"
+            example = "partitioner_options=num_partitions:4,partition_by:label"
+            remedy = f"give its arguments as --dataset-option {example}"
+            raise ConfigError(what, thing="partitioner", value=self.partitioner, remedy=remedy) from error
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -248,9 +246,7 @@ class HuggingFace(Splits):
     @cached_property
     def _classes(self) -> tuple[str, ...]:
         label = self._meaning.label
-        return self._named or tuple(
-            sorted({word for data in self._every_part for word in words(data, label)})
-        )
+        return self._named or tuple(sorted({w for data in self._every_part for w in words(data, label)}))
 
     @cached_property
     def _image_size(self) -> tuple[int, int]:

@@ -90,14 +90,13 @@ class Samples:
         size : int
             The most samples in a batch.
         generator : torch.Generator
-            On the CPU; determines the order, the same on every device, and the noise; see `on_device`.
+            On the CPU; determines the order, the same on every device, and the noise.
         shuffle : bool
             Whether to shuffle the samples.
         cut : {"even", "keep-last", "drop-last"}
-            ``"even"``: the fewest batches, of nearly equal size, as the estimators of auto-weighting assume;
-            they also avoid a last batch of a single sample, on which BatchNorm cannot train. The others:
-            batches of exactly `size`, and a last one of the rest, which ``"drop-last"`` leaves out unless it
-            is the only one.
+            ``"even"``: the fewest batches, of nearly equal size, as the estimators of auto-weighting assume,
+            so that none has a single sample, on which BatchNorm cannot train. The others: exactly `size`, and
+            a last batch of the rest, which ``"drop-last"`` leaves out unless it is the only one.
         """
         positions = (self.order(generator) if shuffle else torch.arange(len(self))).to(self.y.device)
         number = -(-len(self) // size)

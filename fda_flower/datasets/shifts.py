@@ -104,9 +104,8 @@ class Labels(Partition):
 
         labels = torch.unique(samples.y)
         if self.k > len(labels):
-            raise ConfigError(
-                f"option 'k' of partition 'labels' is {self.k}, but there are {len(labels)} classes"
-            )
+            what = f"option 'k' of partition 'labels' is {self.k}, but there are {len(labels)} classes"
+            raise ConfigError(what, thing="option 'k' of partition 'labels'", value=self.k)
         holders: list[list[int]] = [[] for _ in labels]
         for client in range(parts):
             first = client % len(labels)
@@ -127,11 +126,8 @@ def _too_few(samples: Samples, clients: int) -> ConfigError:
 
 def _not_empty(samples: Samples, name: str) -> Samples:
     if not len(samples):
-        raise ConfigError(
-            f"partition '{name}' leaves a client without samples: use fewer sources, or other options",
-            thing="partition",
-            value=name,
-        )
+        what, remedy = "leaves a client without samples", "use fewer sources, or other options"
+        raise ConfigError(f"partition '{name}' {what}", thing="partition", value=name, remedy=remedy)
     return samples
 
 
@@ -303,17 +299,14 @@ class Color(Shift):
     def _colored(self, samples: Samples, half: int, name: str, generator: torch.Generator) -> Samples:
         import torch
 
-        label = (samples.y < half).long() ^ _coins(len(samples), self.FLIPPED, generator)
-        color = label ^ _coins(len(samples), self.DISAGREEMENT[name], generator)
+        def coins(probability: float) -> Tensor:
+            return (torch.rand(len(samples), generator=generator) < probability).long()
+
+        label = (samples.y < half).long() ^ coins(self.FLIPPED)
+        color = label ^ coins(self.DISAGREEMENT[name])
         gray = samples.x.mean(dim=1)
         x = torch.stack([gray * (color == 0)[:, None, None], gray * (color == 1)[:, None, None]], dim=1)
         return replace(samples, x=x, y=label)
-
-
-def _coins(count: int, probability: float, generator: torch.Generator) -> Tensor:
-    import torch
-
-    return (torch.rand(count, generator=generator) < probability).long()
 
 
 def summary(thing: object) -> str:

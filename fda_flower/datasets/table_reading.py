@@ -478,9 +478,7 @@ def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool) ->
     `ConfigError` says if words must be named: there are too many, or the labels are `alone` here, so that
     another site may have others.
     """
-    found = {
-        text: each for each in labels for text in dict.fromkeys(each.texts) if not is_missing(text, True)
-    }
+    found = {text: each for each in labels for text in each.texts if not is_missing(text, True)}
     if named or not found:
         return named
     if np.isfinite(to_numbers(found)).any():

@@ -35,8 +35,7 @@ class Model:
     @cached_property
     def builder(self) -> "Callable[..., nn.Module]":
         """The function `build`, imported on first use."""
-        builder: Callable[..., nn.Module] = resolve(self.build)
-        return builder
+        return resolve(self.build)  # type: ignore[no-any-return]
 
 
 def _ours(summary: str, build: str) -> Model:

@@ -59,9 +59,5 @@ def check_precision(name: str, device: str) -> None:
     import torch
 
     if torch.cuda.get_device_capability(found) < BF16_CAPABILITY:
-        raise invalid(
-            "precision",
-            name,
-            "choose float32, or another --device",
-            f"but {torch.cuda.get_device_name(found)} does not calculate in bfloat16",
-        )
+        why = f"but {torch.cuda.get_device_name(found)} does not calculate in bfloat16"
+        raise invalid("precision", name, "choose float32, or another --device", why)

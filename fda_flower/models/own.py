@@ -75,8 +75,7 @@ def builder_of(reference: str) -> "Callable[..., nn.Module]":
             "let it be a function whose first arguments are shape, of one sample, and classes, their number; "
             "further ones are options",
         )
-    builder: Callable[..., nn.Module] = found
-    return builder
+    return found  # type: ignore[no-any-return]
 
 
 def check_network(reference: str, network: Any, shape: tuple[int, ...], classes: int) -> None:

@@ -35,18 +35,14 @@ def tensors(network: nn.Module) -> dict[str, Tensor]:
     places = _KNOWN.get(network)
     if places is None:
         state = network.state_dict(keep_vars=True)
-        places = _places(network, state)
+        # The network itself is left out, since it would keep itself alive.
+        modules = {path: module for path, module in network.named_modules(remove_duplicate=False) if path}
+        split = {name: name.rpartition(".") for name in state}
+        places = [_Place(name, modules.get(path), attribute) for name, (path, _, attribute) in split.items()]
         if any(place.find(network) is not state[place.name] for place in places):
             return network.state_dict()  # some module has a state of its own kind
         _KNOWN[network] = places
     return {place.name: place.find(network).detach() for place in places}
-
-
-def _places(network: nn.Module, state: dict[str, Any]) -> list[_Place]:
-    # The network itself is left out, since it would keep itself alive.
-    modules = {path: module for path, module in network.named_modules(remove_duplicate=False) if path}
-    split = {name: name.rpartition(".") for name in state}
-    return [_Place(name, modules.get(path), attribute) for name, (path, _, attribute) in split.items()]
 
 
 def head_of(model: nn.Module) -> nn.Module:
@@ -112,7 +108,7 @@ _FROZEN: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
 
 
 def frozen_names(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of the arrays that are not trained: arrays of frozen modules, and single parameters.
+    """Return the names of the arrays of frozen modules and of single parameters that are frozen.
 
     They are worked out once for each network, which must keep what it trains.
     """
@@ -152,7 +148,6 @@ def features_of(model: nn.Module) -> Iterator[list[Tensor]]:
 
     Examples
     --------
-    >>> import torch
     >>> model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 5))
     >>> with features_of(model) as features:
     ...     _ = model(torch.ones(4, 3))

@@ -81,13 +81,12 @@ def _download(name: str) -> Mapping[str, Tensor]:
 
     best = models.get_model_weights(name).DEFAULT
     try:
-        state: Mapping[str, Tensor] = best.get_state_dict(progress=False, check_hash=True)
+        return best.get_state_dict(progress=False, check_hash=True)  # type: ignore[no-any-return]
     except (OSError, RuntimeError) as error:
         raise ConfigError(
             f"ImageNet's weights for model '{name}' cannot be downloaded ({_first_line(error)}): get "
             f"{best.url} elsewhere and give the file as the model's option weights=FILE"
         ) from error
-    return state
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:

@@ -343,15 +343,17 @@ def test_folders_train_and_test_divide_the_rows(tmp_path):
     assert (len(domain.train), len(domain.test)) == (12, 8)
 
 
-@pytest.mark.parametrize("classes", [2, 20])
-def test_the_rows_of_a_group_stay_together(tmp_path, classes):
-    rows = [[f"p{i // 4}", str(i), str(i % classes)] for i in range(40)]
-    split = one(write(tmp_path, header="patient,age,label", rows=rows), group="patient")
-    assert split.features == ("age",)
-    groups = [round(age) // 4 for age in raw(split)]
-    train, test = set(groups[: len(split.train)]), set(groups[len(split.train) :])
-    assert len(test) == 2
-    assert (train | test, train & test) == (set(range(10)), set())
+@pytest.mark.parametrize(("classes", "size", "tested"), [(2, 4, 2), (20, 4, 2), (2, 14, 1)])
+def test_the_rows_of_a_group_stay_together(tmp_path, classes, size, tested):
+    rows = [[f"p{i // size}", str(i), str(i % classes)] for i in range(40)]
+    write(tmp_path, header="patient,age,label", rows=rows)
+    for seed in range(5):
+        split = OwnTables(tmp_path, seed, "a", group="patient")["a"]
+        assert split.features == ("age",)
+        groups = [round(age) // size for age in raw(split)]
+        train, test = set(groups[: len(split.train)]), set(groups[len(split.train) :])
+        assert len(test) == tested
+        assert (train | test, train & test) == (set(range(-(-40 // size))), set())
 
 
 def test_a_group_that_is_no_column_or_a_single_one_is_an_error(tmp_path):
@@ -407,7 +409,11 @@ def test_the_scale_of_the_labels_costs_no_second_reading_of_a_file(tmp_path, mon
     write(tmp_path, "a", rows=[[*row[:2], str(9 * int(row[0]))] for row in numbers()])
     changed = spec_of(tmp_path, task="regression")
     assert changed != spec, "a file that has changed is read again"
-    assert not torch.equal(load_federation(changed).domains["a"].train.y, first.domains["a"].train.y)
+    write(tmp_path, "a", rows=numbers())
+    assert load_federation(changed).domains["a"].train.x.equal(first.domains["a"].train.x)
+    scale = dict(changed.dataset_options)["label_deviation"]
+    y = load_federation(changed).domains["a"].train.y
+    assert float(y.max() - y.min()) * scale == pytest.approx(1)
 
 
 def test_labels_that_are_no_numbers_are_named_and_constant_ones_have_no_scale(tmp_path):
