@@ -7,6 +7,7 @@ import traceback
 import tracemalloc
 import zlib
 from collections import Counter
+from contextlib import contextmanager
 from functools import partial
 from itertools import count, pairwise, product
 from typing import Any
@@ -264,18 +265,14 @@ def test_the_bundle_of_a_reply_may_be_anything(name, role, log):
             run(log, case, PromptGrid(grid), role)
 
 
-class reproducible:  # noqa: N801 - used as a function
-    """Adds to an error what repeats it."""
-
-    def __init__(self, *words):
-        self.words = words
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if error is not None:
-            error.add_note(f"with {self.words}")
+@contextmanager
+def reproducible(*words):
+    """Add to an error what repeats it."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"with {words}")
+        raise
 
 
 QUARTER = 1 << 18

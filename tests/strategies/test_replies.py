@@ -1,14 +1,22 @@
-"""Each kind of bad reply is refused with its reason."""
+"""Replies become updates and figures, or are refused with the reason; what a record has of them."""
 
 import io
 
+import handmade
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from handmade import reply_of
+from handmade import HandMade, initial, moves, reply_of, steps_extra, weights
 
 from fda_flower.clients.local_training import LocalTraining
-from fda_flower.strategies.replies import BadReplyError, read_metrics, read_update
+from fda_flower.strategies import FedAvg, FedAvgFT, FedDA, FedGP, SourceOnly, VREx
+from fda_flower.strategies.replies import (
+    BadReplyError,
+    read_confusion,
+    read_metrics,
+    read_outcomes,
+    read_update,
+)
 from fda_flower.strategies.roster import Node
 from fda_flower.wire.protocol import TrainRequest
 
@@ -16,14 +24,14 @@ MODEL = {"w": np.zeros((2, 2), np.float32), "n": np.array(1)}
 GOOD = {"w": np.ones((2, 2), np.float32), "n": np.array(2)}
 
 
-def read_reply(reply, role="source", model=MODEL, buffers=("n",), info=None, config=None, schedule=None):
-    node, request = Node(5, "a", role == "target", info or {}), TrainRequest(ArrayRecord(), config or {})
-    update, _ = read_update(reply, node, request, model, buffers, None, schedule)
-    return update
+def answering(content):
+    """A reply with this content, or with an error."""
+    return Message(content, reply_to=Message(RecordDict(), 5, "train"))
 
 
-def read(content, role="source", **known):
-    return read_reply(Message(content, reply_to=Message(RecordDict(), 5, "train")), role, **known)
+def read(content, model=MODEL, info=None, config=None, schedule=None):
+    node, request = Node(5, "a", False, info or {}), TrainRequest(ArrayRecord(), config or {})
+    return read_update(answering(content), node, request, model, ("n",), None, schedule)[0]
 
 
 def test_a_good_reply_is_split_into_update_and_buffers():
@@ -35,15 +43,9 @@ def test_a_good_reply_is_split_into_update_and_buffers():
 
 
 def test_a_plain_flower_reply_is_enough():
-    content = RecordDict(
-        {
-            "arrays": ArrayRecord({name: Array(array) for name, array in GOOD.items()}),
-            "metrics": MetricRecord({"num-examples": 4}),
-        }
-    )
-    update = read(content)
-    assert (update.examples, update.steps, update.learning_rate) == (4, 0, 0)
-    assert update.scale == 0
+    model = ArrayRecord({name: Array(array) for name, array in GOOD.items()})
+    update = read(RecordDict({"arrays": model, "metrics": MetricRecord({"num-examples": 4})}))
+    assert (update.examples, update.steps, update.learning_rate, update.scale) == (4, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -73,54 +75,38 @@ def test_bad_arrays(model, says):
         ({"examples": 2.5}, "num-examples is 2.5"),
         ({"examples": 1.7e308}, r"num-examples is 1.7e\+308"),
         ({"steps": -1}, "num-steps is -1"),
-        ({"batch-size": -4}, "batch-size is -4, it must not be negative"),
+        ({"rate": -0.5}, "learning-rate is -0.5"),
+        ({"batch-size": -4}, "batch-size is -4"),
         ({"rate": float("inf")}, "'learning-rate' is inf"),
         ({"examples": [1, 2]}, r"'num-examples' is \[1, 2\]"),
+        ({"role": "target"}, "'target', but its role is 'source'"),
     ],
 )
-def test_bad_numbers(numbers, says):
+def test_bad_numbers_and_roles(numbers, says):
     with pytest.raises(BadReplyError, match=says):
         read(reply_of(GOOD, **numbers))
 
 
-def test_no_examples_told():
-    content = reply_of(GOOD)
-    content["metrics"] = MetricRecord({"loss": 1.0})
-    with pytest.raises(BadReplyError, match="no 'num-examples'"):
-        read(content)
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        ({"metrics": MetricRecord({"loss": 1.0})}, "no 'num-examples'"),
+        ({"metrics": ConfigRecord()}, "no 'num-examples'"),
+        ({"arrays": MetricRecord()}, "no ArrayRecord 'arrays'"),
+        ({"info": ConfigRecord({"role": b"source"})}, "replied as b'source'"),
+    ],
+)
+def test_records_that_are_not_as_they_should_be(records, says):
+    content = {name: record for name, record in reply_of(GOOD).items() if name not in records}
+    with pytest.raises(BadReplyError, match=says):
+        read(RecordDict({**content, **records}))
 
 
-def test_no_metrics_at_all():
-    content = RecordDict({"arrays": reply_of(GOOD)["arrays"]})
-    with pytest.raises(BadReplyError, match="no 'num-examples'"):
-        read(content)
-
-
-def test_no_arrays():
-    with pytest.raises(BadReplyError, match="no ArrayRecord 'arrays'"):
-        read(RecordDict({"metrics": MetricRecord({"num-examples": 1})}))
-
-
-def test_another_role():
-    with pytest.raises(BadReplyError, match="replied as 'target', but its role is 'source'"):
-        read(reply_of(GOOD, role="target"))
-
-
-def test_a_role_of_another_type():
-    content = reply_of(GOOD)
-    content["info"] = ConfigRecord({"role": b"source"})
-    with pytest.raises(BadReplyError, match="replied as b'source'"):
-        read(content)
-
-
-def test_an_error_reply():
-    sent = Message(RecordDict(), 5, "train")
-    reply = Message(Error(8, "out of\n memory"), reply_to=sent)
+def test_an_error_reply_and_none():
     with pytest.raises(BadReplyError, match="error 8: out of memory"):
-        read_reply(reply)
-
-
-SCHEDULE = LocalTraining(learning_rate=0.1, batch_size=4, epochs=2)
+        read(Error(8, "out of\n memory"))
+    with pytest.raises(BadReplyError, match="no reply"):
+        read_metrics(None)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +121,8 @@ SCHEDULE = LocalTraining(learning_rate=0.1, batch_size=4, epochs=2)
     ],
 )
 def test_a_source_cannot_claim_what_would_have_it_trusted_more(claim, config, says):
-    told = {"info": {"examples": 12}, "config": config, "schedule": SCHEDULE}
+    schedule = LocalTraining(learning_rate=0.1, batch_size=4, epochs=2)
+    told = {"info": {"examples": 12}, "config": config, "schedule": schedule}
     honest = {"examples": 12, "steps": 3, "rate": 0.05}
     assert read(reply_of(GOOD, **honest), **told).examples == 12
     with pytest.raises(BadReplyError, match=says):
@@ -168,46 +155,210 @@ def test_the_reason_is_one_line_without_control_characters_and_not_endless():
 def test_an_evaluation_that_cannot_be_true_is_refused(metrics, says):
     content = RecordDict({"metrics": MetricRecord({"loss": -2.0, **metrics})})
     with pytest.raises(BadReplyError, match=says):
-        read_metrics(Message(content, reply_to=Message(RecordDict(), 5, "evaluate")))
+        read_metrics(answering(content))
 
 
-def test_an_archive_is_no_array():
+def saved(save, *values, **options):
     buffer = io.BytesIO()
-    np.savez(buffer, w=GOOD["w"])
-    content = reply_of(GOOD)
-    content["arrays"]["w"] = Array("float32", (2, 2), "numpy.ndarray", buffer.getvalue())
-    with pytest.raises(BadReplyError, match=r"array 'w' cannot be read: .* NpzFile"):
-        read(content)
+    save(buffer, *values, **options)
+    return buffer.getvalue()
 
 
-def test_pickled_objects_are_never_loaded():
-    buffer = io.BytesIO()
-    np.save(buffer, np.array([print], dtype=object), allow_pickle=True)
-    content = reply_of(GOOD)
-    content["arrays"]["w"] = Array("float32", (2, 2), "numpy.ndarray", buffer.getvalue())
-    with pytest.raises(BadReplyError, match="array 'w' cannot be read"):
-        read(content)
-
-
-@pytest.mark.parametrize("data", [b"", b"junk", b"\x93NUMPY\x01\x00"])
-def test_damaged_bytes(data):
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (saved(np.savez, w=GOOD["w"]), "NpzFile"),
+        (saved(np.save, np.array([print], dtype=object), allow_pickle=True), "cannot be read"),
+        (b"", "cannot be read"),
+        (b"junk", "cannot be read"),
+        (b"\x93NUMPY\x01\x00", "cannot be read"),
+        (saved(np.save, np.ones(3, np.float32)), r"declared as \('float32', \(2, 2\)\)"),
+        (saved(np.save, np.ones((2, 2))), r"declared as \('float32', \(2, 2\)\)"),
+    ],
+    ids=["archive", "pickle", "nothing", "junk", "header", "shape", "type"],
+)
+def test_bytes_that_are_no_such_array_are_refused_and_never_unpickled(data, says):
     content = reply_of(GOOD)
     content["arrays"]["w"] = Array("float32", (2, 2), "numpy.ndarray", data)
-    with pytest.raises(BadReplyError, match="array 'w' cannot be read"):
-        read(content)
-
-
-@pytest.mark.parametrize("array", [np.ones(3, np.float32), np.ones((2, 2))], ids=["shape", "type"])
-def test_an_array_is_of_the_type_and_shape_that_its_record_claims(array):
-    content = reply_of({**GOOD, "w": array})
-    content["arrays"]["w"].shape, content["arrays"]["w"].dtype = (2, 2), "float32"
-    with pytest.raises(BadReplyError, match=r"'w' cannot be read: it is declared as \('float32', \(2, 2\)\)"):
+    with pytest.raises(BadReplyError, match=f"array 'w' cannot be read: .*{says}|array 'w' {says}"):
         read(content)
 
 
 def test_an_update_that_overflows():
-    model = {"w": np.full(2, -3e38, np.float32)}
-    sent = Message(RecordDict(), 5, "train")
-    reply = Message(reply_of({"w": np.full(2, 3e38, np.float32)}), reply_to=sent)
     with pytest.raises(BadReplyError, match="'w' is so far"):
-        read_reply(reply, model=model, buffers=())
+        read(reply_of({"w": np.full(2, 3e38, np.float32)}), {"w": np.full(2, -3e38, np.float32)})
+
+
+# Numbers out of range, in replies that are otherwise good
+
+STEPS = np.array([[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]])
+FULL = {"batch_update_encoding": "full"}
+
+
+def source(domain, delta=(0.5, 0.25), **told):
+    return ("source", domain, moves(delta, domain=domain, **told))
+
+
+def one_round(strategy, *sources, extra=steps_extra(STEPS)):  # noqa: B008
+    move = moves(STEPS.sum(axis=0), "target", "t", steps=3, rate=0.1, extra=extra)
+    return strategy.start(HandMade([("target", "t", move), *sources]).grid(), initial(), 1), strategy.history[
+        0
+    ]
+
+
+@pytest.mark.parametrize("rate", [1e-300, 1e-30, 1e30, 1e300])
+@pytest.mark.parametrize(
+    ("kind", "options"), [(FedGP, {"magnitude": "cosine", **FULL}), (FedDA, {"updates": "aligned"})]
+)
+def test_a_learning_rate_out_of_range_makes_no_model_that_is_not_finite(kind, options, rate):
+    result, record = one_round(kind(beta=0.5, auto=True, **options), source("a", rate=rate))
+    assert np.isfinite(weights(result)).all()
+    assert record["held"] is None or "learning rate are out of range" in record["held"]
+
+
+@pytest.mark.parametrize("size", [1e20, 3e38])
+def test_a_huge_update_makes_no_model_that_is_not_finite(size):
+    result, record = one_round(FedGP(auto=True, **FULL), source("a", [size, -size]))
+    assert np.isfinite(weights(result)).all()
+    assert record["held"] is None
+
+
+@pytest.mark.parametrize(
+    ("extra", "says"),
+    [
+        ({"norms": [9.0, 9.0, 9.0], "full": STEPS}, "do not have the norms"),
+        (steps_extra(-STEPS), "they do not sum to it"),
+        (steps_extra(100 * STEPS), "they do not sum to it"),
+        (steps_extra(0.01 * STEPS), "do not fit the target's update"),
+    ],
+)
+def test_steps_that_do_not_fit_the_update_leave_the_fixed_beta(extra, says):
+    extra = {"norms": np.asarray(extra["norms"], np.float64), "full": np.asarray(extra["full"], np.float32)}
+    _, record = one_round(FedGP(beta=0.3, auto=True, **FULL), source("a"), extra=extra)
+    assert record["sources"]["a"]["beta"] == 0.3
+    assert says in record["sources"]["a"]["fallback"]
+
+
+def test_a_source_that_alone_makes_the_model_overflow_is_dropped():
+    lie = source("h", [0.25, 0.5], **{"loss-at-start": 1e300})
+    result, record = one_round(VREx(), source("a"), source("b"), lie)
+    np.testing.assert_array_equal(weights(result), [1.5, 2.25])
+    assert list(record["sources"]) == ["a", "b"]
+    ((domain, reason),) = [each.values() for each in record["dropped"]]
+    assert (domain, "NaN or infinity" in reason) == ("h", True)
+
+
+def test_a_long_update_is_clipped_to_the_limit_and_the_steps_of_a_clipped_target_are_not_used():
+    sources = source("a", [3000.0, 0.0], examples=1), source("b", [0.0, 1.0], examples=1)
+    result, record = one_round(SourceOnly(max_update_norm=1.0), *sources)
+    np.testing.assert_allclose(weights(result), [1.5, 2.5], rtol=1e-6)
+    assert record["sources"]["a"]["clipped"] == pytest.approx(1 / 3000)
+    assert "clipped" not in record["sources"]["b"], "as long as the limit is within it"
+    assert record["dropped"] == []
+    _, record = one_round(FedDA(beta=0.25, auto=True, max_update_norm=0.1), *sources)
+    assert record["target"]["clipped"] < 1
+    assert "was clipped" in record["sources"]["b"]["fallback"]
+    assert record["sources"]["b"]["beta"] == 0.25
+
+
+# What a record has of an evaluation
+
+NODES = [source("a", 0.5), ("target", "t", moves(1.0, "target", "t"))]
+COUNTS = np.array([[2, 1], [0, 3]])
+
+
+def evaluated(figures, strategy=None, info=(), rounds=1):
+    """The last record of a run whose target replies with these figures, and counts where it is asked."""
+
+    def counts(message, context, call_next):
+        reply = call_next(message, context)
+        if message.metadata.message_type == "evaluate" and message.content["config"].get("confusion"):
+            reply.content["confusion"] = ArrayRecord({"counts": Array(COUNTS)})
+        return reply
+
+    strategy = strategy or FedAvg()
+    federation = HandMade(NODES, info=info, mods=[counts], metrics=figures)
+    strategy.start(federation.grid(), initial(), rounds)
+    return strategy.history[-1], federation
+
+
+def test_each_figure_has_its_own_name_and_what_is_none_is_a_metric():
+    figures = {"accuracy": 0.5, "auroc": 0.75, "ece": 0.1, "auroc-global": 0.25}
+    record, _ = evaluated({**figures, "spelling": 0.3})
+    assert {name: record[name] for name in figures} == figures
+    assert record["metrics"] == {"spelling": 0.3}
+    assert record["test-examples"] == 4
+
+
+@pytest.mark.parametrize(("names", "classes"), [(["cat", "dog"], ["cat", "dog"]), (["cat"], ["0", "1"])])
+def test_the_counts_are_asked_for_in_the_last_round_alone_and_named_by_the_targets_classes(names, classes):
+    last, federation = evaluated({"accuracy": 0.5}, info={"t": {"class-names": names}}, rounds=2)
+    assert [content["config"].get("confusion") for content in federation.evaluated] == [None, True]
+    assert set(federation.told("confusion").values()) == {None}
+    assert last["confusion"] == {"classes": classes, "counts": COUNTS.tolist()}
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {},
+        {"counts": np.zeros(4, np.int64)},
+        {"counts": np.zeros((2, 3), np.int64)},
+        {"counts": np.eye(2)},
+        {"counts": -np.eye(2, dtype=np.int64)},
+        {"counts": np.zeros((3000, 3000), np.uint8)},
+    ],
+    ids=["none", "flat", "not square", "no counts", "negative", "huge"],
+)
+def test_counts_that_cannot_be_read_are_left_out(arrays):
+    assert read_confusion(arrays, []) == {}
+
+
+@pytest.mark.parametrize("examples", [np.nan, np.inf, 8.0, -8])
+def test_outcomes_of_an_impossible_number_of_samples_are_left_out(examples):
+    assert read_outcomes({"right": np.zeros(1, np.uint8), "examples": np.array(examples)}) == {}
+
+
+@pytest.mark.parametrize(
+    ("own", "figures", "info", "expected"),
+    [
+        (
+            {"eval-accuracy": 0.75, "eval-auroc": 0.9, "eval-loss": 0.5, "eval-num-examples": 3},
+            {"accuracy": 0.25, "auroc": 0.5, "loss": 2.0},
+            {},
+            {"accuracy": 0.75, "auroc": 0.9, "loss": 0.5, "test-examples": 3, "accuracy-global": 0.25},
+        ),
+        (
+            {"eval-r2": 0.75, "eval-rmse": 0.5},
+            {"r2": 0.25},
+            {"t": {"regression": True}},
+            {"r2": 0.75, "rmse": 0.5, "r2-global": 0.25},
+        ),
+    ],
+    ids=["classes", "a regression"],
+)
+def test_the_trained_models_figures_are_the_headline(monkeypatch, own, figures, info, expected):
+    def add(content, model, config, accuracy):
+        if config.get("evaluate-trained"):
+            content["metrics"].update(own)
+            content["confusion"] = ArrayRecord({"counts": Array(COUNTS.T)})
+
+    monkeypatch.setattr(handmade, "add_what_is_asked", add)
+    record, _ = evaluated(figures, FedAvgFT(), info)
+    assert {name: record[name] for name in expected} == expected
+    assert record["confusion"]["counts"] == COUNTS.T.tolist()
+    assert isinstance(record.get("test-examples", 0), int)
+    if info:
+        assert "accuracy" not in record
+        lacking, _ = evaluated(figures, FedAvgFT())
+        assert "'eval-accuracy'" in lacking["dropped"][0]["reason"]
+
+
+def test_sizes_are_what_the_nodes_tell():
+    info = {"t": {"examples": 5, "unlabelled": 20, "test-examples": 9, "validation-examples": 2}}
+    record, _ = evaluated({"accuracy": 0.5}, info={**info, "a": {"examples": 30}})
+    assert record["sizes"] == {
+        "a": {"labelled": 30, "train": 30},
+        "t": {"labelled": 5, "unlabelled": 20, "validation": 2, "test": 9, "train": 25},
+    }
+    assert "sizes" not in evaluated({"accuracy": 0.5})[0]
