@@ -9,6 +9,7 @@ import json
 import pickle
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -163,14 +164,24 @@ NUMBERS += [float("nan"), float("inf"), float("-inf")]
 
 def mutator(change):
     """Register a change by its name in words."""
-    MUTATORS[change.__name__.strip("_").replace("_", "-")] = change
+    MUTATORS[change.__name__.replace("_", "-")] = change
     return change
+
+
+def words(text: str) -> list[Any]:
+    """The words of a text, to which others can be added."""
+    return text.split()
 
 
 def one(rng: Random, values) -> Any:
     """One of the values, of its own type."""
     found = list(values)
     return found[int(rng.integers(len(found)))]
+
+
+def some(rng: Random, values) -> list[Any]:
+    """One of the values, or all."""
+    return list(values) if rng.integers(2) else [one(rng, values)]
 
 
 def _metrics(content) -> Any:
@@ -181,10 +192,10 @@ def _info(content) -> Any:
     return content.setdefault("info", ConfigRecord({"role": "source"}))
 
 
-def _record(content, rng):
-    """The name of a record of arrays, the model more often than others."""
+def _record(content, rng) -> Any:
+    """A record of arrays, the model more often than others."""
     names = [name for name, record in content.items() if isinstance(record, ArrayRecord) and len(record)]
-    return "arrays" if "arrays" in names and rng.integers(2) else one(rng, names)
+    return content["arrays" if "arrays" in names and rng.integers(2) else one(rng, names)]
 
 
 def _put(content, name, record):
@@ -193,16 +204,23 @@ def _put(content, name, record):
     content[name] = record
 
 
-def _replace(content, rng, make):
-    """Replace one array, or all, of a record."""
-    record = content[_record(content, rng)]
-    names = list(record) if rng.integers(4) == 0 else [one(rng, record)]
-    for name in names:
-        record[name] = make(record[name])
+# Arrays that are damaged, or not what they say they are
 
 
 def _with_data(array, data):
     return Array(array.dtype, tuple(array.shape), array.stype, bytes(data))
+
+
+def _declared(array, **other):
+    declared = {"dtype": array.dtype, "shape": tuple(array.shape), "stype": array.stype, **other}
+    return Array(**declared, data=array.data)
+
+
+def _values(array, default=0):
+    try:
+        return array.numpy()
+    except ValueError:
+        return np.full(2, default)
 
 
 def saved(save, *values, **named) -> bytes:
@@ -218,48 +236,6 @@ def npy(header: str, data: bytes = b"") -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
 
 
-@mutator
-def bits_flipped(content, rng):
-    def flipped(array):
-        data = bytearray(array.data)
-        for _ in range(int(rng.integers(1, 9))):
-            data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
-        return _with_data(array, data)
-
-    _replace(content, rng, flipped)
-
-
-@mutator
-def bytes_cut(content, rng):
-    _replace(content, rng, lambda array: _with_data(array, array.data[: int(rng.integers(len(array.data)))]))
-
-
-@mutator
-def bytes_added(content, rng):
-    _replace(content, rng, lambda array: _with_data(array, array.data + rng.bytes(int(rng.integers(1, 500)))))
-
-
-@mutator
-def random_bytes(content, rng):
-    start = one(rng, [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00", b"PK\x03\x04", b"\x80\x04"])
-    _replace(content, rng, lambda array: _with_data(array, start + rng.bytes(int(rng.integers(300)))))
-
-
-@mutator
-def archives(content, rng):
-    """``np.load`` opens an archive where an array is expected."""
-    save = one(rng, [np.savez, np.savez_compressed])
-
-    def archive(array):
-        try:
-            values = array.numpy()
-        except ValueError:
-            values = np.zeros(2)
-        return _with_data(array, saved(save, **{one(rng, ["w", "arr_0", FORGED[:1]]): values}))
-
-    _replace(content, rng, archive)
-
-
 class Trap:
     """Ends the process if somebody unpickles it."""
 
@@ -267,183 +243,188 @@ class Trap:
         return (exec, ("import os; os._exit(66)",))
 
 
-@mutator
-def pickles(content, rng):
-    objects = saved(np.save, np.array([Trap(), None], dtype=object), allow_pickle=True)
-    data = one(rng, [pickle.dumps(Trap()), objects, saved(np.savez, w=np.array([Trap()], dtype=object))])
-    _replace(content, rng, lambda array: _with_data(array, data))
-
-
-@mutator
-def other_type_than_declared(content, rng):
-    dtype = one(rng, ["float64", "int8", "object", "O", "", FORGED, "f" * 9000, "(9,9)f8", "V0"])
-    _replace(content, rng, lambda array: Array(dtype, tuple(array.shape), array.stype, array.data))
-
-
-@mutator
-def other_format_than_declared(content, rng):
-    stype = one(rng, ["", "pickle", FORGED, "bundle", "numpy.ndarray "])
-    _replace(content, rng, lambda array: Array(array.dtype, tuple(array.shape), stype, array.data))
-
-
-TYPES = ["float64", "float16", ">f4", "int64", "uint8", "bool", "complex64", "S4", "U3", "M8[s]", "V0", "V3"]
-
-
-@mutator
-def other_types(content, rng):
-    dtype = np.dtype(one(rng, [*TYPES, [("a", "f4"), ("b", "i8")]]))
-    _replace(content, rng, lambda array: Array(np.zeros(tuple(array.shape), dtype)))
-
-
-@mutator
-def other_shapes(content, rng):
-    shape = one(rng, [(), (0,), (1,), (3, 2), (1, 2, 3), (2, 0), (1,) * 32, (8,), (700, 3)])
-    _replace(content, rng, lambda array: Array(np.ones(shape, array.dtype)))
-
-
-@mutator
-def other_shape_than_declared(content, rng):
-    shape = one(rng, [(), (-1,), (2**62, 2**62), (10**9,), (0,), (1,) * 999])
-    _replace(content, rng, lambda array: Array(array.dtype, shape, array.stype, array.data))
-
-
-@mutator
-def huge_headers(content, rng):
-    shape = one(
-        rng, ["(10000000000,)", "(1000000000000000000,)", "(-5,)", "(4294967296, 4294967296)", "(True,)"]
-    )
-    descr = one(rng, ["'<f4'", "'|V0'", "'|S100000000'", "'O'", "[('a', '<f4')] * 9", "'<f4'" + " " * 60000])
-    _replace(
-        content,
-        rng,
-        lambda array: _with_data(
-            array, npy(f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}", rng.bytes(24))
-        ),
-    )
-
-
-@mutator
-def nested_headers(content, rng):
-    depth = int(rng.integers(50, 8000))
-    _replace(
-        content, rng, lambda array: _with_data(array, npy("{'descr': " + "(" * depth + ")" * depth + "}"))
-    )
-
-
+PICKLES = [
+    pickle.dumps(Trap()),
+    saved(np.save, np.array([Trap(), None], dtype=object), allow_pickle=True),
+    saved(np.savez, w=np.array([Trap()], dtype=object)),
+]
+STARTS = [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00", b"PK\x03\x04", b"\x80\x04"]
+TYPES = words("float64 float16 >f4 int64 uint8 bool complex64 S4 U3 M8[s] V0 V3")
+TYPES += [[("a", "f4"), ("b", "i8")]]
+SHAPES = [(), (0,), (1,), (3, 2), (1, 2, 3), (2, 0), (1,) * 32, (8,), (700, 3)]
+CLAIMED = {
+    "dtype": ["float64", "int8", "object", "O", "", FORGED, "f" * 9000, "(9,9)f8", "V0"],
+    "shape": [(), (-1,), (2**62, 2**62), (10**9,), (0,), (1,) * 999],
+    "stype": ["", "pickle", FORGED, "bundle", "numpy.ndarray "],
+}
+HUGE = ["(10000000000,)", "(1000000000000000000,)", "(-5,)", "(4294967296, 4294967296)", "(True,)"]
+DESCRIBED = ["'<f4'", "'|V0'", "'|S100000000'", "'O'", "[('a', '<f4')] * 9", "'<f4'" + " " * 60000]
 VALUES = [np.nan, np.inf, -np.inf, 1e-45, -1e-45, 3.4e38, -3.4e38, 1e38, 1e25, 1e19, -0.0]
 
 
-@mutator
-def values(content, rng):
-    value = one(rng, VALUES)
+def _bits_flipped(array, rng):
+    data = bytearray(array.data)
+    for _ in range(int(rng.integers(1, 9))):
+        data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
+    return _with_data(array, data)
 
-    def changed(array):
-        try:
-            found = array.numpy()
-        except ValueError:
-            return array
-        if found.dtype.kind in "iu":
-            return Array(
-                np.full_like(found, one(rng, [np.iinfo(found.dtype).min, np.iinfo(found.dtype).max]))
-            )
-        found[rng.random(found.shape) < one(rng, [0.2, 1.0])] = value
-        return Array(found)
 
-    _replace(content, rng, changed)
+def _archive(array, rng):
+    save, name = one(rng, [np.savez, np.savez_compressed]), one(rng, ["w", "arr_0", FORGED[:1]])
+    return _with_data(array, saved(save, **{name: _values(array)}))
+
+
+def _huge_header(array, rng):
+    described = f"{{'descr': {one(rng, DESCRIBED)}, 'fortran_order': False, 'shape': {one(rng, HUGE)}}}"
+    return _with_data(array, npy(described, rng.bytes(24)))
+
+
+def _nested_header(array, rng):
+    depth = int(rng.integers(50, 8000))
+    return _with_data(array, npy("{'descr': " + "(" * depth + ")" * depth + "}"))
+
+
+def _other_values(array, rng):
+    found = np.array(_values(array))
+    if found.dtype.kind in "iu":
+        limits = np.iinfo(found.dtype)
+        return Array(np.full_like(found, one(rng, [limits.min, limits.max])))
+    found[rng.random(found.shape) < one(rng, [0.2, 1.0])] = one(rng, VALUES)
+    return Array(found)
+
+
+ARRAYS: dict[str, Callable[..., Array]] = {
+    "bits-flipped": _bits_flipped,
+    "bytes-cut": lambda array, rng: _with_data(array, array.data[: int(rng.integers(len(array.data)))]),
+    "bytes-added": lambda array, rng: _with_data(array, array.data + rng.bytes(int(rng.integers(1, 500)))),
+    "random-bytes": lambda array, rng: _with_data(
+        array, one(rng, STARTS) + rng.bytes(int(rng.integers(300)))
+    ),
+    "archives": _archive,
+    "pickles": lambda array, rng: _with_data(array, one(rng, PICKLES)),
+    "other-type-than-declared": lambda array, rng: _declared(array, dtype=one(rng, CLAIMED["dtype"])),
+    "other-shape-than-declared": lambda array, rng: _declared(array, shape=one(rng, CLAIMED["shape"])),
+    "other-format-than-declared": lambda array, rng: _declared(array, stype=one(rng, CLAIMED["stype"])),
+    "other-types": lambda array, rng: Array(np.zeros(tuple(array.shape), np.dtype(one(rng, TYPES)))),
+    "other-shapes": lambda array, rng: Array(np.ones(one(rng, SHAPES), array.dtype)),
+    "huge-headers": _huge_header,
+    "nested-headers": _nested_header,
+    "values": _other_values,
+}
+"""What becomes of an array."""
+
+
+def _replace(content, rng, make):
+    """Replace one array, or all, of a record."""
+    record = _record(content, rng)
+    for name in list(record) if rng.integers(4) == 0 else [one(rng, record)]:
+        record[name] = make(record[name], rng)
+
+
+MUTATORS |= {name: partial(_replace, make=make) for name, make in ARRAYS.items()}
 
 
 @mutator
 def arrays_missing(content, rng):
-    record = content[_record(content, rng)]
+    record = _record(content, rng)
     for name in [name for name in record if rng.integers(2)] or list(record):
         del record[name]
 
 
 @mutator
 def arrays_more(content, rng):
-    record = content[_record(content, rng)]
+    record = _record(content, rng)
     for i in range(one(rng, [1, 100])):
         record[f"{one(rng, ['extra', 'w.', 'é', ''])}{i}"] = Array(np.zeros(1, np.float32))
 
 
 @mutator
 def arrays_renamed(content, rng):
-    record = content[_record(content, rng)]
+    record = _record(content, rng)
     old = one(rng, record)
-    record[one(rng, ["", "W", f"{old} ", "../../w", "/etc/passwd", "__class__", "w" * 100_000])] = record.pop(
-        old
-    )
+    new = one(rng, ["", "W", f"{old} ", "../../w", "/etc/passwd", "__class__", "w" * 100_000])
+    record[new] = record.pop(old)
 
 
 @mutator
 def arrays_with_forged_names(content, rng):
-    record = content[_record(content, rng)]
-    for old in [one(rng, record)] if rng.integers(2) else list(record):
+    record = _record(content, rng)
+    for old in some(rng, record):
         record[f"{old}{FORGED}"] = record.pop(old) if rng.integers(2) else record[old]
+
+
+# Records
 
 
 @mutator
 def records_of_another_kind(content, rng):
     name = one(rng, [*content, "info", "arrays", "metrics"])
-    instead = one(
-        rng,
-        [
-            arrays({"role": np.zeros(50_000), FORGED: np.zeros(1)}),
-            ConfigRecord({"role": ["source"] * 3, "w": rng.bytes(2000), FORGED: FORGED}),
-            MetricRecord({"role": 1, "w": [0.5] * 300, FORGED: 2.0}),
-        ],
-    )
-    _put(content, name, instead)
+    instead = [
+        arrays({"role": np.zeros(50_000), FORGED: np.zeros(1)}),
+        ConfigRecord({"role": ["source"] * 3, "w": rng.bytes(2000), FORGED: FORGED}),
+        MetricRecord({"role": 1, "w": [0.5] * 300, FORGED: 2.0}),
+    ]
+    _put(content, name, one(rng, instead))
 
 
 @mutator
 def records_missing(content, rng):
-    for name in one(rng, [[one(rng, content)], list(content)]):
+    for name in some(rng, content):
         del content[name]
 
 
 @mutator
 def records_more(content, rng):
+    names = [FORGED, "outcomes", "confusion", "config", "bundle", "bundle-content", ""]
     for i in range(one(rng, [1, 100])):
-        name = one(
-            rng, [f"more{i}", FORGED, "outcomes", "confusion", "config", "bundle", "bundle-content", ""]
-        )
         more = [ArrayRecord(), MetricRecord({"x": 1}), ConfigRecord({"bundle-content": "[[1"})]
-        _put(content, name, one(rng, more))
+        _put(content, one(rng, [f"more{i}", *names]), one(rng, more))
 
+
+# Numbers and texts
 
 COUNTS = ["num-examples", "num-steps", "learning-rate", "batch-size", "train-loss"]
-METHODS_OWN = ["alpha", "sim", "theta", "distance", "local-part", "penalty", "loss-at-start", "mask-share"]
-METHODS_OWN += [
-    "fresh-start",
-    "contribution-a",
-    "contribution-b",
-    "contribution-h",
-    "lambda",
-    "eval-accuracy",
-]
-FIGURES = [
-    "accuracy",
-    "loss",
-    "eval-accuracy",
-    "eval-num-examples",
-    "validation-accuracy",
-    "auroc",
-    "r2",
-    "rmse",
-]
+METHODS_OWN = words("""alpha sim theta distance local-part penalty loss-at-start mask-share fresh-start
+    contribution-a contribution-b contribution-h lambda eval-accuracy""")
+FIGURES = words("""accuracy loss eval-accuracy eval-num-examples validation-accuracy auroc r2 rmse
+    num-examples""")
+NAMES = words("""members weight.a folds fold.0 fold.x cost weight. . held target sources round accuracy-global
+    privacy __class__""")
+"""Names that a strategy reads in another way: Mixture's members and folds, fields of a record."""
+NAMES += [f"temperature.{FORGED}", FORGED, "", "x" * 5000]
+TOLD = ["refused", "problem", "head", "aggregated-on", "validation-examples", "class-names", FORGED]
+LISTS = [[], [1.0, 2.0], [3], [float("nan")] * 5, [0] * 5000]
+
+ENTRIES: dict[str, tuple[Callable[[RecordDict], Any], list[str], list[Any]]] = {
+    "counts-that-lie": (_metrics, COUNTS, NUMBERS),
+    "numbers-of-methods": (_metrics, METHODS_OWN, [*NUMBERS, 7.5]),
+    "impossible-figures": (_metrics, FIGURES, [*NUMBERS, 7.5, -3, TESTED, 10**15]),
+    "names-of-metrics": (_metrics, NAMES, [*NUMBERS, [1.0, 2.0], 1]),
+    "metrics-that-are-lists": (_metrics, [*COUNTS, *METHODS_OWN], LISTS),
+    "entries-of-info": (_info, TOLD, [FORGED, "x" * 50_000, [FORGED] * 3, 1, -1.0, b"\xff", True, []]),
+    "another-role": (
+        _info,
+        ["role"],
+        ["target", "source", "", FORGED, "x" * 100_000, 5, 0.5, True, b"target", ["target"]],
+    ),
+    "another-domain": (_info, ["domain"], ["a", "t", FORGED, "../../x"]),
+}
+"""Entries of a record, one or all of which get values out of their range."""
 
 
-@mutator
-def metrics_that_are_lists(content, rng):
-    for name in [one(rng, [*_metrics(content), *METHODS_OWN])] if rng.integers(2) else [*_metrics(content)]:
-        content["metrics"][name] = one(rng, [[], [1.0, 2.0], [3], [float("nan")] * 5, [0] * 5000])
+def _fill(content, rng, record, names, values):
+    for name in some(rng, names):
+        record(content)[name] = one(rng, values)
 
 
-@mutator
-def counts_that_lie(content, rng):
-    for name in one(rng, [[one(rng, COUNTS)], COUNTS]):
-        _metrics(content)[name] = one(rng, NUMBERS)
+def _filling(table):
+    return {
+        key: partial(_fill, record=record, names=names, values=values)
+        for key, (record, names, values) in table.items()
+    }
+
+
+MUTATORS |= _filling(ENTRIES)
 
 
 @mutator
@@ -455,51 +436,8 @@ def rates_that_lie(content, rng):
         "batch-size": one(rng, [1, 10**9]),
         "num-examples": one(rng, [1, 10**9, 2**53]),
     }
-    for name in lie if rng.integers(2) else [one(rng, lie)]:
+    for name in some(rng, lie):
         _metrics(content)[name] = lie[name]
-
-
-@mutator
-def numbers_of_methods(content, rng):
-    for name in one(rng, [[one(rng, METHODS_OWN)], METHODS_OWN]):
-        _metrics(content)[name] = one(rng, [*NUMBERS, 7.5])
-
-
-@mutator
-def impossible_figures(content, rng):
-    for name in one(rng, [[one(rng, FIGURES)], FIGURES]):
-        _metrics(content)[name] = one(rng, [*NUMBERS, 7.5, -3])
-    _metrics(content)["num-examples"] = one(rng, [-3, 0, 1, TESTED, 10**15, float("nan")])
-
-
-@mutator
-def names_of_metrics(content, rng):
-    """Names that a strategy reads in another way: Mixture's members and folds, fields of a record."""
-    names = [
-        "members",
-        "weight.a",
-        "folds",
-        "fold.0",
-        "fold.x",
-        "cost",
-        "weight.",
-        ".",
-        "temperature." + FORGED,
-    ]
-    names += [
-        "held",
-        "target",
-        "sources",
-        "round",
-        "accuracy-global",
-        "privacy",
-        "__class__",
-        FORGED,
-        "",
-        "x" * 5000,
-    ]
-    for name in names if rng.integers(2) else [one(rng, names), one(rng, names)]:
-        _metrics(content)[name] = one(rng, [*NUMBERS, [1.0, 2.0], 1])
 
 
 @mutator
@@ -510,95 +448,51 @@ def metrics_by_the_thousand(content, rng):
 
 @mutator
 def outcomes_that_lie(content, rng):
-    right = one(
-        rng, [np.ones(1, np.uint8), np.ones(9000, np.uint8), np.zeros(0, np.uint8), np.ones((2, 2), np.uint8)]
-    )
+    right = [np.ones(shape, np.uint8) for shape in (1, 9000, 0, (2, 2))]
     examples = one(rng, [np.nan, np.inf, -np.inf, -8, 8, 8.5, 2**62, 1e300, [8, 8], "8", True, 8 + 1j])
-    _put(content, "outcomes", arrays({"right": right, "examples": np.array(examples)}))
+    _put(content, "outcomes", arrays({"right": one(rng, right), "examples": examples}))
     _metrics(content)["eval-accuracy"] = 0.5
 
 
 @mutator
 def confusions_that_lie(content, rng):
-    counts = one(
-        rng,
-        [
-            np.array([[-1, 2], [3, -(2**62)]]),
-            np.full((2, 2), 2**63 - 1),
-            np.full((2, 2), 2**64 - 1, np.uint64),
-            np.zeros((0, 0), np.int64),
-            np.zeros((300, 300), np.int64),
-            np.zeros((2, 3), np.int64),
-            np.full((2, 2), np.nan),
-            np.full((2, 2, 2), 1),
-            np.array(5),
-            np.ones((2, 2), bool),
-        ],
-    )
-    _put(content, "confusion", arrays({"counts": counts}))
+    counts = [[[-1, 2], [3, -(2**62)]], np.full((2, 2), 2**63 - 1), np.full((2, 2), 2**64 - 1, np.uint64)]
+    counts += [np.zeros(shape, np.int64) for shape in ((0, 0), (300, 300), (2, 3), (2, 2, 2), ())]
+    counts += [np.full((2, 2), np.nan), np.ones((2, 2), bool)]
+    _put(content, "confusion", arrays({"counts": one(rng, counts)}))
     _metrics(content)["eval-accuracy"] = 0.5
 
 
 @mutator
 def privacy_that_lies(content, rng):
-    info = _info(content)
-    info["epsilon"] = one(rng, [-5.0, 1e308, float("nan"), float("inf"), 0.0, "much", [1.0], 3, True])
-    info["delta"] = one(rng, [1e308, -1.0, float("nan"), 2.0, b"", 1e-5])
-    info["uncovered"] = one(
-        rng, [[FORGED], ["x" * 200_000], [f"n{i}" for i in range(20_000)], [1, 2], "text", [b"\x00"]]
+    uncovered = [[FORGED], ["x" * 200_000], [f"n{i}" for i in range(20_000)], [1, 2], "text", [b"\x00"]]
+    _info(content)["epsilon"] = one(
+        rng, [-5.0, 1e308, float("nan"), float("inf"), 0.0, "much", [1.0], 3, True]
     )
-
-
-def _error(rng, reason):
-    return Error(one(rng, [0, 1, 2, 3, 5, 6, 99, -1, 2**31]), reason)
-
-
-@mutator
-def errors_with_the_words_of_the_budget(content, rng):
-    words = "the privacy budget is spent"
-    return _error(
-        rng, one(rng, [words, f"Traceback\n  {words}{FORGED}", f"RunError: {words} " + "x" * 50_000])
-    )
-
-
-@mutator
-def errors(content, rng):
-    return _error(
-        rng, one(rng, ["", FORGED, "x" * 50_000, "\n\r\n\t ", "é\ufeff" * 9000, "a site refuses the run"])
-    )
-
-
-@mutator
-def another_role(content, rng):
-    _info(content)["role"] = one(
-        rng, ["target", "source", "", FORGED, "x" * 100_000, 5, 0.5, True, b"target", ["target"]]
-    )
-    _info(content)["domain"] = one(rng, ["a", "t", FORGED, "../../x"])
-
-
-@mutator
-def entries_of_info(content, rng):
-    for name in ("refused", "problem", "head", "aggregated-on", "validation-examples", "class-names", FORGED):
-        _info(content)[name] = one(rng, [FORGED, "x" * 50_000, [FORGED] * 3, 1, -1.0, b"\xff", True, []])
+    _info(content)["delta"] = one(rng, [1e308, -1.0, float("nan"), 2.0, b"", 1e-5])
+    _info(content)["uncovered"] = one(rng, uncovered)
 
 
 @mutator
 def steps_that_lie(content, rng):
     """Batch updates and gradients of other numbers, sizes and signs."""
     bad = one(rng, [0.0, -1.0, 1e-300, 1e300, np.inf, np.nan])
-    rows = one(
-        rng, [np.full((3, 8), bad), np.zeros((3, 0)), np.zeros((0, 8)), np.zeros((5000, 8)), np.zeros(8)]
-    )
+    rows = one(rng, [np.full((3, 8), bad), *(np.zeros(each) for each in ((3, 0), (0, 8), (5000, 8), 8))])
     told = {"norms": np.full(one(rng, [0, 1, 3, 5000]), bad), "full": rows.astype(np.float32)}
     content["batch-updates"] = arrays(told | {"sketch": rows, "sketch-size": bad, "sketch-seed": 2**62})
-    told = {
-        "norm": bad,
-        "variance": one(rng, [bad, -1.0, [1.0, 2.0]]),
-        "batches": one(rng, [0, -1, 1, 2**62, bad]),
-    }
-    content["gradients"] = arrays(
-        {**told, "full": rows, "sketch": rows, "sketch-size": -1, "sketch-seed": bad}
-    )
+    told = {"norm": bad, "variance": one(rng, [bad, -1.0, [1.0, 2.0]])}
+    told |= {"batches": one(rng, [0, -1, 1, 2**62, bad]), "full": rows, "sketch": rows}
+    content["gradients"] = arrays({**told, "sketch-size": -1, "sketch-seed": bad})
+
+
+BUDGET = "the privacy budget is spent"
+REASONS = ["", FORGED, "x" * 50_000, "\n\r\n\t ", "é\ufeff" * 9000, "a site refuses the run", BUDGET]
+REASONS += [f"Traceback\n  {BUDGET}{FORGED}", f"RunError: {BUDGET} " + "x" * 50_000]
+
+
+@mutator
+def errors(content, rng):
+    return Error(one(rng, [0, 1, 2, 3, 5, 6, 99, -1, 2**31]), one(rng, REASONS))
 
 
 @mutator
@@ -609,113 +503,64 @@ def nothing(content, rng):
 @mutator
 def a_bundle(content, rng):
     """Records that a grid may take for joined ones."""
-    about = one(
-        rng, ["[]", "{}", "[[1]]", "null", "[" * 5000, json.dumps([["arrays", [["w", "f", [1], "s", -5]]]])]
-    )
+    joined = json.dumps([["arrays", [["w", "f", [1], "s", -5]]]])
+    about = one(rng, ["[]", "{}", "[[1]]", "null", "[" * 5000, joined])
     content["bundle-content"] = ConfigRecord({"bundle-content": about})
     content["bundle"] = arrays({"bundle": np.zeros(9, np.uint8)})
 
 
 # What a node tells of itself
 
-ROLES: dict[str, Callable[..., Instead]] = {}
-DOMAINS = [
-    FORGED,
-    "north\nFDA-RESULT complete",
-    "../../etc/x",
-    "",
-    " ",
-    "a",
-    "t",
-    "x" * 100_000,
-    "é\u202e",
-    5,
-    b"a",
-]
-DOMAINS += [
-    ["a"],
-    0.5,
-    True,
-    "a/b",
-    "\x1b[2J",
-    "client",
-    "q",
-    "sources",
-    "first",
-    "weights",
-    "average/1",
-    ".",
-]
+DOMAINS = words("../../etc/x a t a/b client q sources first weights average/1 .")
+DOMAINS += [FORGED, "north\nFDA-RESULT complete", "", " ", "x" * 100_000, "é\u202e", "\x1b[2J"]
+DOMAINS += [5, b"a", ["a"], 0.5, True]
+PROPERTIES = words("""examples unlabelled test-examples validation-examples groups regression head class-names
+    classes features shape""")
 
 
-def role_answer(change):
-    """Register a change of the answer to the role query."""
-    ROLES[change.__name__.replace("_", "-")] = change
-    return change
-
-
-@role_answer
-def domains(content, rng):
-    _info(content)["domain"] = one(rng, DOMAINS)
-
-
-@role_answer
-def roles(content, rng):
-    _info(content)["role"] = one(
-        rng, ["target", "source", "", FORGED, 5, b"target", ["target"], "x" * 100_000]
-    )
-
-
-@role_answer
-def properties(content, rng):
-    names = ["examples", "unlabelled", "test-examples", "validation-examples", "groups", "regression", "head"]
-    names += ["class-names", "classes", "features", "shape", FORGED]
-    for name in names if rng.integers(3) == 0 else [one(rng, names), one(rng, names)]:
-        told = [
-            0,
-            -1,
-            2**62,
-            0.5,
-            float("nan"),
-            FORGED,
-            [FORGED] * 2,
-            [],
-            ["x" * 50_000],
-            [3, 4],
-            b"\x00",
-            True,
-        ]
-        _info(content)[name] = one(rng, told)
-
-
-@role_answer
-def problems(content, rng):
-    _info(content)["problem"] = one(
-        rng, [FORGED, "x" * 100_000, "", [FORGED], 5, "the privacy budget is spent"]
-    )
-    if rng.integers(2):
-        _info(content)["refused"] = one(rng, [True, FORGED, False, 1, [True]])
-
-
-@role_answer
-def records_of_another_kind_(content, rng):
-    records_of_another_kind(content, rng)
-
-
-@role_answer
 def more_records(content, rng):
     content["more"] = arrays({FORGED: np.zeros(300_000)})
     a_bundle(content, rng)
 
 
-@role_answer
-def only_an_error(content, rng):
-    return one(rng, [errors, errors_with_the_words_of_the_budget])(content, rng)
+def problems(content, rng):
+    _info(content)["problem"] = one(rng, [FORGED, "x" * 100_000, "", [FORGED], 5, BUDGET])
+    if rng.integers(2):
+        _info(content)["refused"] = one(rng, [True, FORGED, False, 1, [True]])
 
 
-@role_answer
-def no_answer(content, rng):
-    return RecordDict()
+ROLES: dict[str, Callable[..., Instead]] = {
+    **_filling(
+        {
+            "domains": (_info, ["domain"], DOMAINS),
+            "roles": ENTRIES["another-role"],
+            "properties": (
+                _info,
+                [*PROPERTIES, FORGED],
+                [
+                    0,
+                    -1,
+                    2**62,
+                    0.5,
+                    float("nan"),
+                    FORGED,
+                    [FORGED] * 2,
+                    [],
+                    ["x" * 50_000],
+                    [3, 4],
+                    b"",
+                    True,
+                ],
+            ),
+        }
+    ),
+    "problems": problems,
+    "records-of-another-kind": records_of_another_kind,
+    "more-records": more_records,
+    "only-an-error": errors,
+    "no-answer": nothing,
+}
+"""Changes of the answer to the role query."""
 
 
 # Which reply is whose

@@ -1,13 +1,18 @@
 """The steps of a run, which every method inherits: waiting, messages, records, the result, a resume."""
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, MetricRecord
-from handmade import HandMade, initial, moves, weights
-from naming import names
+from handmade import HandMade, Watched, bits, failing, initial, moves, weights
 
+from fda_flower import run
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.records.record import headline
+from fda_flower.runs.config import RunConfig
 from fda_flower.strategies import FedAvg, FedAvgFT, FedRep, Mixture, RunFolder, SourceOnly, TargetOnly
 
 A, B, T = (
@@ -17,63 +22,46 @@ A, B, T = (
 )
 
 
-def fails(model, message):
-    raise OSError("off")
+def off_in(node, *rounds):
+    """A node that fails in some rounds."""
+    role, domain, answer = node
+    return role, domain, failing(answer, *rounds)
 
 
-def by_plan(answer, failing):
-    """A client that fails in some rounds."""
-
-    def planned(model, message):
-        return (fails if message.content["config"]["server-round"] in failing else answer)(model, message)
-
-    return planned
+def start(strategy, rounds=2, nodes=(A, T), **more):
+    return strategy.start(HandMade(nodes).grid(), initial(), rounds, **more)
 
 
-class Watched(LocalGrid):
-    """A grid that keeps the messages' types, domains, settings, models and timeouts."""
-
-    def __init__(self, app):
-        super().__init__(app.app, len(app.nodes))
-        self.domains = {i + 2: domain for i, (_, domain, _) in enumerate(app.nodes)}
-        self.seen = []
-
-    def send_and_receive(self, messages, *, timeout=None):
-        messages = list(messages)
-        for message in messages:
-            if message.has_content() and message.content.array_records:
-                metadata, content = message.metadata, message.content
-                model = content["arrays"]["w"].numpy().tolist()
-                told = (metadata.message_type, self.domains[metadata.dst_node_id])
-                self.seen.append((*told, dict(content["config"]), model, timeout))
-        return super().send_and_receive(messages, timeout=timeout)
+def resumed(path, kind=FedAvg, **options):
+    return kind(output=RunFolder(path, resume=True), **options)
 
 
 def test_what_is_sent_to_whom_and_how_long_they_have():
     grid = Watched(HandMade([A, B, T]))
     strategy = FedAvg(warmup_rounds=1, learning_rate_factor=0.5, weights="uniform")
     train, evaluate = ConfigRecord({"mine": 1}), ConfigRecord({"yours": 2})
+    strategy.connect(grid)
+    grid.seen.clear()
     strategy.start(grid, initial(), 2, timeout=7.0, train_config=train, evaluate_config=evaluate)
     first, second = [1, 2], [1 + (30 * 0.5 + 10 * 0.1) / 40, 2 + (30 * 0.25 - 10 * 0.7) / 40]
     third = [second[0] + 0.85 / 3, second[1] + 0.05 / 3]
     now = {"mine": 1, "server-round": 2, "rate-factor": 0.5}
-    expected = [
+    expected: list[tuple[str, str, Any, Any]] = [
         ("train", "a", {"mine": 1, "server-round": 1}, first),
         ("train", "b", {"mine": 1, "server-round": 1}, first),
         ("evaluate", "t", {"yours": 2, "server-round": 1}, second),
         *(("train", domain, now, second) for domain in "abt"),
         ("evaluate", "t", {"yours": 2, "confusion": True, "server-round": 2}, third),
     ]
-    assert [seen[:3] for seen in grid.seen] == [each[:3] for each in expected]
-    np.testing.assert_allclose([seen[3] for seen in grid.seen], [each[3] for each in expected], rtol=1e-6)  # type: ignore[arg-type]
-    assert {seen[4] for seen in grid.seen} == {7.0}
+    told = [(kind, domain, dict(content["config"])) for kind, domain, content, _ in grid.seen]
+    assert told == [each[:3] for each in expected]
+    models = [content["arrays"]["w"].numpy() for _, _, content, _ in grid.seen]
+    np.testing.assert_allclose(models, [each[3] for each in expected], rtol=1e-6)
+    assert {timeout for *_, timeout in grid.seen} == {7.0}
     assert strategy.round.send.keywords == {"timeout": 7.0}  # type: ignore[attr-defined]
-
-
-def test_a_run_has_an_hour_for_each_message_unless_told_otherwise():
-    grid = Watched(HandMade([A, T]))
+    grid.seen.clear()
     FedAvg().start(grid, initial(), 1)
-    assert {seen[4] for seen in grid.seen} == {3600}
+    assert {timeout for kind, *_, timeout in grid.seen if kind == "train"} == {3600}
 
 
 def test_a_method_may_evaluate_nothing():
@@ -82,7 +70,7 @@ def test_a_method_may_evaluate_nothing():
             return None
 
     strategy = Unseen(warmup_rounds=1)
-    strategy.start(HandMade([A, T]).grid(), initial(), 2)
+    start(strategy)
     assert ["accuracy" in record for record in strategy.history] == [True, False]
     assert not any("evaluation-failed" in record for record in strategy.history)
 
@@ -95,8 +83,7 @@ def test_the_result_is_flowers():
         return MetricRecord({"own": float(server_round)}) if server_round != 1 else None
 
     strategy = FedAvg(min_sources=2, max_held_rounds=2)
-    nodes = [A, ("source", "b", by_plan(B[2], {2})), T]
-    result = strategy.start(HandMade(nodes).grid(), initial(), 2, evaluate_fn=own)
+    result = start(strategy, nodes=[A, off_in(B, 2), T], evaluate_fn=own)
     assert [number for number, _ in evaluated] == [0, 1, 2]
     assert evaluated[0][1] == [1, 2]
     assert evaluated[1][1] == evaluated[2][1] == weights(result).tolist() != [1, 2]
@@ -114,32 +101,30 @@ def test_a_callback_ends_the_run_after_a_round_which_resumes_to_the_same_bits(tm
     asked = []
 
     def after_the_second(server_round, result):
-        asked.append((server_round, sorted(result.train_metrics_clientapp), weights(result).tolist()))
+        asked.append((server_round, sorted(result.train_metrics_clientapp), bits(result.arrays)))
         return server_round >= 2
 
     strategy = FedAvg(output=RunFolder(tmp_path))
-    result = strategy.start(HandMade([A, T]).grid(), initial(), 4, should_stop=after_the_second)
+    result = start(strategy, 4, should_stop=after_the_second)
     assert [(number, rounds) for number, rounds, _ in asked] == [(1, [1]), (2, [1, 2])]
-    assert asked[-1][2] == weights(result).tolist()
+    assert asked[-1][2] == bits(result.arrays)
     assert [record["round"] for record in strategy.history] == [1, 2]
-    resumed = FedAvg(output=RunFolder(tmp_path, resume=True)).start(HandMade([A, T]).grid(), initial(), 4)
-    whole = FedAvg().start(HandMade([A, T]).grid(), initial(), 4, should_stop=lambda *_: False)
-    assert weights(resumed).tobytes() == weights(whole).tobytes()
+    whole = start(FedAvg(), 4, should_stop=lambda *_: False)
+    assert bits(start(resumed(tmp_path), 4).arrays) == bits(whole.arrays)
 
 
 @pytest.mark.parametrize("strategy", [FedRep(), Mixture()], ids=lambda strategy: type(strategy).__name__)
 def test_a_callback_cannot_end_a_run_whose_last_round_differs(strategy):
-    with pytest.raises(ConfigError, match=f"should_stop is given, but {type(strategy).__name__}.*leave it"):
-        strategy.start(HandMade([A, T]).grid(), initial(), 4, should_stop=lambda *_: True)
+    with pytest.raises(ConfigError, match="should_stop"):
+        start(strategy, should_stop=lambda *_: True)
 
 
 def test_the_record_of_a_round():
     strategy = SourceOnly()
-    strategy.start(HandMade([A, B, T]).grid(), initial(), 1)
+    start(strategy, 1, [A, B, T])
     (record,) = strategy.history
     numbers = {"steps": 2, "train-loss": 1.0}
-    received = record.pop("bytes-received")
-    assert received == 2 * initial().count_bytes()
+    assert record.pop("bytes-received") == 2 * initial().count_bytes()
     assert set(record.pop("seconds")) == {"train", "aggregate", "evaluate"}
     assert record == {
         "round": 1,
@@ -162,12 +147,9 @@ def test_the_seconds_of_a_round_are_of_its_parts(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
-    def takes(seconds, answer):
-        def slow(model, message):
-            now[0] += seconds
-            return answer(model, message)
-
-        return slow
+    def slow(model, message):
+        now[0] += 2
+        return A[2](model, message)
 
     class Slow(FedAvg):
         def aggregate(self, round, target, sources):
@@ -179,88 +161,73 @@ def test_the_seconds_of_a_round_are_of_its_parts(monkeypatch):
             return super().evaluate_request(round)
 
     strategy = Slow()
-    strategy.start(HandMade([("source", "a", takes(2, A[2])), T]).grid(), initial(), 1)
+    start(strategy, 1, [("source", "a", slow), T])
     assert strategy.history[0]["seconds"] == {"train": 2, "aggregate": 4, "evaluate": 8}
 
 
 def test_with_fewer_sources_than_needed_the_round_is_held():
-    nodes = [A, ("source", "b", by_plan(B[2], {2, 4})), T]
     strategy = FedAvg(min_sources=2, max_held_rounds=2)
-    strategy.start(HandMade(nodes).grid(), initial(), 5)
+    start(strategy, 5, [A, off_in(B, 2, 4), T])
     held = "1 usable replies of sources, at least 2 needed"
     assert [record["held"] for record in strategy.history] == [None, held, None, held, None]
 
 
 def test_held_rounds_in_a_row_are_counted_across_a_resume(tmp_path):
-    nodes = [A, ("target", "t", by_plan(T[2], {2, 3, 4}))]
-
-    def start(rounds, resume):
-        strategy = FedAvg(max_held_rounds=3, output=RunFolder(tmp_path, resume=resume))
-        return strategy.start(HandMade(nodes).grid(), initial(), rounds)
-
-    start(3, False)
-    with pytest.raises(RunError, match="could not be updated for 3 rounds in a row"):
-        start(6, True)
+    nodes = [A, off_in(T, 2, 3, 4)]
+    start(FedAvg(output=RunFolder(tmp_path)), 3, nodes)
+    with pytest.raises(RunError, match="for 3 rounds in a row"):
+        start(resumed(tmp_path), 6, nodes)
     assert len(RunFolder(tmp_path).read_rounds()) == 4
-    start(6, True)
+    start(resumed(tmp_path), 6, nodes)
     assert RunFolder(tmp_path).load_checkpoint().held_rounds == 0
 
 
-def test_a_run_that_is_complete_does_nothing_and_one_that_is_longer_is_refused(tmp_path):
-    app = HandMade([A, T])
-    whole = FedAvg(output=RunFolder(tmp_path)).start(app.grid(), initial(), 2)
-    app.configs.clear()
-    evaluated = []
-
-    def again(rounds, arrays):
-        strategy = FedAvg(output=RunFolder(tmp_path, resume=True))
-        own = lambda number, arrays: evaluated.append(number)  # noqa: E731
-        return strategy.start(app.grid(), arrays, rounds, evaluate_fn=own)
-
-    assert weights(again(2, initial())).tobytes() == weights(whole).tobytes()
-    with pytest.raises(ConfigError, match="has done 2 rounds, only 1 were asked for"):
-        again(1, initial())
-    with pytest.raises(ConfigError, match="checkpoint is of another model"):
-        again(3, initial((1.0, 2.0, 3.0)))
-    assert app.configs == evaluated == []
-
-
-def test_a_run_of_another_method_with_the_same_settings_is_not_resumed(tmp_path):
+def test_a_run_that_is_complete_does_nothing_and_one_that_is_longer_or_other_is_refused(tmp_path):
     class Other(FedAvg):
         pass
 
-    app = HandMade([A, T])
-    FedAvg(output=RunFolder(tmp_path)).start(app.grid(), initial(), 1)
-    with pytest.raises(ConfigError, match=r"is of another run .*'FedAvg'.*'Other'"):
-        Other(output=RunFolder(tmp_path, resume=True)).start(app.grid(), initial(), 2)
+    app, evaluated = HandMade([A, T]), []
+    whole = FedAvg(output=RunFolder(tmp_path)).start(app.grid(), initial(), 2)
+    app.configs.clear()
+
+    def again(rounds, arrays, kind=FedAvg):
+        def own(number, arrays):
+            evaluated.append(number)
+
+        return resumed(tmp_path, kind).start(app.grid(), arrays, rounds, evaluate_fn=own)
+
+    assert bits(again(2, initial()).arrays) == bits(whole.arrays)
+    with pytest.raises(ConfigError, match="has done 2 rounds"):
+        again(1, initial())
+    with pytest.raises(ConfigError, match="of another model"):
+        again(3, initial((1.0, 2.0, 3.0)))
+    with pytest.raises(ConfigError, match=r"of another run .*'FedAvg'.*'Other'"):
+        again(3, initial(), Other)
+    assert app.configs == evaluated == []
 
 
 def test_a_line_after_the_checkpoint_is_no_part_of_the_history(tmp_path):
-    app = HandMade([A, T])
-    FedAvg(output=RunFolder(tmp_path)).start(app.grid(), initial(), 2)
+    start(FedAvg(output=RunFolder(tmp_path)))
     with (tmp_path / "rounds.jsonl").open("a") as file:
         file.write('{"round": 3}\n')
-    strategy = FedAvg(output=RunFolder(tmp_path, resume=True))
-    strategy.start(app.grid(), initial(), 3)
+    strategy = resumed(tmp_path)
+    start(strategy, 3)
     assert [record["round"] for record in strategy.history] == [1, 2, 3]
     assert "accuracy" in strategy.history[2]
 
 
-class Arriving(LocalGrid):
-    """A grid with one node more each time that it is asked."""
-
-    def __init__(self, app):
-        super().__init__(app.app, len(app.nodes))
-        self.calls = 0
-
-    def get_node_ids(self):
-        self.calls += 1
-        return list(super().get_node_ids())[: self.calls]
-
-
 @pytest.mark.parametrize(("options", "calls"), [({"min_sources": 2}, 3), ({"wait_for": 4}, 4), ({}, 2)])
 def test_it_waits_for_the_target_and_enough_sources_or_for_as_many_as_it_is_told(options, calls):
-    grid = Arriving(HandMade([T, A, B, ("source", "c", A[2])]))
+    class Arriving(LocalGrid):
+        """A grid with one node more each time that it is asked."""
+
+        calls = 0
+
+        def get_node_ids(self):
+            self.calls += 1
+            return list(super().get_node_ids())[: self.calls]
+
+    grid = Arriving(HandMade([T, A, B, ("source", "c", A[2])]).app, 4)
     strategy = FedAvg(wait_seconds=60, **options)
     strategy.connect(grid)
     assert grid.calls == len(strategy.roster.nodes) == calls
@@ -269,29 +236,70 @@ def test_it_waits_for_the_target_and_enough_sources_or_for_as_many_as_it_is_told
 
 
 def test_settings_say_what_defines_every_method():
-    options = {"min_sources": 2, "warmup_rounds": 3, "learning_rate_factor": 0.5, "max_update_norm": 4.0}
-    settings = TargetOnly(**options).settings()  # type: ignore[arg-type]
-    assert {**settings, "limit": None} == {
+    settings = TargetOnly(
+        min_sources=2, warmup_rounds=3, learning_rate_factor=0.5, max_update_norm=4
+    ).settings()
+    assert settings == {
         "min-sources": 2,
         "warmup-rounds": 3,
         "learning-rate-factor": 0.5,
-        "limit": None,
+        "limit": "NormLimit(max_norm=4.0)",
     }
-    assert "4.0" in settings["limit"]
     assert "limit" not in TargetOnly().settings()
 
 
-@pytest.mark.parametrize("timeout", [0.0, -1.0, np.nan])
-def test_a_query_timeout_that_cannot_work_is_refused(timeout):
-    with pytest.raises(ConfigError, check=names("query_timeout")):
-        FedAvg(query_timeout=timeout)
-
-
 def test_a_warm_up_round_neither_waits_for_the_target_nor_evaluates_what_it_trained():
-    nodes = [A, ("target", "t", fails)]
     strategy = FedAvgFT(warmup_rounds=1)
-    strategy.start(HandMade(nodes, accuracy=0.25).grid(), initial(), 2)
+    start(strategy, 2, [A, off_in(T)])
     first, second = strategy.history
-    assert (first["held"], first["accuracy"], first["target"]) == (None, 0.25, None)
+    assert (first["held"], first["accuracy"], first["target"]) == (None, 0.5, None)
     assert "accuracy-global" not in first
     assert second["held"] == "no usable reply of the target"
+
+
+# Rounds in which the target does not evaluate
+
+
+@pytest.mark.parametrize(
+    ("rounds", "every", "expected"),
+    [(12, 3, [3, 6, 8, 9, 10, 11, 12]), (4, 9, [1, 2, 3, 4]), (7, 1, [1, 2, 3, 4, 5, 6, 7])],
+)
+def test_the_target_evaluates_every_so_many_rounds_and_in_the_last_five(rounds, every, expected):
+    shown: list[str] = []
+    strategy = FedAvg(evaluate_every=every, average="ema:0.5", on_round=lambda r: shown.append(headline(r)))
+    result = start(strategy, rounds)
+    for name in ("accuracy", "accuracy-average"):
+        assert [record["round"] for record in strategy.history if name in record] == expected
+    assert sorted(result.evaluate_metrics_clientapp) == expected
+    assert [i + 1 for i, line in enumerate(shown) if line != "target not evaluated"] == expected
+
+
+@pytest.mark.parametrize("method", ["fedavg", "feddaf", "fedrep"])
+def test_no_bit_changes_but_figures_are_left_out(method, tmp_path):
+    tiny: dict[str, Any] = {"method": method, "model": "mlp", "device": "cpu", "seed": 2}
+    tiny |= {"target_samples": 10, "source_samples": 20, "test_samples": 20}
+    folder: dict[str, Any] = {"evaluate_every": 3, "output": tmp_path / "run"}
+    whole = run(**tiny, rounds=8)
+    few = run(**tiny, **folder, rounds=7)
+    longer = run(**tiny, **folder, rounds=8, resume=True)
+    evaluated = [[r["round"] for r in each.history if "accuracy" in r] for each in (few, longer)]
+    assert evaluated == [[3, 4, 5, 6, 7], [3, 4, 5, 6, 7, 8]]
+    assert bits(longer.model) == bits(whole.model)
+    for one, other in zip(longer.history[2:], whole.history[2:], strict=True):
+        assert (one["accuracy"], one["loss"]) == (other["accuracy"], other["loss"])
+        assert one["target"]["train-loss"] == other["target"]["train-loss"]
+    assert longer.summary["last5"] == whole.summary["last5"]
+    assert json.loads((tmp_path / "run" / "model.json").read_text())["round"] == 8
+
+
+def test_how_often_it_evaluates_does_not_define_the_run_and_mixtures_own_option_decides_after_the_warm_up():
+    assert RunConfig(evaluate_every=5).fingerprint() == RunConfig().fingerprint()
+    strategy = Mixture(evaluate_every=4, warmup_rounds=6, every=5)
+    strategy.num_rounds = 20
+    assert [n for n in range(1, 10) if strategy.evaluates_in(n)] == [4, 7, 8, 9]
+
+
+@pytest.mark.parametrize("settings", [{"validation": 0.2}, {"method": "central:erm"}])
+def test_what_evaluating_now_and_then_cannot_go_with(settings):
+    with pytest.raises(ConfigError, check=lambda error: error.thing in ("evaluate-every", "evaluate_every")):
+        RunConfig(evaluate_every=2, **settings)

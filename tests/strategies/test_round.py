@@ -1,171 +1,203 @@
-"""One round: what is held changes nothing, what is clipped is what is used, and replies are freed."""
+"""One round: what is asked and required, what is committed, what a site tells of privacy, what is freed."""
 
 import gc
 import tracemalloc
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
 from handmade import HandMade, initial, moves, reply_of, weights
-from naming import names
 
 from fda_flower.engines import LocalGrid
-from fda_flower.errors import ConfigError
-from fda_flower.strategies import FedAvg, FedDAF, FedDWA, SourceOnly, round
+from fda_flower.errors import RunError
+from fda_flower.strategies import FedAvg, FedAvgFT, SourceOnly, round
+from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy
 from fda_flower.strategies.replies import read_update
+from fda_flower.wire.protocol import BUDGET_CODE
 
-NODES = [
-    ("source", "a", moves([0.5, 0.25], domain="a")),
-    ("source", "b", moves([0.1, -0.7], domain="b")),
-    ("target", "t", moves([0.25, 0.5], "target", "t")),
-]
-
-
-def failing_in(rounds, role, domain, delta):
-    """A client that fails in some rounds, and moves the model in the others."""
-
-    def answer(model, message):
-        if message.content["config"]["server-round"] in rounds:
-            raise OSError("off")
-        return moves(delta, role, domain)(model, message)
-
-    return role, domain, answer
+A, B, T = (
+    ("source", "a", moves([0.5, 0.25], domain="a", examples=30)),
+    ("source", "b", moves([0.1, -0.7], domain="b", examples=10)),
+    ("target", "t", moves([0.25, 0.5], "target", "t", examples=10)),
+)
 
 
-@pytest.mark.parametrize("overflows", [False, True])
-def test_a_held_round_leaves_every_model_as_it_was(overflows):
-    def too_far(model, message):
-        delta = np.float32(2e38) if overflows and message.content["config"]["server-round"] == 2 else 0.25
-        moved = {"w": (model["w"] + delta).astype(np.float32)}
-        return reply_of(moved, role="target", domain="t")
-
-    target = ("target", "t", too_far) if overflows else failing_in((2,), "target", "t", [0.25, 0.5])
-    seen = {}
-
-    def watching(domain, delta):
-        def answer(model, message):
-            seen.setdefault(domain, []).append(model["w"].tolist())
-            return moves(delta, domain=domain)(model, message)
-
-        return "source", domain, answer
-
-    strategy = FedDWA(top=2)
-    roster = [watching("a", [0.5, 0.25]), watching("b", [0.1, -0.7]), target]
-    strategy.start(HandMade(roster).grid(), initial(), 3)
-    assert [record["held"] is None for record in strategy.history] == [True, False, True]
-    for domain in "ab":
-        assert seen[domain][1] == seen[domain][2]
-        assert seen[domain][0] != seen[domain][1]
+def layers(*values):
+    return {"w": np.array(values, np.float32)}
 
 
-def test_a_loss_of_exactly_zero_is_a_loss():
-    def perfect(model, message):
-        return reply_of({"w": model["w"] + 1}, domain="a", **{"train-loss": 0.0})
+class Given(DomainAdaptationStrategy):
+    """A method whose rounds come to what the test says, and which asks the target for what it says."""
 
-    strategy = SourceOnly()
-    strategy.start(HandMade([("source", "a", perfect), NODES[2]]).grid(), initial(), 1)
-    assert strategy.history[0]["sources"]["a"]["train-loss"] == 0.0
+    def __init__(self, *rounds, asked=(), **common):
+        super().__init__(**common)
+        self.rounds, self.asked = rounds, dict(asked)
+
+    def train_request(self, node, round):
+        request = super().train_request(node, round)
+        return request.adding(**self.asked) if node.is_target else request
+
+    def aggregate(self, round, target, sources):
+        return self.rounds[round.number - 1]
 
 
-def test_feddaf_refuses_a_limit_that_it_cannot_keep():
-    with pytest.raises(ConfigError, check=names("max_update_norm", 1.0)):
-        FedDAF(max_update_norm=1.0)
+def kept(strategy):
+    return {name: model["w"].tolist() for name, model in strategy.state_dict().items()}
 
 
-def test_a_clipped_clients_guidance_is_moved_towards_its_model_by_the_same_factor():
-    def far(model, message):
-        content = reply_of({"w": model["w"] + np.array([30, 40], np.float32)}, role="target", domain="t")
-        content["guidance"] = ArrayRecord({"w": Array(model["w"] + np.array([60, 80], np.float32))})
+@pytest.mark.parametrize("overflows", ["model", "state"])
+def test_a_round_that_overflows_commits_neither_the_model_nor_a_state_of_the_method(overflows):
+    second = Aggregated(
+        layers(np.inf if overflows == "model" else 5, 6),
+        {"one": layers(7, 8), "two": layers(np.nan if overflows == "state" else 9, 10)},
+    )
+    strategy = Given(Aggregated(layers(1, 2), {"one": layers(3, 4)}), second)
+    result = strategy.start(HandMade([A, T]).grid(), initial(), 2)
+    assert "would hold NaN or infinity" in strategy.history[1]["held"]
+    assert weights(result).tolist() == strategy.model["w"].tolist() == [1, 2]
+    assert kept(strategy) == {"one": [3, 4]}
+
+
+def test_states_that_a_round_does_not_name_stay_as_they_are():
+    first = Aggregated(layers(1, 2), {"one": layers(3, 4), "two": layers(5, 6)})
+    strategy = Given(first, Aggregated(layers(7, 8), {"two": layers(9, 10)}))
+    strategy.start(HandMade([A, T]).grid(), initial(), 2)
+    assert kept(strategy) == {"one": [3, 4], "two": [9, 10]}
+
+
+# Requests
+
+
+def reply_with(reply, **asked):
+    strategy = Given(Aggregated(layers(1, 2)), asked=asked)
+    strategy.start(HandMade([A, ("target", "t", reply)]).grid(), initial(), 1)
+    return strategy.history[0]
+
+
+@pytest.mark.parametrize("name", ["number", "entry", "batch-updates"])
+def test_a_reply_without_what_the_request_requires_is_dropped_with_the_remedy(name):
+    def complete(model, message):
+        content = reply_of(model, role="target", domain="t", extra={"w": model["w"]}, number=1.0)
+        content["info"]["entry"] = "x"
         return content
 
-    def near(model, message):
-        content = reply_of({"w": model["w"] + np.array([3, 4], np.float32)}, role="target", domain="t")
-        content["guidance"] = ArrayRecord({"w": Array(model["w"] + np.array([6, 8], np.float32))})
-        return content
-
-    results = []
-    for answer in (far, near):
-        strategy = FedDWA(max_update_norm=5.0)
-        result = strategy.start(HandMade([*NODES[:2], ("target", "t", answer)]).grid(), initial(), 1)
-        entry = strategy.history[0]["target"]
-        results.append((weights(result), entry["weight"], entry.get("clipped")))
-    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
-    assert results[0][1] == pytest.approx(results[1][1], rel=1e-6)
-    assert [clipped for *_, clipped in results] == [pytest.approx(0.1), None]
-
-
-class Silent(LocalGrid):
-    """A grid on which one node never answers its role query; it keeps the timeouts."""
-
-    def __init__(self, app, silent):
-        super().__init__(app.app, len(app.nodes))
-        self.silent, self.timeouts = silent, []
-
-    def send_and_receive(self, messages, *, timeout=None):
-        messages = list(messages)
-        if messages and messages[0].metadata.message_type == "query.role":
-            self.timeouts.append(timeout)
-            messages = [m for m in messages if m.metadata.dst_node_id - 2 != self.silent]
-        return super().send_and_receive(messages, timeout=timeout)
-
-
-def test_a_node_that_never_answers_costs_the_query_timeout_and_not_every_round(monkeypatch):
-    from fda_flower.strategies import roster
-
-    clock = [0.0]
-    monkeypatch.setattr(roster.time, "monotonic", lambda: clock[0])  # type: ignore[attr-defined]
-
-    class Slow(Silent):
-        def send_and_receive(self, messages, *, timeout=None):
-            replies = super().send_and_receive(messages, timeout=timeout)
-            if len(self.timeouts) > asked[0]:
-                asked[0], clock[0] = len(self.timeouts), clock[0] + timeout
-            return replies
-
-    asked = [0]
-    grid = Slow(HandMade(NODES), silent=1)
-    strategy = FedAvg(wait_seconds=5.0, query_timeout=70.0)
-    strategy.start(grid, initial(), 4, timeout=3600)
-    assert grid.timeouts == [70.0] * 3
-    assert [m["reason"] for m in strategy.history[0]["missing"]] == ["it does not answer within 70 s"]
-    clock[0] += 61.0
-    strategy.start(grid, initial(), 1, timeout=3600)
-    assert grid.timeouts == [70.0] * 4
-
-
-def test_a_node_that_answers_late_takes_part_from_the_first_round():
-    class Late(Silent):
-        def send_and_receive(self, messages, *, timeout=None):
-            if len(self.timeouts) == 2:
-                self.silent = None
-            return super().send_and_receive(messages, timeout=timeout)
-
-    grid = Late(HandMade(NODES), silent=2)
-    strategy = FedAvg(wait_seconds=5.0)
-    strategy.start(grid, initial(), 1)
-    assert grid.timeouts == [30.0] * 3
-    assert strategy.history[0]["held"] is None
-    assert strategy.history[0]["missing"] == []
+    asked = {"requires": {name: "buy one"}, "expects": {name: "model"} if name == "batch-updates" else {}}
+    assert reply_with(complete, **asked)["dropped"] == []
+    record = reply_with(T[2], **asked)
+    assert record["held"] == "no usable reply of the target"
+    (dropped,) = record["dropped"]
+    assert name in dropped["reason"]
+    assert dropped["reason"].endswith(": buy one")
 
 
 @pytest.mark.parametrize(
-    ("options", "seconds"),
-    [({"wait_seconds": 0.0}, [30.0]), ({"wait_seconds": 90.0, "query_timeout": 70.0}, [90.0] * 3)],
+    ("name", "lacking"),
+    [
+        ("num-steps", {"steps": 0}),
+        ("num-steps", {"rate": 0.0}),
+        ("learning-rate", {"steps": 0}),
+        ("learning-rate", {"rate": 0.0}),
+        ("batch-size", {}),
+        ("batch-size", {"batch-size": 0}),
+    ],
 )
-def test_at_the_start_nodes_have_the_query_timeout_or_the_patience_if_it_is_more(options, seconds):
-    grid = Silent(HandMade(NODES), silent=1)
-    FedAvg(**options).connect(grid)
-    assert grid.timeouts == seconds
+def test_steps_rate_and_batch_size_are_required_above_zero(name, lacking):
+    answer = moves(1.0, "target", "t", **lacking)
+    (dropped,) = reply_with(answer, requires={name: "tell it"})["dropped"]
+    assert dropped["reason"] == f"it has no '{name}': tell it"
+    assert reply_with(answer)["dropped"] == []
+    enough = moves(1.0, "target", "t", **{"batch-size": 8})
+    assert reply_with(enough, requires={name: "tell it"})["dropped"] == []
+
+
+def test_a_node_that_the_method_does_not_ask_is_left_out():
+    class Half(FedAvg):
+        def asks(self, node, round):
+            return super().asks(node, round) and (node.is_target or round.number % 2 == 0)
+
+    app, strategy = HandMade([A, T]), Half(warmup_rounds=1, max_held_rounds=9)
+    strategy.start(app.grid(), initial(), 3)
+    assert [(domain, config["server-round"]) for domain, config in app.configs] == [
+        ("a", 1),
+        ("a", 2),
+        ("t", 2),
+        ("t", 3),
+    ]
+
+
+@pytest.mark.parametrize("key", ["arrays", "model"])
+def test_a_reply_without_its_model_is_dropped_and_the_round_goes_on(key):
+    def empty(model, message):
+        content = reply_of(model)
+        del content["arrays"]
+        return content
+
+    class Renaming(LocalGrid):
+        def send_and_receive(self, messages, *, timeout=None):
+            messages = list(messages)
+            for message in messages:
+                if "config" in message.content:
+                    message.content["arrays"] = message.content.pop(key)
+            replies = list(super().send_and_receive(messages, timeout=timeout))
+            for reply in replies:
+                records = {{"arrays": key}.get(name, name): each for name, each in reply.content.items()}
+                reply.content = RecordDict(records)
+            return replies
+
+    strategy = FedAvg(arrayrecord_key=key)
+    app = HandMade([A, ("source", "b", empty), T])
+    strategy.start(Renaming(app.app, 3), initial(), 1)
+    (record,) = strategy.history
+    assert list(record["sources"]) == ["a"]
+    assert record["dropped"] == [{"domain": "b", "reason": "it has no ArrayRecord 'arrays'"}]
+    assert record["held"] is None
+
+
+def test_metrics_that_the_request_measures_are_recorded_under_their_own_names_also_a_zero():
+    asked = {"measures": {"their-name": "our-name", "absent": "absent"}}
+    entry = reply_with(moves(1.0, "target", "t", **{"their-name": 0.25, "train-loss": 0.0}), **asked)[
+        "target"
+    ]
+    assert (entry["our-name"], entry["train-loss"]) == (0.25, 0.0)
+    assert not {"their-name", "absent"} & set(entry)
+    record = reply_with(moves(1.0, "target", "t", **{"their-name": np.nan}), **asked)
+    assert "'their-name' is nan" in record["dropped"][0]["reason"]
+
+
+@pytest.mark.parametrize(("warmup", "done", "number"), [(0, 0, 1), (2, 0, 3), (2, 1, 3), (2, 5, 6)])
+def test_the_preview_is_of_the_first_round_that_is_the_methods(warmup, done, number):
+    app = HandMade([A, T])
+    strategy = FedAvgFT(warmup_rounds=warmup, learning_rate_factor=0.25)
+    strategy.connect(app.grid())
+    requests = strategy.preview(initial(), done, app.grid())
+    told = [dict(request.config) for request in requests]
+    shared = {"server-round": number, "rate-factor": 0.25}
+    assert told == [shared, {**shared, "evaluate-trained": True}, shared]
+    assert app.configs == []
+    sources = SourceOnly()
+    sources.connect(app.grid())
+    assert len(sources.preview(initial(), 0, app.grid())) == 2
+
+
+def test_whatever_goes_wrong_while_a_reply_is_read_costs_its_node_the_round_not_the_run(monkeypatch):
+    def odd(reply, node, *others):
+        if node.domain == "a":
+            raise LookupError("nothing here\nat all")
+        return read_update(reply, node, *others)
+
+    monkeypatch.setattr(round, "read_update", odd)
+    strategy = FedAvg()
+    strategy.start(HandMade([A, B, T]).grid(), initial(), 1)
+    (record,) = strategy.history
+    (drop,) = record["dropped"]
+    assert (drop["domain"], r"LookupError('nothing here\nat all')" in drop["reason"]) == ("a", True)
+    assert (record["held"], list(record["sources"])) == (None, ["b"])
 
 
 def test_the_replies_are_freed_one_by_one_as_their_updates_are_made():
     size, clients = 250_000, 8
     model = {"w": np.zeros(size, np.float32)}
-
-    def answer(domain, role="source"):
-        return role, domain, lambda model, message: reply_of({"w": model["w"] + 1}, role=role, domain=domain)
-
-    federation = HandMade([*(answer(f"s{i}") for i in range(clients - 1)), answer("t", "target")])
     peaks = []
 
     class Measuring(FedAvg):
@@ -177,6 +209,8 @@ def test_the_replies_are_freed_one_by_one_as_their_updates_are_made():
             peaks.append((tracemalloc.get_traced_memory()[1] - before) / (4 * size))
             return result
 
+    nodes = [("source", f"s{i}", moves(1.0, domain=f"s{i}")) for i in range(clients - 1)]
+    federation = HandMade([*nodes, ("target", "t", moves(1.0, "target", "t"))])
     tracemalloc.start()
     try:
         Measuring().start(federation.grid(), ArrayRecord({"w": Array(model["w"])}), 1)
@@ -187,16 +221,68 @@ def test_the_replies_are_freed_one_by_one_as_their_updates_are_made():
     assert peaks[0] < 6
 
 
-def test_whatever_goes_wrong_while_a_reply_is_read_costs_its_node_the_round_not_the_run(monkeypatch):
-    def odd(reply, node, *others):
-        if node.domain == "a":
-            raise LookupError("nothing here\nat all")
-        return read_update(reply, node, *others)
+# What sites tell of their privacy, and when a spent budget ends a run
 
-    monkeypatch.setattr(round, "read_update", odd)
+BUDGET = "the privacy budget is spent"
+
+
+def refusing(code, domains):
+    """A grid of nodes, some of which refuse to train by an error reply."""
+    made = HandMade([T, A, B])
+
+    class Refusing(ClientApp):
+        def __call__(self, message, context):
+            domain = made.nodes[context.node_config["partition-id"]][1]
+            if message.metadata.message_type == "train" and domain in domains:
+                return Message(Error(code, f"the site 'a' sends nothing: {BUDGET}"), reply_to=message)
+            return made.app(message, context)
+
+    return LocalGrid(Refusing(), 3)
+
+
+@pytest.mark.parametrize("code", [0, 2, BUDGET_CODE], ids=["words", "error", "budget"])
+def test_a_source_cannot_end_a_run_whatever_it_says_of_its_budget(code):
     strategy = FedAvg()
-    strategy.start(HandMade(NODES).grid(), initial(), 1)
-    (record,) = strategy.history
-    (drop,) = record["dropped"]
-    assert (drop["domain"], r"LookupError('nothing here\nat all')" in drop["reason"]) == ("a", True)
-    assert (record["held"], list(record["sources"])) == (None, ["b"])
+    strategy.start(refusing(code, "a"), initial(), 2)
+    for record in strategy.history:
+        (dropped,) = record["dropped"]
+        assert (dropped["domain"], BUDGET in dropped["reason"]) == ("a", True)
+        assert record["held"] is None
+
+
+@pytest.mark.parametrize(
+    ("code", "domains", "says"),
+    [
+        *((BUDGET_CODE, domains, rf"round 1 .*'{domains[0]}'.*{BUDGET}") for domains in ("t", "ab", "abt")),
+        (2, "ab", "2 rounds in a row"),  # the words alone end no run
+    ],
+)
+def test_a_run_ends_at_once_where_the_target_or_all_sources_have_spent_their_budget(code, domains, says):
+    with pytest.raises(RunError, match=says):
+        FedAvg(max_held_rounds=2).start(refusing(code, domains), initial(), 3)
+
+
+def record_of(epsilon, delta, **more):
+    """The record of a round in which a source tells of its privacy."""
+
+    def tells(model, message):
+        content = A[2](model, message)
+        content["info"] = ConfigRecord({"role": "source", "epsilon": epsilon, "delta": delta, **more})
+        return content
+
+    strategy = FedAvg()
+    strategy.start(HandMade([T, ("source", "a", tells), B]).grid(), initial(), 1)
+    return strategy.history[0]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(-5.0, 1e-5), (1.0, 1e308), (np.inf, 1e-5), (np.nan, 0.1), (1.0, -1.0), (1, 0.1)]
+)
+def test_an_impossible_epsilon_is_not_recorded(epsilon, delta):
+    assert "privacy" not in record_of(epsilon, delta)
+
+
+def test_what_is_not_covered_is_shown_in_one_line_and_not_endlessly():
+    told = record_of(1.0, 1e-5, uncovered=["x\ny", *(f"metric-{i}" for i in range(1000))])["privacy"]["a"]
+    assert (told["epsilon"], told["delta"], len(told["uncovered"])) == (1.0, 1e-5, 100)
+    assert r"x\ny" in told["uncovered"]
