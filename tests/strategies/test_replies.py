@@ -1,6 +1,7 @@
 """Replies become updates and figures, or are refused with the reason; what a record has of them."""
 
 import io
+from typing import Any
 
 import handmade
 import numpy as np
@@ -192,7 +193,7 @@ def test_an_update_that_overflows():
 # Numbers out of range, in replies that are otherwise good
 
 STEPS = np.array([[0.2, 0.0], [0.0, 0.1], [0.3, 0.3]])
-FULL = {"batch_update_encoding": "full"}
+FULL: dict[str, Any] = {"batch_update_encoding": "full"}
 
 
 def source(domain, delta=(0.5, 0.25), **told):

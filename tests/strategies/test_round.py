@@ -255,11 +255,12 @@ def test_a_source_cannot_end_a_run_whatever_it_says_of_its_budget(code):
     [
         *((BUDGET_CODE, domains, rf"round 1 .*'{domains[0]}'.*{BUDGET}") for domains in ("t", "ab", "abt")),
         (2, "ab", "2 rounds in a row"),  # the words alone end no run
+        (BUDGET_CODE, "a", "2 rounds in a row"),  # nor does one source
     ],
 )
 def test_a_run_ends_at_once_where_the_target_or_all_sources_have_spent_their_budget(code, domains, says):
     with pytest.raises(RunError, match=says):
-        FedAvg(max_held_rounds=2).start(refusing(code, domains), initial(), 3)
+        FedAvg(min_sources=2, max_held_rounds=2).start(refusing(code, domains), initial(), 3)
 
 
 def record_of(epsilon, delta, **more):
