@@ -71,6 +71,7 @@ Encoding = Literal["norms", "sketch", "full"]
 """How the target sends its batch updates: their norms alone, or also a sketch of each, or each in full."""
 
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
+"""The values of `Encoding`."""
 
 TOLERANCE = 1e-3
 """The relative error that rounding to float32 may cause in a sum of steps."""

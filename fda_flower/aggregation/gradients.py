@@ -38,6 +38,7 @@ GradientEncoding = Literal["sketch", "full"]
 """How a client sends its gradients: as a sketch, or in full."""
 
 GRADIENT_ENCODINGS: tuple[GradientEncoding, ...] = get_args(GradientEncoding)
+"""The values of `GradientEncoding`."""
 
 TOLERANCE = 1e-3
 """The relative error that rounding to float32 may cause in a squared norm."""

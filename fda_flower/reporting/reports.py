@@ -44,7 +44,9 @@ REGRET = Report(
 )
 LOST = Report([*SCORES.sections, lost.report], {**SCORES.tables, "-lost": lost.numbers})
 COMPARISON = Report([experiment_tables.comparison], {"": experiment_tables.comparison_numbers})
+"""The tables of a comparison, an experiment of one column."""
 REPORTS: dict[str, Report] = {"table": SCORES, "regret": REGRET, "lost": LOST}
+"""The reports of an experiment, by the name that its file gives."""
 
 FIGURES: dict[str, Callable[[Results], Figure]] = {
     "columns": plots.plot_columns,
@@ -54,6 +56,7 @@ FIGURES: dict[str, Callable[[Results], Figure]] = {
     "regret": regret.plot_regret,
     "lost": lost.plot_lost,
 }
+"""The figures of an experiment, by the name that its file gives."""
 
 
 def check_figures(names: Iterable[str]) -> None:
