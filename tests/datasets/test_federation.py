@@ -8,7 +8,7 @@ import torch
 from naming import names
 from sites import write_images, write_table
 
-from fda_flower.datasets import DataSpec, load_domain, load_federation
+from fda_flower.datasets import DATASETS, Dataset, DataSpec, Samples, Split, load_domain, load_federation
 from fda_flower.datasets.federation import shared_domain, write_shared
 from fda_flower.errors import ConfigError, RunError
 
@@ -67,6 +67,14 @@ def test_sources_keep_samples_by_the_seed():
     first, other = (load_federation(DataSpec("digits", "noise", source_samples=9, seed=i)) for i in (0, 1))
     for name in ("source-1", "source-2", "source-3"):
         assert not same(first.domains[name].train, other.domains[name].train)
+
+
+def test_each_source_draws_its_own_samples(monkeypatch):
+    samples = Samples(torch.arange(20.0)[:, None], torch.arange(20) % 2)
+    twins = dict.fromkeys("abc", Split(samples, samples, 2))
+    monkeypatch.setitem(DATASETS, "twins", Dataset("made", lambda data_dir, seed: twins, tuple(twins)))
+    domains = load_federation(DataSpec("twins", source_samples=5)).domains
+    assert not same(domains["a"].train, domains["b"].train)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +150,12 @@ def test_data_that_have_been_corrected_are_read_again(tmp_path):
         load_domain(spec, "b")
     write_table(tmp_path / "b.csv", 0)
     assert sizes(load_domain(spec, "b")) == {"b": 32}
+    options = (("domains", "a,b"), ("image_size", 8))
+    images = DataSpec("images", dataset_options=options, data_dir=str(tmp_path / "images"))
+    with pytest.raises(ConfigError, check=names("domain folder", tmp_path / "images/b")):
+        load_domain(images, "b")
+    write_images(tmp_path / "images/b", 0)
+    assert sizes(load_domain(images, "b")) == {"b": 16}
 
 
 # A file for other processes
