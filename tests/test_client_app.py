@@ -84,9 +84,17 @@ def folder_of(
     return own_folder(config, "va", context, simulation_folder(context, run))
 
 
-@pytest.mark.parametrize("simulated", [False, True])
+@pytest.mark.parametrize(
+    ("simulated", "site", "named"),
+    [(False, {}, False), (True, {}, True), (True, {"domain": "va", "role": "target"}, False)],
+)
 def test_a_server_names_no_folder_at_a_site(
-    simulated: bool, tmp_path: Path, in_a_run: None, monkeypatch: pytest.MonkeyPatch
+    simulated: bool,
+    site: dict[str, Any],
+    named: bool,
+    tmp_path: Path,
+    in_a_run: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A SuperNode may have the node configuration of a simulation: Flower's own pages start it so."""
     folders = []
@@ -99,8 +107,8 @@ def test_a_server_names_no_folder_at_a_site(
     app = client_app.make_client_app(simulated=simulated)
     (message,) = numbered([Message(RecordDict(), 2, "query.role")])
     settings = {**CONFIG.to_flower(), "output": str(tmp_path)}
-    app(message, Context(1, 2, SIMULATED, RecordDict(), settings))
-    assert folders == [tmp_path / "clients" / "va" if simulated else None]
+    app(message, Context(1, 2, SIMULATED | site, RecordDict(), settings))
+    assert folders == [tmp_path / "clients" / "va" if named else None]
 
 
 def test_a_simulated_client_keeps_its_own_in_the_runs_folder(monkeypatch: pytest.MonkeyPatch) -> None:

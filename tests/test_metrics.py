@@ -112,7 +112,9 @@ def test_r2_of_several_outputs_is_that_of_all_squares_together():
 def test_calibration_error_joins_the_samples_of_a_bin():
     confidence, right = np.array([0.9, 0.92, 0.55]), np.array([True, False, True])
     assert calibration_error(confidence, right) == pytest.approx((0.82 + 0.45) / 3)
-    # 1 belongs to the last bin.
+    # 3/15 belongs to the third bin, 1 to the last.
+    edge = np.array([0.2, 0.21]), np.array([True, False])
+    assert calibration_error(*edge) == pytest.approx((0.8 + 0.21) / 2)
     assert calibration_error(np.array([1.0]), np.array([True])) == 0
 
 
@@ -167,7 +169,7 @@ def test_how_a_figure_is_written_and_which_is_best():
     assert METRICS["ece"].label == "calibration error (%)"
     assert METRICS["r2"].label == "R²"
     assert METRICS["loss"].show(1.23456) == "1.235"
-    assert METRICS["ece"].best([0.3, float("nan"), 0.1]) == 0.1
+    assert METRICS["ece"].best([float("nan"), 0.3, 0.1]) == 0.1
     assert METRICS["accuracy"].best([0.2, 0.5]) == 0.5
     assert METRICS["accuracy"].allows(0.5)
     assert not METRICS["accuracy"].allows(7.5)
