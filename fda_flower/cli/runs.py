@@ -50,7 +50,6 @@ COMPARABLE.remove("model")  # `auto` is written as the network that it chose
 """Settings that a folder's config.json has exactly as given."""
 
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the output folder holds.")]
-Jobs = Annotated[int, typer.Option(help="Runs at a time.", show_default="cores / workers; 1 on Ray")]
 Only = Annotated[
     list[str], typer.Option(help="Of an experiment: label of a row, column or group; repeat it for more.")
 ]
@@ -184,7 +183,7 @@ def compare(
             help="local: on this machine; ray: Flower's Ray simulation.", autocompletion=among(ENGINES)
         ),
     ] = "local",
-    jobs: Jobs = 0,
+    jobs: Annotated[int, typer.Option(help="Runs at a time.", show_default="cores / workers; 1 on Ray")] = 0,
     workers: Workers = None,
     track: Track = [],  # noqa: B006
 ) -> None:
@@ -335,7 +334,7 @@ def experiment(
         list[str],
         typer.Option("--set", metavar="KEY=VALUE", help="Another setting for all runs, such as model=lenet."),
     ] = [],  # noqa: B006
-    jobs: Jobs = 0,
+    jobs: Annotated[int, typer.Option(help="Runs at a time.", show_default="the number of cores")] = 0,
     track: Track = [],  # noqa: B006
     output: Annotated[
         Path | None, typer.Option(help="Folder of the results.", show_default="runs/FILE")
