@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid
 
-    from fda_flower.engines.local import LocalGrid, run_local
+    from fda_flower.engines.local import LocalGrid
     from fda_flower.engines.ray import run_ray
     from fda_flower.engines.superlink import PromptGrid
+    from fda_flower.engines.workers import run_local
 else:
     __getattr__, __dir__ = lazy_exports(__name__)
 
@@ -94,7 +95,7 @@ class Engine:
 ENGINES: dict[str, Engine] = {
     "local": Engine(
         "on this machine: no start-up; one client after the other, or --workers side by side",
-        "fda_flower.engines.local:run_local",
+        "fda_flower.engines.workers:run_local",
     ),
     "ray": Engine(
         "through Flower's Ray simulation, clients in parallel processes",

@@ -1,18 +1,17 @@
-"""Run server and clients on this machine without Ray: in this process, or clients in worker processes."""
+"""A grid whose clients run in this process, one after the other."""
 
 import gc
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fda_flower.engines import Resources
 from fda_flower.errors import FdaError
 from fda_flower.wire.arrays import copied
-from fda_flower.wire.internals import Run, empty_run, error_reply, filled, numbered, task_identity
+from fda_flower.wire.internals import Run, empty_run, error_reply, filled, numbered
 
 
 class LocalGrid(Grid):
@@ -113,18 +112,3 @@ def set_up_process(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
         if not frozen:
             gc.unfreeze()
-
-
-def run_local(
-    server: Callable[[Grid], None], client_app: ClientApp, num_clients: int, resources: Resources
-) -> None:
-    """Run the server in this process, and the clients one after the other, or side by side in workers."""
-    workers, threads = min(resources.workers or 1, num_clients), resources.cpus_per_client
-    with task_identity(), set_up_process(threads):
-        if workers == 1:
-            server(LocalGrid(client_app, num_clients))
-            return
-        from fda_flower.engines.workers import workers_grid
-
-        with workers_grid(client_app, num_clients, workers, threads) as grid:
-            server(grid)

@@ -1,4 +1,7 @@
-"""Clients in worker processes; arrays pass through shared memory without a name, which cannot stay behind."""
+"""Run server and clients on this machine without Ray: in this process, or clients in worker processes.
+
+Arrays pass through shared memory without a name, which cannot stay behind.
+"""
 
 import io
 import multiprocessing
@@ -25,7 +28,9 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from flwr.app import Array, Message
 from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
 
+from fda_flower.engines import Resources
 from fda_flower.engines.local import LocalGrid, set_up_process
 from fda_flower.errors import RunError
 from fda_flower.wire.arrays import LazyArray, as_array
@@ -157,6 +162,19 @@ class WorkersGrid(LocalGrid):
                 f"worker {place + 1} of {len(self._workers)}, which runs {clients}, has ended with exit code "
                 f"{code}{killed}"
             ) from error
+
+
+def run_local(
+    server: Callable[[Grid], None], client_app: ClientApp, num_clients: int, resources: Resources
+) -> None:
+    """Run the server in this process, and the clients one after the other, or side by side in workers."""
+    workers, threads = min(resources.workers or 1, num_clients), resources.cpus_per_client
+    with task_identity(), set_up_process(threads):
+        if workers == 1:
+            server(LocalGrid(client_app, num_clients))
+            return
+        with workers_grid(client_app, num_clients, workers, threads) as grid:
+            server(grid)
 
 
 @contextmanager
