@@ -120,11 +120,14 @@ def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
         name = site.domain
     elif site.number is None or site.role is not None:
         raise ConfigError(
-            f'the node configuration has no domain: give it domain="...", one of {", ".join(names)}'
+            f'the node configuration has no domain: give it domain="...", one of {", ".join(names)}',
+            thing="domain",
         )
     elif site.number >= len(names):
         raise ConfigError(
-            f"the simulation has more nodes than the run has domains ({', '.join(names)}): use {len(names)}"
+            f"the simulation has more nodes than the run has domains ({', '.join(names)}): use {len(names)}",
+            thing="partition-id",
+            value=site.number,
         )
     else:
         name = names[site.number]

@@ -119,7 +119,8 @@ def _form_of_data(nodes: Iterable[Node]) -> dict[str, Any]:
             return {name: node.info[name] for name in FORM if name in node.info}
     raise RunError(
         "no node reports the shape of its samples and the number of classes, so no model can be built: run "
-        "this package's client app, or a client with the properties 'shape' and 'classes'"
+        "this package's client app, or a client with the properties 'shape' and 'classes'",
+        thing="shape and classes",
     )
 
 

@@ -57,8 +57,8 @@ def test_an_entry_point_is_loaded_on_first_use(add):
     [
         ("datasets", "nowhere:ENTRY", "No module named 'nowhere'"),
         ("models", "others:NOTHING", "has no attribute 'NOTHING'"),
-        ("datasets", "others:NUMBER", "not a Dataset: let the entry point name a fda_flower.datasets"),
-        ("models", "others:ENTRY", "not a Model: let the entry point name a fda_flower.models.Model"),
+        ("datasets", "others:NUMBER", f"{Dataset.__module__}.Dataset"),
+        ("models", "others:ENTRY", "fda_flower.models.Model"),
     ],
 )
 def test_an_invalid_one_is_an_error_that_names_it(add, group, value, message):

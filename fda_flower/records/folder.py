@@ -406,7 +406,9 @@ def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
         ours, other = arrays.get(name), initial.get(name)
         if ours is None or other is None or (ours.shape, ours.dtype) != (other.shape, other.dtype):
             raise ConfigError(
-                f"the checkpoint is of another model: '{name}' differs; choose another --output"
+                f"the checkpoint is of another model: '{name}' differs; choose another --output",
+                thing="array",
+                value=name,
             )
 
 
@@ -490,5 +492,7 @@ class Progress:
         if self._held_rounds >= self.max_held_rounds:
             raise RunError(
                 f"the model could not be updated for {self._held_rounds} rounds in a row "
-                f"({record['held']}): repair the clients, then resume"
+                f"({record['held']}): repair the clients, then resume",
+                thing="held rounds",
+                value=self._held_rounds,
             )

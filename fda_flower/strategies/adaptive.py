@@ -161,7 +161,9 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
             raise ConfigError(
                 f"{who} has {samples} labelled samples, auto-weighting needs two batches of {batch_size}: "
                 "give more samples, a smaller batch size, or a method with a fixed beta"
-                + ("" if role == "target" else ", or estimate_at=training")
+                + ("" if role == "target" else ", or estimate_at=training"),
+                thing=who,
+                value=samples,
             )
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:

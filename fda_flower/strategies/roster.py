@@ -139,7 +139,7 @@ class Roster:
             if clash is None and node.is_target and self._first_target not in (None, node.domain):
                 clash = f"it claims to be the target, which is '{self._first_target}' in this run"
             if clash and not problem and not begun:
-                raise RunError(printable(clash))
+                raise RunError(printable(clash), thing="domain", value=node.domain)
             if reason := problem or (clash and printable(clash)):
                 log(WARNING, "%s does not take part: %s", node.domain, reason)
                 self._missing[node.id] = Missing(node, reason, time.monotonic(), reason.startswith(SILENT))
@@ -180,18 +180,19 @@ class Roster:
         reasons = "; ".join(f"{each['domain']}: {each['reason']}" for each in self.missing)
         repair = f"repair what keeps nodes out ({reasons})" if reasons else ""
         if self.target is None:
-            wanted = "with role 'target'" if self._target is None else f"of domain '{self._target}'"
+            thing, value = ("role", "target") if self._target is None else ("domain", self._target)
+            wanted = f"with role '{value}'" if self._target is None else f"of domain '{value}'"
             remedy = repair or (
                 'give exactly one client the role, by node configuration (role="target") or by the '
                 "strategy's target argument"
             )
-            raise RunError(f"no node {wanted} among the connected ones ({claims}): {remedy}")
+            message = f"no node {wanted} among the connected ones ({claims})"
+            raise RunError(message, thing=thing, value=value, remedy=remedy)
         if len(self.sources) < min_sources:
             remedy = repair or "start more clients with role 'source'"
-            raise RunError(
-                f"{len(self.sources)} sources are connected ({claims}), at least {min_sources} are "
-                f"needed: {remedy}"
-            )
+            count = len(self.sources)
+            message = f"{count} sources are connected ({claims}), at least {min_sources} are needed"
+            raise RunError(message, thing="sources", value=count, remedy=remedy)
 
     def _ask(self, grid: Grid, node_ids: list[int], timeout: float) -> Iterable[tuple[Node, str | None]]:
         """Yield each node, and why it cannot take part if it cannot."""

@@ -214,7 +214,10 @@ def log_writer(grid: "Grid") -> Callable[[str], None]:
     """
     client: Any = getattr(grid, "_runtime_client", None)
     if client is None:
-        raise RunError("this SuperLink simulates its nodes: choose the engine ray, or another connection")
+        raise RunError(
+            "this SuperLink simulates its nodes: choose the engine ray, or another connection",
+            thing="SuperLink",
+        )
 
     def write(text: str) -> None:
         client.PushLogs(PushLogsRequest(node=Node(node_id=0), run_id=grid.run.run_id, logs=[text]))

@@ -291,7 +291,7 @@ def test_a_server_that_hands_over_bare_exceptions_loses_the_reason_alone():
 
 def test_without_usable_replies_the_run_ends_with_an_error():
     strategy = build("fedgp", max_held_rounds=2)
-    with pytest.raises(RunError, match=r"2 rounds in a row.*usable replies of sources"):
+    with pytest.raises(RunError, check=names("held rounds", 2)):
         run_legacy(strategy, clients(a=Broken, b=Broken, c=Broken), rounds=5)
     assert len(strategy.history) == 2
 
@@ -319,15 +319,15 @@ class Plain(NumPyClient):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "connected", "says"),
+    ("strategy", "connected", "thing", "value"),
     [
-        (FedGP(wait_for=2), DOMAINS[:2], "no node with role 'target'"),
-        (FedGP(target="3", wait_for=2), (), "client-0 does not report its domain"),
+        (FedGP(wait_for=2), DOMAINS[:2], "role", "target"),
+        (FedGP(target="3", wait_for=2), (), "domain", "3"),
     ],
     ids=["no target", "no properties"],
 )
-def test_without_the_roles_no_run_begins(strategy, connected, says):
-    with pytest.raises(RunError, match=says):
+def test_without_the_roles_no_run_begins(strategy, connected, thing, value):
+    with pytest.raises(RunError, check=names(thing, value)):
         run_legacy(strategy, [client_of(domain) for domain in connected] or [Plain(), Plain()])
 
 
@@ -379,9 +379,8 @@ class Demanding(FedAvg):
     ids=str,
 )
 def test_what_flowers_older_server_cannot_do_is_refused(strategy, thing):
-    with pytest.raises(ConfigError, match="Message API") as caught:
+    with pytest.raises(ConfigError, check=names(thing, remedy="Message API")):
         run_legacy(strategy)
-    assert caught.value.thing == thing
     assert strategy.history == []
 
 
@@ -446,7 +445,7 @@ def test_records_checkpoints_and_resume(tmp_path):
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     run_legacy(build("fedavg", output=RunFolder(tmp_path)), rounds=1)
     strategy = build("fedavg", output=RunFolder(tmp_path, resume=True))
-    with pytest.raises(ConfigError, match="another model"):
+    with pytest.raises(ConfigError, check=names("array", remedy="--output")):
         run_legacy(strategy, initial_parameters=ndarrays_to_parameters([np.ones(3, np.float32)]))
 
 

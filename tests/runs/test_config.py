@@ -133,7 +133,7 @@ def test_a_setting_that_cannot_work_is_refused_by_thing_and_value(
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ConfigError, match="no GPU"):
+    with pytest.raises(ConfigError, check=names("device", "cuda")):
         RunConfig(device="cuda")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert RunConfig(device="cuda").device == "cuda"
@@ -146,7 +146,7 @@ def test_two_batches_are_enough_for_an_estimate_and_one_sample_without(method: s
         return
     assert RunConfig(method=method, target_samples=8).target_samples == 8
     assert RunConfig(method=method, target_samples=2, target_batch_size=1).target_samples == 2
-    with pytest.raises(ConfigError, match="two batches of 4"):
+    with pytest.raises(ConfigError, check=names("the target", 7)):
         RunConfig(method=method, target_samples=7)
 
 
@@ -155,10 +155,9 @@ def test_a_source_needs_two_batches_for_its_gradients(method: str) -> None:
     options = {"estimate_at": "start"}
     assert RunConfig(method=method, method_options=options, source_samples=32).source_samples == 32
     assert RunConfig(method=method, source_samples=31).source_samples == 31
-    says = r"has 31 labelled samples, auto-weighting needs two batches of 16: .*, or estimate_at=training"
-    with pytest.raises(ConfigError, match=f"each source {says}"):
+    with pytest.raises(ConfigError, check=names("each source", 31, "estimate_at=training")):
         RunConfig(method=method, method_options=options, source_samples=31)
-    with pytest.raises(ConfigError, match=f"'far' {says}"):
+    with pytest.raises(ConfigError, check=names("'far'", 31)):
         RunConfig(method=method, method_options=options).check_samples("source", "'far'", 31)
     assert RunConfig(method="fedda", method_options=options, source_samples=1).source_samples == 1
 
@@ -241,7 +240,7 @@ def test_the_oracle_trains_on_all_of_the_target_whatever_is_labelled(samples: An
 def test_a_share_that_is_too_small_for_an_estimate_is_refused_once_the_data_are_known() -> None:
     config = RunConfig(method="fedgp-auto", target_samples="1%", model="mlp")
     assert config.target_samples == "1%"
-    with pytest.raises(ConfigError, match="'target' has 3 labelled samples"):
+    with pytest.raises(ConfigError, check=names("'target'", 3)):
         run(method="fedgp-auto", target_samples="1%", model="mlp", rounds=1, device="cpu")
 
 

@@ -17,6 +17,7 @@ from flwr.superlink.grid import http_grid
 from flwr.superlink.grid.http_grid import HttpGrid
 from flwr.supernode import start_client_internal
 from handmade import HandMade
+from naming import names
 
 from fda_flower.errors import RunError
 from fda_flower.wire import internals
@@ -130,7 +131,7 @@ def test_what_is_written_is_appended_to_the_log_of_the_run():
 def test_the_grid_of_a_superlink_has_a_client_for_the_log_and_the_grid_of_a_simulation_none():
     client = HttpGrid._runtime_client.fget.__annotations__["return"]  # type: ignore[attr-defined]
     assert callable(client.PushLogs)
-    with pytest.raises(RunError, match="choose the engine ray"):
+    with pytest.raises(RunError, check=names("SuperLink", None, "engine ray")):
         log_writer(HandMade([]).grid())
 
 
