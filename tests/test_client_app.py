@@ -115,13 +115,8 @@ def test_a_simulated_client_keeps_its_own_in_the_runs_folder(monkeypatch: pytest
     assert folder_of(SIMULATED, {}, Path("/run")) == Path("/run/clients/va")
     assert folder_of(SIMULATED, {"output": "/run"}) == Path("/run/clients/va")
     assert folder_of(SIMULATED, {"output": "run"}) == Path("/tmp/run/clients/va")
-
-
-@pytest.mark.parametrize(("node", "settings"), [(SIMULATED, {}), (SIMULATED, {"output": ""})])
-def test_without_a_folder_it_keeps_its_own_in_the_context(
-    node: dict[str, Any], settings: dict[str, Any]
-) -> None:
-    assert folder_of(node, settings) is None
+    for of_no_folder in ({}, {"output": ""}):
+        assert folder_of(SIMULATED, of_no_folder) is None, "the context keeps it"
 
 
 def test_a_site_keeps_its_own_below_its_state_dir_for_each_run_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,28 +53,36 @@ finally:
     return run(code, folder)
 
 
+def files_below(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path): path.read_bytes() for path in files}
+
+
 def loaded(done: subprocess.CompletedProcess[str]) -> set[str]:
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "folder", "says"),
     [
-        (["--seed", "7", "--output", "other"], "seed: 0 there, 7 asked for"),
-        (["--method", "FedAvg", "--output", "other"], "go on with --resume"),
-        (["--method", "fedavg"], "runs/digits-rotate-fedavg-seed0' already holds a run"),
+        (["--seed", "7", "--output", "other"], "other", "seed: 0 there, 7 asked for"),
+        (["--method", "FedAvg", "--output", "other"], "other", "go on with --resume"),
+        (["--method", "fedavg"], "runs/digits-rotate-fedavg-seed0", "already holds a run"),
     ],
     ids=["another run", "this run", "the usual folder"],
 )
-def test_a_folder_that_is_not_free_is_refused_before_anything_heavy_is_loaded(
-    tmp_path: Path, options: list[str], says: str
+def test_a_folder_in_use_is_refused_before_anything_heavy_is_loaded_and_stays_as_it_is(
+    tmp_path: Path, options: list[str], folder: str, says: str
 ) -> None:
-    for folder in ("other", "runs/digits-rotate-fedavg-seed0"):
-        make_run(tmp_path / folder, method="fedavg")
+    make_run(tmp_path / folder, method="fedavg")
+    before = files_below(tmp_path)
     done = called(["run", *options], tmp_path)
-    assert done.returncode == 2
-    assert says in done.stderr
+    error, _ = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    for words in (says, folder, "--output"):
+        assert words in error
     assert not loaded(done) & HEAVY
+    assert files_below(tmp_path) == before
 
 
 LIGHT: dict[str, tuple[int, str]] = {

@@ -87,13 +87,6 @@ def test_a_rehearsal_that_fails_is_one_line_and_exit_code_1(fda, monkeypatch):
     assert fda("deploy", "rehearse", "--output", "out") == (1, "", "Error: no luck\n")
 
 
-def test_a_wrong_setting_is_one_line_and_exit_code_2_before_anything_starts(fda, rehearsed):
-    code, _, err = fda("deploy", "rehearse", "--output", "out", "--method", "nope")
-    assert code == 2
-    assert err.startswith("Error: unknown method 'nope'")
-    assert rehearsed == []
-
-
 def test_a_rehearsal_of_a_runs_config_has_the_runs_sources(fda, rehearsed, tmp_path):
     file = tmp_path / "config.json"
     file.write_text('{"settings": {"dataset": "digits", "rounds": 3, "sources": null}}', encoding="utf-8")

@@ -224,15 +224,15 @@ def test_without_the_extra_the_command_says_what_to_install(fda, package, monkey
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nothing.toml"], ["unknown experiment 'nothing.toml'", "choose one of", "fashion_mnist_noise"]),
-        (["at/nothing.toml"], ["the experiment 'at/nothing.toml' cannot be read"]),
+        (["nothing.toml"], ["'nothing.toml'", "fashion_mnist_noise"]),
+        (["at/nothing.toml"], ["'at/nothing.toml'"]),
         (["noise.toml", "--only", "nobody"], ["'nobody'", "choose one of 0.1, 0.5, FedAvg, Target Only"]),
-        (["noise.toml", "--seeds", "0"], ["seeds is '0'", "give their number, such as 3"]),
-        (["noise.toml", "--jobs", "-1"], ["jobs is -1: it must be at least 1"]),
-        (["noise.toml", "--rounds", "0"], ["cell 'FedAvg, 0.1'", "rounds is 0: it must be at least 1"]),
+        (["noise.toml", "--seeds", "0"], ["seeds is '0'"]),
+        (["noise.toml", "--jobs", "-1"], ["jobs is -1"]),
+        (["noise.toml", "--rounds", "0"], ["cell 'FedAvg, 0.1'", "rounds is 0"]),
         (["noise.toml", "--set", "colour=red"], ["--set is 'colour=red'", *sorted(RUN_KEYS)]),
-        (["noise.toml", "--set", "model"], ["--set is 'model': give KEY=VALUE"]),
-        (["noise.toml", "--set", "shift-options=std"], ["option 'std' is not of the form NAME=VALUE"]),
+        (["noise.toml", "--set", "model"], ["'model'", "KEY=VALUE"]),
+        (["noise.toml", "--set", "shift-options=std"], ["'std'", "NAME=VALUE"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

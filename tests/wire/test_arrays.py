@@ -117,8 +117,8 @@ def saved(write, *what, **how):
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (saved(np.save, np.zeros(3))[:-8], "24 bytes, and 16 follow"),
-        (saved(np.save, np.zeros(3)) + b"more", "24 bytes, and 28 follow"),
+        (saved(np.save, np.zeros(3))[:-8], "24 .*16"),
+        (saved(np.save, np.zeros(3)) + b"more", "24 .*28"),
         (saved(npy.write_array, np.zeros(3), version=(2, 0)), "format"),
         (saved(np.savez, w=np.zeros(3)), "NpzFile"),
         (saved(np.save, np.zeros(4)), "declared"),
