@@ -1,6 +1,7 @@
 """Folders of runs made by hand."""
 
 import json
+from pathlib import Path
 
 from fda_flower import RunConfig
 
@@ -24,3 +25,9 @@ def make_run(folder, rounds=3, done=True, **settings):
     if done:
         (folder / "summary.json").write_text("{}")
     return folder
+
+
+def files_below(folder):
+    """The contents of all files but for the lock, which a writer may leave."""
+    files = [path for path in Path(folder).rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path): path.read_bytes() for path in files}

@@ -66,7 +66,7 @@ def histories(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("folder", ["plugin-message-api", "plugin-numpyclient", "plugin-scikit-learn"])
+@pytest.mark.parametrize("folder", EXAMPLES)
 def test_an_example_runs(load, histories, folder):
     run_app(load, EXAMPLES[folder], folder)
     (history,) = histories

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import make_run
+from run_folders import files_below, make_run
 
 import fda_flower
 from fda_flower import datasets
@@ -51,11 +51,6 @@ finally:
     {REPORT}
 """
     return run(code, folder)
-
-
-def files_below(folder: Path) -> dict[str, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
-    return {str(path): path.read_bytes() for path in files}
 
 
 def loaded(done: subprocess.CompletedProcess[str]) -> set[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from run_folders import files_below
 from typer.testing import CliRunner
 
 import fda_flower
@@ -51,10 +52,6 @@ def caught(monkeypatch):
         return calls[-1]
 
     return call
-
-
-def files_below(folder):
-    return {str(path): path.read_bytes() for path in sorted(Path(folder).rglob("*")) if path.is_file()}
 
 
 def help_of(command, option="--help"):
