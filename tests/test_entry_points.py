@@ -1,7 +1,6 @@
 """Entry points of other packages: errors in them, and what they cannot do."""
 
 import importlib
-import subprocess
 import sys
 
 import pytest
@@ -79,17 +78,6 @@ def test_one_does_not_take_the_place_of_a_name_of_ours(add):
     registry = add("datasets", "digits", "others:ENTRY")
     assert registry["digits"] is DATASETS["digits"]
     assert list(registry) == list(DATASETS)
-
-
-@pytest.mark.slow
-def test_a_command_says_it_in_one_line(add, tmp_path):
-    add("models", "mine", "others:NOTHING")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from fda_flower.cli import main; main()"
-    command = [sys.executable, "-c", code, "run", "--model", "mine"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
-    assert done.stderr.startswith("Error: 'mine' of fda_flower.models cannot be loaded from others:NOTHING")
-    assert done.stderr.count("\n") == 1
 
 
 def test_an_entry_can_be_set_and_taken_away_in_a_process():
