@@ -158,7 +158,9 @@ def write_shared(spec: DataSpec, path: Path) -> None:
     except (OSError, RuntimeError) as error:
         raise RunError(
             f"the data cannot be written to '{path}' for the clients' processes ({error}): make room there, "
-            "or set TMPDIR to a folder that has it"
+            "or set TMPDIR to a folder that has it",
+            thing="data",
+            value=path,
         ) from error
     forget()
     if os.name == "posix" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):

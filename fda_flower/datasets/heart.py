@@ -52,7 +52,9 @@ def load(data_dir: Path | None, seed: int) -> Splits:
     if data_dir is None:
         raise ConfigError(
             "data set 'heart' needs --data-dir (FDA_DATA_DIR): a folder DIR with the four files "
-            "processed.*.data of the UCI Machine Learning Repository's 'Heart Disease' in DIR/heart_disease/"
+            "processed.*.data of the UCI Machine Learning Repository's 'Heart Disease' in DIR/heart_disease/",
+            thing="data set",
+            value="heart",
         )
     folder = data_dir.expanduser() / "heart_disease"
     return Splits(tuple(FILES), lambda name: _split(folder / f"processed.{FILES[name]}.data", seed))

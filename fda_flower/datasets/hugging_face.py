@@ -42,7 +42,9 @@ class Source:
         if bool(self.domain) == bool(self.partitioner):
             raise ConfigError(
                 "data set 'hf' needs what divides it into domains: give --dataset-option domain=COLUMN, or "
-                "partitioner=NAME, one of flwr_datasets.partitioner"
+                "partitioner=NAME, one of flwr_datasets.partitioner",
+                thing="option 'domain'",
+                value=self.domain,
             )
 
     def open(self, data_dir: Path | None) -> dict[str, Any]:
@@ -73,10 +75,8 @@ class Source:
         if data_dir is not None and (data_dir / self.path).is_dir():
             return data_dir / self.path
         if not self.path:
-            raise ConfigError(
-                "data set 'hf' needs a name on the hub, by --dataset-option path=NAME, or a folder, by "
-                "--data-dir"
-            )
+            message = "data set 'hf' needs a name on the hub, by --dataset-option path=NAME, or a folder, by "
+            raise ConfigError(f"{message}--data-dir", thing="option 'path'")
         local = Path(self.path).expanduser()
         return local if local.is_dir() else self.path
 
@@ -130,7 +130,9 @@ def check_column(option: str, name: str, data: Any) -> None:
     if name not in data.column_names:
         raise ConfigError(
             f"the data set has the columns {', '.join(data.column_names)}: name one of them by "
-            f"--dataset-option {option}=COLUMN, not '{name}'"
+            f"--dataset-option {option}=COLUMN, not '{name}'",
+            thing=f"option '{option}'",
+            value=name,
         )
 
 
@@ -224,9 +226,11 @@ class HuggingFace(Splits):
     def _split(self, domain: str) -> Split:
         if domain not in self._there:
             there = ", ".join(self._there) or "none"
-            raise ConfigError(
-                f"the data set has no sample of the domain '{domain}': of the option 'domains' it has {there}"
+            what, remedy = (
+                f"the data set has no sample of the domain '{domain}'",
+                "of the option 'domains' it",
             )
+            raise ConfigError(what, thing="domain", value=domain, remedy=f"{remedy} has {there}")
         data = next(iter(self._there[domain].values()))
         column = image_column(data)
         if column:
@@ -269,7 +273,9 @@ class HuggingFace(Splits):
         if total * 3 * height * width > MEMORY_LIMIT:
             raise ConfigError(
                 f"the {total:,} images of domain '{domain}' take more than {MEMORY_LIMIT / 2**30:.0f} GiB in "
-                f"{height}x{width}: give a smaller --dataset-option image_size"
+                f"{height}x{width}: give a smaller --dataset-option image_size",
+                thing="domain",
+                value=domain,
             )
         pixels = [pixels_of(image, height, width) for data in parts.values() for image in data[column]]
         y = torch.tensor([classes.index(word) for data in parts.values() for word in words(data, label)])

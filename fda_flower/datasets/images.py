@@ -137,13 +137,16 @@ def load(
     if data_dir is None:
         raise ConfigError(
             f"{folder} cannot be downloaded: get it from {source}, and give the folder that holds "
-            f"'{folder}' with --data-dir (FDA_DATA_DIR)"
+            f"'{folder}' with --data-dir (FDA_DATA_DIR)",
+            thing="data set",
+            value=folder,
         )
     root = data_dir.expanduser() / folder
     if not root.is_dir():
         raise unusable("data folder", root, "is missing", remedy)
     if image_size < 1:
-        raise ConfigError(f"option 'image_size' of {folder} is {image_size}, it must be at least 1")
+        what = f"option 'image_size' of {folder} is {image_size}, it must be at least 1"
+        raise ConfigError(what, thing="option 'image_size'", value=image_size)
     return ImageFolders(folder, root, domains, remedy, seed, (image_size, image_size), classes)
 
 

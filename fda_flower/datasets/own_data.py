@@ -149,7 +149,8 @@ def network_for_images(options: Mapping[str, Any]) -> str:
     if "image_size" not in options:
         raise ConfigError(
             "the size of the images is not known here, so no network can be chosen: give it by "
-            "--dataset-option image_size=64, or choose the network by --model"
+            "--dataset-option image_size=64, or choose the network by --model",
+            thing="option 'image_size'",
         )
     return "cnn" if min(read_size(str(options["image_size"]))) < LARGE else "resnet18"
 

@@ -121,7 +121,8 @@ class Labels(Partition):
 
 
 def _too_few(samples: Samples, clients: int) -> ConfigError:
-    return ConfigError(f"{len(samples)} samples cannot be dealt to {clients} clients: use fewer sources")
+    what = f"{len(samples)} samples cannot be dealt to {clients} clients"
+    return ConfigError(what, thing="clients", value=clients, remedy="use fewer sources")
 
 
 def _not_empty(samples: Samples, name: str) -> Samples:
@@ -276,7 +277,8 @@ class Color(Shift):
     def names(self, num_sources: int) -> list[str]:
         """Return the three domains, named by how often the colour agrees with the label."""
         if num_sources != len(self.DISAGREEMENT) - 1:
-            raise ConfigError(f"shift 'color' has 2 sources, but {num_sources} were asked for")
+            what = f"shift 'color' has 2 sources, but {num_sources} were asked for"
+            raise ConfigError(what, thing="sources", value=num_sources)
         return list(self.DISAGREEMENT)
 
     def domains(

@@ -67,7 +67,8 @@ def divide(
         train, test = balanced(y, len(y) - tested, torch.Generator().manual_seed(seed))
     for word, part in zip(PARTS, (train, test), strict=True):
         if not len(part):
-            raise ConfigError(f"{where} has no row for the part '{word}': mark some, or move some there")
+            what, remedy = f"{where} has no row for the part '{word}'", "mark some, or move some there"
+            raise ConfigError(what, thing="part", value=word, remedy=remedy)
     return train, test
 
 
@@ -80,9 +81,8 @@ def numbered(groups: Sequence[str]) -> Tensor:
 def _by_group(y: Tensor, seed: int, where: str, groups: Sequence[str]) -> tuple[Tensor, Tensor]:
     number = len(set(groups))
     if number < 2:
-        raise ConfigError(
-            f"{where} has {number} group in the column of the option 'group': it needs 2 or more"
-        )
+        message = f"{where} has {number} group in the column of the option 'group'"
+        raise ConfigError(message, thing="groups", value=number, remedy="it needs 2 or more")
     drawn = y.is_floating_point() or number < FOLDS or int(torch.bincount(y).max()) < FOLDS
     what = HeldOut(share=TEST_SHARE) if drawn else HeldOut(folds=FOLDS, fold=1)
     test = torch.zeros(len(y), dtype=torch.bool)
@@ -255,11 +255,11 @@ def _append(
 def _check_features(path: Path, features: Mapping[Path, list[str]]) -> None:
     for other, names in features.items():
         if differing := sorted({*features[path]} ^ {*names}):
-            raise ConfigError(
-                f"only one of the data files '{other}' and '{path}' has {', '.join(differing)}: "
-                "give all domains the same columns, or leave them out by --dataset-option "
-                f"ignore={','.join(differing)}"
-            )
+            columns = ", ".join(differing)
+            remedy = "give all domains the same columns, or leave them out by --dataset-option "
+            remedy += f"ignore={','.join(differing)}"
+            what = f"only one of the data files '{other}' and '{path}' has {columns}"
+            raise ConfigError(what, thing="columns", value=columns, remedy=remedy)
 
 
 def split_of(domain: str, found: Survey, meaning: Meaning, seed: int) -> Split:

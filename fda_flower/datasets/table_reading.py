@@ -111,8 +111,10 @@ class Problems:
     def raise_first(self) -> None:
         """Raise a `ConfigError` with the first problem, if there is one."""
         for problem in self.found.values():
-            thing = "data file" if problem.path else ""
-            raise problem.error or ConfigError(str(problem), thing=thing, value=problem.path)
+            what = str(problem).removesuffix(f": {problem.remedy}")
+            raise problem.error or ConfigError(
+                what, thing="data file", value=problem.path, remedy=problem.remedy
+            )
 
     def by_kind(self) -> dict[str, list[str]]:
         """Return the places of each kind of problem, by the kind with its remedy."""
@@ -403,14 +405,15 @@ def categorical_columns(
             continue
         words = {text for each in cells for text in each}
         found[name] = tuple(sorted(text for text in words if not is_missing(text, True)))
-        remedy = f"list its categories by --dataset-option categories={name}:A|B|..., or leave it out by"
-        where = f"column '{name}' of the data file '{tables[0].path}'"
-        if alone:
-            what = f"{where} holds words, and other sites may have others: {remedy} ignore={name}"
-            problems.add(Problem(what))
-        elif len(found[name]) > MOST_CATEGORIES:
-            what = f"{where} and the others has {len(found[name])} different words, more than"
-            problems.add(Problem(f"{what} {MOST_CATEGORIES}: {remedy} ignore={name}"))
+        number = len(found[name])
+        if alone or number > MOST_CATEGORIES:
+            remedy = f"categories={name}:A|B|..., or leave it out by ignore={name}"
+            remedy = f"list its categories by --dataset-option {remedy}"
+            where = f"column '{name}' of the data file '{tables[0].path}'"
+            many = f"and the others has {number} different words, more than {MOST_CATEGORIES}"
+            what = f"{where} {'holds words, and other sites may have others' if alone else many}"
+            with problems.caught():
+                raise ConfigError(what, thing="column", value=name, remedy=remedy)
     return found
 
 
@@ -486,14 +489,11 @@ def class_names(labels: Iterable[Cells], named: tuple[str, ...], alone: bool) ->
         return tuple(map(str, range(max(numbers, default=0) + 1)))
     example = next(iter(found.values()))
     where = f"the label in the data file '{example.path}', column '{example.column}',"
-    if alone:
-        raise ConfigError(
-            f"{where} is a word, and other sites may have others: list all in the option 'classes'"
-        )
-    if len(found) > MOST_CLASSES:
-        raise ConfigError(
-            f"{where} is one of {len(found)} different words: name another column in the option 'label'"
-        )
+    if alone or len(found) > MOST_CLASSES:
+        many = f"is one of {len(found)} different words"
+        why = "is a word, and other sites may have others" if alone else many
+        remedy = "list all in the option 'classes'" if alone else "name another column in the option 'label'"
+        raise ConfigError(f"{where} {why}", thing="label", value=example.column, remedy=remedy)
     return tuple(sorted(found))
 
 

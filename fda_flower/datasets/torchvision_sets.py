@@ -44,7 +44,9 @@ def read_parts(dataset: Any, root: Path, download: bool = False) -> Split:
         reason = " ".join(str(error).split())
         raise ConfigError(
             f"{dataset.__name__} cannot be read from '{root}' ({reason}): get its files again, or give a "
-            "folder that has them with --data-dir (FDA_DATA_DIR)"
+            "folder that has them with --data-dir (FDA_DATA_DIR)",
+            thing=dataset.__name__,
+            value=root,
         ) from error
     train, test = (_samples(np.asarray(part.data), np.asarray(part.targets)) for part in parts)
     return Split(train, test, CLASSES)

@@ -132,7 +132,9 @@ def write_model(
         write_atomically(folder / DESCRIPTION, (json.dumps(description, indent=2) + "\n").encode(), mode)
     except OSError as error:
         raise RunError(
-            f"the model cannot be written to '{folder}' ({error}): make room, or make the folder writable"
+            f"the model cannot be written to '{folder}' ({error}): make room, or make the folder writable",
+            thing="folder",
+            value=folder,
         ) from error
 
 
@@ -143,7 +145,7 @@ def read_model(folder: Path) -> tuple[About, Predictor]:
     """
     path = folder / MODEL
     if not path.exists():
-        raise ConfigError(_why_none(folder))
+        raise ConfigError(_why_none(folder), thing="folder", value=folder)
     try:
         with safe_open(path, framework="numpy") as file:
             description = json.loads((file.metadata() or {})[KEY])

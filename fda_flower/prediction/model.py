@@ -266,7 +266,8 @@ class LoadedModel:
     def predict_proba(self, samples: Any) -> Array:
         """Return the probability of each class, float64, shape ``(n, classes)``; see `predict`."""
         if self.about.regression:
-            raise ConfigError("the model predicts numbers, which have no probabilities: call predict")
+            message = "the model predicts numbers, which have no probabilities: call predict"
+            raise ConfigError(message, thing="model")
         return probabilities(self.outputs(self.samples(samples)))
 
     def predictions(self, outputs: Array) -> Array:
@@ -298,22 +299,24 @@ class LoadedModel:
             return self._from_columns(raw)
         if isinstance(raw, Sequence) and raw and all(isinstance(item, str | Path) for item in raw):
             if not isinstance(preparation, ImagePreparation):
-                raise ConfigError(f"the model takes no image files: give {self._wanted}")
+                message = f"the model takes no image files: give {self._wanted}"
+                raise ConfigError(message, thing="image files")
             return preparation.apply([Path(item) for item in raw])
         if isinstance(preparation, TablePreparation):
             columns = preparation.columns
             rows = np.array(raw, dtype=object) if preparation.categories else _tensor(raw).numpy()
             if rows.ndim != 2 or rows.shape[1] != len(columns) or not len(rows):
-                raise ConfigError(f"the samples have shape {rows.shape}: give {self._wanted}")
+                raise self._not_of(rows.shape)
             return self._from_columns(dict(zip(columns, rows.T, strict=True)))
         x = _tensor(raw)
         if x.shape[1:] != self.about.shape:
-            raise ConfigError(f"the samples have shape {tuple(x.shape)}: give {self._wanted}")
+            raise self._not_of(tuple(x.shape))
         return x if x.dtype == torch.uint8 else x.float()
 
     def _from_columns(self, raw: Mapping[str, Any]) -> Tensor:
         if not isinstance(self.preparation, TablePreparation):
-            raise ConfigError(f"the model takes no columns with names: give {self._wanted}")
+            message = f"the model takes no columns with names: give {self._wanted}"
+            raise ConfigError(message, thing="columns")
         check_columns("the samples have", list(raw.keys()), self.preparation)
         return self.preparation.apply(
             {name: read_column(name, raw[name], self.preparation) for name in self.preparation.columns}
@@ -323,6 +326,10 @@ class LoadedModel:
         network = build(self.about)
         load_layers(network, layers)
         return network.eval()
+
+    def _not_of(self, shape: tuple[int, ...]) -> ConfigError:
+        message = f"the samples have shape {shape}"
+        return ConfigError(message, thing="samples", value=shape, remedy=f"give {self._wanted}")
 
     @property
     def _wanted(self) -> str:
@@ -361,9 +368,10 @@ def _tensor(raw: Any) -> Tensor:
     try:
         array = raw if isinstance(raw, Tensor) else torch.from_numpy(np.array(raw))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"the samples are no array of numbers ({error}): give one") from error
+        message = f"the samples are no array of numbers ({error}): give one"
+        raise ConfigError(message, thing="samples") from error
     if not array.ndim or not len(array):
-        raise ConfigError("there are no samples: give at least one")
+        raise ConfigError("there are no samples: give at least one", thing="samples", value=0)
     return array
 
 

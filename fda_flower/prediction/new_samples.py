@@ -74,7 +74,8 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     known = (*keep, label, *_beside(options))
     check_columns(who, header, preparation, known, "leave them out, or name them with --keep")
     if missing := [name for name in (*keep, *([label] if labelled else [])) if name not in header]:
-        raise ConfigError(f"{who} no column {', '.join(missing)}: it has {', '.join(header)}")
+        message = f"{who} no column {', '.join(missing)}: it has {', '.join(header)}"
+        raise ConfigError(message, thing="column", value=", ".join(missing))
     comma = options.get("decimal") == "comma"
     x = preparation.apply(columns_for(table, preparation, comma))
     if "line" in keep:

@@ -63,7 +63,9 @@ def predict(model: nn.Module, samples: Samples, generator: Generator, batch_size
     if not torch.allclose(first, samples.x[:1], rtol=0, atol=0, equal_nan=True):
         raise RunError(
             f"the network {type(model).__name__} writes into its input, and so into the data: let it work "
-            "on a copy (x = x.clone())"
+            "on a copy (x = x.clone())",
+            thing="network",
+            value=type(model).__name__,
         )
     return outputs
 

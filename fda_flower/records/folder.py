@@ -278,9 +278,9 @@ class RunFolder:
                 self._keep_model(record["round"])
             write_atomically(self.path / CHECKPOINT, data)
         except OSError as error:
-            raise RunError(
-                f"round {record['round']} cannot be written to '{self.path}' ({error}): make room, and resume"
-            ) from error
+            what = f"round {record['round']} cannot be written to '{self.path}' ({error})"
+            remedy = "make room, and resume"
+            raise RunError(what, thing="output folder", value=self.path, remedy=remedy) from error
 
     def _write_config(self) -> None:
         write_atomically(self.path / CONFIG, self._config_text)
@@ -421,11 +421,11 @@ def _other_run(path: Path, found: Record, wanted: Record) -> ConfigError:
     # What the strategy says of itself follows from the other settings.
     keys = [key for key in keys if key != "strategy"] or keys
     differences = ", ".join(f"{k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys)
-    return _not_here(path, f"is of another run ({differences})")
+    return _not_here(path, f"is of another run ({differences})", differences)
 
 
-def _not_here(path: Path, why: str) -> ConfigError:
-    return ConfigError(f"'{path}' {why}", thing=str(path), remedy="choose another --output")
+def _not_here(path: Path, why: str, value: object = None) -> ConfigError:
+    return ConfigError(f"'{path}' {why}", thing=str(path), value=value, remedy="choose another --output")
 
 
 def _damaged(path: Path, why: str, part: str = "it") -> RunError:

@@ -20,7 +20,7 @@ def test_the_data_set_follows_from_the_content(tmp_path):
     write_table(tmp_path / "both/a.csv", 0)
     found = {name: find_dataset(tmp_path / name) for name in ("tables", "parts", "images")}
     assert found == {"tables": "table", "parts": "table", "images": "images"}
-    for folder, says in ((tmp_path / "both", "both tables"), (tmp_path, "neither tables")):
+    for folder, says in ((tmp_path / "both", "both"), (tmp_path, "neither")):
         with pytest.raises(ConfigError, match=says, check=names(str(folder))):
             find_dataset(folder)
     with pytest.raises(ConfigError, check=names("folder", tmp_path / "nowhere")):

@@ -72,28 +72,28 @@ def test_a_hospital_alone_needs_its_own_file_only(folder):
     assert torch.equal(alone["va"].test.x, whole.test.x)
     with pytest.raises(ConfigError, check=names("data file", folder / "processed.cleveland.data")):
         _ = alone["cleveland"]
-    with pytest.raises(ConfigError, match=r"UCI Machine Learning Repository.*DIR/heart_disease/"):
+    with pytest.raises(ConfigError, check=names("data set", "heart", "DIR/heart_disease/")):
         load(None, 0)
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "place"),
     [
-        ("40,1,1,120,200,0,0,150,0,1.0,?,?,?", "line 3 has 13 columns, not 14"),
-        ("40,1,1,120,200,0,0,150,0,1.0,?,?,?,0,0", "line 3 has 15 columns, not 14"),
+        ("40,1,1,120,200,0,0,150,0,1.0,?,?,?", "line 3 has 13"),
+        ("40,1,1,120,200,0,0,150,0,1.0,?,?,?,0,0", "line 3 has 15"),
         ("40,1,1,abc,200,0,0,150,0,1.0,?,?,?,0", "line 3 has 'abc' in column 4"),
         ("40,1,1,,200,0,0,150,0,1.0,?,?,?,0", "line 3 has '' in column 4"),
         ("40,1,1,inf,200,0,0,150,0,1.0,?,?,?,0", "line 3 has 'inf' in column 4"),
         ("nan,1,1,120,200,0,0,150,0,1.0,?,?,?,0", "line 3 has 'nan' in column 1"),
         ("40,1,5,120,200,0,0,150,0,1.0,?,?,?,0", "line 3 has '5' in column 3"),
         ("40,1,1,120,200,0,0.5,150,0,1.0,?,?,?,0", "line 3 has '0.5' in column 7"),
-        ("", "has 2 patients"),
+        ("", "2 patients"),
     ],
 )
-def test_a_damaged_file_is_named_with_its_line_as_is_one_of_too_few_patients(folder, line, words):
+def test_a_damaged_file_is_named_with_its_line_as_is_one_of_too_few_patients(folder, line, place):
     path = folder / "processed.hungarian.data"
     path.write_text("\n".join([*ROWS.splitlines()[:2], line, ""]))
-    with pytest.raises(ConfigError, match=words, check=names("data file", path, "get it again")):
+    with pytest.raises(ConfigError, match=place, check=names("data file", path, "get it again")):
         _ = load(folder.parent, 0)["hungary"]
 
 

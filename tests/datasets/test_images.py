@@ -140,16 +140,16 @@ def test_a_large_data_set_is_read_batch_by_batch_with_the_same_bits(made, monkey
 
 
 def test_what_is_missing_is_named_with_where_to_get_it(made):
-    with pytest.raises(ConfigError, match=r"made cannot be downloaded: get it from its authors.*--data-dir"):
+    with pytest.raises(ConfigError, check=names("data set", "made", "get it from its authors")):
         load(None, 0)
     with pytest.raises(ConfigError, check=names("data folder", made / "made/made", "its authors")):
         load(made / "made", 0)
     (made / "made/two").rename(made / "made/Two")
     splits = load(made, 0)
     assert splits["one"].classes == 3
-    with pytest.raises(ConfigError, check=names("domain folder", made / "made/two", "its authors")) as caught:
+    missing = names("domain folder", made / "made/two", "its authors")
+    with pytest.raises(ConfigError, match="Two, one", check=missing):
         _ = splits["two"]
-    assert "(found: Two, one)" in str(caught.value)
 
 
 def test_a_domain_without_images_is_named(tmp_path):
@@ -176,7 +176,7 @@ def test_the_options_are_the_size_and_the_classes(made):
     for name in ("folder", "seed", "data_dir"):
         with pytest.raises(ConfigError, check=names("option", name)):
             DataSpec("pacs", dataset_options=((name, "1"),))
-    with pytest.raises(ConfigError, match="option 'image_size' of made is 0"):
+    with pytest.raises(ConfigError, check=names("option 'image_size'", 0)):
         load(made, 0, image_size=0)
     for classes in ("a,,b", "a,b,a", ","):
         with pytest.raises(ConfigError, check=names("option 'classes'", classes)):
@@ -299,7 +299,7 @@ def test_the_network_fits_the_size_and_is_asked_for_where_it_is_unknown(tmp_path
     sizes = {"63x224": "cnn", "64": "resnet18", 224: "resnet18"}
     assert {size: network_for_images({"image_size": size}) for size in sizes} == sizes
     assert (network_for_inputs({}), network_for_inputs({"image_size": 8})) == ("mlp", "cnn")
-    with pytest.raises(ConfigError, match=r"size of the images is not known here, .*image_size=64.*--model"):
+    with pytest.raises(ConfigError, check=names("option 'image_size'", None, "image_size=64")):
         RunConfig(dataset="images", dataset_options={"domains": "a,b"})
     for name in "ab":
         write_images(tmp_path / name, 0)

@@ -82,7 +82,7 @@ def test_utf_16_with_its_mark_and_a_named_encoding_are_read(tmp_path):
         (tmp_path / "a.csv").write_bytes(text.encode(encoding))
         assert one(tmp_path, encoding=option).features == ("größe", "sex")
     refuses(tmp_path, remedy="'encoding', such as cp1252")
-    refuses(tmp_path, "unknown encoding: nope", encoding="nope")
+    refuses(tmp_path, "nope", encoding="nope")
 
 
 def test_quotes_hold_separators_and_what_is_no_end_of_a_line_ends_none(tmp_path):
@@ -110,7 +110,7 @@ def test_rows_of_other_lengths_are_told_with_all_else(tmp_path):
 
 def test_decimal_commas_are_named_and_read_if_an_option_says_so(tmp_path):
     write(tmp_path, rows=numbers(r1c0="1,5", r3c0="2,5"), separator=";")
-    refuses(tmp_path, "in line 3, column 'age' (and 1 more line)", "decimal=comma")
+    refuses(tmp_path, "line 3, column 'age' (and 1 more line)", "decimal=comma")
     split = one(tmp_path, decimal="comma")
     assert sorted(raw(split))[1:4] == pytest.approx([1.5, 2, 2.5], abs=1e-4)
     assert sorted([*split.train.y.tolist(), *split.test.y.tolist()]) == [0] * 10 + [1] * 10
@@ -183,17 +183,17 @@ def test_columns_are_in_alphabetical_order_and_standardised_by_the_training_part
 )
 def test_a_damaged_file_is_named_with_line_and_column_but_no_value(tmp_path, line, column, remedy):
     write(tmp_path, rows=[numbers()[0], line, *numbers()])
-    place = f"in line 3, column '{column}':" if column else "in line 3:"
+    place = f"line 3, column '{column}':" if column else "line 3:"
     refuses(tmp_path, place, remedy)
 
 
 @pytest.mark.parametrize("header", ["b,ill,a", "a,label,a", "label,label,label"])
 def test_the_label_and_a_feature_are_there_once(tmp_path, header):
-    refuses(write(tmp_path, header=header), f"has the columns {', '.join(header.split(','))}", "label=COLUMN")
+    refuses(write(tmp_path, header=header), header.replace(",", ", "), "label=COLUMN")
 
 
 def test_an_empty_file_and_one_with_too_few_rows_are_errors(tmp_path):
-    refuses(write(tmp_path, rows=numbers()[:4]), "has 4 rows", "get more")
+    refuses(write(tmp_path, rows=numbers()[:4]), "4 rows", "get more")
     assert one(write(tmp_path, rows=numbers()[:5])).classes == 2
     (tmp_path / "a.csv").write_text("")
     refuses(tmp_path, remedy="give it a header")
@@ -202,7 +202,9 @@ def test_an_empty_file_and_one_with_too_few_rows_are_errors(tmp_path):
 def test_other_columns_on_one_machine_are_an_error_with_both_files(tmp_path):
     write(tmp_path, "a", rows=numbers())
     write(tmp_path, "b", header="age,size,label", rows=numbers())
-    with pytest.raises(ConfigError, match=r"a\.csv' and .*b\.csv' has sex, size: .*ignore=sex,size"):
+    with pytest.raises(
+        ConfigError, match=r"a\.csv.*b\.csv", check=names("columns", "sex, size", "=sex,size")
+    ):
         _ = OwnTables(tmp_path, 0, "a,b")["a"]
 
 
@@ -226,14 +228,12 @@ def test_classes_may_be_named_and_others_are_refused_with_those(tmp_path, caplog
     assert (split.classes, split.class_names) == (3, ("no", "maybe", "yes"))
     assert sorted([*split.train.y.tolist(), *split.test.y.tolist()]) == [0, 0, 2, 2, 2]
     assert caplog.messages == []
-    refuses(
-        tmp_path, "none of the classes 0, no, in line 2, column 'label' (and 2 more lines)", classes="0,no"
-    )
+    refuses(tmp_path, "0, no, in line 2, column 'label' (and 2 more lines)", classes="0,no")
 
 
 def test_a_site_alone_has_to_be_told_classes_that_are_words_and_names_none(tmp_path):
     write(tmp_path, "a", rows=labelled("secret"))
-    with pytest.raises(ConfigError, match="other sites may have others: list all") as caught:
+    with pytest.raises(ConfigError, check=names("label", "label", "list all")) as caught:
         _ = OwnTables(tmp_path, 0, "a,b")["a"]
     assert "secret" not in str(caught.value)
     assert OwnTables(tmp_path, 0, "a,b", classes="secret,open")["a"].classes == 2
@@ -241,7 +241,7 @@ def test_a_site_alone_has_to_be_told_classes_that_are_words_and_names_none(tmp_p
 
 def test_a_column_of_too_many_words_is_no_label(tmp_path):
     rows = [[str(i), "1", f"name {i}"] for i in range(1001)]
-    with pytest.raises(ConfigError, match="1001 different words: name another column"):
+    with pytest.raises(ConfigError, match="1001", check=names("label", "label", "another column")):
         one(write(tmp_path, rows=rows))
 
 
@@ -250,9 +250,9 @@ def test_a_column_of_too_many_words_is_no_label(tmp_path):
 
 def test_words_are_refused_with_the_ways_out(tmp_path):
     write(tmp_path, rows=[[row[0], "secret", row[2]] for row in WORDS])
-    refuses(tmp_path, "a word in line 2, column 'sex' (and 19 more lines)", "categorical=onehot")
+    refuses(tmp_path, "line 2, column 'sex' (and 19 more lines)", "categorical=onehot")
     write(tmp_path, rows=numbers(r2c0="12o"))
-    refuses(tmp_path, "no number in line 4, column 'age'", categorical="onehot")
+    refuses(tmp_path, "line 4, column 'age'", categorical="onehot")
 
 
 def test_categories_are_features_of_their_own_over_all_files(tmp_path):
@@ -270,12 +270,12 @@ def test_categories_are_features_of_their_own_over_all_files(tmp_path):
 
 def test_a_site_alone_has_to_be_told_categories(tmp_path):
     write(tmp_path)
-    with pytest.raises(ConfigError, match=r"other sites may .*categories=sex:A\|B.*ignore=sex"):
+    with pytest.raises(ConfigError, check=names("column", "sex", "categories=sex:A|B")):
         _ = OwnTables(tmp_path, 0, "a,b", categorical="onehot")["a"]
     split = OwnTables(tmp_path, 0, "a,b", categories="sex:f|m|x")["a"]
     assert split.features == ("age", "sex=f", "sex=m", "sex=x")
-    refuses(tmp_path, "none of the known categories in line 3, column 'sex'", categories="sex:f|x")
-    refuses(tmp_path, "has the columns age, sex, label", "name one of them", categories="weight:1|2")
+    refuses(tmp_path, "line 3, column 'sex'", categories="sex:f|x")
+    refuses(tmp_path, "age, sex, label", "name one of them", categories="weight:1|2")
 
 
 @pytest.mark.parametrize("text", ["sex", "sex:", ":f|m", "sex:f|f", "sex:f||m"])
@@ -286,14 +286,14 @@ def test_categories_in_another_form_are_an_error(tmp_path, text):
 
 def test_names_are_no_categories(tmp_path):
     rows = [[str(i), f"name {i}", str(i % 2)] for i in range(MOST_CATEGORIES + 1)]
-    with pytest.raises(ConfigError, match=r"101 different words, more than 100: .* ignore=sex"):
+    with pytest.raises(ConfigError, match="101", check=names("column", "sex", "ignore=sex")):
         one(write(tmp_path, rows=rows), categorical="onehot")
     assert one(tmp_path, ignore="sex").features == ("age",)
 
 
 def test_missing_numbers_become_the_mean_of_the_domains_own_training_rows(tmp_path):
     rows = [[str(i), "" if i % 4 == 0 else str(i), str(i % 2)] for i in range(20)]
-    refuses(write(tmp_path, rows=rows), "no value in line 2, column 'sex' (and 4 more lines)", "missing=mean")
+    refuses(write(tmp_path, rows=rows), "line 2, column 'sex' (and 4 more lines)", "missing=mean")
     split = one(tmp_path, missing="mean")
     ages = [round(age) for age in raw(split)[:16]]
     kept = [age for age in ages if age % 4]
@@ -326,9 +326,9 @@ def test_a_column_split_says_which_rows_are_for_testing(tmp_path):
     assert split.features == ("age", "sex")
     assert (len(split.train), len(split.test)) == (17, 3)
     rows[4][3] = "secret"
-    refuses(write(tmp_path, header="age,sex,label,split", rows=rows), "in line 6, column 'split'")
+    refuses(write(tmp_path, header="age,sex,label,split", rows=rows), "line 6, column 'split'")
     write(tmp_path, header="age,sex,label,split", rows=[[*row, "train"] for row in numbers()])
-    with pytest.raises(ConfigError, match="domain 'a' has no row for the part 'test'"):
+    with pytest.raises(ConfigError, match="domain 'a'", check=names("part", "test")):
         one(tmp_path)
     assert one(write(tmp_path, header="age,split,label", rows=numbers())).features == ("age", "split")
 
@@ -357,8 +357,8 @@ def test_the_rows_of_a_group_stay_together(tmp_path, classes, size, tested):
 
 
 def test_a_group_that_is_no_column_or_a_single_one_is_an_error(tmp_path):
-    refuses(write(tmp_path), "has the columns age, sex, label", "name one of them", group="patient")
-    with pytest.raises(ConfigError, match="domain 'a' has 1 group"):
+    refuses(write(tmp_path), "age, sex, label", "name one of them", group="patient")
+    with pytest.raises(ConfigError, match="domain 'a'", check=names("groups", 1)):
         one(write(tmp_path, rows=[["same", *row[1:]] for row in numbers()]), group="age")
 
 
@@ -417,7 +417,7 @@ def test_the_scale_of_the_labels_costs_no_second_reading_of_a_file(tmp_path, mon
 
 
 def test_labels_that_are_no_numbers_are_named_and_constant_ones_have_no_scale(tmp_path):
-    refuses(write(tmp_path, rows=labelled("secret")), "in line 2, column 'label'", task="regression")
+    refuses(write(tmp_path, rows=labelled("secret")), "line 2, column 'label'", task="regression")
     with pytest.raises(ConfigError, check=names("option 'label_deviation'", 0.0)):
         one(tmp_path, task="regression", label_deviation=0.0)
     for name in "ab":
@@ -443,11 +443,12 @@ def test_new_rows_are_read_and_prepared_as_those_that_the_model_was_trained_on(t
     x = split.preparation.apply(columns_for(read_table(tmp_path / "a.csv"), split.preparation, True))
     every = {tuple(row) for part in (split.train, split.test) for row in part.x.tolist()}
     assert {tuple(row) for row in x.tolist()} == every
+    new = tmp_path / "new.csv"
     for row, place, remedy in (
-        ("x,f", "no number in line 2, column 'age'", "fix it"),
-        ("1,other", "none of the known categories in line 2, column 'sex'", "the model knows f, m"),
-        ('"1,5",f', "a decimal comma in line 2, column 'age'", "write a point"),
+        ("x,f", "line 2, column 'age'", "fix it"),
+        ("1,other", "line 2, column 'sex'", "the model knows f, m"),
+        ('"1,5",f', "line 2, column 'age'", "write a point"),
     ):
-        (tmp_path / "new.csv").write_text(f"age,sex\n{row}\n")
-        with pytest.raises(ConfigError, match=f"{place}: .*{remedy}"):
-            columns_for(read_table(tmp_path / "new.csv"), split.preparation)
+        new.write_text(f"age,sex\n{row}\n")
+        with pytest.raises(ConfigError, match=place, check=names("data file", new, remedy)):
+            columns_for(read_table(new), split.preparation)

@@ -59,14 +59,14 @@ def test_a_model_of_a_newer_format_is_refused(tmp_path, monkeypatch):
     ("fields", "says"),
     [
         ({"network": None}, "its network is None"),
-        ({"network": "lenet6"}, "unknown model 'lenet6'"),
+        ({"network": "lenet6"}, "lenet6"),
         ({"network_options": {"depth": 3}}, "depth"),
         ({"classes": "2"}, "its classes is '2'"),
         ({"classes": 10**12}, "'1.bias' of shape (1000000000000,), the file (2,)"),
         ({"classes": 10**30}, ""),
         ({"shape": (10**6, 10**6)}, "'1.weight' of shape (2, 1000000000000), the file (2, 3)"),
         ({"shape": ("3",)}, ""),
-        ({"class_names": ("a", "b", "c")}, "2 classes, and names for 3"),
+        ({"class_names": ("a", "b", "c")}, "names for 3"),
         ({"preparation": {"kind": "magic"}}, ""),
         ({"dataset_options": {"label_mean": "much"}}, "much"),
     ],
@@ -76,7 +76,7 @@ def test_a_description_that_does_not_fit_its_arrays_is_refused_and_takes_no_memo
     write_model(tmp_path, ABOUT, Single(layers))
     assert load(tmp_path).predict(np.zeros((1, 3))).tolist() == [0]
     changed(tmp_path, **fields)
-    with pytest.raises(RunError, match=re.escape(f"the model '{tmp_path / MODEL}'") + ".*" + re.escape(says)):
+    with pytest.raises(RunError, match=re.escape(says) or None, check=names("model", tmp_path / MODEL)):
         load(tmp_path)
 
 
@@ -136,23 +136,21 @@ def test_an_unknown_predictor_is_an_error_that_lists_the_known():
 
 
 def test_without_a_model_the_error_says_why(tmp_path):
-    for path, says in (
-        (tmp_path / "nowhere", "there is no folder"),
-        (tmp_path, "holds no model"),
-        (tmp_path, "give one of the folders in it: va-12"),
-        (tmp_path, "go on with --resume"),
-    ):
-        with pytest.raises(ConfigError, match=says):
+    def refused(path, remedy):
+        with pytest.raises(ConfigError, check=names("folder", path, remedy)):
             load(path)
-        if "no model" in says:
-            write_model(tmp_path / "va-12", ABOUT, Single(LAYERS))
-        elif "va-12" in says:
-            (tmp_path / "checkpoint").touch()
+
+    refused(tmp_path / "nowhere", "the folder of a run")
+    refused(tmp_path, "at a site the node's own")
+    write_model(tmp_path / "va-12", ABOUT, Single(LAYERS))
+    refused(tmp_path, "va-12")
+    (tmp_path / "checkpoint").touch()
+    refused(tmp_path, "go on with --resume")
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match="make room"):
+    with pytest.raises(RunError, check=names("folder", tmp_path / "file", "make room")):
         write_model(tmp_path / "file", ABOUT, Single(LAYERS))
 
 
