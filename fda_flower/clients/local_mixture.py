@@ -145,7 +145,7 @@ def train_mixture(
         folds = stratified_folds(labels, plan.folds, derive_seed(seed, "folds"), groups)
         fit_mixture({"sources": learner.predict(sources, everything)}, labels, folds)
     except ValueError as error:
-        raise ConfigError(f"the mixture cannot be fitted: {error}") from error
+        raise ConfigError(f"the mixture cannot be fitted: {error}", thing="mixture") from error
     views = [everything, *(everything[folds != fold] for fold in range(plan.folds))]
     models: dict[str, list[Model]] = {}
     if "sources" in plan.members:
@@ -176,7 +176,7 @@ def train_mixture(
     try:
         mixture = fit_mixture(weighed, labels, folds if PRIOR in plan.members else None)
     except ValueError as error:
-        raise RunError(f"the mixture cannot be fitted: {error}") from error
+        raise RunError(f"the mixture cannot be fitted: {error}", thing="mixture") from error
     for name in mixture.left_out:
         log(WARNING, "The mixture leaves out '%s': not all of its outputs are finite", name)
     classes = next(iter(held_out.values())).shape[1]

@@ -61,7 +61,7 @@ class LocalTraining:
             raise invalid("proximal", self.proximal, "it must be a number of at least 0")
         for name, value in (("batch size", self.batch_size), ("number of epochs", self.epochs)):
             if value < 1:
-                raise ConfigError(f"the {name} is {value}, it must be at least 1")
+                raise ConfigError(f"the {name} is {value}, it must be at least 1", thing=name, value=value)
 
     def steps(self, examples: int) -> int:
         """``K``, the optimizer steps of a round on this number of examples."""

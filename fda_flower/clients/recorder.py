@@ -259,7 +259,8 @@ def _decorated(train: Train) -> Train:
             if optimizer is not found[0][0]:
                 raise ConfigError(
                     "the train function uses more than one optimizer: use "
-                    "`with record_updates(optimizer, config)` around the steps of one"
+                    "`with record_updates(optimizer, config)` around the steps of one",
+                    thing="optimizer",
                 )
 
         with ExitStack() as stack:
@@ -280,7 +281,8 @@ def _check_shapes(optimizer: Optimizer, record: ArrayRecord) -> None:
     if [tuple(parameter.shape) for parameter in _trained_by(optimizer)] != expected:
         raise ConfigError(
             "the optimizer does not have the parameters that the server sent, in their order: use "
-            "`with record_updates(optimizer, config, parameters)` and give it those that are sent"
+            "`with record_updates(optimizer, config, parameters)` and give it those that are sent",
+            thing="parameters",
         )
 
 

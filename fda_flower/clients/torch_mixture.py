@@ -105,11 +105,14 @@ def mix_on_target(
     if epochs < 0:
         raise invalid("epochs", epochs, "it must not be negative")
     if loader.batch_size is None:
-        raise ConfigError("the loader has no batch size, so that its data cannot be divided: give it one")
+        message = "the loader has no batch size, so that its data cannot be divided: give it one"
+        raise ConfigError(message, thing="batch size")
     if not isinstance(loader.sampler, SequentialSampler | RandomSampler):
         raise ConfigError(
-            f"the loader has the sampler {type(loader.sampler).__name__}, by which a mixture cannot go: give "
-            "a loader without one; for some of the samples, one of torch.utils.data.Subset"
+            f"the loader has the sampler {type(loader.sampler).__name__}, by which a mixture cannot go",
+            thing="sampler",
+            value=type(loader.sampler).__name__,
+            remedy="give a loader without one; for some of the samples, one of torch.utils.data.Subset",
         )
     predict = predict or _outputs_of
     device, size = next(sources.parameters()).device, len(loader.dataset)  # type: ignore[arg-type]
@@ -130,9 +133,8 @@ def mix_on_target(
             labels = torch.cat([y for _, y in _pairs(_part(loader, range(size)))])
         for what, given in (("labels", labels), ("groups", groups)):
             if given is not None and len(given) != size:
-                raise ConfigError(
-                    f"there are {len(given)} {what} for a data set of {size} samples: give one for each"
-                )
+                message = f"there are {len(given)} {what} for a data set of {size} samples"
+                raise ConfigError(message, thing=what, value=len(given), remedy="give one for each")
         classes, counts = torch.unique(labels, return_counts=True)
         if not labels.is_floating_point() and (counts == 1).any():
             alone = classes[counts == 1].tolist()
@@ -158,10 +160,9 @@ def _outputs_of(model: nn.Module, loader: Loader) -> Tensor:
 def _pairs(loader: Loader) -> Iterator[tuple[Tensor, Tensor]]:
     for batch in loader:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise ConfigError(
-                f"the loader's batches are no pairs x, y but of the type {type(batch).__name__}: give labels "
-                "and predict"
-            )
+            name = type(batch).__name__
+            message = f"the loader's batches are no pairs x, y but of the type {name}"
+            raise ConfigError(message, thing="batches", value=name, remedy="give labels and predict")
         yield batch[0], batch[1]
 
 

@@ -274,8 +274,10 @@ def _repeatable_gpu(seed: int, device: torch.device) -> Iterator[None]:
             if "deterministic" not in str(error):
                 raise
             raise RunError(
-                f"{str(error).split()[0]} has no deterministic algorithm on a GPU: choose another network, "
-                "or --device cpu"
+                f"{str(error).split()[0]} has no deterministic algorithm on a GPU",
+                thing="network",
+                value=str(error).split()[0],
+                remedy="choose another network, or --device cpu",
             ) from error
         finally:
             torch.use_deterministic_algorithms(before)

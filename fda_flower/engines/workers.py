@@ -160,7 +160,9 @@ class WorkersGrid(LocalGrid):
             clients = ", ".join(name for node, name in self._names.items() if self._place(node) == place)
             raise RunError(
                 f"worker {place + 1} of {len(self._workers)}, which runs {clients}, has ended with exit code "
-                f"{code}{killed}"
+                f"{code}{killed}",
+                thing=f"worker {place + 1}",
+                value=code,
             ) from error
 
 

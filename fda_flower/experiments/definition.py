@@ -159,9 +159,8 @@ class Experiment:
             yield
         except ConfigError as error:
             where = ", ".join(filter(None, place))
-            raise ConfigError(
-                f"experiment '{self.name}', cell '{where}': {error}", thing="experiment", value=self.name
-            ) from error
+            message = f"experiment '{self.name}', cell '{where}': {error}"
+            raise ConfigError(message, thing="cell", value=where) from error
 
 
 def read_experiment(file: str | Path) -> Experiment:
@@ -309,7 +308,8 @@ def _check_top(data: Settings) -> None:
     _check_keys("the file", data, TOP)
     for key, kind in TOP.items():
         if key in data and not isinstance(data[key], kind):
-            raise ConfigError(f"'{key}' must be {_WORDS[kind]}, it is {data[key]!r}", thing=str(key))
+            message = f"'{key}' must be {_WORDS[kind]}, it is {data[key]!r}"
+            raise ConfigError(message, thing=str(key), value=data[key])
 
 
 def _check_paper(experiment: Experiment) -> None:
@@ -359,7 +359,7 @@ def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
     for number, item in enumerate(data, 1):
         where = f"[[{kind}]] number {number}"
         if not isinstance(item, dict) or not isinstance(item.get("label"), str) or not item["label"]:
-            raise ConfigError(f"{where} needs a label: give it as text")
+            raise ConfigError(f"{where} needs a label: give it as text", thing=where)
         _check_keys(where, item, sorted(RUN_KEYS), OWN[kind])
         value, at = item.get("value"), item.get("at", {})
         if not isinstance(at, dict):
@@ -379,7 +379,8 @@ def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
     slugs = [slug(entry.label) for entry in entries]
     for entry in entries:
         if slugs.count(slug(entry.label)) > 1:
-            raise ConfigError(f"[[{kind}]] has the label '{entry.label}' twice, or one like it: rename it")
+            message = f"[[{kind}]] has the label '{entry.label}' twice, or one like it: rename it"
+            raise ConfigError(message, thing=f"[[{kind}]]", value=entry.label)
     return tuple(entries)
 
 
@@ -400,7 +401,7 @@ def _check_keys(where: str, data: Any, valid: Collection[str], more: Collection[
         if key not in names:
             raise ConfigError(
                 f"unknown key '{key}' in {where}{near(key, names)}: choose one of {', '.join(names)}",
-                thing="key",
+                thing=f"key in {where}",
                 value=key,
             )
 

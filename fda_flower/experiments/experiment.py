@@ -438,6 +438,7 @@ def _is_done(cell: Cell, view: RunView | None) -> bool:
         raise ConfigError(
             f"'{cell.run_folder}' is from another configuration ({differences}): choose another --output",
             thing=str(cell.run_folder),
+            value=differences,
         )
     ended = has_ended(view.history, cell.config.all_rounds, cell.config.patience)
     return view.whole and (ended or REFUSED in view.summary)
@@ -553,7 +554,8 @@ def compare(
                 raise
             left_out[method] = str(error)
     if len(left_out) == len(chosen):
-        raise ConfigError(f"no method can work with these settings: {next(iter(left_out.values()))}")
+        message = f"no method can work with these settings: {next(iter(left_out.values()))}"
+        raise ConfigError(message, thing="methods", value=methods)
     cells = [
         Cell(
             ("", method, ""),

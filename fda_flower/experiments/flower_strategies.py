@@ -45,7 +45,8 @@ class FlowerFedAvg(DomainAdaptationStrategy):
         try:
             self._rule = self.rule(**own)
         except ValueError as error:
-            raise ConfigError(f"Flower's {self.rule.__name__} refuses {own}: {error}") from error
+            message = f"Flower's {self.rule.__name__} refuses {own}: {error}"
+            raise ConfigError(message, thing="method-options", value=own) from error
 
     def of_flower(self) -> dict[str, Any]:
         """Return the options that Flower's strategy is made with."""
@@ -58,7 +59,9 @@ class FlowerFedAvg(DomainAdaptationStrategy):
             options = ", ".join(f"{name}={value}" for name, value in self.of_flower().items())
             raise RefusedError(
                 f"Flower's {self.rule.__name__} aggregates nothing for {count} clients with {options}: "
-                "have more sources, or choose other options"
+                "have more sources, or choose other options",
+                thing="clients",
+                value=count,
             )
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:

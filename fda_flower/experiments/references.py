@@ -235,7 +235,8 @@ class Trainer:
         steps, loss = self._train(number, warmup)
         trained = time.perf_counter()
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
-            raise RunError(f"the model is not finite after round {number}: lower the learning rate")
+            message = f"the model is not finite after round {number}"
+            raise RunError(message, thing="model", remedy="lower the learning rate")
         uses_target = self.reference.uses_target and not warmup
         record: Record = {"round": number, "warmup": warmup, "held": None}
         record["target"] = _entry(self.target, steps) if uses_target else None

@@ -415,8 +415,7 @@ def run_config(
     if path is not None:
         write_summary(path, config, summary)
     if failed:
-        raise RunError(
-            f"the target was evaluated in no round, since its evaluation failed ({failed}): repair it, and "
-            f"run one more round (--rounds {config.rounds + 1} --resume)"
-        )
+        message = f"the target was evaluated in no round, since its evaluation failed ({failed})"
+        remedy = f"repair it, and run one more round (--rounds {config.rounds + 1} --resume)"
+        raise RunError(message, thing="evaluation", value=failed, remedy=remedy)
     return RunResult(config, history, summary, model, path)

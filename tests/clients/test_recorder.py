@@ -203,9 +203,8 @@ def test_rows_of_sgd_are_minus_the_rate_times_the_gradient_by_hand(rate):
 
 def test_nothing_is_recorded_unless_asked_and_an_unknown_form_is_refused():
     assert make_recorder([torch.zeros(2)], {"server-round": 1, "sketch-size": 4}) is None
-    with pytest.raises(ConfigError, check=names("encoding of batch updates", "half")) as caught:
+    with pytest.raises(ConfigError, check=names("encoding of batch updates", "half", "full, norms, sketch")):
         make_recorder([torch.zeros(2)], {"batch-updates": "half"})
-    assert all(form in str(caught.value) for form in RECORDERS)
 
 
 # In a user's own loop
@@ -405,12 +404,12 @@ def test_a_decorated_train_function_replies_with_what_was_asked_for():
 
 @pytest.mark.parametrize("sent", [[[2.0, 4.0]], [[6.0], [2.0, 4.0]], [[2.0, 4.0], [6.0], [1.0]]])
 def test_a_decorated_function_must_train_what_is_sent_in_its_order(sent):
-    with pytest.raises(ConfigError, match=r"does not have the parameters that the server sent.*parameters\)"):
+    with pytest.raises(ConfigError, check=names("parameters")):
         ask(halved(parameter(2, 4), parameter(6)), ASKED["norms"], *sent)
 
 
 def test_two_optimizers_in_a_decorated_function_are_refused():
-    with pytest.raises(ConfigError, match="more than one optimizer"):
+    with pytest.raises(ConfigError, check=names("optimizer")):
         ask(halved(parameter(1), optimizers=2), {}, [1])
 
 

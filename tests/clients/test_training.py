@@ -4,10 +4,12 @@ import subprocess
 import sys
 from copy import deepcopy
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
 import torch
+from naming import names
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -53,23 +55,22 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "error"),
     [
-        ({"optimizer": "lion"}, ["optimizer", "'lion'", *OPTIMIZERS]),
-        ({"learning_rate": 0}, ["learning rate", "0", "above 0"]),
-        ({"learning_rate": float("nan")}, ["learning rate", "nan", "above 0"]),
-        ({"batch_size": 0}, ["batch size", "0", "at least 1"]),
-        ({"epochs": 0}, ["number of epochs", "0", "at least 1"]),
-        ({"proximal": -0.5}, ["proximal", "-0.5", "at least 0"]),
-        ({"proximal": float("inf")}, ["proximal", "inf"]),
-        ({"batches": "odd"}, ["batches", "'odd'", "even or keep-last or drop-last"]),
-        ({"class_weights": "rare"}, ["class-weights", "'rare'", "none or balanced"]),
+        ({"optimizer": "lion"}, ("optimizer", "lion", "adam, sgd")),
+        ({"learning_rate": 0}, ("the learning rate", 0, "above 0")),
+        ({"learning_rate": float("nan")}, ("the learning rate", ANY, "above 0")),
+        ({"batch_size": 0}, ("batch size", 0)),
+        ({"epochs": 0}, ("number of epochs", 0)),
+        ({"proximal": -0.5}, ("proximal", -0.5, "at least 0")),
+        ({"proximal": float("inf")}, ("proximal", float("inf"))),
+        ({"batches": "odd"}, ("batches", "odd", "even or keep-last or drop-last")),
+        ({"class_weights": "rare"}, ("class-weights", "rare", "none or balanced")),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], error: tuple[Any, ...]) -> None:
+    with pytest.raises(ConfigError, check=names(*error)):
         LocalTraining(**{"learning_rate": 0.1, "batch_size": 4, **settings})
-    assert all(word in str(caught.value) for word in words)
 
 
 @pytest.mark.parametrize(
@@ -293,18 +294,17 @@ def test_every_training_on_labels_is_weighted(method):
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "error"),
     [
-        ({"class_weights": "balanced", "dataset": "rbf"}, ["'balanced'", "'rbf' is a regression"]),
-        ({"class_weights": "balanced", "method": "central:erm"}, ["no local training"]),
-        ({"metric": "speed"}, ["metric 'speed'", "accuracy, balanced-accuracy"]),
-        ({"metric": "auroc", "dataset": "rbf"}, ["metric 'auroc'", "r2, rmse, mae, loss"]),
+        ({"class_weights": "balanced", "dataset": "rbf"}, ("class-weights", "balanced")),
+        ({"class_weights": "balanced", "method": "central:erm"}, ("class-weights", "balanced")),
+        ({"metric": "speed"}, ("metric", "speed", "accuracy, balanced-accuracy")),
+        ({"metric": "auroc", "dataset": "rbf"}, ("metric", "auroc", "r2, rmse, mae, loss")),
     ],
 )
-def test_weights_and_metrics_that_do_not_fit_a_run_are_refused(settings, words):
-    with pytest.raises(ConfigError) as caught:
+def test_weights_and_metrics_that_do_not_fit_a_run_are_refused(settings, error):
+    with pytest.raises(ConfigError, check=names(*error)):
         RunConfig(**settings)
-    assert all(word in str(caught.value) for word in words)
 
 
 # Optimizers without the compiler

@@ -16,6 +16,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from handmade import HandMade, initial, moves
+from naming import names
 from numpy.typing import NDArray
 from same_bits import assert_same, with_batch_norm
 
@@ -200,14 +201,11 @@ def test_arrays_of_any_kind_arrive_as_they_are():
 
 
 @pytest.mark.parametrize(
-    ("die", "says"),
-    [
-        (lambda: os.kill(os.getpid(), signal.SIGKILL), r"-9 \(killed, perhaps because memory ran out"),
-        (lambda: os._exit(3), "3$"),
-    ],
+    ("die", "code"),
+    [(lambda: os.kill(os.getpid(), signal.SIGKILL), -9), (lambda: os._exit(3), 3)],
     ids=["killed", "exits"],
 )
-def test_a_worker_that_dies_ends_the_run_with_its_number_and_its_clients(die, says):
+def test_a_worker_that_dies_ends_the_run_with_its_number_and_its_clients(die, code):
     def dies(model, message):
         die()
 
@@ -217,9 +215,7 @@ def test_a_worker_that_dies_ends_the_run_with_its_number_and_its_clients(die, sa
         ("source", "b", moves(1.0, domain="b")),
         ("source", "c", moves(1.0, domain="c")),
     ]
-    with pytest.raises(
-        RunError, match=f"worker 2 of 2, which runs 'a', 'c', has ended with exit code {says}"
-    ):
+    with pytest.raises(RunError, match="'a', 'c'", check=names("worker 2", code)):
         in_grid(lambda grid: FedAvg().start(grid, initial(), 2), 4, app=HandMade(nodes).app)
 
 
@@ -239,7 +235,7 @@ def test_a_worker_that_dies_between_rounds_or_cannot_read_ends_the_run(dies, cap
         message.metadata.__dict__["strange"] = Unreadable()
         grid.send_and_receive([message])
 
-    with pytest.raises(RunError, match="worker 1 of 2, which runs client 0, client 2, client 4, has ended"):
+    with pytest.raises(RunError, match="client 0, client 2, client 4", check=names("worker 1")):
         in_grid(server)
     said = "invalid literal for int() with base 10: 'not a number'" in capfd.readouterr().err
     assert said != dies

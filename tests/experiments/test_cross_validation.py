@@ -143,7 +143,7 @@ def test_a_round_that_might_have_been_the_last_keeps_nothing_of_it(tmp_path):
 
 def test_the_figure_that_chooses_defines_the_run(tmp_path):
     run(**{**SETTINGS, "rounds": 1}, validation=0.2, output=tmp_path / "chosen")
-    with pytest.raises(ConfigError, match=r"of another run .*metric: 'accuracy' there, 'macro-f1' asked for"):
+    with pytest.raises(ConfigError, check=names(str(tmp_path / "chosen"))):
         run(**SETTINGS, validation=0.2, metric="macro-f1", output=tmp_path / "chosen", resume=True)
     run(**{**SETTINGS, "rounds": 1}, output=tmp_path / "shown")
     run(**SETTINGS, metric="macro-f1", output=tmp_path / "shown", resume=True)
@@ -237,7 +237,7 @@ def test_a_selection_that_cannot_work_is_refused_before_anything_runs(settings, 
 
 @pytest.mark.parametrize("method", ["ditto", "mixture", "central:s+t"])
 def test_sources_cannot_choose_where_they_cannot_evaluate_the_targets_model(method):
-    with pytest.raises(ConfigError, match="select-by is sources"):
+    with pytest.raises(ConfigError, check=names("select-by", "sources")):
         RunConfig(**SOURCES, method=method)
 
 

@@ -88,11 +88,11 @@ def test_the_model_is_flowers(in_a_run, round_of, ours, theirs):
 def test_bulyan_refuses_few_clients_before_training_and_holds_a_round_of_few_replies(in_a_run, round_of):
     bulyan = FlowerBulyan(num_malicious_nodes=1)
     bulyan.validate_nodes(nodes_of(7))
-    with pytest.raises(RefusedError, match="Bulyan aggregates nothing for 6 clients with num_m"):
+    with pytest.raises(RefusedError, check=names("clients", 6, "more sources")):
         bulyan.validate_nodes(nodes_of(6))
     model = {"w": np.zeros(2, np.float32)}
     update = ClientUpdate.between(model, {"w": np.ones(2, np.float32)}, 3)
-    with pytest.raises(BadReplyError, match="Bulyan aggregates nothing for 2 clients"):
+    with pytest.raises(BadReplyError, match="Bulyan"):
         bulyan.aggregate(round_of(model), update, {"a": update})
 
 
@@ -115,7 +115,7 @@ def test_options_are_flowers_and_checked():
     options = {"num_malicious_nodes": "2", "num_nodes_to_select": "3"}
     config = RunConfig(method="flower:MultiKrum", method_options=options)
     assert dict(config.method_options) == {"num_malicious_nodes": 2, "num_nodes_to_select": 3}
-    with pytest.raises(ConfigError, match=r"Flower's FedTrimmedAvg refuses .*beta"):
+    with pytest.raises(ConfigError, check=names("method-options", {"beta": 0.5})):
         RunConfig(method="flower:FedTrimmedAvg", method_options={"cut": 0.5})
     with pytest.raises(ConfigError, check=names("method", "flower:kram")):
         RunConfig(method="flower:kram")

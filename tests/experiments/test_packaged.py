@@ -53,10 +53,8 @@ def test_a_file_that_exists_wins_and_a_path_is_a_path_even_if_it_does_not(tmp_pa
 @pytest.mark.parametrize("name", ["fashion_mnist", "fashion_mnist.toml"])
 def test_an_unknown_name_lists_the_known_ones(tmp_path, name):
     (tmp_path / "fashion_mnist").mkdir()
-    with pytest.raises(ConfigError, check=names("experiment", name)) as caught:
+    with pytest.raises(ConfigError, check=names("experiment", name, ", ".join(NAMES))):
         read_experiment(name)
-    assert "did you mean 'beta_fashion_mnist'?" in str(caught.value)
-    assert ", ".join(NAMES) in str(caught.value)
 
 
 def run(*command, **variables):
