@@ -148,7 +148,9 @@ def check_selection(
     if select_by == "sources" and (strategy.evaluates_own or strategy.evaluates_trained):
         raise ConfigError(
             f"select-by is sources, but {what} has no model that the sources could evaluate as the target "
-            "does: leave it out, so that labels of the target choose"
+            "does: leave it out, so that labels of the target choose",
+            thing="select-by",
+            value=select_by,
         )
     if getattr(strategy, "chooses_itself", False):  # a reference only
         raise invalid(
