@@ -317,11 +317,15 @@ def test_cells_of_an_experiment_are_attacked_or_refused_and_say_so(tmp_path, in_
     file.write_text(TEXT.replace("flip-sign", "drift"), encoding="utf-8")
     with pytest.raises(ConfigError, check=names(str(folder / "runs" / "2_of_3-Source_Only-flip-seed0"))):
         run_experiment(read_experiment(file), folder)
-    file.write_text(TEXT.replace("attackers = 2", "attackers = 5"), encoding="utf-8")
-    with pytest.raises(ConfigError) as caught:
-        read_experiment(file)
-    assert names("cell", "2 of 3, Source Only, none")(caught.value.__cause__)  # type: ignore[arg-type]
-    file.write_text(TEXT.replace('"flip-sign"', '"flip-sing"'), encoding="utf-8")
-    with pytest.raises(ConfigError) as caught:
-        read_experiment(file)
-    assert names("attack", "flip-sing", "flip-sign")(caught.value.__cause__.__cause__)  # type: ignore
+    for changed, cell, error in (
+        (TEXT.replace("attackers = 2", "attackers = 5"), "2 of 3, Source Only, none", ("attackers", 5)),
+        (TEXT.replace("flip-sign", "flip-sing"), "2 of 3, Source Only, flip", ("attack", "flip-sing")),
+    ):
+        file.write_text(changed, encoding="utf-8")
+        with pytest.raises(ConfigError) as caught:
+            read_experiment(file)
+        cause = caught.value.__cause__
+        assert isinstance(cause, ConfigError)
+        assert names("cell", cell)(cause)
+        assert isinstance(cause.__cause__, ConfigError)
+        assert names(*error)(cause.__cause__)

@@ -357,7 +357,9 @@ def test_invalid_settings_name_the_cell_too(read):
         read(HEAD, RUN, COLUMN, ROW).config(("", "FedAvg", "0.2"), 0, {"rounds": 0})
     with pytest.raises(ConfigError) as caught:
         read(HEAD, RUN, GROUP.replace("20", "0"), COLUMN, ROW)
-    assert names("cell", "few, FedAvg, 0.2")(caught.value.__cause__)
+    cause = caught.value.__cause__
+    assert isinstance(cause, ConfigError)
+    assert names("cell", "few, FedAvg, 0.2")(cause)
 
 
 @pytest.mark.parametrize("content", [b'title = "\xff"', b"title = ", b"[[rows]", None])
