@@ -128,10 +128,9 @@ class AdaptiveStrategy(DomainAdaptationStrategy):
         self._betas: dict[str, float] = {}
         self._at_start = self.auto and self.estimate_at == "start"
         if self._at_start and self._rule.beta_rule in FROM_STEPS:
-            raise ConfigError(
-                "beta_formula is 'reference-code', which needs the steps of the training: "
-                "choose definition, or estimate_at=training"
-            )
+            remedy = "choose definition, or estimate_at=training"
+            why = "which needs the steps of the training"
+            raise invalid("beta_formula", "reference-code", remedy, why)
         self._evidence = protocol.GRADIENTS if self._at_start else protocol.BATCH_UPDATES
         self._encoding = self.gradient_encoding if self._at_start else self.batch_update_encoding
         roles = {"source", "target"} if self._at_start else {"target"}
@@ -312,14 +311,17 @@ def betas_of(beta: Beta, domains: Sequence[str]) -> NDArray[np.float64]:
     """Return β of each source, shape ``(len(domains),)``."""
     if isinstance(beta, Mapping):
         if missing := [domain for domain in domains if domain not in beta]:
-            raise ConfigError(f"beta has no value for the source '{missing[0]}': give one for each")
+            why = f"beta has no value for the source '{missing[0]}'"
+            raise ConfigError(why, thing="beta", value=dict(beta), remedy="give one for each")
         return np.array([beta[domain] for domain in domains])
     if isinstance(beta, float):
         return np.full(len(domains), beta)
     if len(beta) != len(domains):
         raise ConfigError(
             f"beta has {len(beta)} values for {len(domains)} sources ({', '.join(domains)}): give one "
-            "value, or one for each source"
+            "value, or one for each source",
+            thing="beta",
+            value=beta,
         )
     return np.array(beta)
 

@@ -133,7 +133,8 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
             result = Result(arrays=initial_arrays)
             done = self.resume(result)
             if done > num_rounds:
-                raise ConfigError(f"the run has done {done} rounds, only {num_rounds} were asked for")
+                why = f"the run has done {done} rounds, only {num_rounds} were asked for"
+                raise ConfigError(why, thing="num_rounds", value=num_rounds)
             check_same_model(result.arrays, initial_arrays)
             del initial_arrays  # else they would stay in memory to the end
             if not self.roster.nodes:
@@ -186,7 +187,9 @@ class DomainAdaptationStrategy(CommonOptions, MethodHooks, Strategy):
         if should_stop is not None and self.ends_with_an_evaluation:
             raise ConfigError(
                 f"should_stop is given, but {type(self).__name__} has its target evaluate in the last round, "
-                "which must be known beforehand: leave it out"
+                "which must be known beforehand: leave it out",
+                thing="should_stop",
+                value=should_stop,
             )
         self.model_average.check(num_rounds - self.warmup_rounds)
 

@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common import log
 
 from fda_flower.aggregation.mixture import MixturePlan
-from fda_flower.errors import ConfigError, invalid
+from fda_flower.errors import invalid
 from fda_flower.names import Natural
 from fda_flower.records.record import COSTS
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources
@@ -71,10 +71,8 @@ class Mixture(SourceOnly):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.report == "none" and self.average is not None:
-            raise ConfigError(
-                f"report is 'none', but with the average '{self.average}' the target reports the averaged "
-                "model's accuracy: leave one of them out"
-            )
+            why = f"but with the average '{self.average}' the target reports the averaged model's accuracy"
+            raise invalid("report", self.report, "leave one of them out", why)
         self._plan = MixturePlan(self.folds, _epochs(self.epochs), _names(self.members), self.views)
         self.epochs, self.members = self._plan.epochs, self._plan.members
         self.needs = ("head",) if "head" in self.members else ()

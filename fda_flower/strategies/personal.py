@@ -208,12 +208,16 @@ class KNNPer(FedAvg):
         if samples < self.k:
             raise ConfigError(
                 f"{who} has {samples} labelled samples, but kNN-Per looks at k = {self.k} of them: give "
-                "more samples, a smaller k (method option k), or another method"
+                "more samples, a smaller k (method option k), or another method",
+                thing=who,
+                value=samples,
             )
         if samples < 2 and self.mixing in CROSS_VALIDATED:
             raise ConfigError(
                 f"{who} has {samples} labelled sample, but cross-validation needs 2: give more samples, a "
-                "number in [0, 1] (method option mixing), or another method"
+                "number in [0, 1] (method option mixing), or another method",
+                thing=who,
+                value=samples,
             )
 
     def validate_nodes(self, nodes: Iterable[Node]) -> None:

@@ -137,10 +137,11 @@ class Roster:
         for node, problem in sorted(told, key=lambda each: each[0].domain):
             clash = next(filter(None, (conflict(other, node) for other in self.nodes)), None)
             if clash is None and node.is_target and self._first_target not in (None, node.domain):
-                clash = f"it claims to be the target, which is '{self._first_target}' in this run"
+                why = f"it claims to be the target, which is '{self._first_target}' in this run"
+                clash = RunError(why, thing="target", value=node.domain)
             if clash and not problem and not begun:
-                raise RunError(printable(clash), thing="domain", value=node.domain)
-            if reason := problem or (clash and printable(clash)):
+                raise clash
+            if reason := problem or (clash and str(clash)):
                 log(WARNING, "%s does not take part: %s", node.domain, reason)
                 self._missing[node.id] = Missing(node, reason, time.monotonic(), reason.startswith(SILENT))
             else:
@@ -227,10 +228,15 @@ def _wait_for(grid: Grid, expected: int, patience: float) -> set[int]:
 
 def _check_refusals(told: Iterable[tuple[Node, str | None]]) -> None:
     """Raise a `RunError` with the reasons of the sites that refuse the run."""
-    refused = sorted(f"'{node.domain}': {problem}" for node, problem in told if node.info.get(REFUSED))
+    refused = sorted(
+        (f"'{node.domain}': {problem}", node.domain) for node, problem in told if node.info.get(REFUSED)
+    )
     if refused:
+        reasons = "; ".join(reason for reason, _ in refused)
         raise RunError(
-            f"a site refuses the run: {'; '.join(refused)}; change the run, or take the site's node out"
+            f"a site refuses the run: {reasons}; change the run, or take the site's node out",
+            thing="site",
+            value=[domain for _, domain in refused],
         )
 
 
@@ -256,21 +262,24 @@ def match_replies(
         yield node, arrived.pop(node.id, None)
 
 
-def conflict(one: Node, other: Node) -> str | None:
+def conflict(one: Node, other: Node) -> RunError | None:
     """Return why two nodes cannot both take part, with the remedy; None if they can."""
     if one.domain == other.domain:
-        return f"2 nodes serve the domain '{one.domain}': give each client its own"
+        why = f"2 nodes serve the domain '{one.domain}': give each client its own"
+        return RunError(printable(why), thing="domain", value=one.domain)
     if one.is_target and other.is_target:
         claims = ", ".join(f"'{node.domain}' (node {node.id})" for node in (one, other))
-        return f"2 nodes claim to be the target, exactly one may: {claims}"
+        why = f"2 nodes claim to be the target, exactly one may: {claims}"
+        return RunError(printable(why), thing="target", value=[one.domain, other.domain])
     for key in SHARED:
         told, told_too = one.info.get(key), other.info.get(key)
         if None not in (told, told_too) and told != told_too:
-            return (
+            why = (
                 f"'{one.domain}' and '{other.domain}' do not have the same {key.replace('-', ' ')}: "
                 f"{_difference(one, told, other, told_too)}; give all sites the same"
                 + (", or name all classes by the data set's option 'classes'" if "class" in key else "")
             )
+            return RunError(printable(why), thing=key, value=[told, told_too])
     return None
 
 

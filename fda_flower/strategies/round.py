@@ -217,7 +217,9 @@ class Round:
         reasons = "; ".join(f"'{drop['domain']}': {drop['reason']}" for drop in dropped)
         raise RunError(
             f"round {self.number} cannot be done, since sites refuse: {reasons}. The model of the "
-            "round before is kept: use it, or resume once the sites give a larger max-epsilon"
+            "round before is kept: use it, or resume once the sites give a larger max-epsilon",
+            thing="max-epsilon",
+            value=sorted(names),
         )
 
     def _drop(self, node: Node, reply: Message | None, error: BadReplyError) -> None:

@@ -108,11 +108,11 @@ def test_beta_outside_its_range(beta):
 
 
 @pytest.mark.parametrize(
-    ("beta", "says"), [([0.1, 0.2], "2 values for 1 sources"), ({"b": 0.5}, "no value for the source 'a'")]
+    ("beta", "shown"), [((0.1, 0.2), r"2 .*1 .*\(a\)"), ({"b": 0.5}, "'a'")], ids=["in order", "by name"]
 )
-def test_beta_of_the_wrong_length_fails_before_training(beta, says):
+def test_beta_of_the_wrong_length_fails_before_training(beta, shown):
     app = HandMade([target(), source("a")])
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=shown, check=names("beta", beta)):
         FedDA(beta=beta).start(app.grid(), initial(), 1)
     assert app.configs == []
 
@@ -178,7 +178,9 @@ def test_auto_betas_of_the_authors_code():
 
 @pytest.mark.parametrize("make", [FedDA, FedGP])
 def test_the_authors_formula_needs_the_steps_of_the_training(make):
-    with pytest.raises(ConfigError, match="estimate_at=training"):
+    with pytest.raises(
+        ConfigError, check=names("beta_formula", "reference-code", remedy="estimate_at=training")
+    ):
         make(auto=True, beta_formula="reference-code", estimate_at="start")
     assert make(beta_formula="reference-code", estimate_at="start").auto is False
 

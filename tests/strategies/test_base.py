@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, MetricRecord
 from handmade import HandMade, Watched, bits, failing, initial, moves, weights
+from naming import names
 
 from fda_flower import run
 from fda_flower.engines import LocalGrid
@@ -115,7 +116,7 @@ def test_a_callback_ends_the_run_after_a_round_which_resumes_to_the_same_bits(tm
 
 @pytest.mark.parametrize("strategy", [FedRep(), Mixture()], ids=lambda strategy: type(strategy).__name__)
 def test_a_callback_cannot_end_a_run_whose_last_round_differs(strategy):
-    with pytest.raises(ConfigError, match="should_stop"):
+    with pytest.raises(ConfigError, check=names("should_stop")):
         start(strategy, should_stop=lambda *_: True)
 
 
@@ -175,7 +176,7 @@ def test_with_fewer_sources_than_needed_the_round_is_held():
 def test_held_rounds_in_a_row_are_counted_across_a_resume(tmp_path):
     nodes = [A, off_in(T, 2, 3, 4)]
     start(FedAvg(output=RunFolder(tmp_path)), 3, nodes)
-    with pytest.raises(RunError, match="for 3 rounds in a row"):
+    with pytest.raises(RunError, check=names("held rounds", 3)):
         start(resumed(tmp_path), 6, nodes)
     assert len(RunFolder(tmp_path).read_rounds()) == 4
     start(resumed(tmp_path), 6, nodes)
@@ -197,11 +198,11 @@ def test_a_run_that_is_complete_does_nothing_and_one_that_is_longer_or_other_is_
         return resumed(tmp_path, kind).start(app.grid(), arrays, rounds, evaluate_fn=own)
 
     assert bits(again(2, initial()).arrays) == bits(whole.arrays)
-    with pytest.raises(ConfigError, match="has done 2 rounds"):
+    with pytest.raises(ConfigError, check=names("num_rounds", 1)):
         again(1, initial())
-    with pytest.raises(ConfigError, match="of another model"):
+    with pytest.raises(ConfigError, check=lambda error: error.value == "w"):
         again(3, initial((1.0, 2.0, 3.0)))
-    with pytest.raises(ConfigError, match=r"of another run .*'FedAvg'.*'Other'"):
+    with pytest.raises(ConfigError, match=r"'FedAvg'.*'Other'", check=names(str(tmp_path))):
         again(3, initial(), Other)
     assert app.configs == evaluated == []
 
@@ -299,7 +300,10 @@ def test_how_often_it_evaluates_does_not_define_the_run_and_mixtures_own_option_
     assert [n for n in range(1, 10) if strategy.evaluates_in(n)] == [4, 7, 8, 9]
 
 
-@pytest.mark.parametrize("settings", [{"validation": 0.2}, {"method": "central:erm"}])
-def test_what_evaluating_now_and_then_cannot_go_with(settings):
-    with pytest.raises(ConfigError, check=lambda error: error.thing in ("evaluate-every", "evaluate_every")):
+@pytest.mark.parametrize(
+    ("settings", "thing"),
+    [({"validation": 0.2}, "evaluate-every"), ({"method": "central:erm"}, "evaluate_every")],
+)
+def test_what_evaluating_now_and_then_cannot_go_with(settings, thing):
+    with pytest.raises(ConfigError, check=names(thing, 2)):
         RunConfig(evaluate_every=2, **settings)

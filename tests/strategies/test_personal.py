@@ -171,14 +171,14 @@ def test_a_weight_that_is_none_is_refused(mixing):
 def test_a_target_with_too_few_samples_is_refused_before_anything_is_trained():
     info = {"t": {"examples": 9}, "a": {"examples": 1}}
     federation = HandMade([A, target()], info=info)
-    with pytest.raises(ConfigError, match="'t' has 9 labelled samples"):
+    with pytest.raises(ConfigError, check=names("'t'", 9, remedy="option k")):
         KNNPer().start(federation.grid(), initial(), 1)
     assert federation.configs == []
     mixed(info=info, k=9)
-    with pytest.raises(ConfigError, match="has 4 labelled samples"):
+    with pytest.raises(ConfigError, check=names("the target", 4)):
         RunConfig(method="knn-per", target_samples=4, method_options={"k": 5})
     assert RunConfig(method="knn-per", target_samples=4, source_samples=1, method_options={"k": 4})
-    with pytest.raises(ConfigError, match="cross-validation needs 2"):
+    with pytest.raises(ConfigError, check=names("the target", 1, remedy="option mixing")):
         RunConfig(method="knn-per", target_samples=1, method_options={"k": 1})
     assert RunConfig(method="knn-per", target_samples=1, method_options={"k": 1, "mixing": 1})
 

@@ -1,6 +1,6 @@
 """Replies become updates and figures, or are refused with the reason; what a record has of them."""
 
-import io
+import re
 from typing import Any
 
 import handmade
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from handmade import HandMade, initial, moves, reply_of, steps_extra, weights
+from hostile import saved
 
 from fda_flower.clients.local_training import LocalTraining
 from fda_flower.strategies import FedAvg, FedAvgFT, FedDA, FedGP, SourceOnly, VREx
@@ -35,6 +36,11 @@ def read(content, model=MODEL, info=None, config=None, schedule=None):
     return read_update(answering(content), node, request, model, ("n",), None, schedule)[0]
 
 
+def tells(*shown):
+    """The pattern of a reason: what it names, and its value."""
+    return ".*".join(re.escape(str(each)) for each in shown)
+
+
 def test_a_good_reply_is_split_into_update_and_buffers():
     update = read(reply_of(GOOD, examples=12, steps=3, rate=0.1))
     np.testing.assert_array_equal(update.parameters["w"], np.ones((2, 2)))
@@ -50,143 +56,129 @@ def test_a_plain_flower_reply_is_enough():
 
 
 @pytest.mark.parametrize(
-    ("model", "says"),
+    ("model", "shown"),
     [
-        ({"w": GOOD["w"]}, "lack 'n'"),
-        ({**GOOD, "x": np.zeros(1)}, "hold 'x'"),
-        ({**GOOD, "w": np.ones(4, np.float32)}, r"'w' has shape \[4\], expected \[2, 2\]"),
-        ({**GOOD, "w": np.ones((2, 2))}, "'w' has type float64, expected float32"),
-        ({**GOOD, "n": np.array(2.0)}, "'n' has type float64, expected int64"),
-        ({**GOOD, "w": np.full((2, 2), np.nan, np.float32)}, "'w' holds NaN"),
-        ({**GOOD, "w": np.full((2, 2), -np.inf, np.float32)}, "'w' holds NaN or infinity"),
+        ({"w": GOOD["w"]}, ["'n'", 1]),
+        ({**GOOD, "x": np.zeros(1)}, ["'x'"]),
+        ({**GOOD, "w": np.ones(4, np.float32)}, ["'w'", [4], [2, 2]]),
+        ({**GOOD, "w": np.ones((2, 2))}, ["'w'", "float64", "float32"]),
+        ({**GOOD, "n": np.array(2.0)}, ["'n'", "float64", "int64"]),
+        ({**GOOD, "w": np.full((2, 2), np.nan, np.float32)}, ["'w'", "NaN"]),
+        ({**GOOD, "w": np.full((2, 2), -np.inf, np.float32)}, ["'w'", "infinity"]),
     ],
 )
-def test_bad_arrays(model, says):
-    with pytest.raises(BadReplyError, match=says):
+def test_bad_arrays(model, shown):
+    with pytest.raises(BadReplyError, match=tells(*shown)):
         read(reply_of(model))
 
 
 @pytest.mark.parametrize(
-    ("numbers", "says"),
+    ("told", "value", "name"),
     [
-        ({"examples": 0}, "num-examples is 0"),
-        ({"examples": -3}, "num-examples is -3"),
-        ({"examples": float("nan")}, "'num-examples' is nan"),
-        ({"examples": 0.5}, "num-examples is 0.5"),
-        ({"examples": 2.5}, "num-examples is 2.5"),
-        ({"examples": 1.7e308}, r"num-examples is 1.7e\+308"),
-        ({"steps": -1}, "num-steps is -1"),
-        ({"rate": -0.5}, "learning-rate is -0.5"),
-        ({"batch-size": -4}, "batch-size is -4"),
-        ({"rate": float("inf")}, "'learning-rate' is inf"),
-        ({"examples": [1, 2]}, r"'num-examples' is \[1, 2\]"),
-        ({"role": "target"}, "'target', but its role is 'source'"),
+        *(("examples", value, "num-examples") for value in (0, -3, float("nan"), 0.5, 2.5, 1.7e308, [1, 2])),
+        *(("rate", value, "learning-rate") for value in (-0.5, float("inf"))),
+        ("steps", -1, "num-steps"),
+        ("batch-size", -4, "batch-size"),
+        ("role", "target", ""),
     ],
 )
-def test_bad_numbers_and_roles(numbers, says):
-    with pytest.raises(BadReplyError, match=says):
-        read(reply_of(GOOD, **numbers))
+def test_bad_numbers_and_roles(told, value, name):
+    with pytest.raises(BadReplyError, match=tells(name, value)):
+        read(reply_of(GOOD, **{told: value}))
 
 
 @pytest.mark.parametrize(
-    ("records", "says"),
+    ("name", "record", "shown"),
     [
-        ({"metrics": MetricRecord({"loss": 1.0})}, "no 'num-examples'"),
-        ({"metrics": ConfigRecord()}, "no 'num-examples'"),
-        ({"arrays": MetricRecord()}, "no ArrayRecord 'arrays'"),
-        ({"info": ConfigRecord({"role": b"source"})}, "replied as b'source'"),
+        ("metrics", MetricRecord({"loss": 1.0}), "'num-examples'"),
+        ("metrics", ConfigRecord(), "'num-examples'"),
+        ("arrays", MetricRecord(), "ArrayRecord 'arrays'"),
+        ("info", ConfigRecord({"role": b"source"}), "b'source'"),
     ],
 )
-def test_records_that_are_not_as_they_should_be(records, says):
-    content = {name: record for name, record in reply_of(GOOD).items() if name not in records}
-    with pytest.raises(BadReplyError, match=says):
-        read(RecordDict({**content, **records}))
+def test_records_that_are_not_as_they_should_be(name, record, shown):
+    content = {each: found for each, found in reply_of(GOOD).items() if each != name}
+    with pytest.raises(BadReplyError, match=shown):
+        read(RecordDict({**content, name: record}))
 
 
 def test_an_error_reply_and_none():
-    with pytest.raises(BadReplyError, match="error 8: out of memory"):
+    with pytest.raises(BadReplyError, match=tells(8, "out of memory")):
         read(Error(8, "out of\n memory"))
-    with pytest.raises(BadReplyError, match="no reply"):
+    with pytest.raises(BadReplyError, match="timeout"):
         read_metrics(None)
 
 
 @pytest.mark.parametrize(
-    ("claim", "config", "says"),
+    ("claim", "config", "shown"),
     [
-        ({"examples": 13}, {}, "num-examples is 13, and the node has told of 12"),
-        ({"examples": 10**9}, {}, "num-examples is 1000000000, and the node has told of 12"),
-        ({"rate": 1e4}, {}, "learning-rate is 10000, it was asked to train with 0.1"),
-        ({"rate": 0.1}, {"rate-factor": 0.5}, "learning-rate is 0.1, it was asked to train with 0.05"),
-        ({"steps": 7}, {}, "num-steps is 7, with 12 examples it was asked for 6"),
-        ({"steps": 4}, {"epochs": 1}, "num-steps is 4, with 12 examples it was asked for 3"),
+        ({"examples": 13}, {}, ["num-examples", 13, 12]),
+        ({"examples": 10**9}, {}, ["num-examples", 10**9, 12]),
+        ({"rate": 1e4}, {}, ["learning-rate", 10000, 0.1]),
+        ({"rate": 0.1}, {"rate-factor": 0.5}, ["learning-rate", 0.1, 0.05]),
+        ({"steps": 7}, {}, ["num-steps", 7, 12, 6]),
+        ({"steps": 4}, {"epochs": 1}, ["num-steps", 4, 12, 3]),
     ],
 )
-def test_a_source_cannot_claim_what_would_have_it_trusted_more(claim, config, says):
+def test_a_source_cannot_claim_what_would_have_it_trusted_more(claim, config, shown):
     schedule = LocalTraining(learning_rate=0.1, batch_size=4, epochs=2)
     told = {"info": {"examples": 12}, "config": config, "schedule": schedule}
     honest = {"examples": 12, "steps": 3, "rate": 0.05}
     assert read(reply_of(GOOD, **honest), **told).examples == 12
-    with pytest.raises(BadReplyError, match=says):
+    with pytest.raises(BadReplyError, match=tells(*shown)):
         read(reply_of(GOOD, **{**honest, **claim}), **told)
 
 
 def test_the_reason_is_one_line_without_control_characters_and_not_endless():
     forged = "x\nFDA-RESULT {}\x1b[2J" + "y" * 5000
-    with pytest.raises(BadReplyError) as error:
+    with pytest.raises(BadReplyError, match=tells(r"x\nFDA-RESULT {}\x1b[2J")) as error:
         read(reply_of({**GOOD, forged: np.zeros(1)}))
     assert str(error.value).isprintable()
-    assert r"x\nFDA-RESULT {}\x1b[2J" in str(error.value)
     assert len(str(error.value)) <= 1000
 
 
 @pytest.mark.parametrize(
-    ("metrics", "says"),
+    ("metrics", "shown"),
     [
-        ({"accuracy": 7.5}, "'accuracy' is 7.5"),
-        ({"validation-auroc-global": -0.5}, "'validation-auroc-global' is -0.5"),
-        ({"r2": 1.5}, "'r2' is 1.5"),
-        ({"rmse": -1.0}, "'rmse' is -1"),
-        ({"num-examples": -3}, "num-examples is -3"),
-        ({"num-examples": 2.5}, "num-examples is 2.5"),
-        ({f"m{i}": 0.0 for i in range(1001)}, "1002 metrics"),
-        ({"x" * 300: 0.0}, "too long"),
-        ({"accuracy\nFDA-RESULT": 0.0}, "control characters"),
+        ({"accuracy": 7.5}, ["'accuracy'", 7.5]),
+        ({"validation-auroc-global": -0.5}, ["'validation-auroc-global'", -0.5]),
+        ({"r2": 1.5}, ["'r2'", 1.5]),
+        ({"rmse": -1.0}, ["'rmse'", -1]),
+        ({"num-examples": -3}, ["num-examples", -3]),
+        ({"num-examples": 2.5}, ["num-examples", 2.5]),
+        ({f"m{i}": 0.0 for i in range(1001)}, [1002, 1000]),
+        ({"x" * 300: 0.0}, ["x" * 300]),
+        ({"accuracy\nFDA-RESULT": 0.0}, [r"accuracy\nFDA-RESULT"]),
     ],
 )
-def test_an_evaluation_that_cannot_be_true_is_refused(metrics, says):
+def test_an_evaluation_that_cannot_be_true_is_refused(metrics, shown):
     content = RecordDict({"metrics": MetricRecord({"loss": -2.0, **metrics})})
-    with pytest.raises(BadReplyError, match=says):
+    with pytest.raises(BadReplyError, match=tells(*shown)):
         read_metrics(answering(content))
 
 
-def saved(save, *values, **options):
-    buffer = io.BytesIO()
-    save(buffer, *values, **options)
-    return buffer.getvalue()
-
-
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "shown"),
     [
         (saved(np.savez, w=GOOD["w"]), "NpzFile"),
-        (saved(np.save, np.array([print], dtype=object), allow_pickle=True), "cannot be read"),
-        (b"", "cannot be read"),
-        (b"junk", "cannot be read"),
-        (b"\x93NUMPY\x01\x00", "cannot be read"),
-        (saved(np.save, np.ones(3, np.float32)), r"declared as \('float32', \(2, 2\)\)"),
-        (saved(np.save, np.ones((2, 2))), r"declared as \('float32', \(2, 2\)\)"),
+        (saved(np.save, np.array([print], dtype=object), allow_pickle=True), ""),
+        (b"", ""),
+        (b"junk", ""),
+        (b"\x93NUMPY\x01\x00", ""),
+        (saved(np.save, np.ones(3, np.float32)), ("float32", (2, 2))),
+        (saved(np.save, np.ones((2, 2))), ("float32", (2, 2))),
     ],
     ids=["archive", "pickle", "nothing", "junk", "header", "shape", "type"],
 )
-def test_bytes_that_are_no_such_array_are_refused_and_never_unpickled(data, says):
+def test_bytes_that_are_no_such_array_are_refused_and_never_unpickled(data, shown):
     content = reply_of(GOOD)
     content["arrays"]["w"] = Array("float32", (2, 2), "numpy.ndarray", data)
-    with pytest.raises(BadReplyError, match=f"array 'w' cannot be read: .*{says}|array 'w' {says}"):
+    with pytest.raises(BadReplyError, match=tells("'w'", shown)):
         read(content)
 
 
 def test_an_update_that_overflows():
-    with pytest.raises(BadReplyError, match="'w' is so far"):
+    with pytest.raises(BadReplyError, match="'w'"):
         read(reply_of({"w": np.full(2, 3e38, np.float32)}), {"w": np.full(2, -3e38, np.float32)})
 
 

@@ -14,7 +14,8 @@ from fda_flower.strategies import FedAvg, FedDA, FedDAJoint, FedGP
 from fda_flower.strategies.roster import ASK_AGAIN_SECONDS, Roster
 
 T, A, B, C = ("target", "t"), ("source", "a"), ("source", "b"), ("source", "c")
-PROBLEM = {"problem": "the data file 'b.csv' is missing"}
+MISSING = "the data file 'b.csv' is missing"
+PROBLEM = {"problem": MISSING}
 REFUSES = {"problem": "the site allows fedavg alone", "refused": True}
 
 
@@ -75,55 +76,67 @@ def test_nodes_are_sorted_by_domain_whatever_their_ids_and_keep_what_they_tell()
 
 
 @pytest.mark.parametrize(
-    ("nodes", "info", "options", "says"),
+    ("nodes", "info", "options", "thing", "value", "shown"),
     [
-        ([], {}, {}, r"no node with role 'target' among the connected ones \(none\)"),
-        ([A, B], {}, {}, r"no node with role 'target' among the connected ones \(a, b\)"),
-        ([("target", "a"), ("target", "b")], {}, {}, r"'a' \(node \d+\), 'b' \(node \d+\)$"),
-        ([T], {}, {}, "0 sources are connected"),
-        ([T, B, B], {}, {}, "2 nodes serve the domain 'b'"),
-        ([(None, "a"), (None, "b")], {}, {"target": "z"}, "no node of domain 'z'"),
-        ([T, A, B], {"b": PROBLEM}, {"min_sources": 2}, r"1 sources .*at least 2 .*\(b: the data file"),
-        ([A, (None, "2")], {"2": PROBLEM}, {}, r"no node with role 'target' .*\(2: the data file"),
-        ([T, A, B], {"a": REFUSES, "b": REFUSES}, {}, r"'a': the site allows fedavg alone; 'b': the site"),
-        ([T, A, C], {"a": {"shape": [3]}, "t": {"shape": [4]}}, {}, r"'a' and 't' .* \[3\] and \[4\]"),
+        ([], {}, {}, "role", "target", "none"),
+        ([A, B], {}, {}, "role", "target", r"\(a, b\)"),
+        (
+            [("target", "a"), ("target", "b")],
+            {},
+            {},
+            "target",
+            ["a", "b"],
+            r"'a' \(node \d+\), 'b' \(node \d+\)$",
+        ),
+        ([A, ("target", "b"), C], {"b": PROBLEM}, {}, "target", "b", MISSING),
+        ([A, ("target", "b"), ("target", "c")], {"b": PROBLEM}, {}, "target", "b", MISSING),
+        ([T], {}, {}, "sources", 0, r"\(t\)"),
+        ([T, B, B], {}, {}, "domain", "b", None),
+        ([(None, "a"), (None, "b")], {}, {"target": "z"}, "domain", "z", r"\(a, b\)"),
+        ([T, A, B], {"b": PROBLEM}, {"min_sources": 2}, "sources", 1, f"b: {MISSING}"),
+        ([A, (None, "2")], {"2": PROBLEM}, {}, "role", "target", f"2: {MISSING}"),
+        (
+            [T, A, B],
+            {"a": REFUSES, "b": REFUSES},
+            {},
+            "site",
+            ["a", "b"],
+            "'a': the site allows .* 'b': the site",
+        ),
+        ([T, A, C], {"a": {"shape": [3]}, "t": {"shape": [4]}}, {}, "shape", [[3], [4]], "'a' .*'t'"),
     ],
 )
-def test_nodes_that_cannot_make_a_run_are_an_error_before_any_training(nodes, info, options, says):
+def test_nodes_that_cannot_make_a_run_are_an_error_before_any_training(
+    nodes, info, options, thing, value, shown
+):
     app = federation(*nodes, **info)
-    with pytest.raises(RunError, match=says):
+    with pytest.raises(RunError, match=shown, check=names(thing, value)):
         FedAvg(wait_seconds=0, **options).start(app.grid(), initial(), 1)
     assert app.configs == []
 
 
-@pytest.mark.parametrize("other", ["source", "target"])
-def test_a_target_without_its_data_is_an_error_with_the_reason(other):
-    app = federation(A, ("target", "b"), (other, "c"), b=PROBLEM)
-    with pytest.raises(RunError, check=names("target", "b")):
-        FedGP(wait_seconds=0).start(app.grid(), initial(), 2)
-    assert app.configs == []
-
-
 @pytest.mark.parametrize(
-    ("a", "t", "says"),
+    ("thing", "a", "t", "shown"),
     [
-        ({"classes": 2}, {"classes": 3}, "2 and 3; .* by the data set's option 'classes'"),
-        (
-            {"class-names": ["x", "y"]},
-            {"class-names": ["y", "z"]},
-            "only 'a' has x; only 't' has z; give all",
-        ),
-        ({"class-names": ["x", "y"]}, {"class-names": ["y", "x"]}, "the same class names: x, y and y, x"),
-        ({"features": ["age", "sex", "pulse"]}, {"features": ["age"]}, "only 'a' has sex, pulse; give all"),
-        ({"features": ["age"], "shape": [1]}, {"features": ["age", "sex"], "shape": [2]}, "only 't' has sex"),
-        ({"shape": "big"}, {"shape": [4]}, r"the same shape: big and \[4\]"),
-        ({"features": ["age"]}, {"features": 3}, r"the same features: \['age'\] and 3"),
-        ({"features": 3}, {"features": ["age"]}, r"the same features: 3 and \['age'\]"),
+        ("classes", 2, 3, "2 and 3; .*option 'classes'"),
+        ("class-names", ["x", "y"], ["y", "z"], "'a' has x; only 't' has z;"),
+        ("class-names", ["x", "y"], ["y", "x"], "x, y and y, x"),
+        ("features", ["age", "sex", "pulse"], ["age"], "'a' has sex, pulse;"),
+        ("features", ["age"], ["age", "sex"], "'t' has sex;"),
+        ("shape", "big", [4], r"big and \[4\]"),
+        ("features", ["age"], 3, r"\['age'\] and 3"),
+        ("features", 3, ["age"], r"3 and \['age'\]"),
     ],
 )
-def test_data_that_do_not_fit_are_told_apart_for_a_reader(a, t, says):
-    with pytest.raises(RunError, match=says):
-        roster_of(federation(A, T, a=a, t=t).grid())
+def test_data_that_do_not_fit_are_told_apart_for_a_reader(thing, a, t, shown):
+    with pytest.raises(RunError, match=shown, check=names(thing, [a, t])):
+        roster_of(federation(A, T, a={thing: a}, t={thing: t}).grid())
+
+
+def test_of_data_that_do_not_fit_the_names_are_told_before_their_number():
+    told = {"a": {"features": ["age"], "shape": [1]}, "t": {"features": ["age", "sex"], "shape": [2]}}
+    with pytest.raises(RunError, check=names("features")):
+        roster_of(federation(A, T, **told).grid())
 
 
 def test_nodes_that_tell_nothing_of_their_data_fit_all_others():
@@ -169,10 +182,10 @@ def test_while_the_target_is_away_the_model_holds_and_no_other_node_becomes_it(o
 @pytest.mark.parametrize(
     ("late", "info", "says"),
     [
-        (("target", "b"), {}, "2 nodes claim to be the target"),
-        (("source", "a"), {}, "2 nodes serve the domain 'a'"),
-        (B, {"shape": [4]}, r"'a' and 'b' do not have the same shape: \[3\] and \[4\]"),
-        (B, REFUSES, "the site allows fedavg alone"),
+        (("target", "b"), {}, r"target.* 't' \(node 2\), 'b' \(node 4\)"),
+        (("source", "a"), {}, "domain 'a'"),
+        (B, {"shape": [4]}, r"'a' and 'b' .*shape: \[3\] and \[4\]"),
+        (B, REFUSES, REFUSES["problem"]),
     ],
 )
 def test_a_node_that_comes_late_and_does_not_fit_or_refuses_is_left_out_with_the_reason(late, info, says):
@@ -216,10 +229,10 @@ def test_a_node_without_its_data_is_missing_until_it_is_mended_and_asked_again(c
     strategy = FedGP(wait_seconds=0, on_round=on_round)
     strategy.start(grid, initial(), 5)
     assert [list(record["sources"]) for record in strategy.history] == [["a"]] * 3 + [["a", "b"]] * 2
-    told = [{"domain": "b", "reason": PROBLEM["problem"]}]
+    told = [{"domain": "b", "reason": MISSING}]
     assert [record["missing"] for record in strategy.history] == [told] * 3 + [[]] * 2
     assert [domain for domain, _ in grid.queried].count("b") == 2
-    assert "b does not take part: the data file 'b.csv' is missing" in flower_log.text
+    assert MISSING in flower_log.text
 
 
 def raises(text):
