@@ -105,13 +105,13 @@ def test_damaged_data_of_the_target_end_the_run_with_the_reason(tables: Path) ->
 
 def test_sites_with_other_columns_are_named(tables: Path) -> None:
     write_table(tables / "south/south.csv", 7, columns=("age", "weight"))
-    with pytest.raises(RunError, check=names("domain", "south", "only 'south' has weight")):
+    with pytest.raises(RunError, check=names("features", remedy="only 'south' has weight")):
         run_sites(table_config(), nodes(tables))
 
 
 def test_sites_with_other_classes_are_named_and_the_option_fixes_it(images: Path) -> None:
     shutil.move(images / "south/south/bee", images / "south/south/cat")
-    with pytest.raises(RunError, check=names("domain", "south", "option 'classes'")):
+    with pytest.raises(RunError, check=names("class-names", remedy="option 'classes'")):
         run_sites(image_config(), nodes(images))
     _, history = run_sites(image_config(classes="ant,bee,cat"), nodes(images))
     assert sorted(history[-1]["sources"]) == ["north", "south"]
