@@ -98,9 +98,9 @@ def test_a_squared_norm_is_not_negative(form):
 
 
 def test_a_form_that_cannot_be_read_is_an_error():
-    with pytest.raises(ValueError, match=r"'zip': choose one of norms, sketch, full"):
+    with pytest.raises(ValueError, match="encoding is 'zip'"):
         read(arrays(), "zip")
-    with pytest.raises(ValueError, match="needs the sketch"):
+    with pytest.raises(ValueError, match="'sketch'"):
         BatchUpdates.from_arrays(arrays(), "sketch", B, M)
 
 

@@ -48,7 +48,7 @@ def test_the_share_is_rounded_up_and_some_stay(share, cuts):
 
 @pytest.mark.parametrize("share", [0, 0.5, -1, np.nan])
 def test_a_share_that_leaves_nothing_or_cuts_nothing_is_refused(share):
-    with pytest.raises(ValueError, match=r"share is .* between 0 and 0\.5"):
+    with pytest.raises(ValueError, match="share"):
         TrimmedMean(share)
 
 
