@@ -59,7 +59,8 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int = SERVER_DAY
     """
     if not hosts or not all(hosts):
         raise ConfigError(
-            "no host is given: name the DNS names and IP addresses by which sites reach the server"
+            "no host is given: name the DNS names and IP addresses by which sites reach the server",
+            thing="host",
         )
     if not 1 <= days <= CA_DAYS:
         raise invalid("days", days, f"it must be in [1, {CA_DAYS}]")

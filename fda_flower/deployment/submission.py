@@ -115,7 +115,11 @@ class Connection:
             answer = {"success": False, "error-message": output + errors}
         if not answer["success"]:
             reason = " ".join(str(answer["error-message"]).split())
-            raise RunError(f"'flwr {arguments[0]}' failed for the connection '{self.name}': {reason}")
+            raise RunError(
+                f"'flwr {arguments[0]}' failed for the connection '{self.name}': {reason}",
+                thing="connection",
+                value=self.name,
+            )
         return answer
 
 

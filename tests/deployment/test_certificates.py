@@ -109,26 +109,29 @@ def test_a_ca_that_is_damaged_is_named(tmp_path, damage):
     files.server_key.unlink()
     if damage == "not a certificate":
         files.ca.write_text("nothing", encoding="utf-8")
+        damaged = files.ca
     else:
         other = make_certificates(tmp_path / "b", HOSTS)
         files.ca_key.write_bytes(other.ca_key.read_bytes())
-    with pytest.raises(ConfigError, match=f"'{files.ca}'.*choose another folder"):
+    with pytest.raises(
+        ConfigError, check=names(str(files.ca if damage == "not a certificate" else files.ca_key))
+    ):
         make_certificates(tmp_path / "a", HOSTS)
     assert not files.server.exists()
 
 
 @pytest.mark.parametrize(
-    ("hosts", "days", "message"),
+    ("hosts", "days", "error"),
     [
-        ([], 1, "no host is given"),
-        ([""], 1, "no host is given"),
-        (["käse"], 1, "'käse'.*DNS name in ASCII"),
-        (HOSTS, 0, r"days is 0: it must be in \[1, 3650\]"),
-        (HOSTS, 4000, "days is 4000"),
+        ([], 1, names("host")),
+        ([""], 1, names("host")),
+        (["käse"], 1, names("host", "käse", "ASCII")),
+        (HOSTS, 0, names("days", 0, "3650")),
+        (HOSTS, 4000, names("days", 4000)),
     ],
 )
-def test_what_cannot_work_is_refused_before_a_file_is_written(tmp_path, hosts, days, message):
-    with pytest.raises(ConfigError, match=message):
+def test_what_cannot_work_is_refused_before_a_file_is_written(tmp_path, hosts, days, error):
+    with pytest.raises(ConfigError, check=error):
         make_certificates(tmp_path, hosts, days)
     assert list(tmp_path.iterdir()) == []
 

@@ -113,11 +113,10 @@ def test_sites_refuse_note_what_they_send_and_end_a_run_and_a_changed_round_is_f
         def deploy(method, output):
             deployed(federation, {**SETTINGS, "method": method}, tmp_path / output)
 
-        says = "a site refuses the run: 'target': the site allows 'norms' of each batch, the run asks for 's"
-        with pytest.raises(RunError, match=says):
+        with pytest.raises(RunError, match=r"'target'.*'norms'.*'sketch'"):
             deploy("fedgp-auto", "refused")
         deploy("fedda-auto", "ended")
-        with pytest.raises(RunError, match=r"round 2 cannot be done.*'source-1' sends nothing.*max-epsilon"):
+        with pytest.raises(RunError, match=r"round 2 .*'source-1'.*max-epsilon"):
             deploy("fedda-auto", "stopped")
 
     for domain, folder in sites.items():

@@ -191,17 +191,17 @@ def test_run_has_an_engine_of_this_name(superlink, output, local):
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "error"),
     [
-        ({"connection": None}, "needs a connection"),
-        ({"output": None}, "needs an output folder"),
-        ({"workers": 2}, "workers is 2"),
-        ({"gpus_per_client": 0.5}, "gpus-per-client is 0.5"),
-        ({"engine": "local"}, "connection is 'prod'"),
+        ({"connection": None}, names("connection")),
+        ({"output": None}, names("output folder")),
+        ({"workers": 2}, names("workers", 2)),
+        ({"gpus_per_client": 0.5}, names("gpus-per-client", 0.5)),
+        ({"engine": "local"}, names("connection", "prod")),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_submitted(superlink, output, settings, message):
-    with pytest.raises(ConfigError, match=message):
+def test_what_does_not_fit_is_refused_before_anything_is_submitted(superlink, output, settings, error):
+    with pytest.raises(ConfigError, check=error):
         run(**{**SETTINGS, "engine": "deploy", "connection": "prod", "output": output, **settings}, rounds=1)
     assert superlink.submitted == []
     assert not output.exists()
@@ -228,7 +228,7 @@ def test_the_callers_folder_has_the_rules_of_a_local_run(superlink, output):
     run_deployed(CONFIG, "prod", output)
     with pytest.raises(ConfigError, check=names("output folder")):
         run_deployed(CONFIG, "prod", output)
-    with pytest.raises(ConfigError, match="of another run"):
+    with pytest.raises(ConfigError, check=names(str(output))):
         run_deployed(replace(CONFIG, seed=1), "prod", output, resume=True)
     assert len(superlink.submitted) == 1
 
@@ -237,7 +237,7 @@ def test_a_folder_that_the_server_has_already_is_an_error_and_none_of_its_record
     superlink, output, tmp_path
 ):
     run_deployed(CONFIG, "prod", output)
-    with pytest.raises(RunError, match="already holds this run: go on with --resume"):
+    with pytest.raises(RunError, match="--resume"):
         run_deployed(CONFIG, "prod", tmp_path / "again" / "first")
     assert lines_of(tmp_path / "again" / "first") == []
 
@@ -526,7 +526,7 @@ def test_a_failure_is_told_in_one_line_with_the_connection_though_the_exit_code_
 
 @pytest.mark.parametrize("script", ["echo what is this >&2; exit 2", "echo what is this; exit 1"])
 def test_what_is_no_answer_is_an_error_that_shows_it(flwr, script):
-    with pytest.raises(RunError, match="'prod': what is this"):
+    with pytest.raises(RunError, match="what is this", check=names("connection", "prod")):
         flwr(script).status("17")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
+from naming import names
 
 from fda_flower.errors import ConfigError
 from fda_flower.site import SentLog, read_log, totals
@@ -112,7 +113,7 @@ def test_a_line_that_does_not_fit_on_the_disk_is_an_error(log, monkeypatch):
 
 
 def test_a_folder_without_a_log_is_an_error(tmp_path):
-    with pytest.raises(ConfigError, match="give the state-dir of a node"):
+    with pytest.raises(ConfigError, check=names(str(tmp_path))):
         read_log(tmp_path)
 
 
