@@ -107,15 +107,14 @@ def test_a_ca_that_is_damaged_is_named(tmp_path, damage):
     files = make_certificates(tmp_path / "a", HOSTS)
     files.server.unlink()
     files.server_key.unlink()
+    damaged = files.ca
     if damage == "not a certificate":
         files.ca.write_text("nothing", encoding="utf-8")
-        damaged = files.ca
     else:
         other = make_certificates(tmp_path / "b", HOSTS)
         files.ca_key.write_bytes(other.ca_key.read_bytes())
-    with pytest.raises(
-        ConfigError, check=names(str(files.ca if damage == "not a certificate" else files.ca_key))
-    ):
+        damaged = files.ca_key
+    with pytest.raises(ConfigError, check=names(str(damaged))):
         make_certificates(tmp_path / "a", HOSTS)
     assert not files.server.exists()
 
