@@ -63,7 +63,9 @@ def load_weights(network: nn.Module, name: str, weights: str) -> None:
         raise ConfigError(
             f"{where} do not fit model '{name}': {len(wrong)} entries differ, the first is '{wrong[0]}' "
             f"({_shape(state, wrong[0])} there, {_shape(own, wrong[0])} in the model): give weights "
-            f"of torchvision's {name}"
+            f"of torchvision's {name}",
+            thing="weights",
+            value=weights,
         )
     network.load_state_dict(state, strict=False)
 
@@ -85,7 +87,9 @@ def _download(name: str) -> Mapping[str, Tensor]:
     except (OSError, RuntimeError) as error:
         raise ConfigError(
             f"ImageNet's weights for model '{name}' cannot be downloaded ({_first_line(error)}): get "
-            f"{best.url} elsewhere and give the file as the model's option weights=FILE"
+            f"{best.url} elsewhere and give the file as the model's option weights=FILE",
+            thing="model",
+            value=name,
         ) from error
 
 

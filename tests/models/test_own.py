@@ -87,10 +87,10 @@ def test_an_unknown_option_of_it_is_an_error():
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("wide", r"gives \(1, 11\) for one sample of shape \(1, 8, 8\), not \(1, 10\)"),
-        ("pair", "gives tuple for one sample"),
-        ("fails", r"fails on a sample of shape \(1, 8, 8\) \("),
-        ("nothing", "returns a NoneType, not a torch.nn.Module"),
+        ("wide", r"\(1, 11\) .* \(1, 8, 8\), not \(1, 10\)"),
+        ("pair", "tuple"),
+        ("fails", r"fails .*\(1, 8, 8\) \("),
+        ("nothing", "NoneType"),
     ],
 )
 def test_a_network_with_other_outputs_is_an_error_before_training(name, says):

@@ -42,7 +42,7 @@ def test_a_network_can_say_what_its_head_is():
     model.head = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
     assert head_of(model) is model.head
     assert head_names(model) == ("head.0.weight", "head.0.bias", "head.2.weight", "head.2.bias")
-    with pytest.raises(ConfigError, match="has no head", check=names("", None, "attribute 'head'")):
+    with pytest.raises(ConfigError, check=names("", None, "attribute 'head'")):
         head_of(nn.Conv2d(1, 2, 3))
 
 

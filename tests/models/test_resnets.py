@@ -84,19 +84,18 @@ def test_a_head_that_does_not_fit_is_left_out_and_old_files_lack_batchnorms_coun
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "differs"),
     [
-        ({"conv1.weight": torch.zeros(64, 3, 5, 5)}, ["1 entries differ", "64x3x5x5 there, 64x3x7x7 in"]),
-        ({"bn1.weight": None}, ["'bn1.weight'", "missing there, 64 in"]),
-        ({"extra": torch.tensor(1.0)}, ["'extra'", "a number there, missing in"]),
+        ({"conv1.weight": torch.zeros(64, 3, 5, 5)}, r"'conv1.weight' \(64x3x5x5 there, 64x3x7x7"),
+        ({"bn1.weight": None}, r"'bn1.weight' \(missing there, 64"),
+        ({"extra": torch.tensor(1.0)}, r"'extra' \(a number there, missing"),
     ],
 )
-def test_weights_that_do_not_fit_are_named(tmp_path, original, change, words):
+def test_weights_that_do_not_fit_are_named(tmp_path, original, change, differs):
     state = {**original.state_dict(), **change}
     path = saved(tmp_path / "w.pth", {name: value for name, value in state.items() if value is not None})
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=differs, check=names("weights", str(path), "resnet18")):
         build(path)
-    assert all(word in str(caught.value) for word in (*words, str(path), "'resnet18'"))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +145,7 @@ def test_a_download_that_fails_says_what_to_do(monkeypatch):
         raise URLError("no network")
 
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fails)
-    with pytest.raises(ConfigError, match=r"cannot be downloaded.*no network.*resnet18.*weights=FILE"):
+    with pytest.raises(ConfigError, match="no network", check=names("model", "resnet18", "weights=FILE")):
         build("imagenet", 4)
 
 
