@@ -377,7 +377,7 @@ class Demanding(FedAvg):
         (Demanding("list"), "layers"),
         (Demanding("ask"), "method"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_what_flowers_older_server_cannot_do_is_refused(strategy, thing):
     with pytest.raises(ConfigError, check=names(thing, remedy="Message API")):
