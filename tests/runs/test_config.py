@@ -104,7 +104,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"partition_options": {"k": 2}}, "option", "k"),
     # what does not fit together
     ({"partition": "labels", "shift": "color"}, "partition", "labels"),
-    ({"shift": "color", "sources": 3}, "color", "3"),
+    ({"shift": "color", "sources": 3}, "sources", "3"),
     ({"sources": 0}, "sources", "0"),
     ({"average": "tail:4", "rounds": 3, "warmup_rounds": 2}, "average", "tail:4"),
     ({"source_samples": "0%"}, "source-samples", "0%"),
