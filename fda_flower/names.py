@@ -93,7 +93,7 @@ def _plain(name: str) -> str:
 
 
 def resolve(reference: Any) -> Any:
-    """Return what ``"module:attribute"`` names, imported on first use; anything but text as it is.
+    """Return what ``"module:attribute"`` names, imported on first use; return anything but text unchanged.
 
     A `ConfigError` says why it cannot be imported.
     """

@@ -69,7 +69,7 @@ class MeanGradient:
         """Read what a client sent.
 
         Raise a `ValueError` if something is missing, of another form than asked for, not finite or out of
-        range, if there are fewer than two batches, or if the norm is not that of the values.
+        range, if there are fewer than two batches, or if the norm and the values disagree.
         """
         if form.encoding == "sketch":
             asked = (form.sketch.size, form.sketch.seed)

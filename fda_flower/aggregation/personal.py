@@ -193,7 +193,7 @@ def choose_weight(
     """Return the ``λ`` of `GRID` that predicts most labels; of several the likeliest, then the smallest.
 
     `logits` and `neighbours` are as in `mixed_scores`, of labelled samples, the neighbours among the *other*
-    samples. With logits the likelihood is that of the softmax of the scores.
+    samples. With logits the likelihood uses the softmax of the scores.
     """
     found = [mixed_scores(logits, neighbours, weight, mix) for weight in GRID.tolist()]
     rows = np.arange(len(labels))

@@ -160,8 +160,8 @@ class Update:
     ) -> Self:
         """Return the update from the global model `before` to the client's model `after`, of the same layers.
 
-        `buffers` names the buffers, by default those of `find_buffers`. With `overwrite` the differences take
-        the place of the arrays of `after` that are writable, which saves a model's memory.
+        `buffers` names the buffers; `find_buffers` finds them by default. With `overwrite` the differences
+        replace the writable arrays of `after`, which saves a model's memory.
         """
         names = find_buffers(before) if buffers is None else buffers
         reused = {name for name, array in after.items() if overwrite and array.flags.writeable}

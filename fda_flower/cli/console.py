@@ -74,7 +74,7 @@ def show_markup(line: str, always: bool = False) -> None:
 
 
 def show_table(table: "Table", words: Collection[str] = ()) -> None:
-    """Print a table with its title; columns are right-aligned but for the first and those of `words`."""
+    """Print a table with its title; columns are right-aligned, except the first and the ones in `words`."""
     from rich.table import Table as RichTable
 
     shown = RichTable(title=escape(table.title))

@@ -36,7 +36,7 @@ Keep = Annotated[
     typer.Option(
         metavar="COLUMNS",
         help="Columns of --csv that are neither features nor the label, such as a patient's number; they are "
-        "kept beside predictions.",
+        "kept next to the predictions.",
         show_default="none",
     ),
 ]

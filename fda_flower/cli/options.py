@@ -54,7 +54,7 @@ BELONGING = {
     "method": ("method_options", "variant", "beta"),
     "model": ("model_options",),
 }
-"""By setting, those of a ``config.json`` that do not hold for another value on the command line."""
+"""By setting, what a ``config.json`` says that no longer holds if the command line changes the setting."""
 
 SHORT = (
     *("dataset", "data_dir", "shift", "target", "target_samples", "method", "method_options", "rounds"),

@@ -137,8 +137,8 @@ class APFLTarget(TargetClient):
         Returns
         -------
         EvaluateReply
-            Figures of the mixture; with ``-global`` those of the received model, which is the mixture of a
-            target that has no ``v``, too.
+            Figures of the mixture and, with ``-global``, of the received model, which is also the mixture of
+            a target without ``v``.
         """
         config = request.config
         if MIXING not in config:
@@ -161,16 +161,16 @@ class APFLTarget(TargetClient):
 
 
 class OwnModel:
-    """The model ``v`` in training, beside ``w`` in `training.train`; ``alpha`` is ``a`` as it is now.
+    """The model ``v`` in training, next to ``w`` in `training.train`; ``alpha`` is the current ``a``.
 
     After each step of ``w``, with ``mix`` of ``"outputs"``: ``v ← v − η ∇_v F(a z_v + (1 − a) z_w)``, where
     ``z_w`` are the outputs of ``w`` after its step, as constants. With ``"parameters"``, before the step:
     ``v ← v − η a ∇F(a v + (1 − a) w)``. With ``adaptive`` the first batch moves ``a`` by
     ``−η (∂F/∂a + alpha-decay · a)``, within [0, 1].
 
-    ``v`` has BatchNorm statistics and random numbers of its own: ``w`` has the bits of FedAvg's, and with
-    ``a = 1`` ``v`` those of training alone. For ``z_w``, ``w`` is in training mode, with the dropout of
-    ``v``; its statistics stay. The statistics of mixed parameters are ``v``'s.
+    ``v`` has BatchNorm statistics and random numbers of its own: ``w`` has the bits of FedAvg's model, and
+    with ``a = 1`` ``v`` has the bits of training alone. For ``z_w``, ``w`` is in training mode, with the
+    dropout of ``v``; its statistics stay. The statistics of mixed parameters are ``v``'s.
     """
 
     def __init__(
@@ -267,7 +267,7 @@ class KNNPerTarget(TargetClient):
         Returns
         -------
         EvaluateReply
-            Figures of the mixture, ``lambda``, and with ``-global`` those of the model alone; for
+            Figures of the mixture, ``lambda``, and with ``-global`` figures of the model alone; for
             ``oracle-test``, ``accuracy-oracle-lambda`` and ``oracle-lambda``.
         """
         config = request.config

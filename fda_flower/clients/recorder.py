@@ -115,7 +115,7 @@ class SketchRecorder(Recorder):
 
 
 class FullRecorder(Recorder):
-    """Each step as it is, too: ``B x m`` numbers."""
+    """Also each step itself: ``B x m`` numbers."""
 
     def __init__(self, parameters: Sequence[Tensor], config: Mapping[str, Any]) -> None:
         super().__init__(parameters, config)

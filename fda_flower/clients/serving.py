@@ -1,4 +1,4 @@
-"""Clients served through Flower's messages, and a mod by which the target aggregates a round's updates."""
+"""Clients served through Flower's messages, and a mod that lets the target aggregate a round's updates."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

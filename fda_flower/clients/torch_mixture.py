@@ -109,7 +109,7 @@ def mix_on_target(
         raise ConfigError(message, thing="batch size")
     if not isinstance(loader.sampler, SequentialSampler | RandomSampler):
         raise ConfigError(
-            f"the loader has the sampler {type(loader.sampler).__name__}, by which a mixture cannot go",
+            f"the loader has the sampler {type(loader.sampler).__name__}, which a mixture cannot follow",
             thing="sampler",
             value=type(loader.sampler).__name__,
             remedy="give a loader without one; for some of the samples, one of torch.utils.data.Subset",

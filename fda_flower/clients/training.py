@@ -113,7 +113,7 @@ def plain_objective(y: Tensor, training: LocalTraining) -> Objective:
 def penalised(
     objective: Objective, model: nn.Module, training: LocalTraining, symbol: str = "μ"
 ) -> Objective:
-    """Return an objective plus ``μ/2 ‖v − w‖²`` over the parameters, ``w`` the model as it is now.
+    """Return an objective plus ``μ/2 ‖v − w‖²`` over the parameters; ``w`` is the current model.
 
     ``μ`` is the training's ``proximal``; at 0 the objective is as it was. A warning tells if the training
     will diverge: a step of SGD multiplies the distance from ``w`` by 1 − ημ, without the loss's own gradient.

@@ -86,7 +86,7 @@ def sizes_of(domains: Iterable[Files]) -> Counter[Size]:
 
 
 def common_size(sizes: Counter[Size]) -> Size:
-    """Return the size to which images are brought: that of at least half of them, if not above `LARGEST`.
+    """Return the size to which images are brought: the one that at least half of them have, up to `LARGEST`.
 
     Otherwise it is a square of their median shorter side, at most `LARGEST`.
 
@@ -166,7 +166,7 @@ def load_own(
 
 
 class ImageFolders(Splits):
-    """The domains of a data set, which are folders in `root`; the other arguments are those of `load`."""
+    """The domains of a data set, which are folders in `root`."""
 
     def __init__(
         self,

@@ -173,8 +173,8 @@ class TablePreparation(Preparation):
     ) -> "TablePreparation":
         """Return the preparation for columns in this order, fitted to the rows at the positions `train`.
 
-        `categories` are those of columns that have any, without a `baseline`, which gets no feature; with
-        `missing`, numbers may be missing.
+        `categories` has the words of each column that has any, without a `baseline`, which gets no feature.
+        With `missing`, numbers may be missing.
         """
         listed = {name: tuple(values) for name, values in (categories or {}).items() if name in raw}
         rows = _features(raw, tuple(raw), listed)[train]

@@ -110,8 +110,8 @@ class Rows:
 class Survey:
     """The tables that are here, read together.
 
-    `rows` has the domains that can be read, `categories` those of each column, and `numbers` by domain the
-    class of each row, as a position in `classes`, or the number to predict.
+    `rows` has the domains that can be read, `categories` the words of each column, and `numbers`, by domain,
+    the class of each row, as a position in `classes`, or the number to predict.
     """
 
     rows: dict[str, Rows] = field(default_factory=dict)

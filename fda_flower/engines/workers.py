@@ -61,7 +61,7 @@ def send(connection: "Connection[Any, Any]", thing: Any) -> None:
 
 
 def receive(connection: "Connection[Any, Any]") -> Any:
-    """Return the next object; its arrays are copies, since a process can have only so many files open."""
+    """Return the next object; its arrays are copies, since the number of open files is limited."""
     sizes, body = connection.recv()
     with os.fdopen(recv_handle(connection), "rb") as file:
         file.seek(0)

@@ -37,9 +37,9 @@ Deltas = dict[str, Layer]
 class Sight:
     """What an attacker knows when it sends its update.
 
-    These are ``Δ``, its honest `update`; what returns those of its whole `team`; ``θ_t − θ_{t−1}``, the step
-    between the `last` two models that it received, 0 in its first round; ``θ_0 − θ_t``, the way `back` to the
-    first of them; the server's `round`, from 1 on; and what it draws from.
+    These are ``Δ``, its honest `update`; a function that returns the honest updates of the whole `team`;
+    ``θ_t − θ_{t−1}``, the step between the `last` two models that it received, 0 in its first round;
+    ``θ_0 − θ_t``, the way `back` to the first of them; the server's `round`, from 1 on; and a generator.
     """
 
     update: Deltas

@@ -143,7 +143,7 @@ def run_all(
 ) -> dict[str, str]:
     """Call a function for each task, `jobs` at a time; a task that fails does not stop the others.
 
-    The function is that of a module, so that a new process can import it, and the tasks are its arguments by
+    The function stands in a module, so that a new process can import it, and the tasks are its arguments by
     name. `on_poll` is called a few times a second, and at the end.
 
     Returns

@@ -1,4 +1,4 @@
-"""Experiments, and comparisons, which are those of one column: running them, and what their folders hold."""
+"""Run experiments, and comparisons, which are experiments of one column; read what their folders hold."""
 
 import json
 import shlex
@@ -30,7 +30,7 @@ from fda_flower.server_app import check_data
 
 DEFINITION, MARK = "experiment.toml", "experiment.json"
 RUNS, ARCHIVED = "runs", "cells"
-"""The folder of the runs, and that of their results in an archive."""
+"""The folder of the runs, and the folder of their results in an archive."""
 NOT_SHARED = ("method", "method_options", "seed", "variant", "beta")
 """Settings that the runs of a comparison need not share."""
 
@@ -81,7 +81,7 @@ def _claim(experiment: Experiment, folder: Path, mark: Mapping[str, Any]) -> Non
 
 
 def kind_of(folder: Path) -> str:
-    """Return whether a folder is that of a run, a comparison or an experiment; a `ConfigError` if of none.
+    """Return which a folder holds, a run, a comparison or an experiment; raise a `ConfigError` if none.
 
     Any folder of runs counts as a comparison.
     """
@@ -186,7 +186,7 @@ def config_of(settings: Mapping[str, Any]) -> RunConfig | None:
 
 
 def compared(title: str, views: Sequence[RunView]) -> Results:
-    """Return the results of runs as those of an experiment of one column, with a row for each label."""
+    """Return the results of runs as an experiment of one column, with a row for each label."""
     return Results(
         name=title,
         title=title,
@@ -206,7 +206,7 @@ def compared(title: str, views: Sequence[RunView]) -> Results:
 
 @only_read()
 def load_results(folder: str | Path) -> Results:
-    """Return the results that a folder holds so far: an experiment's, a comparison's, or those of any runs.
+    """Return the results that a folder holds so far: of an experiment, a comparison, or any runs.
 
     Raises
     ------
@@ -509,7 +509,7 @@ def compare(
     on_progress : callable, optional
         Called a few times a second.
     engine, workers, track
-        Those of each cell, as in `fda_flower.run`; not the engine "deploy".
+        As in `fda_flower.run`, for each cell; the engine is not "deploy".
     **settings
         The fields of `RunConfig` that the cells share. ``beta`` and each of the ``method_options`` go only
         to the methods that take them.

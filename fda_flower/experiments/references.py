@@ -203,8 +203,8 @@ class Trainer:
     A round is a pass over the largest source, `epochs` of them if the run says so. Each step takes one batch
     of every source; a smaller source begins again in a new order. The optimizer is kept over the rounds.
 
-    `reported` is the model of the headline, and in `folder` after each round: that of the round with the best
-    mean accuracy on the sources' held-out samples, the first of equal ones; without such, of the last round.
+    `reported` is the model of the headline, written to `folder` after each round: from the round with the
+    best mean accuracy on the sources' held-out samples (the first, if equal) or, without any, the last round.
     """
 
     config: RunConfig

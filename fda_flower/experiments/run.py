@@ -98,7 +98,7 @@ RunOutput = tuple[list[Record], dict[str, Any]]
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A request for a run; the fields are those of `run_config`, and cross-validation's figures by round."""
+    """A request for a run; the arguments of `run_config`, and cross-validation's figures by round."""
 
     config: RunConfig
     output: Path | None = None

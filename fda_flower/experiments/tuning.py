@@ -48,7 +48,7 @@ FORMS = "lowest..highest, log:lowest..highest, or a list such as 4,8,16"
 class Space:
     """The values of one setting, from `low` to `high` (whole numbers if both are), or a list of `choices`.
 
-    `name` is as it is given: ``learning-rate``, or ``method-option.mu``; a `log` range is searched by ratios.
+    `name` is as given: ``learning-rate``, or ``method-option.mu``; a `log` range is searched by ratios.
     """
 
     name: str
@@ -186,7 +186,7 @@ class TrialResult:
     """A trial that has ended: ``complete``, ``pruned``, or ``failed`` for a `reason`.
 
     `number` counts from 1, and `values` are by the names of the search. `figure` is the mean over seeds of
-    each seed's figure on the labels held out, and `round` that of the rounds that have these figures; both
+    each seed's figure on the labels held out, and `round` the mean of the rounds with these figures; both
     are None unless the trial is complete.
     """
 

@@ -61,7 +61,7 @@ def builder_of(reference: str) -> "Callable[..., nn.Module]":
         raise unfit(
             reference,
             f"cannot be loaded ({error!r})",
-            "it has to be package.module:function, and importable by Python wherever the run takes place, in "
+            "it must be package.module:function, and importable by Python wherever the run takes place, in "
             "a deployment at every site: install its package, or start in the folder that holds it",
         ) from error
     try:

@@ -40,10 +40,10 @@ CHAIN = "chain"
 class Link:
     """What a line of ``rounds.jsonl`` says of the chain.
 
-    `before` is the hash of the line before; of the first one that of the run's configuration. `files` has the
-    SHA-256 of files as they were after the round: ``config.json`` and, if they were written in it, those of
-    the target's model; that of ``checkpoint`` is the checksum in it. `hash` is the SHA-256 of all else in the
-    line, and by `before` of all lines before it.
+    `before` is the hash of the line before; for the first line, of the run's configuration. `files` has the
+    SHA-256 of the files after the round: ``config.json`` and, if the round wrote them, the files of the
+    target's model; for ``checkpoint`` it is the checksum inside. `hash` is the SHA-256 of all else in the
+    line and so, through `before`, of all lines before it.
     """
 
     round: int

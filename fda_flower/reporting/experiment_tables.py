@@ -1,4 +1,4 @@
-"""The tables of an experiment: measured values beside the paper's; of a comparison, which is one column."""
+"""The tables of an experiment, with measured and published values, and of a comparison, one column."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -79,7 +79,7 @@ def panels(
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with a panel for each title, at most `per_line` side by side, and its axes.
 
-    `height` is that of a panel in inches. A single panel is as narrow as a column and higher, unless it is
+    `height` is a panel's, in inches. A single panel is as narrow as a column and higher, unless it is
     `wide`. `share_y` is ``"row"`` where only the panels of a line have the same y axis.
     """
     lines = math.ceil(len(titles) / per_line)
@@ -122,7 +122,7 @@ def set_categories(axis: Axes, labels: Sequence[str]) -> None:
 def add_legend(
     figure: Figure, axes: Sequence[Axes], order: Sequence[str] = (), more: Sequence[Artist] = ()
 ) -> None:
-    """Add one legend below all panels, in columns: each label once, those of `order` first."""
+    """Add one legend below all panels, in columns: each label once, the ones in `order` first."""
     found = [axis.get_legend_handles_labels() for axis in axes]
     entries: dict[str, Artist] = {
         label: handle for pair in found for handle, label in zip(*pair, strict=True)

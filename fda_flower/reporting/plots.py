@@ -284,7 +284,7 @@ def rule_of(row: str) -> str | None:
 def predict(results: Results, group: str, column: str) -> str | None:
     """Return the rule with the smallest Delta error, by the mean estimates of the first round that has any.
 
-    The estimates are those of the row `INITIAL` or, without it, of all rows.
+    The estimates come from the row `INITIAL` or, without it, from all rows.
     """
     cells = [cell for cell in results.cells if (cell.place[0], cell.place[2]) == (group, column)]
     cells = [cell for cell in cells if cell.place[1] == INITIAL] or cells

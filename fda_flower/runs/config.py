@@ -234,7 +234,7 @@ class RunConfig(RunSettings):
         return LocalTraining(rate, size, epochs, self.optimizer, cut, class_weights=self.class_weights)
 
     def training_epochs(self, labels: int, ran: int | None = None) -> dict[str, int]:
-        """Return the epochs that a source and a target with so many labels train in a run of `ran` rounds."""
+        """Return the epochs that a source and a target of `labels` samples train in a run of `ran` rounds."""
         strategy = self.strategy
         epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
         rounds = self.rounds if ran is None else ran - strategy.warmup_rounds

@@ -28,7 +28,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Need:
-    """Something that a method needs: what it is, whether a run has it, and what to do about it."""
+    """Something that a method needs: its name, whether a run has it, and what to do if not."""
 
     what: str
     is_met: Callable[[Facts], bool]

@@ -23,7 +23,7 @@ class Setting:
     Attributes
     ----------
     group, help : str
-        Its heading in ``--help`` and in the guide, and one line that says what it is.
+        Its heading in ``--help`` and in the guide, and one line of explanation.
     shown : str
         The default in words, where the value does not tell it.
     flag, envvar : str

@@ -61,7 +61,7 @@ class FedDAF(OwnModel):
         request = TrainRequest(self.state.get(SOURCES, round.arrays), round.config)
         if not node.is_target:
             return request
-        remedy = "FedDAF's target has to be served by fda_flower.clients.FedDAFTarget"
+        remedy = "serve the target with fda_flower.clients.FedDAFTarget"
         return request.adding(
             config={MU: self.mu},
             expects={ADAPTED: "model"},

@@ -31,8 +31,8 @@ class PenalisedSources(SourceOnly):
     lam : float
         ``λ`` after the annealing.
     anneal_steps : int
-        In rounds that begin before so many local steps λ is 1, or `lam` if that is smaller; DomainBed's is
-        500. The optimizer is a new one in each round, and so when λ rises.
+        In rounds that begin before this number of local steps λ is 1, or `lam` if that is smaller; DomainBed
+        takes 500. The optimizer is a new one in each round, and so when λ rises.
     """
 
     lam: NotNegative = 1.0
@@ -103,7 +103,7 @@ class IRM(PenalisedSources):
             return request
         return request.adding(
             config={STRENGTH: self.strength},
-            requires={PENALTY: "IRM's sources have to be served by fda_flower.clients.IRMSource"},
+            requires={PENALTY: "serve the sources with fda_flower.clients.IRMSource"},
             measures={PENALTY: PENALTY},
         )
 

@@ -246,7 +246,7 @@ class MethodHooks(ABC):
         return EvaluateRequest(round.arrays, round.config)
 
     def evaluates_in(self, number: int) -> bool:
-        """Whether the target evaluates in a round: in every so many, and in the last ones of the run."""
+        """Whether the target evaluates in a round: every `evaluate_every`, and in the last ones."""
         return number % self.evaluate_every == 0 or number > self.num_rounds - LAST
 
     def state_dict(self) -> dict[str, Layers]:

@@ -31,7 +31,7 @@ MASK_SHARE, HEAD = "mask-share", "head"
 contributions begin; the share of confident samples; and the property with the names of the head's arrays."""
 
 WEIGHTS = "weights"
-REMEDY = "KD3A's target has to be served by fda_flower.clients.KD3ATarget"
+REMEDY = "serve the target with fda_flower.clients.KD3ATarget"
 
 
 class KD3A(DomainAdaptationStrategy):

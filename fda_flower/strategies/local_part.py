@@ -35,10 +35,7 @@ class LocalPart(FedAvg):
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Tell every client to keep its part."""
-        remedy = (
-            f"{type(self).__name__}'s clients have to be served by fda_flower.clients.LocalPartSource and "
-            "LocalPartTarget"
-        )
+        remedy = "serve the clients with fda_flower.clients.LocalPartSource and LocalPartTarget"
         request = super().train_request(node, round)
         return request.adding(
             config={LOCAL_PART: self.part}, requires={LOCAL_PART: remedy}, measures={LOCAL_PART: LOCAL_PART}

@@ -81,7 +81,7 @@ class Ditto(OwnModel, FedAvg):
             return request
         return request.adding(
             config={PERSONAL: self.lam},
-            requires={"distance": "Ditto's target has to be served by fda_flower.clients.DittoTarget"},
+            requires={"distance": "serve the target with fda_flower.clients.DittoTarget"},
             measures={"distance": "distance", FRESH_START: FRESH_START},
         )
 
@@ -146,7 +146,7 @@ class APFL(OwnModel, FedAvg):
         adapting = {ADAPTIVE: self.adaptive, ALPHA_DECAY: self.alpha_decay}
         return request.adding(
             config={**self._mixture, **adapting},
-            requires={ALPHA: "APFL's target has to be served by fda_flower.clients.APFLTarget"},
+            requires={ALPHA: "serve the target with fda_flower.clients.APFLTarget"},
             measures={ALPHA: "alpha", FRESH_START: FRESH_START},
         )
 

@@ -22,7 +22,7 @@ _Joined: TypeAlias = dict[tuple[bytes, ...], ArrayRecord]
 
 
 def join(content: RecordDict, joined: _Joined | None = None) -> RecordDict:
-    """Return the records of a message with all arrays in one; `joined` has those of messages before it."""
+    """Return the records of a message with all arrays in one; `joined` has the arrays of earlier messages."""
     arrays = {name: record for name, record in content.items() if isinstance(record, ArrayRecord)}
     about = [(name, _about(arrays[name]) if name in arrays else None) for name in content]
     bundle = RecordDict({name: record for name, record in content.items() if name not in arrays})
@@ -45,7 +45,7 @@ def _about(record: ArrayRecord) -> list[tuple[str, str, list[int], str, int]]:
 
 
 def split(content: RecordDict) -> RecordDict:
-    """Return the records of which `join` has made these; any error of Python's if they are no bundle."""
+    """Undo `join`; records that are no bundle raise any error of Python's."""
     about = json.loads(str(content.config_records[CONTENT][CONTENT]))
     data = memoryview(content.array_records[BUNDLE][BUNDLE].data if BUNDLE in content else b"")
     # Before any bytes are copied: with lengths of its choice a sender could have them copied many times.

@@ -100,7 +100,7 @@ def run_supernode(least: float, share: float) -> None:
     """Run ``flower-supernode``, which then waits between two looks for a share of the time since the first.
 
     It waits at least `least` seconds, and at most as many as Flower's own: 3 for a message, half a second for
-    the reply of its own process. A Flower whose SuperNode works otherwise is left as it is.
+    the reply of its own process. A Flower whose SuperNode works otherwise is left unchanged.
     """
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
@@ -135,7 +135,7 @@ class _Waits:
 def pull_sooner() -> None:
     """Have this process ask again for a part that is not there yet after 0.01 seconds, then later, up to 1.
 
-    Flower does it after 1 second, then later, up to 10. A Flower that works otherwise is left as it is.
+    Flower does it after 1 second, then later, up to 10. A Flower that works otherwise is left unchanged.
     """
     from flwr.supercore.inflatable import inflatable_utils
 

@@ -189,7 +189,7 @@ class EvaluateReply:
 def split_held_out(
     metrics: Mapping[str, Any], prefix: str = f"{VALIDATION}-"
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return the metrics of a test set, and apart from them those of the samples held out, by figure."""
+    """Return the metrics of a test set, and separately the figures of the samples held out."""
     held_out = {k.removeprefix(prefix): float(str(v)) for k, v in metrics.items() if k.startswith(prefix)}
     return {k: v for k, v in metrics.items() if not k.startswith(prefix)}, held_out
 

@@ -75,6 +75,12 @@ def test_nodes_are_sorted_by_domain_whatever_their_ids_and_keep_what_they_tell()
     assert (chosen.target.domain, [node.domain for node in chosen.sources]) == ("a", ["b"])
 
 
+def test_a_node_that_cannot_take_part_does_not_clash():
+    roster = roster_of(federation(A, ("target", "b"), ("target", "c"), c=PROBLEM).grid())
+    assert roster.target.domain == "b"
+    assert roster.missing == [{"domain": "c", "reason": MISSING}]
+
+
 @pytest.mark.parametrize(
     ("nodes", "info", "options", "thing", "value", "shown"),
     [

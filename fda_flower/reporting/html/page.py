@@ -47,7 +47,7 @@ class Page:
 
 
 def render(pages: Sequence[Page], made: str) -> str:
-    """Return pages as one HTML file with everything that it needs; `made` says when and by which version."""
+    """Return pages as one self-contained HTML file; `made` says when, and with what version."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs

@@ -56,7 +56,7 @@ class TrackedRun:
     Attributes
     ----------
     folder, store : Path
-        The run's folder, and that of a local store: the same, or its comparison's or experiment's.
+        The run's folder, and the folder of a local store: the same, or its comparison's or experiment's.
     settings, versions : Mapping
         Its settings, and versions of packages, by name.
     id : str, optional
@@ -79,7 +79,7 @@ class Tracker(Protocol):
     """Shows one run. Its class takes a `TrackedRun`; whatever it raises turns it off."""
 
     id: str
-    """By which a resumed run finds its tracked run again."""
+    """Lets a resumed run find its tracked run again."""
 
     def record(self, number: int, values: Mapping[str, float]) -> None:
         """Show a round's numbers."""
