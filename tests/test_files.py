@@ -43,12 +43,10 @@ def test_a_file_has_its_mode_before_it_holds_anything(tmp_path, monkeypatch):
 
 def test_a_folder_has_one_writer_at_a_time(tmp_path):
     folder = tmp_path / "deep" / "run"
-    with only_writer(folder):
+    with only_writer(folder), only_writer(tmp_path / "other"):
         with pytest.raises(ConfigError, check=names("output folder", folder)), only_writer(folder):
             pass
         with pytest.raises(BlockingIOError), locked(folder / LOCK, wait=False):
-            pass
-        with only_writer(tmp_path / "other"):
             pass
     with only_writer(folder):
         pass
@@ -64,25 +62,18 @@ def test_a_folder_that_cannot_be_made_is_refused_and_the_trial_leaves_nothing(tm
         only_writer(tmp_path / "file" / "run").__enter__()
 
 
-def test_a_seed_is_the_same_on_every_machine_and_in_every_version():
+def test_a_seed_is_the_same_everywhere_fits_63_bits_and_torchs_global_state_is_not_used():
     assert derive_seed(0, "split") == 8764376260289002719
     assert derive_seed(0, "train", 1, "target") == 1772028768404566843
-
-
-def test_a_seed_fits_63_bits_torch_takes_it_and_its_global_state_is_not_used():
     before = torch.get_rng_state()
     seeds = [derive_seed(i) for i in range(-1, 2000)]
     assert torch.equal(torch.get_rng_state(), before)
-    assert all(0 <= seed < 2**63 for seed in seeds)
-    assert max(seeds) > 2**62
+    assert min(seeds) >= 0
+    assert 2**62 < max(seeds) < 2**63
     assert sum(seed % 2 for seed in seeds) / 2000 > 0.45
-    for seed in seeds[:10]:
-        torch.Generator().manual_seed(seed)
 
 
 def test_neither_purpose_nor_order_nor_grouping_nor_type_of_the_parts_of_a_seed_is_lost():
-    parts: list[tuple[object, ...]] = [
-        *product(range(20), ("train", "test"), range(50), ("source-1", "source-2", "target"))
-    ]
+    parts: list[tuple[object, ...]] = [*product(range(20), ("train", "test"), ("source-1", "target"))]
     parts += [(1, 2), (2, 1), (12,), ("1", "2"), ("1, 2",), ("12",), (1, "2"), (1, 2, None), (1, (2,)), ()]
     assert len({derive_seed(*each) for each in parts}) == len(parts)

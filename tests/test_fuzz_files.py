@@ -7,6 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from handmade import HandMade, initial, moves, weights
+from whole_runs import untimed
 
 from fda_flower import load
 from fda_flower.errors import FdaError
@@ -14,6 +15,7 @@ from fda_flower.files import DESCRIPTION, MODEL
 from fda_flower.prediction import About, Single, write_model
 from fda_flower.records.verification import verify
 from fda_flower.strategies import FedAvg, RunFolder
+from fda_flower.wire.internals import task_identity
 
 pytestmark = pytest.mark.usefixtures("in_a_run")
 
@@ -37,15 +39,9 @@ def fed_avg(folder, rounds, **options):
     return weights(strategy.start(HandMade(nodes).grid(), initial(), rounds)), strategy.history
 
 
-def without_times(history):
-    return [{**record, "seconds": None} for record in history]
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run of three rounds, and one of five."""
-    from fda_flower.wire.internals import task_identity
-
     place = tmp_path_factory.mktemp("runs")
     with task_identity():
         fed_avg(place / "three", 3)
@@ -72,30 +68,15 @@ def test_a_damaged_folder_is_found_and_resumed_with_the_same_bits_or_refused(
         try:
             resumed, found = fed_avg(folder, 5, resume=True)
         except FdaError:
-            found_bytes = (folder / name).read_bytes()
-            assert found_bytes == bad, "nothing is lost that somebody could mend"
+            assert (folder / name).read_bytes() == bad, "nothing is lost that somebody could mend"
         else:
             assert resumed.tobytes() == model.tobytes()
-            assert without_times(found) == without_times(history)
+            assert untimed(found) == untimed(history)
 
 
 ABOUT = About(method="fedavg", domain="t", network="logistic", shape=(3,), classes=2, round=1, rounds=2)
 LAYERS = {"1.weight": np.ones((2, 3), np.float32), "1.bias": np.zeros(2, np.float32)}
-JUNK: list = [
-    None,
-    True,
-    -1,
-    0,
-    0.5,
-    1e308,
-    10**30,
-    "",
-    "x" * 1000,
-    "../../x",
-    "os:system",
-    "subprocess:run",
-    "a\nb",
-]
+JUNK = [None, True, -1, 0, 0.5, 1e308, 10**30, "", "x" * 1000, "../../x", "os:system", "subprocess:run", "\n"]
 JUNK += [[], [[]], {}, {"a": 1}, ["x"], [-1], [10**9, 10**9], {"kind": "x"}, [None] * 3, {"network": [1]}]
 
 

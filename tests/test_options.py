@@ -42,10 +42,6 @@ class Handmade:
     def __init__(self, rate: float = 0.5, *, kind: Literal["one", "two"] = "one") -> None: ...
 
 
-class Bare:
-    """Something without options."""
-
-
 def read(options: dict[str, Any], what: Callable[..., Any] = build, hidden: Sequence[str] = ()) -> Any:
     return read_options("thing 'x'", what, options, set(hidden))
 
@@ -120,16 +116,14 @@ def test_options_are_those_of_a_function_a_class_or_a_part_of_one(what: Callable
 
 
 def test_something_without_options_says_so() -> None:
-    assert read({}, Bare) == {}
     with pytest.raises(ConfigError, check=names("option", "rate", "it has no options")):
-        read({"rate": 1}, Bare)
+        read({"rate": 1}, object)
 
 
-@pytest.mark.parametrize("name", ["two-words", "two_words"])
-def test_a_name_may_have_dashes(name: str) -> None:
+def test_a_name_may_have_dashes() -> None:
     def build_dashed(two_words: int = 1) -> None: ...
 
-    assert read({name: "3"}, build_dashed) == {"two_words": 3}
+    assert read({"two-words": "3"}, build_dashed) == {"two_words": 3}
 
 
 @pytest.mark.parametrize(
@@ -152,35 +146,23 @@ def test_a_part_that_is_no_name_and_value_is_refused(text: str, part: str) -> No
         split_options(text)
 
 
-def test_names_are_separated_by_commas() -> None:
-    assert split_names("domains", "Rome, New York,x") == ("Rome", "New York", "x")
-
-
 @pytest.mark.parametrize("text", ["", "a,", "a,,b", "a, a"])
-def test_names_that_are_empty_or_there_twice_are_refused(text: str) -> None:
+def test_names_are_separated_by_commas_and_refused_if_empty_or_there_twice(text: str) -> None:
+    assert split_names("domains", "Rome, New York,x") == ("Rome", "New York", "x")
     with pytest.raises(ConfigError, check=names("domains", text)):
         split_names("domains", text)
 
 
-class Weighted(WithOptions):
-    """A class with an option."""
-
-    weights: str = "examples"
-
-
-class Counted(WithOptions):
-    """A class with another one."""
-
-    count: int = 1
-
-
 def test_a_subclass_that_sets_an_option_without_a_type_is_refused() -> None:
+    class Weighted(WithOptions):
+        weights: str = "examples"
+
     with pytest.raises(ConfigError, check=names("Fixed.weights", "uniform", "weights: TYPE")):
 
-        class Fixed(Counted, Weighted):
+        class Fixed(Weighted):
             weights = "uniform"
 
-    class Typed(Counted, Weighted):
+    class Typed(Weighted):
         weights: str = "uniform"
 
     assert Typed().weights == "uniform"

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from projects import (
     client_app,
@@ -30,7 +29,6 @@ from fda_flower.clients import (
     batch_gradients,
     make_recorder,
     record_updates,
-    serve,
 )
 from fda_flower.strategies import FedBN, FedDA, FedDAJoint, FedGP, FedRep, RunFolder
 
@@ -86,14 +84,6 @@ def test_fixed_beta_in_two_lines(make):
     assert not np.array_equal(result.arrays["0.weight"].numpy(), initial()["0.weight"].numpy())
 
 
-@every_auto
-def test_auto_weighting_with_the_recorder(make):
-    strategy = make()
-    start(strategy, users_project(records=True), initial())
-    assert fallbacks(strategy) == {None}
-    assert all(0 <= e["beta"] <= 1 for record in strategy.history for e in record["sources"].values())
-
-
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -118,13 +108,6 @@ def test_estimates_from_gradients_at_the_global_model(make, encoding):
         for entry in record["sources"].values():
             assert 0 <= entry.get("beta", entry.get("weight")) <= 1
             assert entry["sigma2"] > 0
-
-
-def test_a_project_that_takes_gradients_sends_none_that_nobody_asks_for():
-    strategy, plain = FedDA(target="3"), FedDA(target="3")
-    start(strategy, users_project(takes_gradients=True), initial(), 1)
-    start(plain, users_project(), initial(), 1)
-    assert strategy.history[0]["bytes-received"] == plain.history[0]["bytes-received"]
 
 
 def project_that_keeps_a_part(names):
@@ -185,8 +168,8 @@ def test_server_side_evaluation_and_a_projects_own_settings_work_as_flowers_do()
     assert configs[3] == {"server-round", "lr", "batch-updates", "sketch-size", "sketch-seed"}
 
 
-@pytest.mark.parametrize("make", [FedGP, FedDA])
-def test_records_of_other_names_give_the_same_bits(make):
+@every_auto
+def test_auto_weighting_with_the_recorder_also_with_records_of_other_names(make):
     """The client of a project whose records are not called as Flower's template calls them."""
     ours = users_project(records=True)
     app = ClientApp()
@@ -204,13 +187,12 @@ def test_records_of_other_names_give_the_same_bits(make):
 
     app.train()(answer)
     app.evaluate()(answer)
-    strategy = make(target="3", auto=True, arrayrecord_key="model", configrecord_key="settings")
+    strategy = make(arrayrecord_key="model", configrecord_key="settings")
     result = start(strategy, app, initial())
+    assert fallbacks(strategy) == {None}
+    assert all(0 <= e["beta"] <= 1 for record in strategy.history for e in record["sources"].values())
     assert not any(record["dropped"] or record["held"] for record in strategy.history)
-    assert same_bits(result.arrays, start(make(target="3", auto=True), ours, initial()).arrays)
-
-
-# models of which a part is frozen
+    assert same_bits(result.arrays, start(make(), ours, initial()).arrays)
 
 
 class Adapted(nn.Module):
@@ -266,8 +248,6 @@ def test_a_partly_frozen_model_with_auto_weighting(make):
     np.testing.assert_allclose(recorded[0], recorded[1], rtol=1e-6)
 
 
-# arrays of any names, in any order
-
 NAMES = ("layers/0/kernel:0", "bias β")
 
 
@@ -303,19 +283,6 @@ def test_arrays_of_other_names_also_after_a_resume(make, names, tmp_path):
     assert same_bits(resumed.arrays, whole.arrays)
 
 
-def test_a_mod_that_changes_the_targets_arrays_makes_beta_the_fixed_one():
-    def doubling(message, context, call_next):
-        reply = call_next(message, context)
-        arrays = reply.content["arrays"]
-        reply.content["arrays"] = ArrayRecord({k: Array(2 * a.numpy() + 1) for k, a in arrays.items()})
-        return reply
-
-    strategy = FedGP(beta=0.25, target="3", auto=True)
-    start(strategy, named_project(train_mods=[doubling]), linear(), 1)
-    assert {entry["beta"] for entry in strategy.history[0]["sources"].values()} == {0.25}
-    assert all("do not fit the target's update" in reason for reason in fallbacks(strategy))
-
-
 @every_auto
 def test_the_target_can_aggregate_what_was_recorded(make):
     app = named_project(mods=[aggregate_on_target])
@@ -323,7 +290,14 @@ def test_the_target_can_aggregate_what_was_recorded(make):
     assert same_bits(first, second)
 
 
-def grouped_project(how):
+@pytest.mark.parametrize("form", ["sketch", "full"])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(True, None), (False, "batch-updates do not fit the target's update: they do not sum to it")],
+)
+def test_groups_in_another_order_are_told_by_the_server_unless_the_parameters_are_given(
+    given, expected, form
+):
     """Weights and biases in groups of their own, as for weight decay: another order than the arrays'."""
 
     def train(message, context):
@@ -331,57 +305,13 @@ def grouped_project(how):
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         groups = [{"params": [model.bias]}, {"params": [model.weight]}]
         optimizer = torch.optim.SGD(groups, lr=0.1)  # type: ignore[arg-type]
-        if how == "decorated":
-            take_steps(model, optimizer, partition_of(context))
-            return reply_to(message, model.state_dict())
-        parameters = model.parameters() if how == "given" else None
+        parameters = model.parameters() if given else None
         with record_updates(optimizer, message.content["config"], parameters) as updates:
             take_steps(model, optimizer, partition_of(context))
         reply = reply_to(message, model.state_dict())
         updates.add_to(reply.content)
         return reply
 
-    return client_app(record_updates(train) if how == "decorated" else train)
-
-
-@pytest.mark.parametrize("form", ["sketch", "full"])
-@pytest.mark.parametrize(
-    ("how", "expected"),
-    [("given", None), ("default", "batch-updates do not fit the target's update: they do not sum to it")],
-)
-def test_groups_in_another_order_are_told_by_the_server(how, expected, form):
     strategy = FedGP(target="3", auto=True, batch_update_encoding=form)
-    start(strategy, grouped_project(how), linear())
+    start(strategy, client_app(train), linear())
     assert fallbacks(strategy) == {expected}
-
-
-def test_groups_in_another_order_are_an_error_of_the_decorator_that_names_the_remedy():
-    strategy = FedGP(target="3", auto=True)
-    start(strategy, grouped_project("decorated"), linear(), 1)
-    (dropped,) = strategy.history[0]["dropped"]
-    assert dropped["domain"] == "3"
-    assert "record_updates(optimizer, config, parameters)" in dropped["reason"]
-
-
-@every_auto
-def test_a_numpy_client_with_auto_weighting(make):
-    class Client(NumPyClient):
-        def __init__(self, partition):
-            self.partition = partition
-
-        def fit(self, parameters, config):
-            model = nn.Linear(3, 1)
-            tensors = map(torch.from_numpy, parameters)
-            model.load_state_dict({k: t.clone() for k, t in zip(model.state_dict(), tensors, strict=True)})
-            optimizer, metrics = sgd(model), {}
-            with record_updates(optimizer, config) as updates:
-                take_steps(model, optimizer, self.partition)
-            updates.add_to(metrics)
-            return [t.numpy() for t in model.state_dict().values()], 24, metrics
-
-        def evaluate(self, parameters, config):
-            return 0.5, 24, {}
-
-    strategy = make()
-    start(strategy, serve(lambda context: Client(partition_of(context))), linear())
-    assert fallbacks(strategy) == {None}

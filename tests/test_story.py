@@ -1,4 +1,4 @@
-"""From nothing to predictions for new samples, in the commands of docs/own-data.md, by two persons."""
+"""From nothing to predictions for new samples, in the commands of docs/own-data.md, by a hospital."""
 
 import csv
 import json
@@ -7,26 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
-
-from fda_flower.cli import main
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def fda(capsys, monkeypatch, tmp_path):
+def call(fda, monkeypatch, tmp_path):
     """Call `fda` in an empty folder with what is printed in the documentation; nothing may go wrong."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("FDA_DATA_DIR", raising=False)
 
     def call(command):
-        monkeypatch.setattr("sys.argv", shlex.split(command))
-        with pytest.raises(SystemExit) as caught:
-            main()
-        said, errors = capsys.readouterr()
-        assert (caught.value.code, errors) == (0, ""), said + errors
+        code, said, errors = fda(*shlex.split(command)[1:])
+        assert (code, errors) == (0, ""), said + errors
         return said
 
     return call
@@ -61,7 +53,8 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-def test_four_hospitals(fda):
+@pytest.mark.slow
+def test_four_hospitals(call):
     sizes = {"cleveland": 240, "hungary": 240, "switzerland": 100, "va": 200}
     for i, (name, count) in enumerate(sizes.items()):
         write_rows(Path(f"hospitals/{name}.csv"), patients(i, count, 1000 * i), columns=6)
@@ -71,41 +64,17 @@ def test_four_hospitals(fda):
         f"--dataset-option {each}"
         for each in ("label=diagnosis", "group=patient", "missing=mean", "categorical=onehot")
     )
-    checked = fda(f"fda data check hospitals {options}")
+    checked = call(f"fda data check hospitals {options}")
     command = checked.splitlines()[-1]
     assert command == f"fda run --dataset table {options} --data-dir hospitals"
-    fda(f"{command} --validation 0.2 --output runs/hospitals")
-    assert "80 predictions" in fda("fda predict runs/hospitals --csv new.csv --keep patient")
-    fda("fda report runs/hospitals --html")
+    call(f"{command} --validation 0.2 --output runs/hospitals")
+    assert "80 predictions" in call("fda predict runs/hospitals --csv new.csv --keep patient")
+    call("fda report runs/hospitals --html")
     assert "<html" in Path("runs/hospitals/report.html").read_text(encoding="utf-8")[:200]
     found = rows_of("predictions.csv")
     assert [row["patient"] for row in found] == [row[0] for row in fresh]
     assert np.mean([row["prediction"] == new[-1] for row, new in zip(found, fresh, strict=True)]) > 0.75
     chosen = json.loads(Path("runs/hospitals/selected/model.json").read_text())["round"]
-    said = fda("fda predict runs/hospitals/selected --csv new.csv --output chosen.csv")
+    said = call("fda predict runs/hospitals/selected --csv new.csv --output chosen.csv")
     assert f"The model is of round {chosen}" in said
     assert len(rows_of("chosen.csv")) == 80
-
-
-def photograph(path, seed, light):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).normal(light, 30, (24, 32, 3)).clip(0, 255).astype(np.uint8)
-    Image.fromarray(pixels).save(path)
-
-
-def test_a_folder_of_images(fda):
-    kinds = {"ant": 60, "bee": 160}
-    for i, place in enumerate(("north", "south", "west")):
-        for kind, light in kinds.items():
-            for number in range(40):
-                photograph(Path(f"photos/{place}/{kind}/{number}.png"), 100 * i + number, light + 15 * i)
-    for number in range(10):
-        photograph(Path(f"new-photos/{number}.png"), 1000 + number, [90, 190][number % 2])
-    command = fda("fda data check photos").splitlines()[-1]
-    assert command == "fda run --dataset images --data-dir photos"
-    said = fda(f"{command} --rounds 8 --output runs/photos")
-    assert "for images of 24x32 in 3 channels" in said
-    assert "10 predictions" in fda("fda predict runs/photos --images new-photos")
-    fda("fda report runs/photos --html")
-    found = {row["file"]: row["prediction"] for row in rows_of("predictions.csv")}
-    assert found == {f"{number}.png": ["ant", "bee"][number % 2] for number in range(10)}
