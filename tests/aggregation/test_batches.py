@@ -16,12 +16,6 @@ deterministic = settings(derandomize=True, deadline=None)
 B, M, SKETCH = 2, 3, CountSketch(4, seed=0)
 
 
-def products_of(rows, update):
-    products = BatchUpdates(np.zeros(len(rows)), full=rows).products(update)
-    assert products is not None
-    return products
-
-
 def arrays():
     """What a target sends of two steps of a model of three numbers, in all encodings at once."""
     full = np.array([[1, 2, 2], [0, 3, -4]], np.float32)
@@ -104,11 +98,6 @@ def test_a_form_that_cannot_be_read_is_an_error():
         BatchUpdates.from_arrays(arrays(), "sketch", B, M)
 
 
-def test_a_target_that_made_no_step_can_be_read():
-    sent: dict[str, np.ndarray] = {"norms": np.zeros(0), "full": np.zeros((0, M), np.float32)}
-    assert BatchUpdates.from_arrays(sent, "full", 0, M).steps == 0
-
-
 def test_products_by_hand(make_update):
     update = make_update({"x": [3, -1], "y": [2]}).parameters
     assert read(arrays(), "norms").products(update) is None
@@ -122,22 +111,22 @@ def integers(*shape, seed=0):
     return np.random.default_rng(seed).integers(-9, 10, shape).astype(np.float32)
 
 
-@pytest.mark.parametrize(
-    "shapes",
-    [
-        {"w": (BLOCK - 1,)},
-        {"w": (BLOCK,)},
-        {"w": (BLOCK + 1,)},
-        {"a": (7, 3), "b": (), "c": (2, BLOCK // 2 + 5), "d": (0,), "e": (2,)},
-    ],
-    ids=["less than a block", "a block", "more than a block", "layers of all sizes"],
-)
-def test_products_of_full_steps_are_exact_on_integers(shapes):
-    update = {name: integers(*shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
-    flat = np.concatenate([layer.reshape(-1) for layer in update.values()]).astype(np.int64)
-    rows = integers(3, flat.size, seed=99)
-    products = products_of(rows, update)
-    assert products.tolist() == (rows.astype(np.int64) @ flat).tolist()
+def test_the_products_and_the_sum_of_full_steps_count_every_layer_and_block(make_target):
+    shapes = {"a": (7, 3), "b": (), "c": (2, BLOCK), "d": (0,), "e": (2,)}
+    update = {
+        name: np.asfortranarray(integers(*shape, seed=i)) for i, (name, shape) in enumerate(shapes.items())
+    }
+    flat = np.concatenate([layer.reshape(-1) for layer in update.values()])
+    rows = integers(2, flat.size, seed=99)
+    rows = np.stack([*rows, flat - rows.sum(axis=0)])
+    _, batches = make_target(rows, 0.1)
+    assert batches.products(update).tolist() == (rows.astype(np.int64) @ flat.astype(np.int64)).tolist()
+    batches.check_sum(update)
+    for name, place in (("a", 0), ("c", 0), ("c", -1), ("e", -1)):
+        spoilt = update | {name: update[name].copy()}
+        spoilt[name].flat[place] += 5  # the slack is a thousandth of the three lengths, below 2.7
+        with pytest.raises(ValueError, match="do not sum to it"):
+            batches.check_sum(spoilt)
 
 
 def test_products_do_not_lose_many_small_elements_beside_a_large_one():
@@ -145,49 +134,18 @@ def test_products_do_not_lose_many_small_elements_beside_a_large_one():
     x = np.ones(1_000_001, np.float32)
     x[0] = 10_000
     assert np.cumsum(x * x, dtype=np.float32)[-1] == 1e8
-    assert products_of(x[None], {"w": x}).tolist() == [1e8 + 1e6]
-
-
-def test_products_do_not_depend_on_memory_order():
-    rng = np.random.default_rng(1)
-    rows, layer = rng.standard_normal((3, 600)).astype(np.float32), rng.standard_normal((20, 30))
-    layer = layer.astype(np.float32)
-    plain = products_of(rows, {"w": layer})
-    for other_rows, other_layer in [
-        (np.asfortranarray(rows), layer),
-        (rows, np.asfortranarray(layer)),
-        (np.repeat(rows, 2, axis=1)[:, ::2], np.repeat(layer, 2, axis=0)[::2]),
-    ]:
-        products = products_of(other_rows, {"w": other_layer})
-        np.testing.assert_allclose(products, plain, rtol=1e-13)
+    assert BatchUpdates(np.zeros(1), full=x[None]).products({"w": x}).tolist() == [1e8 + 1e6]
 
 
 # --- The sum of the steps -------------------------------------------------------------------------------
 
-UPDATE = np.array([0.5, 0.4, 0.3])
-STEPS = [[0.2, 0.0, 0.1], [0.0, 0.1, 0.1], [0.3, 0.3, 0.1]]
-
 
 @pytest.mark.parametrize("form", ENCODINGS)
-@given(
-    rows=st.lists(
-        st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3).filter(any), min_size=1, max_size=6
-    )
-)
+@given(rows=st.lists(st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3), min_size=1, max_size=6))
 @deterministic
 def test_steps_fit_the_update_that_they_make(make_target, form, rows):
     target, batches = make_target(rows, 0.1, CountSketch(64, 0), form)
     batches.check_sum(target.parameters)
-
-
-@pytest.mark.parametrize("form", ENCODINGS)
-def test_steps_of_another_update_do_not_fit(make_target, form):
-    _, batches = make_target(STEPS, 0.1, CountSketch(64, 0), form)
-    with pytest.raises(ValueError, match="Σ‖δ_j‖ < ‖Δ_T‖"):
-        batches.check_sum({"w": 10 * UPDATE})
-    if form != "norms":
-        with pytest.raises(ValueError, match="do not sum to it"):
-            batches.check_sum({"w": -UPDATE})
 
 
 def test_norms_fit_an_update_that_is_longer_by_rounding_and_no_other(make_target):
@@ -209,29 +167,6 @@ def test_a_sum_may_be_off_by_rounding_and_no_more(make_target, form):
         batches.check_sum({"w": np.array([0.0, 0.0, 0.021])})
 
 
-def test_a_gap_between_the_steps_and_the_update_counts_in_every_layer_and_block(make_target):
-    shapes = {"a": (3,), "b": (2, BLOCK), "c": (7,)}
-    rows = np.concatenate(
-        [integers(2, *shape, seed=i).reshape(2, -1) for i, shape in enumerate(shapes.values())], 1
-    )
-    _, batches = make_target(rows, 0.1)
-    ends = np.cumsum([np.prod(shape) for shape in shapes.values()])[:-1]
-    parts = np.split(rows.sum(axis=0), ends)
-    update = {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-    batches.check_sum(update)
-    for name, place in (("a", 0), ("b", 0), ("b", -1), ("c", -1)):
-        spoilt = {layer: array.copy() for layer, array in update.items()}
-        spoilt[name].flat[place] += 5  # the slack is a thousandth of two lengths below 9·√16394, so below 2.4
-        with pytest.raises(ValueError, match="do not sum to it"):
-            batches.check_sum(spoilt)
-
-
-@pytest.mark.parametrize("form", ENCODINGS)
-def test_steps_that_moved_nothing_fit_an_update_that_moved_nothing(make_target, form):
-    target, batches = make_target(np.zeros((2, 3)), 0.1, CountSketch(4, 0), form)
-    batches.check_sum(target.parameters)
-
-
 @pytest.mark.parametrize(
     ("form", "factor", "fits"),
     [
@@ -251,36 +186,14 @@ def test_steps_have_the_norms_that_were_sent(make_target, form, factor, fits):
             batches.check_sum(target.parameters)
 
 
-@pytest.mark.parametrize("form", ["sketch", "full"])
-def test_steps_that_sum_to_the_update_but_are_longer_than_they_say_are_refused(make_target, form):
-    target, batches = make_target(STEPS, 0.1, CountSketch(800, 0), form)
-    name = {"sketch": "sketches", "full": "full"}[form]
-    rows = getattr(batches, name).copy()
-    rows[0] += 100
-    rows[1] -= 100
-    with pytest.raises(ValueError, match="do not have the norms"):
-        replace(batches, **{name: rows}).check_sum(target.parameters)
-
-
 # --- Sketches ----------------------------------------------------------------------------------------
 
 # The data's seed is none of the sketches': from one seed NumPy draws the same signs for both.
 DATA = 987_654
 
-vectors = st.lists(st.integers(-100, 100), min_size=5, max_size=5).map(lambda v: np.array(v, np.float64))
-
 
 def sketched(vector, size, seed):
     return CountSketch(size, seed)({"w": np.asarray(vector)})
-
-
-@pytest.mark.parametrize("size", [1, 2, 7, 64])
-@pytest.mark.parametrize("length", [0, 1, 5, 1000])
-def test_places_are_a_bucket_and_a_sign(size, length):
-    places = CountSketch(size, seed=3).places(length)
-    assert places.shape == (length,)
-    assert np.issubdtype(places.dtype, np.integer)
-    assert ((places >= 0) & (places < 2 * size)).all()
 
 
 def test_a_sketch_adds_up_signed_elements_in_buckets():
@@ -308,13 +221,6 @@ def test_places_follow_from_the_seed_and_are_drawn_once_a_round():
 def test_places_stay_the_same_from_release_to_release():
     # Client and server may run different versions of NumPy: a change here breaks their agreement.
     assert CountSketch(8, seed=1).places(8).tolist() == [5, 8, 15, 3, 3, 4, 9, 1]
-
-
-@given(x=vectors, y=vectors, a=st.integers(-9, 9), b=st.integers(-9, 9), seed=st.integers(0, 1000))
-@deterministic
-def test_a_sketch_is_linear(x, y, a, b, seed):
-    combined = sketched(a * x + b * y, 3, seed)
-    assert np.array_equal(combined, a * sketched(x, 3, seed) + b * sketched(y, 3, seed))
 
 
 def test_a_sketch_is_of_the_model_as_one_vector_in_any_memory_order():
@@ -442,13 +348,3 @@ def test_the_bias_of_squared_sketched_products_is_removed(make_target, make_upda
     standard_error = np.std(corrected) / math.sqrt(len(corrected))
     assert abs(np.mean(corrected) - exact) < 3 * standard_error
     assert abs(np.mean(plain) - exact) > 10 * standard_error
-
-
-@given(size=st.integers(1, 16), seed=st.integers(0, 10**6), m=st.integers(1, 20), B=st.integers(2, 5))
-@deterministic
-def test_betas_from_any_sketch_are_in_0_1_or_nan(make_target, make_update, size, seed, m, B):
-    rows = np.random.default_rng([DATA, seed]).standard_normal((B + 1, m))
-    e = estimates_of(make_target, make_update, rows[1:], rows[0], CountSketch(size, seed))
-    beta = beta_fedgp(e)
-    assert math.isnan(beta) or 0 <= beta <= 1
-    assert 0 <= e.delta <= 1

@@ -1,6 +1,5 @@
 """Joint weights: against brute force, equation 3, and the weights that FedDA_Auto would take."""
 
-import itertools
 import math
 
 import numpy as np
@@ -41,27 +40,6 @@ def check_minimum(weights, D, sigma2):
     slope = (vectors * np.maximum(values, 0)) @ vectors.T @ weights
     slopes = np.array([sigma2 * (1 - weights.sum()), *slope])
     assert slopes.min() >= objective(weights, D, sigma2) - 1e-8 * sigma2 - 1e-14 * np.abs(D).max()
-
-
-def test_brute_force_on_a_grid():
-    rng = np.random.default_rng(0)
-    ticks = np.linspace(0, 1, 41)
-    grid = np.array([w for w in itertools.product(ticks, repeat=3) if sum(w) <= 1 + 1e-9])
-    for _ in range(20):
-        rows = rng.standard_normal((rng.integers(1, 4), 3)) + rng.choice([0.0, 2.0])
-        D, sigma2 = rows.T @ rows, float(10 ** rng.uniform(-1, 1))
-        values = objective(grid, D, sigma2)
-        weights = joint_weights(D, sigma2)
-        best = grid[values.argmin()]
-        assert objective(weights, D, sigma2) <= values.min() + 1e-9
-        assert objective(best, D, sigma2) - objective(weights, D, sigma2) < 0.05 * values.max()
-
-
-@given(d2=st.floats(-10, 1e6), sigma2=st.floats(1e-3, 1e3))
-@deterministic
-def test_one_source_has_the_weight_of_equation_3(d2, sigma2):
-    expected = beta_fedda(Estimates(sigma2, max(d2, 0.0), 1.0))
-    assert joint_weights(np.array([[d2]]), sigma2) == pytest.approx([expected], rel=1e-9)
 
 
 @given(problem=problems(), seed=st.integers(0, 99), exponent=st.integers(-20, 20))
@@ -156,21 +134,6 @@ def test_dependent_columns_end_with_finite_numbers(matrix):
     y = nonnegative_least_squares(matrix, np.ones(3))
     assert np.isfinite(y).all()
     assert (y >= 0).all()
-
-
-def test_nonnegative_least_squares_against_all_sets_of_unknowns():
-    rng = np.random.default_rng(1)
-    for _ in range(50):
-        matrix, values = rng.standard_normal((6, 4)), rng.standard_normal(6)
-        best = np.linalg.norm(values)
-        for size in range(1, 5):
-            for chosen in map(list, itertools.combinations(range(4), size)):
-                solution = np.linalg.lstsq(matrix[:, chosen], values)[0]
-                if (solution >= 0).all():
-                    best = min(best, np.linalg.norm(matrix[:, chosen] @ solution - values))
-        y = nonnegative_least_squares(matrix, values)
-        assert (y >= 0).all()
-        assert np.linalg.norm(matrix @ y - values) == pytest.approx(best, rel=1e-12)
 
 
 # From updates

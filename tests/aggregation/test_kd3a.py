@@ -51,12 +51,6 @@ def test_of_equal_classes_the_first_one_wins():
     assert tie.consensus(0.5, 3)[0].tolist() == [1]
 
 
-def test_qualities_by_hand():
-    found = dict(zip(subsets(3), BY_HAND.qualities(0.8, subsets(3)).round(6).tolist(), strict=True))
-    alone = {(): 0.0, (0,): 0.90, (1,): 0.95, (2,): 0.85}
-    assert found == alone | {(0, 1): 0.95, (1, 2): 0.95, (0, 2): 1.75, (0, 1, 2): 1.75}
-
-
 @given(votes(), SHARE)
 def test_the_quality_is_the_confidence_of_the_vote_and_never_falls_if_a_source_joins(given_votes, gate):
     number = given_votes.classes.shape[1]
@@ -119,26 +113,6 @@ def test_weights_sum_to_1_and_follow_the_contributions(share, contributions):
 
 def test_without_a_contribution_the_sources_weigh_the_same():
     np.testing.assert_allclose(domain_weights(0.0, np.zeros(4)), [0, 0.25, 0.25, 0.25, 0.25])
-
-
-WEIGHTS = st.dictionaries(st.sampled_from("abcd"), SHARE.filter(lambda w: w == 0 or w > 1e-9), min_size=1)
-
-
-def normalised(weights):
-    total = sum(weights.values())
-    return {k: (w / total if total else 1 / len(weights)) for k, w in weights.items()}
-
-
-@given(WEIGHTS, WEIGHTS, st.floats(0, 0.99))
-def test_smoothed_weights_sum_to_1_whoever_is_missing_or_new(before, new, momentum):
-    before, new = normalised(before), normalised(new)
-    used, kept = smoothed_weights(before, new, momentum)
-    assert list(used) == list(new)
-    assert sum(used.values()) == pytest.approx(1, rel=1e-9)
-    assert sum(kept.values()) == pytest.approx(1, rel=1e-9)
-    assert kept.keys() == before.keys() | new.keys()
-    assert all(kept[domain] == before[domain] for domain in before.keys() - new.keys())
-    assert min(kept.values()) >= 0
 
 
 @pytest.mark.parametrize(

@@ -51,19 +51,6 @@ def test_the_grid_of_temperatures_goes_from_03_to_30():
     assert np.array([0.3 * 100 ** (i / 39) for i in range(40)]) == pytest.approx(TEMPERATURES)
 
 
-def test_a_model_that_is_always_wrong_is_flattened_and_one_that_is_right_is_not():
-    y = np.array([0, 1, 2] * 10)
-    assert temperature(logits_for((y + 1) % 3, 5.0), y) > 5
-    assert temperature(logits_for(y, 5.0), y) < 1
-
-
-def test_weights_by_hand():
-    assert class_weights(np.array([[0.1, 0.2]])) == pytest.approx([1.0])
-    assert class_weights(np.zeros((2, 5))) == pytest.approx([0.5, 0.5], abs=0.02)
-    # E[w²]/E[w] over Beta(1, 1) and Beta(0.3, 0.3): 1/2 (1/3 + .3·1.3/(.6·1.6)) / (1/2).
-    assert class_weights(np.array([[1.0], [0.0]])) == pytest.approx([0.7396, 0.2604], abs=0.01)
-
-
 def posterior_mean(likelihood):
     """The mean weight of the first of two members, whose weights have the likelihood on `GRID`."""
     priors = [density / density.sum() for a in (1.0, 0.3) for density in [(GRID * (1 - GRID)) ** (a - 1)]]

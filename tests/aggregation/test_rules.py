@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from fda_flower.aggregation import (
     Coefficients,
@@ -24,7 +23,6 @@ from fda_flower.aggregation import (
     source_weights,
 )
 from fda_flower.aggregation.rules import weighted_mean
-from fda_flower.aggregation.updates import BLOCK
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=80)
 
@@ -34,7 +32,6 @@ RULES = [
     *(FedGP(g, f, m) for g in ("layer", "model") for f in (True, False) for m in ("projection", "cosine")),
 ]
 PROJECTIONS = [FedGP(g, f, "projection") for g in ("layer", "model") for f in (True, False)]
-FILTERED = [FedGP(g, True, m) for g in ("layer", "model") for m in ("projection", "cosine")]
 
 
 def aggregate(rule, model, target, sources, betas, alphas=None):
@@ -75,13 +72,6 @@ def test_two_sources_by_hand(make_update, rule, a, b):
     # α = 3/4, 1/4: a counts 0.75·0.5 = 0.375, b 0.25·0.25 = 0.0625, the target 1 - 0.4375 = 0.5625.
     expected = 1 + 0.5625 * np.array([4, 8, 4]) + 0.375 * np.array(a) + 0.0625 * np.array(b)
     assert_layers(new, {"w": expected})
-
-
-def test_fedda_at_beta_one_is_source_only(make_update):
-    model = {"w": np.ones(3, np.float32)}
-    sources = [make_update([2, 0, 4], examples=3), make_update([-4, 8, 8], examples=1)]
-    new = aggregate(FedDA(), model, make_update([5, 6, 7]), sources, betas=[1, 1])
-    assert_layers(new, mean_update(model, sources, source_weights(sources)))
 
 
 # Two layers, three elements. Layer x: ⟨T,a⟩ = 3·1 + 4·2 = 11, ‖a‖² = 5, ‖T‖² = 25; layer y: ⟨T,a⟩ = -4,
@@ -127,15 +117,7 @@ def test_updates_of_zero_add_nothing(make_update, rule):
         assert_layers(aggregate(rule, model, target, [target], betas=[0.7]), {"x": [4, 5], "y": [-1]})
 
 
-def test_a_layer_where_the_source_did_not_move_adds_nothing_in_that_layer(make_update):
-    model = {"x": np.zeros(2, np.float32), "y": np.zeros(1, np.float32)}
-    target = make_update({"x": [3, 4], "y": [8]})
-    new = aggregate(FedGP(), model, target, [make_update({"x": [0, 0], "y": [2]})], betas=[0.5])
-    # On y: ⟨T,a⟩/‖a‖² = 16/4, so P(T|a) = 4·2 = 8.
-    assert_layers(new, {"x": [0.5 * 3, 0.5 * 4], "y": [0.5 * 8 + 0.5 * 8]})
-
-
-# --- Alignment and coefficients -----------------------------------------------------------------------
+# --- Alignment ----------------------------------------------------------------------------------------
 
 
 def client(examples, batch_size, steps, rate, values=(1,)):
@@ -182,34 +164,12 @@ def test_rules_that_align_need_what_they_align_by_of_every_client(rule, told):
 
 
 @pytest.mark.parametrize("rule", [FedDA("raw"), *PROJECTIONS], ids=str)
-def test_rules_that_do_not_align_need_nothing(make_update, rule):
+def test_rules_that_do_not_align_as_by_default_need_nothing(make_update, rule):
+    assert (FedDA(), FedGP()) == (FedDA("raw"), FedGP("layer", True, "projection"))
     assert not rule.needs_scale
     assert not rule.needs_batch_size
     update = make_update([1, 2, 3])
     assert_layers(aggregate(rule, {"w": np.zeros(3, np.float32)}, update, [update], [0.5]), {"w": [1, 2, 3]})
-
-
-def test_coefficients_by_hand(make_update):
-    target = make_update({"x": [3, 4], "y": [-2]}, steps=4, rate=0.5)
-    a = make_update({"x": [1, 2], "y": [2]}, steps=1, rate=0.5)
-    b = make_update({"x": [0, 1], "y": [-1]}, steps=2, rate=0.5)
-    geometry = Geometry.of(target, [a, b])
-    alphas, betas = np.array([0.75, 0.25]), np.array([0.5, 1.0])
-
-    fedda = FedDA("aligned").coefficients(target, [a, b], geometry, alphas, betas)
-    assert fedda.target == 1 - 0.375 - 0.25
-    assert fedda.sources.tolist() == [[0.375 * 4] * 2, [0.25 * 2] * 2]
-    assert fedda.buffers.tolist() == [0.375, 0.25]  # values of buffers are not rescaled
-
-    fedgp = FedGP().coefficients(target, [a, b], geometry, alphas, betas)
-    assert fedgp.target == fedda.target
-    np.testing.assert_allclose(fedgp.sources, [[0.375 * 11 / 5, 0], [0.25 * 4, 0.25 * 2]], rtol=1e-15)
-    assert fedgp.buffers.tolist() == fedda.buffers.tolist()
-
-
-def test_default_rules_are_the_raw_combination_and_the_filtered_projection_by_layer():
-    assert FedDA() == FedDA(updates="raw")
-    assert FedGP() == FedGP(granularity="layer", filter=True, magnitude="projection")
 
 
 # --- Buffers and baselines ----------------------------------------------------------------------------
@@ -220,7 +180,7 @@ def with_buffers(values, examples, variance, batches):
         "bn.running_var": np.array(variance, np.float32),
         "bn.num_batches_tracked": np.array(batches),
     }
-    return Update({"w": np.array(values, np.float32)}, buffers, examples, 2, 0.5)
+    return Update({"w": np.array(values, np.float32)}, buffers, examples, 1 + examples, 0.5)
 
 
 MODEL = {
@@ -244,22 +204,10 @@ def test_buffers_by_hand(rule):
     assert list(new) == list(MODEL)
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, np.bool_])
-def test_buffers_that_are_not_floats_are_copies_of_the_first(dtype):
-    first, second = np.array([1, 0, 1], dtype), np.array([0, 0, 0], dtype)
-    mean = weighted_mean([first, second], [0.1, 0.9])
-    assert mean.dtype == dtype
-    assert mean.tolist() == first.tolist()
-    assert not np.shares_memory(mean, first)
-
-
-def test_weighted_mean_stays_within_its_inputs_when_the_weights_are_off_by_rounding():
+def test_a_mean_stays_within_its_inputs_though_the_weights_are_off_by_rounding():
     one, three = np.array([1.0, 3.0]), np.array([3.0, 9.0])
-    assert weighted_mean([one, three], [0.75, 0.25]).tolist() == [1.5, 4.5]
-    for off in (1e-9, -1e-9):
-        assert weighted_mean([one, one], [0.5, 0.5 + off]).tolist() == [1, 3]
+    assert weighted_mean([one, one], [0.5, 0.5 + 1e-9]).tolist() == [1, 3]
     assert weighted_mean([one, three], [-1e-9, 1 + 1e-9]).tolist() == [3, 9]
-    assert weighted_mean([one, three], [1 + 1e-9, -1e-9]).tolist() == [1, 3]
 
 
 def test_another_number_of_weights_than_clients_is_an_error(make_update):
@@ -274,11 +222,12 @@ def test_another_number_of_weights_than_clients_is_an_error(make_update):
             combine(model, one, [one, one], few)
 
 
-def test_weighted_mean_of_a_buffer_without_dimensions():
+def test_the_mean_of_a_buffer_without_dimensions_or_of_flags_keeps_its_type():
     mean = weighted_mean([np.array(1.0, np.float32), np.array(3.0, np.float32)], [0.5, 0.5])
     assert isinstance(mean, np.ndarray)
-    assert mean.tolist() == 2.0
-    assert mean.dtype == np.float32
+    assert (mean, mean.dtype) == (2, np.float32)
+    flags = np.array([True, False])
+    assert weighted_mean([flags, ~flags], [0.1, 0.9]).tolist() == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -366,28 +315,10 @@ def test_averages_are_of_higher_precision_than_the_models():
     assert value == pytest.approx(1 / 3, rel=1e-6)
 
 
-FINITE = st.floats(-1e6, 1e6, width=32)
-MODELS = st.lists(hnp.arrays(np.float32, 4, elements=FINITE), min_size=1, max_size=8)
 AVERAGES = st.one_of(
     st.floats(0, 1, exclude_min=True, exclude_max=True).map(MovingAverage),
     st.integers(1, 9).map(TailAverage),
 )
-
-
-@given(MODELS, st.floats(0.01, 0.99))
-def test_the_moving_average_is_the_sum_of_all_models_with_weights_that_sum_to_1(values, factor):
-    n = len(values)
-    weights = [factor ** (n - 1), *((1 - factor) * factor ** (n - 1 - i) for i in range(1, n))]
-    assert sum(weights) == pytest.approx(1)
-    expected = sum(w * value.astype(np.float64) for w, value in zip(weights, values, strict=True))
-    found = averages(MovingAverage(factor), models_of(*values))[-1]["w"]
-    np.testing.assert_allclose(found, expected, atol=1e-6 * max(np.abs(values).max(), 1e-30))
-
-
-@given(hnp.arrays(np.float32, 3, elements=FINITE), AVERAGES)
-def test_the_average_of_one_and_the_same_model_is_this_model(value, rule):
-    for average in averages(rule, models_of(*[value] * 12)):
-        np.testing.assert_array_equal(average["w"], value)
 
 
 @given(st.lists(st.floats(2.0**-60, 2.0**60, width=32), min_size=1, max_size=8), AVERAGES)
@@ -404,51 +335,6 @@ def test_a_variance_stays_positive_and_between_the_models_variances(values, rule
 def test_an_average_without_a_share_of_each_model_is_refused(kind, value):
     with pytest.raises(ValueError, match="factor" if kind is MovingAverage else "length"):
         kind(value)
-
-
-# --- Types, order, precision, memory ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("rule", [FedDA(), FedGP(), FedGP("model", magnitude="cosine")], ids=str)
-def test_the_new_model_has_names_shapes_and_types_of_the_old(make_update, rule, dtype):
-    shapes = {"z": (2, 3), "a": (), "m": (0,)}
-    model = {name: np.ones(shape, dtype) for name, shape in shapes.items()}
-    client = make_update(model, steps=1, rate=1, dtype=dtype)
-    new = aggregate(rule, model, client, [client], betas=[0.5])
-    assert [(n, a.shape, a.dtype) for n, a in new.items()] == [(n, s, dtype) for n, s in shapes.items()]
-    assert all(isinstance(array, np.ndarray) for array in new.values())
-    assert all((array == 2).all() for array in new.values())
-
-
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_the_round_leaves_model_and_updates_as_they_are(make_update, rule):
-    values = [[1, 2, 3], [3, 4, 5], [1, -2, 2]]
-    model, target, source = (make_update(v, steps=1, rate=1) for v in values)
-    aggregate(rule, model.parameters, target, [source], betas=[0.5])
-    assert [u.parameters["w"].tolist() for u in (model, target, source)] == values
-
-
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_the_new_model_does_not_depend_on_memory_order(rule):
-    rng = np.random.default_rng(7)
-    arrays = rng.standard_normal((4, BLOCK // 64 + 1, 80)).astype(np.float32)
-    variances = rng.uniform(0.1, 2, (4, 30, 40)).astype(np.float32)
-
-    def round_of(arrange):
-        clients = [
-            Update({"w": arrange(w)}, {"bn.running_var": arrange(v)}, 1, 2, 0.1)
-            for w, v in zip(arrays[1:], variances[1:], strict=True)
-        ]
-        model = {"w": arrange(arrays[0]), "bn.running_var": arrange(variances[0])}
-        return aggregate(rule, model, clients[0], clients[1:], betas=[0.3, 0.9])
-
-    plain = round_of(np.ascontiguousarray)
-    strided, backwards = (lambda a: np.repeat(a, 2, axis=1)[:, ::2]), (lambda a: a[::-1].copy()[::-1])
-    for arrange in (np.asfortranarray, strided, backwards):
-        other = round_of(arrange)
-        for name, array in plain.items():
-            assert array.tobytes() == other[name].tobytes()
 
 
 # --- Properties -------------------------------------------------------------------------------------
@@ -485,30 +371,11 @@ def rounds(draw):
     return {**before.parameters, **before.buffers}, target, sources, betas
 
 
-def with_parameters(client, parameters):
-    return replace(client, parameters={n: np.asarray(a, np.float32) for n, a in parameters.items()})
-
-
-def scaled(client, factor):
-    return with_parameters(client, {n: a * factor for n, a in client.parameters.items()})
-
-
 def assert_same_bits(got, expected, rule):
     assert list(got) == list(expected)
     for name, array in expected.items():
         assert got[name].dtype == array.dtype
         assert got[name].tobytes() == array.tobytes(), f"{name} by {rule}"
-
-
-def assert_close(got, expected, rule, tolerance):
-    for name in SHAPES:
-        np.testing.assert_allclose(
-            got[name], expected[name], rtol=0, atol=tolerance, err_msg=f"{name} by {rule}"
-        )
-
-
-def size_of(layers):
-    return max(float(np.abs(layers[name]).max()) for name in SHAPES)
 
 
 @given(round_=rounds())
@@ -520,62 +387,18 @@ def test_beta_zero_is_target_only_bit_for_bit(round_):
         assert_same_bits(aggregate(rule, model, target, sources, np.zeros(len(sources))), alone, rule)
 
 
-@given(
-    round_=rounds(),
-    exponents=st.lists(st.integers(-30, 30), min_size=4, max_size=4),
-    factor=st.floats(1e-6, 1e6),
-)
+@given(round_=rounds(), exponents=st.lists(st.integers(-30, 30), min_size=4, max_size=4))
 @deterministic
-def test_fedgp_depends_on_the_scale_of_a_source_by_rounding_only(round_, exponents, factor):
+def test_fedgp_does_not_depend_on_the_scale_of_a_source(round_, exponents):
     model, target, sources, betas = round_
     # Powers of two scale without rounding, so the result is the same to the last bit.
-    twos = [scaled(source, 2.0**e) for source, e in zip(sources, exponents, strict=False)]
-    others = [scaled(source, factor) for source in sources]
-    tolerance = 1e-6 * (size_of(model) + 10 * size_of(target.parameters))
+    twos = [
+        replace(source, parameters={n: a * np.float32(2.0**e) for n, a in source.parameters.items()})
+        for source, e in zip(sources, exponents, strict=False)
+    ]
     for rule in PROJECTIONS:
         expected = aggregate(rule, model, target, sources, betas)
         assert_same_bits(aggregate(rule, model, target, twos, betas), expected, rule)
-        assert_close(aggregate(rule, model, target, others, betas), expected, rule, tolerance)
-
-
-@given(round_=rounds(), opposition=st.lists(st.floats(0, 100), min_size=2, max_size=2))
-@deterministic
-def test_an_orthogonal_or_opposed_source_adds_nothing_when_filtered(round_, opposition):
-    model, target, sources, betas = round_
-    even = {n: np.arange(a.size).reshape(a.shape) % 2 == 0 for n, a in target.parameters.items()}
-    target = with_parameters(target, {n: np.where(even[n], a, 0) for n, a in target.parameters.items()})
-    # Without its even places a source is orthogonal to the target in every layer; with a negative multiple
-    # of the target in them it is opposed.
-    others = [
-        with_parameters(
-            source, {n: np.where(even[n], -c * target.parameters[n], a) for n, a in source.parameters.items()}
-        )
-        for source in sources
-        for c in (0.0, *opposition)
-    ]
-    alphas, betas = np.full(len(others), 1 / len(others)), np.repeat(betas, 3)
-    expected = mean_update(model, [target], np.array([1 - (alphas * betas).sum()]))
-    geometry = Geometry.of(target, others)
-    for rule in FILTERED:
-        assert not rule.coefficients(target, others, geometry, alphas, betas).sources.any()
-        new = aggregate(rule, model, target, others, betas, alphas)
-        assert_same_bits({n: new[n] for n in SHAPES}, {n: expected[n] for n in SHAPES}, rule)
-
-
-@given(data=st.data(), round_=rounds())
-@deterministic
-def test_the_order_of_the_sources_matters_by_rounding_only(data, round_):
-    model, target, sources, betas = round_
-    order = data.draw(st.permutations(range(len(sources))))
-    sizes = [size_of(u.parameters) * r for u, r in zip(sources, alignment(target, sources), strict=True)]
-    sizes += [size_of(layers) for layers in (model, *(u.parameters for u in (target, *sources)))]
-    for rule in RULES:
-        new = aggregate(rule, model, target, sources, betas)
-        other = aggregate(rule, model, target, [sources[i] for i in order], [betas[i] for i in order])
-        assert_close(new, other, rule, 1e-6 * max(sizes))
-        np.testing.assert_allclose(new["bn.running_var"], other["bn.running_var"], rtol=1e-6)
-        np.testing.assert_allclose(new["bn.running_mean"], other["bn.running_mean"], rtol=0, atol=1e-4)
-        assert new["bn.num_batches_tracked"] == other["bn.num_batches_tracked"]
 
 
 @given(round_=rounds())
@@ -593,53 +416,3 @@ def test_buffers_stay_within_those_of_the_clients_and_integers_are_the_targets(r
         assert isinstance(counter, np.ndarray)
         assert (counter.dtype, counter) == (np.int64, target.buffers["bn.num_batches_tracked"])
         assert not np.shares_memory(counter, target.buffers["bn.num_batches_tracked"])
-
-
-@given(round_=rounds(), steps=st.integers(1, 50), rate=st.floats(1e-4, 1))
-@deterministic
-def test_aligned_fedda_of_sources_with_the_scale_of_the_target_is_raw(round_, steps, rate):
-    model, target, sources, betas = round_
-    target, *sources = (replace(u, steps=steps, learning_rate=rate) for u in (target, *sources))
-    raw, aligned = (aggregate(FedDA(u), model, target, sources, betas) for u in ("raw", "aligned"))
-    assert_same_bits(aligned, raw, "FedDA")
-
-
-@given(round_=rounds())
-@deterministic
-def test_filter_and_granularity_change_nothing_where_they_have_nothing_to_do(round_):
-    model, target, sources, betas = round_
-    agreeing = [
-        with_parameters(s, {n: np.copysign(a, target.parameters[n]) for n, a in s.parameters.items()})
-        for s in sources
-    ]
-    one, *others = (with_parameters(u, {"x": u.parameters["x"]}) for u in (target, *sources))
-    for m in ("projection", "cosine"):
-        for g in ("layer", "model"):
-            on, off = (aggregate(FedGP(g, f, m), model, target, agreeing, betas) for f in (True, False))
-            assert_same_bits(on, off, f"FedGP of {g} and {m}")
-        for f in (True, False):
-            rules = [FedGP(g, f, m) for g in ("layer", "model")]
-            layer, whole = (aggregate(rule, {"x": model["x"]}, one, others, betas) for rule in rules)
-            assert_same_bits(layer, whole, f"FedGP with filter {f} and {m}")
-
-
-@given(round_=rounds())
-@deterministic
-def test_a_filtered_projection_is_never_longer_than_the_target_and_never_against_it(round_):
-    _, target, sources, _ = round_
-    geometry, one = Geometry.of(target, sources), np.ones(len(sources))
-    for g in ("layer", "model"):
-        factors = FedGP(g).coefficients(target, sources, geometry, one, one).sources
-        for factor, source in zip(factors, sources, strict=True):
-            theirs, owns = (
-                [update.parameters[n].ravel().astype(np.float64) for n in SHAPES]
-                for update in (source, target)
-            )
-            projections = [f * layer for f, layer in zip(factor, theirs, strict=True)]
-            if g == "model":
-                projections, owns = [np.concatenate(projections)], [np.concatenate(owns)]
-            for projection, own in zip(projections, owns, strict=True):
-                assert np.linalg.norm(projection) <= np.linalg.norm(own) * (1 + 1e-12)
-                assert projection @ own >= 0
-                # What is left of the target is orthogonal to the source, unless the filter dropped it.
-                assert abs(projection @ (own - projection)) <= 1e-12 * (own @ own)

@@ -37,14 +37,6 @@ def test_blocks_cover_every_element_once_in_order(length):
     assert all(s.stop - s.start <= BLOCK for s in blocks(length))
 
 
-def test_inner_products_by_hand():
-    t, a, b = (np.array(values, np.float32) for values in ([1, 2, 3], [4, 0, -1], [0, -2, 1]))
-    own, products, squared = inner_products(t, [a, b])
-    assert own == inner_products(t, [])[0] == 1 + 4 + 9
-    assert products.tolist() == [4 + 0 - 3, 0 - 4 + 3]
-    assert squared.tolist() == [16 + 0 + 1, 0 + 4 + 1]
-
-
 @pytest.mark.parametrize("length", LENGTHS)
 def test_sums_are_exact_on_integers_at_every_length(length):
     t, a, b = (integers(length, seed) for seed in range(3))
@@ -63,11 +55,6 @@ def test_inner_products_do_not_lose_many_small_elements_beside_a_large_one():
     own, products, squared = inner_products(x, [x])
     assert np.cumsum(x * x, dtype=np.float32)[-1] == 1e8
     assert own == products[0] == squared[0] == 1e8 + 1e6
-
-
-def test_inner_products_of_float16_do_not_overflow():
-    x = np.full(3, 60_000, np.float16)
-    assert inner_products(x, [x])[0] == 3 * float(x[0]) ** 2
 
 
 @pytest.mark.parametrize("arrange", ARRANGEMENTS.values(), ids=ARRANGEMENTS)
@@ -203,11 +190,6 @@ def test_between_writes_into_the_clients_arrays_only_if_it_may(overwrite):
     assert after["w"].tolist() == ([3, 2, 1] if overwrite else [4, 4, 4])
 
 
-@pytest.mark.parametrize(("steps", "rate", "scale"), [(3, 0.25, 0.75), (0, 0.5, 0.0), (4, 0.0, 0.0)])
-def test_scale_is_steps_times_learning_rate(make_update, steps, rate, scale):
-    assert make_update([1, 2, 3], steps=steps, rate=rate).scale == scale
-
-
 def test_scaled_multiplies_the_parameters_alone(make_update):
     update = make_update({"a": [3.0], "b": [[0.0, 4.0]]}, buffers={"n": np.array(3)}, examples=7, steps=2)
     half = update.scaled(np.float64(0.5))
@@ -256,13 +238,6 @@ def test_cosines_by_hand(make_update):
 def test_cosines_of_updates_whose_squares_multiply_out_of_range(make_update, size):
     target, source = (make_update(size * np.array(v), dtype=np.float64) for v in ([3, 4], [0, 5]))
     assert Geometry.of(target, [source]).cosines == pytest.approx([0.8])
-
-
-def test_geometry_takes_layers_without_dimensions_and_without_elements(make_update):
-    target, source = make_update({"x": 3, "y": []}), make_update({"x": -2, "y": []})
-    geometry = Geometry.of(target, [source])
-    assert geometry.target_squared.tolist() == [9, 0]
-    assert geometry.products.tolist() == [[-6, 0]]
 
 
 @given(a=vectors, b=vectors, exponent=st.integers(-20, 20))
