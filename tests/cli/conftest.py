@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from in_process import run_all
+from prediction.conftest import digits_run, image_run, patients_run, regression_run, run_in, table_run  # noqa: F401
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 

@@ -9,12 +9,8 @@ from fda_flower import RunConfig
 from fda_flower.errors import RunError
 
 RECORD = {
-    "round": 1,
-    "accuracy": 0.5,
-    "held": None,
+    **{"round": 1, "accuracy": 0.5, "held": None, "sources": {"source-1": {"beta": 0.25}}, "seconds": {}},
     "dropped": [{"domain": "source-2", "reason": "its node is [offline]"}],
-    "sources": {"source-1": {"beta": 0.25}},
-    "seconds": {},
 }
 
 
@@ -33,23 +29,20 @@ def rehearsed(monkeypatch):
     return calls
 
 
-def test_certificates_are_made_and_named(fda, tmp_path):
-    hosts = ("--host", "localhost", "--host", "127.0.0.1")
-    code, out, err = fda("deploy", "certificates", *hosts, "--output", "c")
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ("certificates --host localhost --host 127.0.0.1", ["ca.crt", "ca.key", "server.crt", "server.key"]),
+        ("key target", ["target", "target.pub"]),
+    ],
+)
+def test_what_is_made_is_named_and_never_made_anew(fda, tmp_path, arguments, names):
+    command = ("deploy", *arguments.split(), "--output", "made")
+    code, out, err = fda(*command)
     assert (code, err) == (0, "")
-    assert out.split() == [
-        str(tmp_path / "c" / name) for name in ("ca.crt", "ca.key", "server.crt", "server.key")
-    ]
-    code, _, err = fda("deploy", "certificates", *hosts, "--output", "c")
-    assert code == 2
-    assert "server.crt' is there already" in err
-
-
-def test_a_key_is_made_and_named(fda, tmp_path):
-    code, out, err = fda("deploy", "key", "target", "--output", "k")
-    assert (code, err) == (0, "")
-    assert out.split() == [str(tmp_path / "k" / "target"), str(tmp_path / "k" / "target.pub")]
-    assert fda("deploy", "key", "target", "--output", "k")[0] == 2
+    assert out.split() == [str(tmp_path / "made" / name) for name in names]
+    code, _, err = fda(*command)
+    assert (code, "is there already" in err) == (2, True)
 
 
 def test_a_rehearsal_ends_with_its_table(fda, rehearsed):
@@ -92,17 +85,11 @@ def test_a_rehearsal_of_a_runs_config_has_the_runs_sources(fda, rehearsed, tmp_p
     file.write_text('{"settings": {"dataset": "digits", "rounds": 3, "sources": null}}', encoding="utf-8")
     assert fda("deploy", "rehearse", "--output", "out", "--config", file)[0] == 0
     assert rehearsed == [(RunConfig(rounds=3), "out")]
-    assert len(rehearsed[0][0].data.source_names) == 3
 
 
 def test_the_log_of_a_site_is_shown_in_total_with_what_was_refused(fda, tmp_path):
-    line: dict[str, Any] = {
-        "time": "2026-11-22T10:00:00.000",
-        "run": 7,
-        "domain": "north",
-        "round": 1,
-        "message": "train",
-    }
+    line: dict[str, Any] = {"time": "2026-11-22T10:00:00.000", "run": 7, "domain": "north", "round": 1}
+    line |= {"message": "train"}
     sent = line | {"records": {"arrays": {"bytes": 1200}, "metrics": {"bytes": 40}}, "bytes": 1240}
     refused = line | {"records": {}, "bytes": 0, "refused": "not [that]\nat all"}
     failed = line | {"records": {}, "bytes": 0, "failed": "OSError('the disk is full')"}

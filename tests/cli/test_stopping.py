@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -56,13 +57,11 @@ def test_a_signal_ends_the_block_by_a_line_and_an_exit_code(number, capsys):
     assert capsys.readouterr().err == f"Stopped. Begin again with: {again}\n"
     assert signal.getsignal(number) is before
 
-
-def test_what_a_command_says_takes_the_place_of_it(capsys):
     def block():
         when_stopped(lambda: "Stopped after round 3 of 30.")
-        interrupt()
+        signal.raise_signal(number)
 
-    assert exit_code_of(block) == 130
+    assert exit_code_of(block) == 128 + number
     assert capsys.readouterr().err == "Stopped after round 3 of 30.\n"
 
 
@@ -129,12 +128,9 @@ def start():
         command = [sys.executable, *python, FDA, *arguments]
         # Coverage would warn on standard error where a signal meets it before it has begun.
         env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            command, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-        )
-        started.append(process)
-        return process
+        how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, env=env, start_new_session=True, **how))
+        return started[-1]
 
     yield start
     for process in started:
@@ -150,22 +146,21 @@ def read_until(stream, pattern):
     raise AssertionError(f"it ended without saying {pattern}")
 
 
-def end(process, number):
-    """Signal all processes of a terminal, as Ctrl-C does; what standard error says then, but for warnings."""
+def end(process, number=signal.SIGINT):
+    """Signal all processes of a terminal, as Ctrl-C does; what standard error says then, but for warnings.
+
+    No process of the session is left.
+    """
     os.killpg(process.pid, number)
     _, err = process.communicate()
     assert process.returncode == 128 + number, err
-    return [line for line in err.splitlines() if "WARNING" not in line]
+    until(lambda: not any(belongs(each, process.pid) for each in psutil.process_iter()))
+    return [line for line in err.splitlines() if not re.search("WARNING|^import time:", line)]
 
 
 def the_only(lines):
     assert len(lines) == 1, "\n".join(lines)
     return lines[0]
-
-
-def until_nothing_is_left(process):
-    """Wait until no process of a session runs."""
-    until(lambda: not any(belongs(each, process.pid) for each in psutil.process_iter()))
 
 
 def belongs(process, session):
@@ -187,7 +182,6 @@ def test_a_run_is_summarised_and_goes_on_with_the_command_that_is_told(start, nu
     records = RunFolder("a b").read_rounds()
     assert done <= len(records) <= done + 1
     assert f'"rounds": {summarise(records)["rounds"]}' in Path("a b/summary.json").read_text()
-    until_nothing_is_left(process)
     assert shlex.split(told[2])[1:] == ["run", *SMALL, "--rounds", "300", "--output", "a b", "--resume"]
     if number == signal.SIGINT:
         subprocess.run(told[2], shell=True, check=True, capture_output=True)
@@ -199,9 +193,7 @@ def test_a_run_is_summarised_and_goes_on_with_the_command_that_is_told(start, nu
 def test_a_command_that_still_loads_is_ended_by_one_line(start, module):
     process = start("run", *SMALL, "--rounds", "60", python=["-X", "importtime"])
     read_until(process.stderr, rf"\| +{module}\.")
-    lines = [line for line in end(process, signal.SIGINT) if not line.startswith("import time:")]
-    line = the_only(lines)
-    assert line.startswith("Stopped")
+    assert the_only(end(process)).startswith("Stopped")
 
 
 @pytest.mark.slow
@@ -209,25 +201,21 @@ def test_a_comparison_has_a_table_of_what_is_done_and_leaves_no_process(start):
     methods = ["--methods", "target-only,fedavg,fedda", "--seeds", "2", "--jobs", "2"]
     process = start("compare", *SMALL, "--rounds", "100", *methods, "--output", "c")
     read_until(process.stdout, "^cell 1/6: .* is done$")
-    line = the_only(end(process, signal.SIGINT))
+    line = the_only(end(process))
     told = re.fullmatch(r"Stopped with (\d) of 6 cells done \(c/table.md has them\)\. Go on with: (.*)", line)
     assert told
     assert 1 <= int(told[1]) < 6
     assert told[2].endswith("--output c --resume")
     assert Path("c/table.md").exists()
-    until_nothing_is_left(process)
 
 
 @pytest.mark.slow
 def test_a_comparison_whose_first_cells_start_is_ended_by_one_line(start):
-    process = start(
-        "compare", *SMALL, "--rounds", "400", "--methods", "fedavg", "--seeds", "2", "--jobs", "2"
-    )
+    methods = ["--methods", "fedavg", "--seeds", "2", "--jobs", "2"]
+    process = start("compare", *SMALL, "--rounds", "400", *methods)
     until(psutil.Process(process.pid).children)
     time.sleep(0.5)
-    line = the_only(end(process, signal.SIGINT))
-    assert line.startswith("Stopped with ")
-    until_nothing_is_left(process)
+    assert the_only(end(process)).startswith("Stopped with ")
 
 
 @pytest.mark.slow
@@ -238,15 +226,13 @@ def test_a_run_in_workers_is_ended_by_one_line_with_all_its_processes(start, num
     line = the_only(end(process, number))
     assert re.match(r"Stopped after round \d+ of 4000\. Go on with: .* --workers 2 .* --resume$", line)
     assert Path("w/summary.json").exists()
-    until_nothing_is_left(process)
 
 
 @pytest.mark.slow
 def test_a_simulation_on_ray_is_ended_with_all_its_processes(start):
     process = start("run", *SMALL, "--rounds", "400", "--engine", "ray", "--output", "r")
     read_until(process.stdout, "^round 1/400")
-    lines = end(process, signal.SIGINT)
+    lines = end(process)
     assert re.match(r"Stopped after round \d+ of 400\. Go on with: ", lines[-1])
     assert "Traceback" not in "".join(lines)
     assert Path("r/summary.json").exists()
-    until_nothing_is_left(process)

@@ -100,15 +100,6 @@ def test_a_search_in_which_every_trial_fails_says_why(fda, tmp_path, monkeypatch
     assert (tmp_path / "tune" / "trials.md").exists()
 
 
-def test_a_run_says_which_round_was_chosen_and_when_it_stopped(fda, tmp_path):
-    code, out, _ = fda(
-        *("run", *SMALL, "--rounds", "9", "--learning-rate", "1e-6", "--validation", "0.2"),
-        *("--patience", "1", "--output", tmp_path / "run"),
-    )
-    assert code == 0
-    assert "chosen by labels held out); stopped after" in " ".join(out.split())
-
-
 def test_a_comparison_has_a_column_for_the_round_chosen(fda, tmp_path, in_process):
     code, out, _ = fda(
         *("compare", *SMALL, "--methods", "fedavg,target-only", "--seeds", "1", "--jobs", "1"),

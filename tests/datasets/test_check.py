@@ -7,7 +7,7 @@ from naming import names
 from sites import write_images, write_table
 
 from fda_flower.datasets import DataSpec
-from fda_flower.datasets.check import check_images, check_table, find_dataset, sizes_of
+from fda_flower.datasets.check import check_table, find_dataset, sizes_of
 from fda_flower.errors import ConfigError
 
 
@@ -68,16 +68,3 @@ def test_missing_values_and_sizes_are_counted(tmp_path):
     assert sizes_of(more, found.problems) == {}
     kinds = [kind.partition(",")[0] for kind in found.problems.by_kind()]
     assert kinds == ["source-samples is 60", "target-samples is 50"]
-
-
-def test_damaged_images_and_sizes_are_found(tmp_path):
-    for name in ("a", "b"):
-        write_images(tmp_path / name, 0)
-    damaged = [tmp_path / "a/ant/0.png", tmp_path / "b/bee/1.png"]
-    for path in damaged:
-        path.write_text("damaged")
-    found = check_images(tmp_path, {"domains": "a, b", "image_size": "8x8"})
-    for kind, path in zip(found.problems.by_kind(), damaged, strict=True):
-        assert kind.startswith(f"the image '{path}' is damaged")
-    assert found.domains["a"].classes == {"ant": 10, "bee": 10}
-    assert found.inputs == "images of 8x8: 38; brought to 8x8"

@@ -272,8 +272,12 @@ def test_a_site_alone_has_to_be_told_categories(tmp_path):
     write(tmp_path)
     with pytest.raises(ConfigError, check=names("column", "sex", "categories=sex:A|B")):
         _ = OwnTables(tmp_path, 0, "a,b", categorical="onehot")["a"]
-    split = OwnTables(tmp_path, 0, "a,b", categories="sex:f|m|x")["a"]
-    assert split.features == ("age", "sex=f", "sex=m", "sex=x")
+    alone = OwnTables(tmp_path, 0, "a,b", categories="sex:f|m|x", classes="1,0")["a"]
+    assert alone.features == ("age", "sex=f", "sex=m", "sex=x")
+    write(tmp_path, "b", rows=[[row[0], "x", row[2]] for row in WORDS])
+    whole = OwnTables(tmp_path, 0, "a,b", categories="sex:f|m|x", classes="1,0")["a"]
+    assert torch.equal(alone.train.x, whole.train.x)
+    assert torch.equal(alone.train.y, whole.train.y)
     refuses(tmp_path, "line 3, column 'sex'", categories="sex:f|x")
     refuses(tmp_path, "age, sex, label", "name one of them", categories="weight:1|2")
 
