@@ -2,14 +2,27 @@
 
 import contextlib
 import time
+from pathlib import Path
 
 import psutil
+
+from fda_flower.deployment.guard import is_alive
 
 
 def until(condition):
     """Wait until something is there or true, and return it."""
     while not (found := condition()):
         time.sleep(0.05)
+    return found
+
+
+def running_in(folder):
+    """The living processes that run in a folder or below it."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if Path(process.cwd()).is_relative_to(folder) and is_alive(process):
+                found.append(process)
     return found
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from fda_flower.deployment.certificates import Certificates, make_certificates, make_key
-from fda_flower.deployment.processes import Service, end, free_ports, uninterrupted
+from fda_flower.deployment.processes import Service, end, free_port, uninterrupted
 from fda_flower.errors import RunError, unknown
 
 HOST = "127.0.0.1"
@@ -79,7 +79,7 @@ class Federation:
         self._nodes: set[str] = set()
         self._services: dict[str, Service] = {}
         self._certificates: Certificates | None = None
-        (self._port,) = free_ports(1)
+        self._port = free_port()
         bin_dir = Path(sys.executable).parent
         self.environment = {
             **os.environ,
@@ -143,9 +143,8 @@ class Federation:
         """Start a node's SuperNode, again if it was stopped, without waiting until it is connected."""
         self._check(name)
         end([self._services[name]] if name in self._services else [])
-        (port,) = free_ports(1)
         command = [Path(sys.executable).name, "-m", "fda_flower.site.supernode"]
-        command += ["--superlink", self.address, "--host", HOST, "--port", str(port)]
+        command += ["--superlink", self.address, "--host", HOST, "--port", str(free_port())]
         command += ["--node-config", str(self._config_path(name))]
         if self._certificates is None:
             command += ["--insecure"]

@@ -163,13 +163,12 @@ def end(services: Iterable[Service], kill: bool = False) -> None:
             time.sleep(POLL_SECONDS)
 
 
-def free_ports(number: int) -> list[int]:
-    """So many different ports of the loopback interface that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _signal(processes: Iterable[psutil.Process], send: Callable[[psutil.Process], None]) -> None:

@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from waiting import until
 
 from fda_flower import RunConfig, run
 from fda_flower.deployment import Federation, run_deployed, submission
-from fda_flower.deployment.processes import Service, end, free_ports
+from fda_flower.deployment.processes import Service, end, free_port
 from fda_flower.deployment.submission import write_app
 from fda_flower.errors import RunError
 from fda_flower.records.folder import RunFolder
@@ -223,6 +224,17 @@ def dropped(record):
     return {drop["domain"]: drop["reason"] for drop in record["dropped"]}
 
 
+def test_only_this_machine_is_listened_on(federation):
+    processes = [
+        process
+        for service in federation._services.values()
+        for process in service.process.children(recursive=True)
+    ]
+    assert len(processes) >= 8, "SuperLink, three SuperNodes, and what each starts tasks with"
+    sockets = [socket for process in processes for socket in process.net_connections("inet")]
+    assert {s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
+
+
 def test_a_node_with_an_unknown_key_or_without_the_ca_is_turned_away(federation, tmp_path):
     federation.add_node("stranger", {"domain": "late", "role": "source"}, registered=False)
     with pytest.raises(RunError, match="stranger ended with exit code"):
@@ -230,7 +242,7 @@ def test_a_node_with_an_unknown_key_or_without_the_ca_is_turned_away(federation,
     assert "SuperNode ID:" not in federation.logs("stranger")
 
     command = [str(Path(sys.executable).with_name("flower-supernode")), "--superlink", federation.address]
-    command += ["--host", "127.0.0.1", "--port", str(free_ports(1)[0])]
+    command += ["--host", "127.0.0.1", "--port", str(free_port())]
     command += ["--auth-supernode-private-key", str(federation.folder / "keys" / "stranger")]
     without_ca = Service("without-ca", command, tmp_path / "log", federation.environment)
     try:

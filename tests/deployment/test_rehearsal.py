@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from naming import names
-from waiting import until
+from waiting import running_in, until
 
 from fda_flower import RunConfig, run
 from fda_flower.deployment import rehearsal, rehearse
@@ -148,24 +147,12 @@ def start(tmp_path, tmp_path_factory):
             command.wait()
 
 
-def running(tmp_path):
-    """Processes of the rehearsal, by the folder that they run in."""
-    processes = []
-    for process in psutil.process_iter():
-        try:
-            if process.status() != psutil.STATUS_ZOMBIE and process.cwd().startswith(str(tmp_path)):
-                processes.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return processes
-
-
 def left_over(tmp_path):
     """Processes of a rehearsal that has ended, and files that are not its output."""
     # os.walk passes over a folder that is deleted meanwhile
     paths = [Path(folder, name) for folder, _, names in os.walk(tmp_path) for name in names]
     files = sorted(str(path.relative_to(tmp_path)) for path in paths)
-    return running(tmp_path), [name for name in files if not name.startswith("out/")]
+    return running_in(tmp_path), [name for name in files if not name.startswith("out/")]
 
 
 @pytest.mark.slow
@@ -195,7 +182,7 @@ def until_it_says(command, text):
 
 def until_it_runs(command, tmp_path):
     until_it_says(command, "Running 500 rounds")
-    until(lambda: len(running(tmp_path)) >= 8)
+    until(lambda: len(running_in(tmp_path)) >= 8)
 
 
 @pytest.mark.slow
@@ -224,7 +211,7 @@ def test_no_process_and_no_key_outlives_a_command_that_is_killed_while_the_run_g
 def test_a_superlink_that_is_killed_ends_the_rehearsal_with_what_it_said(start, tmp_path, which):
     command = start("--rounds", "1000")
     until_it_says(command, "round 1/1000")
-    links = [process for process in running(tmp_path) if "flower-superlink" in " ".join(process.cmdline())]
+    links = [process for process in running_in(tmp_path) if "flower-superlink" in " ".join(process.cmdline())]
     (guard,) = [process for process in links if process.ppid() == command.pid]
     (link,) = guard.children()
     (guard if which == "its guard" else link).kill()

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -97,7 +98,8 @@ def test_a_fork_is_as_if_it_had_been_started(here):
     with launching(STAGE):
         surroundings["PATH"] = os.environ["PATH"]
         found = told("a", "b c", cwd=here / "elsewhere ö", env=surroundings, input="something")
-        (process,) = launchers()
+        (process,), (folder,) = launchers(), folders(here)
+        assert folder.stat().st_mode & 0o777 == 0o700, "only its account can reach it"
         assert found["parent"] == found["loaded"] == process.pid
         assert found["arguments"] == ["probe", "a", "b c"]
         assert found["name"] == "probe\n"
@@ -111,13 +113,14 @@ def test_a_fork_is_as_if_it_had_been_started(here):
 
 
 def test_forks_are_there_at_the_same_time_and_draw_other_numbers(here):
-    with launching(STAGE):
+    with launching(STAGE, HEAVY):
+        processes = [*launchers(), *children(launchers()[0], 1)]
         both = [
             subprocess.Popen(["probe"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             for _ in "ab"
         ]
-        first, second = (found for found in [process.communicate("")[0] for process in both])
-    one, other = json.loads(first), json.loads(second)
+        one, other = (json.loads(each.communicate("")[0]) for each in both)
+    psutil.wait_procs(processes)
     assert one["pid"] != other["pid"]
     assert one["parent"] == other["parent"]
     assert not set(one["draws"]) & set(other["draws"])
@@ -141,12 +144,6 @@ def test_each_stage_has_a_launcher_that_is_a_fork_of_the_one_before(here):
         assert subprocess.run(["heavy"]).returncode == 127, "there is no other such command"
         assert told(input="")["parent"] == first.pid
     assert folders(here) == []
-
-
-def test_all_launchers_end_with_their_process(here):
-    with launching(STAGE, HEAVY):
-        both = [*launchers(), *children(launchers()[0], 1)]
-    psutil.wait_procs(both)
 
 
 def children(process, number):
@@ -189,43 +186,35 @@ def test_a_launcher_ends_with_its_process_however_that_ends(here, number):
     until(lambda: folders(here) == [])
 
 
-def test_only_its_account_can_reach_it(here):
-    with launching(STAGE):
-        (folder,) = folders(here)
-        assert folder.stat().st_mode & 0o777 == 0o700
-
-
-def test_elsewhere_there_is_none_which_the_log_says(here, monkeypatch, said):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    with launching(STAGE):
-        assert launchers() == folders(here) == []
-        assert os.environ["PATH"].startswith(str(here / "bin"))
-    assert said == ["This node has no launcher (it needs Linux, and this is darwin); it works without"]
-
-
-def test_without_a_folder_for_it_there_is_none(here, monkeypatch, said):
-    monkeypatch.setattr("tempfile.tempdir", str(here / "missing"))
-    with launching(STAGE):
-        assert told(input="")["loaded"] is None
-    assert said[0].startswith("This node has no launcher ([Errno 2] No such file or directory")
-
-
-def test_what_could_not_be_started_leaves_nothing_behind(here, monkeypatch, said):
-    def fails(*_, **__):
-        raise OSError("no sockets here")
-
-    monkeypatch.setattr("fda_flower.site.launcher.Folder.__enter__", fails)
-    with launching(STAGE):
-        assert folders(here) == []
-    assert said == ["This node has no launcher (no sockets here); it works without"]
-
-
 @pytest.fixture
 def said(monkeypatch):
     """What the log says."""
     said: list[str] = []
     monkeypatch.setattr(launcher, "log", lambda level, text, *values: said.append(text % values))
     return said
+
+
+def fails(*_):
+    raise OSError("no sockets here")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "value", "why"),
+    [
+        (sys, "platform", "darwin", "it needs Linux, and this is darwin"),
+        (tempfile, "tempdir", "/nowhere", "[Errno 2] No such file or directory"),
+        (launcher.Folder, "__enter__", fails, "no sockets here"),
+    ],
+    ids=["another system", "no folder", "no sockets"],
+)
+def test_where_there_can_be_none_the_log_says_why_and_the_command_runs_as_it_is(
+    place, name, value, why, here, monkeypatch, said
+):
+    monkeypatch.setattr(place, name, value)
+    with launching(STAGE):
+        assert launchers() == folders(here) == []
+        assert told(input="")["loaded"] is None
+    assert [text.startswith(f"This node has no launcher ({why}") for text in said] == [True]
 
 
 def test_the_program_that_hands_over_imports_nothing_of_the_package():

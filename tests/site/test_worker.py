@@ -1,47 +1,75 @@
-"""What a resident worker answers, and when it ends."""
+"""What a resident worker receives and answers, and when it ends."""
 
-import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
-from site_messages import REFERENCE, context, message, write_app
+from site_messages import context, message, write_app
 
 from fda_flower.site import worker
-from fda_flower.site.resident import START
-from fda_flower.site.worker import Owner, receive, send
+from fda_flower.site.worker import Folder, Owner, receive, send
 from fda_flower.wire import internals
-from fda_flower.wire.internals import task_identity
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a resident worker needs Linux")
 
 
-@pytest.fixture(autouse=True)
-def identity():
-    """As in one of Flower's processes."""
-    with task_identity():
-        yield
+def test_a_frame_arrives_as_it_was_sent_however_large():
+    here, there = socket.socketpair()
+    header = {"id": "ä", "numbers": [1, None]}
+    parts = [b"", b"x" * 3_000_000, b"y"]
+    with here, there:
+        sender = threading.Thread(target=send, args=(here, header, parts))
+        sender.start()
+        assert receive(there) == (header, parts)
+        sender.join()
 
 
-def request(do="answer", kind="train", **node):
-    header, parts = internals.message_to_parts(message(do, kind))
-    return {**header, "task": internals.task()}, [internals.context_to_bytes(context(**node)), *parts]
+@pytest.mark.parametrize("sent", [b"", b"\0\0", (8).to_bytes(8, "big") + b'{"a'])
+def test_a_frame_that_is_cut_off_is_an_error(sent):
+    here, there = socket.socketpair()
+    with there:
+        with here:
+            here.sendall(sent)
+        with pytest.raises(EOFError, match="the other side is gone after"):
+            receive(there)
 
 
-@pytest.fixture
-def load(tmp_path, monkeypatch):
-    write_app(tmp_path, monkeypatch)
+def test_an_owner_is_a_process_and_no_later_one_with_its_number():
+    me = Owner.of(os.getpid())
+    assert me.is_alive()
+    assert Owner.named(str(me)) == me
+    assert not me._replace(started=me.started - 1).is_alive()
+    assert me._replace(space=1, pid=2**22 + 1).is_alive(), "another container's process cannot be seen"
+    with pytest.raises(OSError, match="No such file"):
+        Owner.of(2**22 + 1)
 
-    def load():
-        from handed_app import make  # type: ignore[import-not-found]
 
-        return make()
+def test_an_owner_that_is_killed_has_ended_before_anybody_waits_for_it():
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    owner = Owner.of(process.pid)
+    process.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not owner.is_alive()
+    process.communicate()
 
-    return load
+
+def test_a_socket_may_be_in_a_folder_whose_path_is_longer_than_a_sockets(tmp_path):
+    path = tmp_path / ("a" * 100) / ("b" * 100)
+    path.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        with pytest.raises(OSError, match="too long"):
+            listener.bind(str(path / "socket"))
+        with Folder(path) as folder:
+            listener.bind(folder.address("socket"))
+            listener.listen()
+            client.connect(folder.address("socket"))
+        assert (path / "socket").is_socket()
 
 
 @pytest.fixture
@@ -49,90 +77,47 @@ def watched(tmp_path):
     """A listener whose socket is in the folder of this process, and its watch, which is not started."""
     folder = tmp_path / str(Owner.of(os.getpid()))
     folder.mkdir()
-    left = []
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "socket-1"))
         listener.listen()
-        yield listener, worker.Watch(folder / "socket-1", left.append), left
+        yield listener, worker.Watch(folder / "socket-1", pytest.fail)
 
 
-def test_the_reply_has_the_same_arrays_and_answers_the_message_and_the_state_has_changed(load):
-    asked = request()
-    (header, (state, *parts)), went_well = worker.answer(asked, load)
-    assert went_well
-    reply = internals.message_from_parts(header, parts)
-    assert reply.metadata.reply_to_message_id == asked[0]["message"]
-    for name, array in message().content["arrays"].items():
-        received = reply.content["arrays"][name].numpy()
-        assert (received.dtype, received.tobytes()) == (array.numpy().dtype, array.numpy().tobytes())
-    after = internals.context_from_bytes(state)
-    assert dict(after.state["old"]) == {"a": 1.5}
-    assert dict(after.state["count"]) == {"calls": 1}
-    assert after.run_config == {"lr": 0.1}
+def answered(load, *asked):
+    header, parts = internals.message_to_parts(message(*asked))
+    request = {**header, "task": internals.task()}, [internals.context_to_bytes(context()), *parts]
+    return worker.answer(request, load)
 
 
-def test_an_exception_becomes_its_name_text_and_trace_with_the_state_until_then(load):
-    (header, (state,)), went_well = worker.answer(request("raise"), load)
-    assert not went_well
-    assert header["error"].pop("trace").startswith("Traceback")
-    assert header == {"error": {"module": "builtins", "name": "OSError", "text": "the disk is full"}}
-    assert "count" in internals.context_from_bytes(state).state
+def test_a_node_that_cannot_take_part_has_a_fresh_process_next_time(tmp_path, monkeypatch, in_a_run):
+    write_app(tmp_path, monkeypatch)
+    from handed_app import make  # type: ignore[import-not-found]
 
-
-def test_a_node_that_cannot_take_part_has_a_fresh_process_next_time(load):
-    (header, (_, *parts)), went_well = worker.answer(request("problem", "query.role"), load)
+    (header, (_, *parts)), went_well = answered(make, "problem", "query.role")
     assert not went_well
     assert internals.message_from_parts(header, parts).content["info"]["problem"] == "no data"
 
 
-def test_an_app_that_cannot_be_loaded_is_the_messages_error():
-    def load():
-        raise ImportError("no such module")
-
-    (header, _), went_well = worker.answer(request(), load)
-    assert header["error"]["text"] == "no such module"
+def test_an_app_that_cannot_be_loaded_is_the_messages_error(in_a_run):
+    (header, _), went_well = answered(lambda: 1 / 0)
+    assert (header["error"]["name"], header["error"]["text"]) == ("ZeroDivisionError", "division by zero")
     assert not went_well
 
 
-def ask(path, asked):
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(path))
-        assert receive(client)[0] == {"pid": os.getpid()}
-        send(client, *asked)
-        return receive(client)
-
-
-def test_messages_are_answered_until_one_ends_in_an_error(load, watched):
-    listener, watch, _ = watched
-    path = listener.getsockname()
-    serving = threading.Thread(target=worker.serve, args=(listener, watch, load))
+@pytest.mark.parametrize("comes", [True, False], ids=["a client that is cut off", "no message"])
+def test_a_worker_ends_with(comes, watched, monkeypatch):
+    monkeypatch.setattr(worker, "IDLE_SECONDS", 3600.0 if comes else 0.1)
+    serving = threading.Thread(target=worker.serve, args=(*watched, pytest.fail))
     serving.start()
-    first, second = ask(path, request()), ask(path, request())
-    assert serving.is_alive()
-    assert len(first[1]) == len(second[1]) > 1
-    assert "error" in ask(path, request("raise"))[0]
-    serving.join()
-    with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
-        client.connect(path)
-
-
-def test_a_worker_whose_client_is_cut_off_ends(load, watched):
-    listener, watch, _ = watched
-    serving = threading.Thread(target=worker.serve, args=(listener, watch, load))
-    serving.start()
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(listener.getsockname())
+    if comes:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(watched[0].getsockname())
     serving.join()
 
 
-def test_a_worker_without_messages_ends(load, watched, monkeypatch):
-    monkeypatch.setattr(worker, "IDLE_SECONDS", 0.1)
-    worker.serve(watched[0], watched[1], load)
-
-
-def test_a_worker_is_over_when_its_socket_is_replaced_but_not_while_it_answers(watched, tmp_path):
-    _, watch, _ = watched
-    path = tmp_path / str(Owner.of(os.getpid())) / "socket-1"
+def test_a_worker_is_over_when_its_socket_is_replaced_but_not_while_it_answers(watched):
+    listener, watch = watched
+    path = Path(listener.getsockname())
     here, there = socket.socketpair()
     assert not watch.is_over()
     path.unlink()
@@ -151,7 +136,7 @@ def test_a_worker_is_over_when_its_socket_is_replaced_but_not_while_it_answers(w
 
 
 def test_a_client_that_has_left_with_its_answer_ends_nothing(watched, monkeypatch):
-    _, watch, _ = watched
+    _, watch = watched
     here, there = socket.socketpair()
     with here, there:
         watch.client = here
@@ -179,18 +164,3 @@ def test_a_worker_ends_with_its_owner_and_removes_the_folder(tmp_path):
     watch.join()
     assert left == [0]
     assert not folder.exists()
-
-
-def test_the_program_serves_the_app_that_it_is_told_on_its_standard_input(load, watched):
-    listener, _, _ = watched
-    path = listener.getsockname()
-    command = [sys.executable, "-P", "-c", START, json.dumps(sys.path), REFERENCE, path]
-    with subprocess.Popen(command, stdin=listener.fileno()) as process:
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(path)
-            assert receive(client)[0] == {"pid": process.pid}
-            send(client, *request())
-            header, (_, *parts) = receive(client)
-        assert internals.message_from_parts(header, parts).content["numbers"]["pid"] == process.pid
-        os.unlink(path)
-        assert process.wait() == 0
