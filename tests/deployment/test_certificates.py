@@ -61,25 +61,15 @@ def test_the_server_is_not_trusted_under_another_host_or_by_another_ca(made, tmp
             verify(ca, made.server, x509.DNSName(host))
 
 
-def test_a_certificate_is_valid_for_the_days_that_were_asked_for(made):
+def test_only_the_owner_reads_private_keys_and_the_certificate_has_the_days_asked_for(made):
     left = load(made.server).not_valid_after_utc - datetime.datetime.now(datetime.UTC)
     assert datetime.timedelta(days=29) < left <= datetime.timedelta(days=30)
-
-
-def test_only_the_owner_reads_private_keys_and_nothing_else_is_written(made):
     assert {path.name: mode(path) for path in made.ca.parent.iterdir()} == {
         "ca.crt": 0o644,
         "ca.key": 0o600,
         "server.crt": 0o644,
         "server.key": 0o600,
     }
-
-
-def test_nothing_is_overwritten(made):
-    before = files_below(made.ca.parent)
-    with pytest.raises(ConfigError, check=names(str(made.server))):
-        make_certificates(made.ca.parent, HOSTS)
-    assert files_below(made.ca.parent) == before
 
 
 def test_a_new_server_certificate_is_signed_by_the_ca_that_is_there(tmp_path):
@@ -92,31 +82,26 @@ def test_a_new_server_certificate_is_signed_by_the_ca_that_is_there(tmp_path):
     verify(second.ca, second.server, x509.DNSName("new.example.org"))
 
 
-def test_half_a_ca_is_neither_used_nor_overwritten(tmp_path):
-    files = make_certificates(tmp_path, HOSTS)
-    for path in (files.ca_key, files.server, files.server_key):
-        path.unlink()
+@pytest.mark.parametrize(
+    ("removed", "damaged", "named"),
+    [
+        ([], {}, "server.crt"),
+        (["ca.key", "server.crt", "server.key"], {}, "ca.crt"),
+        (["server.crt", "server.key"], {"ca.crt": b"nothing"}, "ca.crt"),
+        (["server.crt", "server.key"], {"ca.key": "the key of another CA"}, "ca.key"),
+    ],
+    ids=["nothing is missing", "half a CA", "no certificate", "the key of another CA"],
+)
+def test_nothing_is_overwritten_and_no_half_or_damaged_ca_is_used(made, tmp_path, removed, damaged, named):
+    make_certificates(tmp_path, HOSTS)
+    for name in removed:
+        (tmp_path / name).unlink()
+    for name, data in damaged.items():
+        (tmp_path / name).write_bytes(data if isinstance(data, bytes) else made.ca_key.read_bytes())
     before = files_below(tmp_path)
-    with pytest.raises(ConfigError, check=names(str(files.ca))):
+    with pytest.raises(ConfigError, check=names(str(tmp_path / named))):
         make_certificates(tmp_path, HOSTS)
     assert files_below(tmp_path) == before
-
-
-@pytest.mark.parametrize("damage", ["not a certificate", "the key of another CA"])
-def test_a_ca_that_is_damaged_is_named(tmp_path, damage):
-    files = make_certificates(tmp_path / "a", HOSTS)
-    files.server.unlink()
-    files.server_key.unlink()
-    damaged = files.ca
-    if damage == "not a certificate":
-        files.ca.write_text("nothing", encoding="utf-8")
-    else:
-        other = make_certificates(tmp_path / "b", HOSTS)
-        files.ca_key.write_bytes(other.ca_key.read_bytes())
-        damaged = files.ca_key
-    with pytest.raises(ConfigError, check=names(str(damaged))):
-        make_certificates(tmp_path / "a", HOSTS)
-    assert not files.server.exists()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ All tests use one federation of four sites with tables of their own, in their or
 """
 
 import json
-import random
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from sites import write_table
 from waiting import until
 
 from fda_flower import RunConfig, run
@@ -131,20 +131,12 @@ def faults(tmp_path, monkeypatch):
     return found
 
 
-def write_table(path, seed):
-    chance = random.Random(seed)
-    rows = [[chance.gauss(0, 1) for _ in range(3)] for _ in range(60)]
-    lines = [",".join([*(f"{x:.3f}" for x in row), str(int(sum(row) + seed / 4 > 0))]) for row in rows]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(["x,y,z,label", *lines]) + "\n", encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """All sites' tables in one folder, as a local run needs them."""
     folder = tmp_path_factory.mktemp("data")
     for seed, name in enumerate(SITES):
-        write_table(folder / f"{name}.csv", seed)
+        write_table(folder / f"{name}.csv", seed, 60, ("x", "y", "z"))
     return folder
 
 

@@ -57,24 +57,6 @@ def mark_of(lines):
     return mark
 
 
-def test_configuration_and_records_come_out_as_they_went_in_and_no_model(folder):
-    lines = log_of(ended, folder)
-    received = Received(lines)
-    assert received.all == (["{}"], RECORDS, True)
-    assert received.folder == str(folder)
-    assert not any("model" in line for line in lines)
-
-
-def test_what_was_sent_is_not_sent_again_and_another_configuration_is(tmp_path):
-    chunks = []
-    sender = Sender(chunks.append, tmp_path)
-    for rounds, config in ((1, "old"), (2, "old"), (3, "new")):
-        write(tmp_path, rounds, config)
-        sender.update()
-    assert len(chunks) == 1 + 2 + 3
-    assert Received("".join(chunks).splitlines()).all == (["old", "new"], RECORDS, False)
-
-
 def test_lines_of_others_and_half_lines_between_them_do_not_matter(folder):
     lines = log_of(ended, folder)
     mark = mark_of(lines)
@@ -163,31 +145,36 @@ class Grid:
         return Received("".join(self.log).splitlines())
 
 
-def test_a_run_sends_each_record_as_it_is_written(tmp_path):
+def test_a_run_sends_each_record_once_as_it_is_written_and_another_configuration(tmp_path):
     grid = Grid()
     with sending(grid, tmp_path) as on_round:  # type: ignore[arg-type]
-        for rounds in (1, 2, 3):
-            write(tmp_path, rounds)
+        for rounds, configs in ((1, ["old"]), (2, ["old"]), (3, ["old", "new"])):
+            write(tmp_path, rounds, configs[-1])
             on_round(RECORDS[rounds - 1])
-            assert grid.received.all == (["{}"], RECORDS[:rounds], False)
+            assert grid.received.all == (configs, RECORDS[:rounds], False)
     assert grid.received.complete
+    assert len(grid.log) == 1 + 2 + 1 + 2 + 1
 
 
-def test_a_run_that_goes_on_sends_what_it_has_done_before(folder):
+def test_a_run_that_goes_on_sends_what_it_has_done_before_but_no_model(folder):
     grid = Grid()
     with sending(grid, folder):  # type: ignore[arg-type]
         pass
     assert grid.received.all == (["{}"], RECORDS, True)
+    assert grid.received.folder == str(folder)
+    assert not any("model" in line for line in grid.log)
 
 
-@pytest.mark.parametrize("error", [RunError("no target\nsince \x1b[2JMonday"), ConfigError("of another run")])
-def test_a_run_that_fails_sends_why_in_one_line_and_no_records_but_its_own(error, folder):
+@pytest.mark.parametrize(
+    ("error", "sent"),
+    [(RunError("no target\nsince \x1b[2JMonday"), RECORDS), (ConfigError("another run"), [])],
+)
+def test_a_run_that_fails_sends_why_in_one_line_and_no_records_but_its_own(error, sent, folder):
     grid = Grid()
     with pytest.raises(type(error)), sending(grid, folder) as on_round:  # type: ignore[arg-type]
-        fail(on_round if isinstance(error, RunError) else list, error)
+        fail(on_round if sent else list, error)
     assert grid.received.error == str(error).replace("\n", r"\n").replace("\x1b", r"\x1b")
-    assert grid.received.records == (RECORDS if isinstance(error, RunError) else [])
-    assert not grid.received.complete
+    assert grid.received.all == (["{}"] if sent else [], sent, False)
 
 
 def fail(on_round, error):

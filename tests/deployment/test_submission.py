@@ -154,6 +154,13 @@ def test_records_are_those_of_a_local_run_and_the_model_stays_on_the_server(supe
     model = load(there)
     assert (model.about.holder, model.about.round) == ("server", 2)
     assert same_bits(model.predictor.networks["network"], local.model)
+    # The server's folder is one that only this run has.
+    about = json.loads((output / "submitted.json").read_text(encoding="utf-8"))
+    assert (about["run-id"], superlink.folder / about["server-folder"]) == ("1", Path(there))
+    assert (Path(there).parent.name, Path(there).name[:6]) == ("fda-runs", "first-")
+    assert not (Path(there) / "summary.json").exists()
+    assert submission.server_folder(replace(CONFIG, seed=1), output) != about["server-folder"]
+    assert submission.server_folder(replace(CONFIG, rounds=9), output) == about["server-folder"]
 
 
 @pytest.mark.parametrize(
@@ -207,39 +214,23 @@ def test_what_does_not_fit_is_refused_before_anything_is_submitted(superlink, ou
     assert not output.exists()
 
 
-def test_the_server_keeps_a_folder_that_only_this_run_has(superlink, output):
-    run_deployed(CONFIG, "prod", output)
-    about = json.loads((output / "submitted.json").read_text(encoding="utf-8"))
-    assert about["run-id"] == "1"
-    folder = superlink.folder / about["server-folder"]
-    assert folder.parent.name == "fda-runs"
-    assert folder.name.startswith("first-")
-    assert (folder / "checkpoint").exists()
-    assert not (folder / "summary.json").exists()
-    other = replace(CONFIG, seed=1)
-    assert submission.server_folder(other, output) != about["server-folder"]
-    assert submission.server_folder(replace(CONFIG, rounds=9), output) == about["server-folder"]
-
-
 # A folder that is not free
 
 
-def test_the_callers_folder_has_the_rules_of_a_local_run(superlink, output):
+def test_a_folder_that_the_caller_or_the_server_has_is_refused_but_to_resume(
+    superlink, output, tmp_path, local
+):
     run_deployed(CONFIG, "prod", output)
     with pytest.raises(ConfigError, check=names("output folder")):
         run_deployed(CONFIG, "prod", output)
     with pytest.raises(ConfigError, check=names(str(output))):
         run_deployed(replace(CONFIG, seed=1), "prod", output, resume=True)
     assert len(superlink.submitted) == 1
-
-
-def test_a_folder_that_the_server_has_already_is_an_error_and_none_of_its_records_are_sent(
-    superlink, output, tmp_path
-):
-    run_deployed(CONFIG, "prod", output)
     with pytest.raises(RunError, match="--resume"):
         run_deployed(CONFIG, "prod", tmp_path / "again" / "first")
     assert lines_of(tmp_path / "again" / "first") == []
+    history, _ = run_deployed(CONFIG, "prod", tmp_path / "other" / "first", resume=True)
+    assert untimed(history) == untimed(local.history)
 
 
 # Continuing
@@ -253,12 +244,6 @@ def test_a_resumed_run_is_that_of_an_uninterrupted_one(superlink, output, local)
     assert untimed(history)[1:] == untimed(local.history)[1:]
     assert (output / "rounds.jsonl").read_bytes() == (Path(there) / "rounds.jsonl").read_bytes()
     assert same_bits(load(there).predictor.networks["network"], local.model)
-
-
-def test_a_resume_elsewhere_fetches_all_rounds_of_a_finished_run(superlink, output, tmp_path, local):
-    run_deployed(CONFIG, "prod", output)
-    history, _ = run_deployed(CONFIG, "prod", tmp_path / "other" / "first", resume=True)
-    assert untimed(history) == untimed(local.history)
 
 
 def test_a_resume_follows_a_run_that_still_goes_on(superlink, output, monkeypatch):
@@ -301,9 +286,19 @@ def test_an_unforeseen_error_of_the_server_is_told_with_how_to_look_into_it(supe
         run_deployed(CONFIG, "prod", output)
 
 
-def test_a_stream_that_is_cut_off_is_read_again(superlink, output):
+@pytest.mark.parametrize("stuck", [False, True], ids=["it ends", "it says no more"])
+def test_a_stream_that_misses_the_end_of_its_run_is_read_again(superlink, output, monkeypatch, stuck):
+    monkeypatch.setattr(submission, "SILENCE", -1)
+    log, seen = superlink.log, []
     superlink.cut_after = 5
-    seen = []
+
+    def stream(run_id):
+        yield from log(run_id)
+        monkeypatch.setattr(superlink, "log", log)
+        while stuck:
+            yield None
+
+    monkeypatch.setattr(superlink, "log", stream)
     run_deployed(CONFIG, "prod", output, on_round=seen.append)
     assert [record["round"] for record in seen] == [1, 2]
 
@@ -372,21 +367,6 @@ def test_a_stream_that_is_quiet_while_the_run_goes_on_is_read_on(superlink, outp
     monkeypatch.setattr(superlink, "log", lambda run_id: itertools.chain([None] * 3, log(run_id)))
     history, _ = run_deployed(CONFIG, "prod", output)
     assert superlink.asked == 3
-    assert len(history) == 2
-
-
-def test_a_stream_that_ends_after_its_run_has_ended_is_read_again(superlink, output, monkeypatch):
-    monkeypatch.setattr(submission, "SILENCE", -1)
-    log = superlink.log
-    superlink.cut_after = 5
-
-    def stuck(run_id):
-        yield from log(run_id)
-        monkeypatch.setattr(superlink, "log", log)
-        yield from itertools.repeat(None)
-
-    monkeypatch.setattr(superlink, "log", stuck)
-    history, _ = run_deployed(CONFIG, "prod", output)
     assert len(history) == 2
 
 
@@ -517,16 +497,16 @@ def test_answers_are_read_where_everything_is_coloured(flwr, monkeypatch, tmp_pa
     assert Connection("prod").submit(tmp_path / "app") == "17"
 
 
-def test_a_failure_is_told_in_one_line_with_the_connection_though_the_exit_code_is_0(flwr, tmp_path):
-    failing = flwr(says({"success": False, "error-message": "Using it\nno such\nconnection"}))
-    with pytest.raises(RunError) as caught:
-        failing.submit(tmp_path)
-    assert str(caught.value) == "'flwr run' failed for the connection 'prod': Using it no such connection"
-
-
-@pytest.mark.parametrize("script", ["echo what is this >&2; exit 2", "echo what is this; exit 1"])
-def test_what_is_no_answer_is_an_error_that_shows_it(flwr, script):
-    with pytest.raises(RunError, match="what is this", check=names("connection", "prod")):
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (says({"success": False, "error-message": "Using it\nno such\nthing"}), "Using it no such thing"),
+        ("echo what is this >&2; exit 2", "what is this"),
+        ("echo what is this; exit 1", "what is this"),
+    ],
+)
+def test_a_failure_is_told_in_one_line_with_the_connection(flwr, script, reason):
+    with pytest.raises(RunError, match=rf"'flwr list' .*: {reason}$", check=names("connection", "prod")):
         flwr(script).status("17")
 
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +12,12 @@ from fda_flower.site import supernode
 from fda_flower.site.resident import launched_worker
 
 
-def test_it_is_a_command():
+def test_it_is_a_command_whose_arguments_are_those_of_flower():
     (script,) = entry_points(group="console_scripts", name="fda-supernode")
     assert script.load() is supernode.main
-
-
-def test_its_arguments_are_those_of_flower():
-    command = [sys.executable, "-m", "fda_flower.site.supernode", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("usage: flower-supernode")
-    assert "--auth-supernode-private-key" in done.stdout
+    said = subprocess.check_output([sys.executable, "-m", supernode.__name__, "--help"], text=True)
+    assert said.startswith("usage: flower-supernode")
+    assert "--auth-supernode-private-key" in said
 
 
 def test_it_waits_less_and_has_a_launcher_meanwhile(monkeypatch):
@@ -49,20 +46,20 @@ def test_it_waits_less_and_has_a_launcher_meanwhile(monkeypatch):
         (["--insecure", "--node-config", 'domain="a" role="target"'], 1),
         (["--node-config", "resident=false"], 1),
         (["--node-config=resident=true domain='a'", "--insecure"], 2),
+        (["--node-config", "node.toml"], 2),
     ],
 )
-def test_the_launcher_has_what_flower_starts_and_one_for_a_resident_worker(arguments, number):
+def test_the_launcher_has_what_flower_starts_and_one_for_a_resident_worker(
+    arguments, number, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("node.toml").write_text('domain = "a"\nresident = true\n')
     first, *others = supernode.stages(arguments)
     assert set(first.commands) == {"flower-superexec", "flwr-clientapp"}
     assert [list(each.commands) for each in others] == [[launched_worker()]] * (number - 1)
     for stage in (first, *others):
         for reference in (*stage.commands.values(), stage.prepare):
             assert callable(EntryPoint("", reference, "").load())
-
-
-def test_a_node_configuration_from_a_file_is_read(tmp_path):
-    (tmp_path / "node.toml").write_text('domain = "a"\nresident = true\n')
-    assert len(supernode.stages(["--node-config", str(tmp_path / "node.toml")])) == 2
 
 
 @pytest.mark.parametrize(("prepare", "is_there"), [("prepare", False), ("prepare_worker", True)])

@@ -40,19 +40,17 @@ def test_a_node_that_says_one_word_of_privacy_decides_all():
     # A budget of its own is none of what the run asks.
     with pytest.raises(ConfigError, check=names("max-epsilon", 8.0)):
         said_by({"max-epsilon": 8.0})
-
-
-def test_a_misspelt_word_of_a_node_is_refused():
     with pytest.raises(ConfigError, check=names("node configuration has", "dp-nose")):
         said_by({"dp-clip": 1.0, "dp-nose": 1.0})
 
 
 def test_metrics_are_allowed_by_name_or_pattern():
     settings = PrivacySettings(dp_clip=1.0, dp_allow="mask-share, contribution-*")
-    assert settings.allows("mask-share")
-    assert settings.allows("contribution-a")
-    assert not settings.allows("penalty")
-    assert not PrivacySettings().allows("train-loss")
+    assert [settings.allows(name) for name in ("mask-share", "contribution-a", "penalty")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_run_has_them_as_settings():

@@ -14,6 +14,7 @@ from waiting import children_with, until
 
 from fda_flower.site import launcher
 from fda_flower.site.launcher import PROGRAM, Stage, launching
+from fda_flower.site.worker import Folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a launcher needs Linux")
 
@@ -203,7 +204,7 @@ def fails(*_):
     [
         (sys, "platform", "darwin", "it needs Linux, and this is darwin"),
         (tempfile, "tempdir", "/nowhere", "[Errno 2] No such file or directory"),
-        (launcher.Folder, "__enter__", fails, "no sockets here"),
+        (Folder, "__enter__", fails, "no sockets here"),
     ],
     ids=["another system", "no folder", "no sockets"],
 )

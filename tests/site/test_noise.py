@@ -101,11 +101,9 @@ def exact(multiplier, count):
     ("releases", "expected"),
     [
         ([(0.1, 180)], 9639.540724368397),
-        ([(1.0, 20)], 30.111489471421446),
         ([(4.0, 10)], 3.6169840228891967),
         ([(2.0, 1), (4.0, 2)], 2.7147993605636542),
         ([(4.0, 1), (2.0, 1), (4.0, 1)], 2.7147993605636542),
-        ([], 0.0),
         ([(1.0, 0)], 0.0),
     ],
 )
@@ -117,10 +115,7 @@ def test_epsilon_is_that_of_other_accountants(releases, expected):
 @pytest.mark.parametrize(("multiplier", "count"), [(1.0, 20), (8.0, 10), (0.05, 60), (200.0, 1)])
 def test_epsilon_is_a_bound_not_far_above_the_exact_one(multiplier, count):
     assert 1 <= epsilon([(multiplier, count)], DELTA) / exact(multiplier, count) < 1.2
-
-
-def test_beyond_its_orders_epsilon_is_still_a_bound():
-    assert epsilon([(1e5, 1)], DELTA) > 0
+    assert epsilon([(1e5, 1)], DELTA) > 0, "also beyond its orders"
 
 
 # The ledger

@@ -36,7 +36,6 @@ from fda_flower.site.privacy import (
     protect_training,
     trained_model,
 )
-from fda_flower.strategies import FedAvg
 from fda_flower.wire.internals import error_reply, numbered
 from fda_flower.wire.protocol import BUDGET_CODE, to_layers, to_record
 
@@ -143,8 +142,20 @@ def test_a_round_that_is_done_again_in_a_simulation_is_the_same_release(tmp_path
     np.testing.assert_array_equal(first.accuracies, again.accuracies)
 
 
-def test_each_method_works_or_is_refused_with_a_reason(method_of_each):
-    method, refused = method_of_each
+REFUSED = {
+    "feddaf": "record 'adapted' has no known sensitivity",
+    "ditto": "metric 'distance'",
+    "irm": "metric 'penalty'",
+    "vrex": "metric 'loss-at-start'",
+    "kd3a": "metric '",
+    "apfl": "metric 'alpha'",
+    "groupdro": "it has no 'train-loss'",
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_works_or_is_refused_with_a_reason(method, in_a_run):
+    refused = REFUSED.get(method)
     strategy = METHODS[method].build(warmup_rounds=0)
     federation = [
         ("source", "a", moves([0.5, 0.25], domain="a", examples=30)),
@@ -160,22 +171,6 @@ def test_each_method_works_or_is_refused_with_a_reason(method_of_each):
         assert np.isfinite(weights(result)).all()
     else:
         assert {refused in each["reason"] for each in record["dropped"]} == {True}
-
-
-REFUSED = {
-    "feddaf": "record 'adapted' has no known sensitivity",
-    "ditto": "metric 'distance'",
-    "irm": "metric 'penalty'",
-    "vrex": "metric 'loss-at-start'",
-    "kd3a": "metric '",
-    "apfl": "metric 'alpha'",
-    "groupdro": "it has no 'train-loss'",
-}
-
-
-@pytest.fixture(params=METHODS)
-def method_of_each(request, in_a_run):
-    return request.param, REFUSED.get(request.param)
 
 
 def test_allowed_metrics_let_a_method_work_and_are_named(in_a_run):
@@ -198,7 +193,7 @@ def test_aggregation_on_the_target_sees_what_would_have_left():
 
 @pytest.mark.parametrize(
     ("method", "options", "releases"),
-    [("fedda-auto", {}, 1), ("fedgp-auto", {}, 1), ("fedgp-auto", {"estimate_at": "start"}, 3)],
+    [("fedgp-auto", {}, 1), ("fedgp-auto", {"estimate_at": "start"}, 3)],
 )
 def test_estimates_do_without_the_fallback(method, options, releases):
     result = run(**SMALL, **NOISY, method=method, method_options=options)
@@ -268,16 +263,6 @@ def at_node(node, **state):
     return PrivateSite.of(context(node), **state)
 
 
-def test_a_sites_noise_is_the_operating_systems_and_its_total_is_in_its_state_dir(tmp_path):
-    node = {"domain": "a", "state-dir": str(tmp_path), "dp-clip": 1.0, "dp-noise": 1.0}
-    site = at_node(node, run=PrivacySettings(), seed=3, folder=tmp_path / "run")
-    assert site.seed is None
-    assert site.ledger.path == tmp_path / "a-privacy.json"
-    draw = site.randomness("same")
-    assert draw(16) != draw(16)
-    assert site.settings.dp_noise == 1.0
-
-
 def test_a_run_decides_where_the_node_says_nothing(tmp_path):
     asked = PrivacySettings(dp_clip=3.0, dp_noise=1.0)
     node = {"domain": "a", "state-dir": str(tmp_path)}
@@ -285,19 +270,6 @@ def test_a_run_decides_where_the_node_says_nothing(tmp_path):
     assert at_node({**node, "dp-clip": 1.0}, run=asked).settings == PrivacySettings(dp_clip=1.0)
     assert at_node({**node, "dp-clip": 1.0}).ledger.path is None
     assert at_node(node) is None
-
-
-def test_a_simulations_noise_follows_from_the_seed():
-    node = {"partition-id": 1, "num-partitions": 3}
-    sites = [at_node(node, domain="a", run=PrivacySettings(**NOISY), seed=seed) for seed in (0, 0, 1)]
-    first, same, other = (site.randomness("request")(8) for site in sites)
-    assert first == same != other
-    assert sites[0].randomness("another")(8) != first
-
-
-def test_a_site_without_a_state_dir_cannot_add_noise():
-    with pytest.raises(ConfigError, check=names("a", None)):
-        at_node({"domain": "a", "dp-clip": 1.0, "dp-noise": 1.0})
 
 
 def test_the_node_says_in_its_answer_to_the_role_query_why_it_cannot_take_part(in_a_run):
@@ -319,20 +291,6 @@ def test_an_error_of_the_app_passes(kind, in_a_run):
         asking(kind, arrays=initial()), context(), lambda m, _: error_reply(m, "the disk is full")
     )
     assert fails.error.reason == "the disk is full"
-
-
-@pytest.mark.parametrize("value", [float("nan"), "much"])
-def test_a_site_that_tells_nonsense_of_its_privacy_is_not_recorded(value, in_a_run):
-    def odd(message, context, call_next):
-        reply = call_next(message, context)
-        if "info" in reply.content and message.metadata.message_type == "train":
-            reply.content["info"].update({"epsilon": value, "delta": 1e-5})
-        return reply
-
-    strategy = FedAvg()
-    nodes = [("source", "a", moves([0.1, 0.2])), ("target", "t", moves([0.1, 0.1], "target", "t"))]
-    strategy.start(HandMade(nodes, mods=[odd]).grid(), initial(), 1)
-    assert "privacy" not in strategy.history[0]
 
 
 # What of a reply leaves, with how much noise
@@ -370,16 +328,12 @@ def reply(metrics=None, info=None, **arrays):
 # the model
 
 
-def test_the_update_of_the_parameters_is_clipped_and_gets_noise():
-    sent = trained_model(exchange(noise=0.5), TRAINED)
+def test_the_update_of_the_parameters_is_clipped_with_noise_and_of_the_rest_only_a_counter_leaves():
+    one = exchange(noise=0.5)
+    sent = trained_model(one, TRAINED)
     update = np.array([0.6, 0.8]) + 2 * 0.5 * gaussian(2, np.random.default_rng(0).bytes)
     np.testing.assert_array_equal(sent["w"], (MODEL["w"] + update).astype(np.float32))
     assert {name: array.dtype for name, array in sent.items()} == {n: a.dtype for n, a in MODEL.items()}
-
-
-def test_running_statistics_stay_at_the_site_and_its_counter_passes():
-    one = exchange(noise=0.5)
-    sent = trained_model(one, TRAINED)
     for name in ("bn.running_mean", "bn.running_var", "seen"):
         np.testing.assert_array_equal(sent[name], MODEL[name])
     assert sent["bn.num_batches_tracked"] == 5
@@ -444,18 +398,14 @@ def test_batch_updates_fit_the_update_that_is_sent(encoding, noise):
     assert one.mechanism.releases == planned(one.settings, PLAIN, one.config) == 2
 
 
-def test_without_noise_the_norms_are_clipped_together():
-    _, sent, arrays = with_updates("norms", 0.0)
-    np.testing.assert_allclose(sent.squared_norms, arrays["norms"] * 4.0 / arrays["norms"].sum())
-
-
-def test_each_step_bears_its_part_of_the_updates_noise():
-    _, sent, arrays = with_updates("norms", 0.5)
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_norms_are_clipped_together_and_each_step_bears_its_part_of_the_updates_noise(noise):
+    _, sent, arrays = with_updates("norms", noise)
     clipped = arrays["norms"] * 4.0 / arrays["norms"].sum()
     draw = np.random.default_rng(0).bytes
     gaussian(6, draw)
-    own = np.maximum(clipped + np.sqrt(2) * 0.5 * 4.0 * gaussian(4, draw), 0)
-    np.testing.assert_allclose(sent.squared_norms, own + 6 * (2 * 0.5 * 2.0) ** 2 / 4)
+    own = np.maximum(clipped + np.sqrt(2) * noise * 4.0 * gaussian(4, draw), 0)
+    np.testing.assert_allclose(sent.squared_norms, own + 6 * (2 * noise * 2.0) ** 2 / 4)
 
 
 @pytest.mark.parametrize(
@@ -525,21 +475,21 @@ def test_what_has_no_known_sensitivity_or_no_model_is_refused(content, says):
         protect_training(content, exchange())
 
 
-def test_an_unknown_metric_is_refused_unless_the_site_allows_it():
-    metrics = {"num-examples": 5, "train-loss": 0.3, "penalty": 0.1}
+@pytest.mark.parametrize(
+    ("allow", "leaves"), [("pen*", ["penalty"]), ("penalty, train-loss", ["penalty", "train-loss"])]
+)
+def test_a_metric_is_refused_and_the_training_loss_left_out_unless_the_site_allows_it(allow, leaves):
+    counts = {"num-examples": 5, "num-steps": 2, "learning-rate": 0.1}
+    metrics = {**counts, "train-loss": 0.3}
+    content = reply(metrics)
+    assert protect_training(content, exchange()) == []
+    assert dict(content["metrics"]) == counts
+    metrics["penalty"] = 0.1
     with pytest.raises(PrivacyError, match=r"penalty.*dp-allow"):
         protect_training(reply(metrics), exchange())
     content = reply(metrics)
-    assert protect_training(content, exchange(dp_allow="pen*")) == ["penalty"]
-    assert dict(content["metrics"]) == {"num-examples": 5, "penalty": 0.1}
-
-
-def test_the_training_loss_does_not_leave_unless_the_site_allows_it():
-    content = reply({"num-examples": 5, "num-steps": 2, "learning-rate": 0.1, "train-loss": 0.3})
-    assert protect_training(content, exchange()) == []
-    assert dict(content["metrics"]) == {"num-examples": 5, "num-steps": 2, "learning-rate": 0.1}
-    content = reply({"train-loss": 0.3})
-    assert protect_training(content, exchange(dp_allow="train-loss")) == ["train-loss"]
+    assert protect_training(content, exchange(dp_allow=allow)) == leaves
+    assert dict(content["metrics"]) == {name: metrics[name] for name in (*counts, *leaves)}
 
 
 # evaluations
@@ -570,11 +520,9 @@ def test_of_an_evaluation_leaves_what_the_site_tells(report, kept, records, unco
 
 def test_the_evaluation_in_a_train_reply_follows_the_same_word():
     metrics = {"num-examples": 5, "eval-accuracy": 0.5, "eval-num-examples": 9}
-    content = reply(metrics, outcomes=MODEL)
-    assert protect_training(content, exchange()) == ["eval-accuracy"]
-    assert "outcomes" not in content
-    content = reply(metrics, outcomes=MODEL)
-    assert sorted(protect_training(content, exchange(dp_report="full"))) == ["eval-accuracy", "outcomes"]
-    assert "outcomes" in content
+    for report, uncovered in (("figures", ["eval-accuracy"]), ("full", ["eval-accuracy", "outcomes"])):
+        content = reply(metrics, outcomes=MODEL)
+        assert sorted(protect_training(content, exchange(dp_report=report))) == uncovered
+        assert ("outcomes" in content) == (report == "full")
     with pytest.raises(PrivacyError, match="dp-report"):
         protect_training(reply(metrics), exchange(dp_report="none"))
