@@ -12,100 +12,27 @@ from naming import names
 from waiting import running_in, until
 
 from fda_flower import RunConfig, run
-from fda_flower.deployment import rehearsal, rehearse
-from fda_flower.errors import ConfigError, RunError
+from fda_flower.deployment import rehearse
+from fda_flower.deployment.rehearsal import node_configs
+from fda_flower.errors import ConfigError
 from fda_flower.strategies import RunFolder
-
-HISTORY = [{"round": 1, "accuracy": 0.5, "held": None, "dropped": [], "sources": {}, "seconds": {}}]
-
-
-@pytest.fixture
-def faked(monkeypatch):
-    """What was asked of the federation and of the run, without processes."""
-    seen = {}
-
-    class FakeFederation:
-        connection, environment = "there", {"FLWR_HOME": "home"}
-
-        def __init__(self, folder, nodes, *, temporary):
-            assert temporary
-            seen.update(folder=folder, nodes=nodes)
-
-        def __enter__(self):
-            (seen["folder"] / "logs").mkdir()
-            (seen["folder"] / "logs" / "superlink.log").write_text("said", encoding="utf-8")
-            return self
-
-        def __exit__(self, *error):
-            seen["ended"] = True
-
-        def check_superlink(self):
-            if "dead" in seen:
-                raise RunError("superlink ended with exit code 137")
-
-    def run_deployed(config, connection, output, *, on_round, environment, check):
-        seen.update(config=config, connection=connection, environment=environment)
-        output.mkdir()
-        check()
-        if "fails" in seen:
-            raise RunError("no luck")
-        on_round(HISTORY[0])
-        there = output.parent / "server"
-        there.mkdir()
-        (there / "checkpoint").write_text("a model")
-        (there / ".lock").touch()
-        return HISTORY, str(there)
-
-    monkeypatch.setattr(rehearsal, "Federation", FakeFederation)
-    monkeypatch.setattr(rehearsal, "run_deployed", run_deployed)
-    return seen
 
 
 @pytest.mark.parametrize("resident", [True, False])
-def test_there_is_a_node_for_each_domain_with_its_role_and_data_are_found_from_everywhere(
-    faked, tmp_path, monkeypatch, resident
-):
-    monkeypatch.chdir(tmp_path)
-    config = RunConfig(sources=2, rounds=1, data_dir="data")
-    rehearse(config, tmp_path / "out", resident=resident, on_round=print)
-    sites = str(faked["folder"] / "sites")
-    assert faked["nodes"] == {
-        domain: {"domain": domain, "role": role, "state-dir": f"{sites}/{domain}", "resident": resident}
-        for domain, role in {"source-1": "source", "source-2": "source", "target": "target"}.items()
+def test_there_is_a_node_for_each_domain_with_its_role(tmp_path, resident):
+    roles = {"source-1": "source", "source-2": "source", "target": "target"}
+    assert node_configs(RunConfig(sources=2), tmp_path, resident) == {
+        domain: {"domain": domain, "role": role, "state-dir": f"{tmp_path}/{domain}", "resident": resident}
+        for domain, role in roles.items()
     }
-    assert (faked["connection"], faked["environment"]) == ("there", {"FLWR_HOME": "home"})
-    assert faked["config"].data_dir == str(tmp_path / "data")
 
 
-def test_the_output_is_the_run_and_the_logs_and_the_rest_is_gone(faked, tmp_path):
-    steps, rounds = [], []
-    history = rehearse(RunConfig(rounds=1), tmp_path / "out", on_step=steps.append, on_round=rounds.append)
-    assert history == rounds == HISTORY
-    assert len(steps) == 3
-    assert (tmp_path / "out" / "logs" / "superlink.log").read_text(encoding="utf-8") == "said"
-    assert (tmp_path / "out" / "checkpoint").read_text() == "a model"
-    assert not (tmp_path / "out" / ".lock").exists()
-    assert json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))["last5"] == 50
-    assert not faked["folder"].exists()
-
-
-def test_a_run_that_fails_leaves_its_logs_and_nothing_else(faked, tmp_path):
-    faked["fails"] = True
-    with pytest.raises(RunError, match="no luck"):
-        rehearse(RunConfig(rounds=1), tmp_path / "out", on_round=print)
-    assert faked["ended"]
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["logs"]
-    assert not faked["folder"].exists()
-
-
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_an_output_that_is_there_is_refused_before_anything_starts(faked, tmp_path, kind):
-    output = tmp_path / "out" / "config.json"
-    output.parent.mkdir()
-    output.touch()
-    with pytest.raises(ConfigError, check=names(str(output if kind == "file" else output.parent))):
-        rehearse(RunConfig(rounds=1), output if kind == "file" else output.parent)
-    assert faked == {}
+@pytest.mark.parametrize("name", ["out/config.json", "out"])
+def test_an_output_that_is_there_is_refused_before_anything_starts(tmp_path, name):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "config.json").touch()
+    with pytest.raises(ConfigError, check=names(str(tmp_path / name))):
+        rehearse(RunConfig(rounds=1), tmp_path / name, on_step=pytest.fail)
 
 
 # The real thing
@@ -157,7 +84,7 @@ def left_over(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(start, tmp_path):
-    done = start("--seed", "3", "--rounds", "1")
+    done = start("--seed", "3", "--rounds", "1", "--data-dir", "data")
     said, _ = done.communicate()
     assert done.returncode == 0, said
     assert "round 1/1: target " in said
@@ -169,6 +96,8 @@ def test_the_command_ends_with_the_table_of_a_run_with_the_bits_of_a_local_one(s
     for name, array in local.model.items():
         assert model[name].tobytes() == array.tobytes()
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"rounds.jsonl", "summary.json", "logs"}
+    about = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
+    assert about["settings"]["data_dir"] == str(tmp_path / "data"), "nodes run in folders of their own"
     assert left_over(tmp_path) == ([], [])
 
 
@@ -219,4 +148,5 @@ def test_a_superlink_that_is_killed_ends_the_rehearsal_with_what_it_said(start, 
     assert command.returncode == 1, said
     assert "superlink ended with exit code" in said
     assert "Traceback" not in said
+    assert (tmp_path / "out" / "logs" / "superlink.log").exists()
     assert left_over(tmp_path) == ([], [])

@@ -5,25 +5,11 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
-from handmade import HandMade, initial, moves
 from naming import names
 
-from fda_flower.engines import LocalGrid, Resources, run_local
+from fda_flower.engines import LocalGrid, Resources
 from fda_flower.engines.local import set_up_process
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.strategies import FedAvg
-
-
-def app():
-    return HandMade([("target", "t", moves(1.0, "target", "t")), ("source", "a", moves(2.0, domain="a"))])
-
-
-def test_a_server_function_runs_over_the_grid_and_its_errors_reach_the_caller():
-    results = []
-    run_local(lambda grid: results.append(FedAvg().start(grid, initial(), 2)), app().app, 2, Resources())
-    np.testing.assert_allclose(results[0].arrays["w"].numpy(), [4.0, 5.0])
-    with pytest.raises(IndexError):
-        run_local(lambda grid: results.pop(2), app().app, 2, Resources())  # type: ignore[arg-type]
 
 
 def ask(grid, node=LocalGrid.FIRST_NODE):
@@ -60,15 +46,6 @@ def test_client_state_lasts_between_messages_and_is_not_what_is_sent(in_a_run):
         reply = ask(grid)
         assert len(reply.content["seen"]) == expected
         reply.content["seen"].clear()
-
-
-def test_replies_can_be_pulled_later_as_flower_does(in_a_run):
-    grid = app().grid()
-    node, _ = grid.get_node_ids()
-    (pushed,) = grid.push_messages([grid.create_message(RecordDict(), "query.role", node, "1")])
-    (reply,) = grid.pull_messages([pushed])
-    assert reply.metadata.reply_to_message_id == pushed
-    assert reply.metadata.src_node_id == node
 
 
 @pytest.mark.parametrize(

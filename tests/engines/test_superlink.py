@@ -2,17 +2,12 @@
 
 import pytest
 from flwr.app import Message, RecordDict
-from handmade import HandMade, initial, moves, weights
+from handmade import HandMade, moves
 
 from fda_flower.engines import LocalGrid, PromptGrid, superlink
-from fda_flower.strategies import FedAvg
 from fda_flower.wire.internals import empty_run, task_identity
 
-NODES = [
-    ("source", "a", moves([0.5, 0.25], domain="a")),
-    ("source", "b", moves([0.1, -0.7], domain="b")),
-    ("target", "t", moves([0.25, 0.5], "target", "t")),
-]
+NODES = [("source", name, moves([0.5, 0.25], domain=name)) for name in "abc"]
 
 
 class Clock:
@@ -92,15 +87,6 @@ def test_a_look_that_takes_longer_than_the_timeout_is_followed_by_another(clock)
         grid = Slow(clock, seconds, look=5.0)
         assert len(ask(PromptGrid(grid), timeout=4.0)) == 3
         assert grid.pulls == pulls
-
-
-def test_a_strategy_runs_on_it_with_the_same_model():
-    models = []
-    for wrap in (PromptGrid, lambda grid: grid):
-        app = HandMade(NODES)
-        with task_identity():
-            models.append(weights(FedAvg().start(wrap(app.grid()), initial(), 2)).tolist())
-    assert models[0] == models[1]
 
 
 def test_everything_else_is_the_grids_own():

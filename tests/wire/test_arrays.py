@@ -8,9 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Message
 from flwr.client import NumPyClient
-from flwr.clientapp import ClientApp
 from numpy.lib import format as npy
 
 from fda_flower.clients import serve
@@ -176,22 +175,3 @@ def test_a_client_may_write_into_what_it_receives_and_what_it_has_sent():
         assert not any(reply.has_error() for reply in grid.send_and_receive(messages))
     np.testing.assert_array_equal([reply.content["arrays"]["w"].numpy()[0] for reply in replies], [1, 2, 3])
     np.testing.assert_array_equal(model["w"].numpy(), [0, 0])
-
-
-def test_flowers_own_client_app_reads_them():
-    app = ClientApp()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        record = message.content.array_records["arrays"]
-        state = record.to_torch_state_dict()
-        state["w"] += 1
-        assert record.count_bytes() == count_bytes(record)
-        return Message(RecordDict({"arrays": ArrayRecord(state)}), reply_to=message)
-
-    with task_identity():
-        grid = LocalGrid(app, 1)
-        (node,) = grid.get_node_ids()
-        sent = EvaluateRequest(to_record({"w": np.zeros(2, np.float32)})).content(Keys())
-        (reply,) = grid.send_and_receive([Message(sent, node, "train")])
-    np.testing.assert_array_equal(reply.content["arrays"]["w"].numpy(), [1, 1])

@@ -84,11 +84,6 @@ def test_the_task_identity_of_a_run_stays_and_goes_to_another_process(identified
     assert identity() == [11, 12, 13]
 
 
-def test_an_empty_run_has_an_id_and_no_app():
-    run = empty_run()
-    assert (run.run_id, run.fab_id, run.override_config) == (1, "", {})
-
-
 def test_each_message_gets_an_id_of_its_own_that_replies_and_errors_refer_to(in_a_run):
     messages = [message(), message()]
     sent = numbered(iter(messages)) + numbered([message()])
