@@ -170,7 +170,7 @@ def federation(node, tmp_path_factory):
     nodes = {site: node(folder, site) for site in SITES if site != "late"}
     with Federation(folder, nodes) as federation:
         with table_at(federation, "broken").open("a", encoding="utf-8") as file:
-            file.write("1.0,oops,2.0,1\n")
+            file.write("\n1.0,oops,2.0,1\n")
         yield federation
 
 
