@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fda_flower.reporting import REPORTS, CellResult, mean_std
+from fda_flower.reporting import REPORTS, CellResult
 from fda_flower.reporting.experiment_tables import comparison_numbers, comparison_table, half_width, numbers
 
 ACCURACIES = {
@@ -50,20 +50,6 @@ def judged(history):
     for number, record in enumerate(history, 1):
         record |= {"validation": 0.5, "selected": min(number, 2), "selected-by": "target"}
     return history
-
-
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ([], "-"),
-        ([77.26], "77.3"),
-        # The deviations are -1, 0, 1: their squares' sum over n - 1 is 1.
-        ([1.0, 2.0, 3.0], "2.0 (1.0)"),
-        ((0.0, 100.0), "50.0 (70.7)"),
-    ],
-)
-def test_mean_std_is_the_mean_and_the_sample_deviation(values, text):
-    assert mean_std(values) == text
 
 
 def test_markdown_is_as_written_here(results):
@@ -206,13 +192,6 @@ def test_a_paper_value_is_inside_the_interval_of_one_further_draw_or_outside(res
     line = lines_of(numbers(made))["", "FedGP", "0.2"]
     assert float(line["interval"]) == pytest.approx(9.93655, abs=1e-5)
     assert line["inside"] == str(verdict.endswith("inside"))
-
-
-def test_the_average_is_inside_or_outside_too(results):
-    # Means of 60, 62 and 64 over the columns.
-    draws = DRAWS | {("", "FedGP", "0.4"): (50.0, 52.0, 54.0)}
-    last5, _ = tables_of(results(draws, paper={("", "FedGP", "Avg"): 72.5}, average=True))
-    assert last5["FedGP"][2] == "**62.0 (2.0)**<br>paper 72.5, -10.5, outside"
 
 
 def test_five_draws_by_hand_and_fewer_than_three_have_no_interval(results):

@@ -11,7 +11,6 @@ from fda_flower.reporting.figures import style, styles_of
 from fda_flower.reporting.html import Chart, Code, Page, Section, charts, render, results_page, run_page
 from fda_flower.reporting.html.page import settings_table
 from fda_flower.reporting.html.runs import sizes_table
-from fda_flower.reporting.plots import weights
 from fda_flower.reporting.results import RunView
 from fda_flower.reporting.tables import Cell, Heading, Table
 
@@ -249,12 +248,6 @@ def test_settings_that_are_not_the_default_come_first():
     assert len(every.rows) == 5
     assert notes.rows == [["rounds", "30"], ["torch", "2"]]
     assert settings_table({}, {}) == []
-
-
-def test_weights_are_those_of_any_method_that_has_them(history):
-    fixed = history(0.5, betas={"a": 0.5}, estimated=False)
-    assert weights([fixed, history(0.5)]) == {"a": [[0.5], [pytest.approx(NAN, nan_ok=True)]]}
-    assert weights([history(0.5)]) == {}
 
 
 # The page of a table of runs

@@ -9,7 +9,7 @@ from fda_flower import RunConfig
 from fda_flower.metrics import interval
 from fda_flower.records.record import curve, figure_of, headline
 from fda_flower.reporting import summarise, write_summary
-from fda_flower.reporting.summary import describe_interval, summarise_run
+from fda_flower.reporting.summary import summarise_run
 
 
 @pytest.mark.parametrize(
@@ -105,13 +105,6 @@ def test_the_last_evaluation_is_there_in_full(history):
     assert json.loads(json.dumps(summary)) == summary
     known = summarise(history(0.5))
     assert not {"test-samples", "interval", "confusion", "classes", "sizes"} & known.keys()
-
-
-def test_the_interval_in_words():
-    # By hand: z = 1.96, n = 100, p = 0.5: half the width is z √(n p (1-p) + z²/4) / (n + z²).
-    assert describe_interval(50.0, 100) == "±9.6 points for 100 test samples at 95%"
-    assert describe_interval(0.5, 100, "r2") == "100 test samples"
-    assert describe_interval(50.0, 0) == describe_interval(None, 0) == ""
 
 
 @pytest.mark.parametrize("folds", [[150] * 4, []])

@@ -80,16 +80,6 @@ def test_variables_of_mlflow_win(tracked, record, tmp_path, monkeypatch):
     assert run.data.metrics["number-149"] == 149
 
 
-@pytest.mark.slow
-def test_a_server_that_is_not_there_ends_no_run(tracked, record, monkeypatch):
-    pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with Tracking(["mlflow"], tracked) as shown:
-        shown.record(record(1))
-    assert not (tracked.folder / "trackers.json").exists()
-
-
 # W&B, in a process of its own: what is left of it afterwards is the test
 
 CODE = """
