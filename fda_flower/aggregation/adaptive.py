@@ -27,11 +27,8 @@ RULES: dict[str, type[FedDA] | type[FedGP]] = {rule.__name__: rule for rule in (
 """The rules that weigh each source against the target."""
 
 BETA_RULES: dict[str, BetaRule] = {
-    "beta_fedda": beta_fedda,
-    "beta_fedda_reference": beta_fedda_reference,
-    "beta_fedgp": beta_fedgp,
-    "beta_fedgp_reference": beta_fedgp_reference,
-    "beta_fedgp_thresholded": beta_fedgp_thresholded,
+    rule.__name__: rule
+    for rule in (beta_fedda, beta_fedda_reference, beta_fedgp, beta_fedgp_reference, beta_fedgp_thresholded)
 }
 """The functions that compute β from one source's estimates."""
 

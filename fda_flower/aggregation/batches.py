@@ -1,14 +1,9 @@
 """The updates of the target's local steps, as the target sends them to the estimators.
 
-The server requests one of three encodings in the train message; the target replies with these arrays:
-
-======== ===================================================== ==============================
-encoding arrays, for ``B`` steps of a model of ``m`` numbers   sufficient for
-======== ===================================================== ==============================
-norms    ``norms``: ``‖δ_j‖²``, shape ``(B,)``, float64        FedDA, exactly
-sketch   ``norms`` and ``sketch``: shape ``(B, k)``, float64   FedGP, with an error of order ``1/√k``
-full     ``norms`` and ``full``: ``δ_j``, ``(B, m)``, float32  FedGP, exactly
-======== ===================================================== ==============================
+The server requests one of three encodings. For ``B`` steps of a model of ``m`` numbers the target replies
+with ``norms``, ``‖δ_j‖²`` of shape ``(B,)`` in float64, which is enough for FedDA; with ``sketch`` also a
+sketch of each step, ``(B, k)`` in float64, for FedGP with an error of order ``1/√k``; or with ``full`` also
+the steps, ``(B, m)`` in float32.
 """
 
 import math
@@ -99,7 +94,7 @@ class BatchUpdates:
         parameters: int,
         sketch: CountSketch | None = None,
     ) -> "BatchUpdates":
-        """Read the arrays that a target sent, by their names in the table above.
+        """Read the arrays that a target sent, by name: ``norms``, and the encoding's own.
 
         `steps` and `parameters` are ``B`` and ``m``; encoding ``"sketch"`` needs the map that the server
         asked for. Raise a `ValueError` if an array is missing, has another shape or is not finite, or a
@@ -107,14 +102,10 @@ class BatchUpdates:
         """
         if encoding not in ENCODINGS:
             raise ValueError(f"encoding is '{encoding}': choose one of {', '.join(ENCODINGS)}")
-        shapes: dict[str, tuple[int, ...]] = {"norms": (steps,)}
-        if encoding == "sketch":
-            if sketch is None:
-                raise ValueError("encoding 'sketch' needs the sketch that the server requested")
-            shapes["sketch"] = (steps, sketch.size)
-        if encoding == "full":
-            shapes["full"] = (steps, parameters)
-        for name, shape in shapes.items():
+        if encoding == "sketch" and sketch is None:
+            raise ValueError("encoding 'sketch' needs the sketch that the server requested")
+        width = sketch.size if encoding == "sketch" and sketch else parameters
+        for name, shape in {encoding: (steps, width), "norms": (steps,)}.items():
             if name not in arrays:
                 raise ValueError(f"batch-updates lack '{name}', which encoding '{encoding}' needs")
             array = arrays[name]

@@ -21,20 +21,13 @@ from fda_flower.aggregation.updates import Geometry, Update, Vector
 class Estimates:
     """Estimates for one source in one round, in units of squared gradients.
 
-    Attributes
-    ----------
-    sigma2, target2 : float
-        ``σ̂²``, the variance of the target's mean gradient ``ḡ``, and ``‖ḡ‖²``.
-    d2 : float
-        ``d̂²``, the squared distance of the source's true gradient from the target's; unbiased, it can be
-        negative.
-    tau2_d2, delta : float
-        ``τ̂²d̂²``, the part of the target's true gradient that the source's direction does not explain, and
-        ``δ̂``, the share of the target's batch gradients that agree with it; NaN if only norms were sent.
-    d2_target_rate : float
-        `d2` with the source's mean step divided by the target's learning rate, ``g_i = Δ_i/(K_i η_T)``.
-    steps : float
-        ``B``, the number of the target's steps; NaN if unknown.
+    `sigma2` is ``σ̂²``, the variance of the target's mean gradient ``ḡ``, and `target2` ``‖ḡ‖²``. `d2` is
+    ``d̂²``, the squared distance of the source's true gradient from the target's; unbiased, it can be
+    negative. `d2_target_rate` is the same with the source's mean step divided by the target's learning rate,
+    ``g_i = Δ_i/(K_i η_T)``. `tau2_d2` is ``τ̂²d̂²``, the part of the target's true gradient that the source's
+    direction does not explain, and `delta` ``δ̂``, the share of the target's batch gradients that agree with
+    it; both are NaN if only norms were sent. `steps` is ``B``, the number of the target's steps; NaN if
+    unknown.
     """
 
     sigma2: float

@@ -1,19 +1,9 @@
 """Gradients at the global model, which clients take before they train, and what they tell of the sources.
 
-Each client sends the mean ``ḡ`` of its mini-batch gradients ``g_j``, ``j = 1..B``, all at the same model:
-
-======== ==================================================================== =======================
-encoding arrays, for a model of ``m`` numbers                                 inner products
-======== ==================================================================== =======================
-sketch   ``sketch``: CountSketch of ``ḡ``, shape ``(k,)``, float64;           error of order ``1/√k``
-         ``sketch-size``, ``sketch-seed``: of which map
-full     ``full``: ``ḡ``, shape ``(m,)``, float32                             exact
-both     ``norm``: ``‖ḡ‖²``; ``batches``: ``B``; ``variance``: ``v``
-======== ==================================================================== =======================
-
-``v = Σ_j‖g_j − ḡ‖² / (B(B−1))`` estimates ``E‖ḡ − g‖²``, the variance of ``ḡ`` around ``g``, which is the
-true gradient of the client's domain. The clients' samples are independent, so for sources ``i ≠ j`` and the
-target ``T``
+Each client sends the mean ``ḡ`` of its ``B`` mini-batch gradients ``g_j`` (the arrays: docs/plug-in.md), and
+``v = Σ_j‖g_j − ḡ‖² / (B(B−1))``, which estimates ``E‖ḡ − g‖²``, the variance of ``ḡ`` around ``g``, the true
+gradient of the client's domain. The clients' samples are independent, so for sources ``i ≠ j`` and the target
+``T``
 
 * ``E‖ḡ_i − ḡ_T‖² = ‖g_i − g_T‖² + v_T + v_i``,
 * ``E⟨ḡ_i−ḡ_T, ḡ_j−ḡ_T⟩ = ⟨g_i−g_T, g_j−g_T⟩ + v_T``.
@@ -30,7 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation.batches import CountSketch
+from fda_flower.aggregation.batches import TOLERANCE, CountSketch
 from fda_flower.aggregation.estimation import Estimates
 from fda_flower.aggregation.updates import Layers, Vector
 
@@ -39,9 +29,6 @@ GradientEncoding = Literal["sketch", "full"]
 
 GRADIENT_ENCODINGS: tuple[GradientEncoding, ...] = get_args(GradientEncoding)
 """The values of `GradientEncoding`."""
-
-TOLERANCE = 1e-3
-"""The relative error that rounding to float32 may cause in a squared norm."""
 
 
 @dataclass(frozen=True)

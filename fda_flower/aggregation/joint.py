@@ -28,8 +28,6 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation.updates import Geometry, Update, Vector
 
-Matrix = NDArray[np.float64]
-
 FLOOR = 1e-10
 """The least eigenvalue of ``D/σ²``, to which the rounding error of the eigenvalues is added: it makes the
 minimum unique, with the smallest weights among equally good ones."""
@@ -42,7 +40,7 @@ ROUNDING = 4 * float(np.finfo(np.float64).eps)
 """The share of the sizes of its terms up to which a sum counts as zero."""
 
 
-def joint_weights(D: Matrix, sigma2: float) -> Vector:
+def joint_weights(D: Vector, sigma2: float) -> Vector:
     """Return ``argmin_w σ² (1−Σw)² + wᵀDw`` with ``w ≥ 0`` and ``Σw ≤ 1``, shape ``(N,)``.
 
     With ``w_0 = 1−Σw`` this is the point of smallest norm ``‖A (w_0, w)‖`` on the simplex, where
@@ -79,7 +77,7 @@ def joint_weights(D: Matrix, sigma2: float) -> Vector:
     return np.asarray(y[1:] / y.sum())
 
 
-def nonnegative_least_squares(matrix: Matrix, values: Vector) -> Vector:
+def nonnegative_least_squares(matrix: Vector, values: Vector) -> Vector:
     """Return ``argmin_{y ≥ 0} ‖matrix y − values‖``, exact up to rounding; the columns are independent.
 
     Block principal pivoting: each step solves for the free unknowns, the others being zero, and exchanges all
@@ -107,7 +105,7 @@ def nonnegative_least_squares(matrix: Matrix, values: Vector) -> Vector:
     return np.maximum(_solve(matrix, values, free), 0.0)
 
 
-def _solve(matrix: Matrix, values: Vector, free: NDArray[np.bool_], gram: Matrix | None = None) -> Vector:
+def _solve(matrix: Vector, values: Vector, free: NDArray[np.bool_], gram: Vector | None = None) -> Vector:
     """Return the unconstrained solution in the free unknowns, the others being zero; faster with `gram`."""
     solution = np.zeros(len(free))
     if gram is not None:
@@ -120,7 +118,7 @@ def _solve(matrix: Matrix, values: Vector, free: NDArray[np.bool_], gram: Matrix
     return solution
 
 
-def inner_products_of(sources: Sequence[Update]) -> Matrix:
+def inner_products_of(sources: Sequence[Update]) -> Vector:
     """Return ``⟨Δ_i, Δ_j⟩`` of whole updates, shape ``(N, N)``, accumulated in float64."""
     number = len(sources)
     products = np.zeros((number, number))
@@ -141,7 +139,7 @@ def inner_products_of(sources: Sequence[Update]) -> Matrix:
 
 def update_differences(
     target: Update, sources: Sequence[Update], geometry: Geometry, sigma2: float
-) -> Matrix:
+) -> Vector:
     """Return ``D_ij = ⟨g_i−ḡ, g_j−ḡ⟩ − σ̂²`` of updates, shape ``(N, N)``.
 
     Gradients are ``g_i = Δ_i/(K_i η_i)`` and ``ḡ = Δ_T/(K_T η_T)``. Rows and columns of sources that did not

@@ -154,21 +154,9 @@ def smoothed_weights(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return the weights ``momentum · before + (1 − momentum) · new``, and what to keep for the next round.
 
-    Parameters
-    ----------
-    before : Mapping[str, float]
-        The weights kept after the round before, by domain; empty in the first round.
-    new : Mapping[str, float]
-        Those of this round, of the domains that take part in it; they sum to 1.
-    momentum : float
-        In [0, 1).
-
-    Returns
-    -------
-    tuple[dict[str, float], dict[str, float]]
-        The weights of those that take part, and the weights to keep; each sum to 1. A missing domain keeps
-        its
-        share, the others divide the rest. A new one counts as if it had had its weight before.
+    `before` has the weights kept after the round before, by domain, empty in the first round; `new` those of
+    this round, of the domains that take part; `momentum` is in [0, 1). All weights sum to 1. A missing domain
+    keeps its share, the others divide the rest. A new one counts as if it had had its weight before.
 
     Examples
     --------

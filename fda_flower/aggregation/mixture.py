@@ -86,15 +86,10 @@ def fit_mixture(
     their posterior mean over the draws of `DRAWS`, under the likelihood ``Π_i Σ_m w_m q_mi``; for a
     regression under ``(mean_i (Σ_m w_m z_mi − y_i)²)^(−n/2)``. What cannot be fitted raises a `ValueError`.
 
-    Parameters
-    ----------
-    held_out : Mapping[str, Outputs]
-        By member: for each labelled sample the outputs of a model that was trained without it.
-    labels : NDArray
-        Classes, whole numbers of shape ``(n,)``; for a regression real numbers, ``(n,)`` or ``(n, C)``.
-    folds : NDArray, optional
-        The fold of each sample, shape ``(n,)``. With it the mixture has the member `PRIOR`, which
-        predicts a sample from the labels of the other folds.
+    `held_out` has by member for each labelled sample the outputs of a model that was trained without it.
+    `labels` are classes, whole numbers of shape ``(n,)``, or for a regression real numbers, ``(n,)`` or
+    ``(n, C)``. With `folds`, the fold of each sample, shape ``(n,)``, the mixture has the member `PRIOR`,
+    which predicts a sample from the labels of the other folds.
 
     Examples
     --------
@@ -229,15 +224,9 @@ def stratified_folds(
 ) -> NDArray[np.int64]:
     """Return the fold of each sample: in random order, sorted by class unless labels are real, dealt in turn.
 
-    Parameters
-    ----------
-    labels : NDArray
-        Classes, or finite real numbers; else a `ValueError` is raised.
-    folds, seed : int
-        ``K``, and what decides the random order.
-    groups : NDArray, optional
-        The group of each sample, such as a patient, shape ``(n,)``. Groups are dealt whole, as samples of
-        their most frequent class, the largest of a class first. Default: each sample by itself.
+    Labels that are neither classes nor finite real numbers raise a `ValueError`. `groups` has the group of
+    each sample, such as a patient, shape ``(n,)``. Groups are dealt whole, as samples of their most frequent
+    class, the largest of a class first. Default: each sample by itself.
 
     Examples
     --------
@@ -278,17 +267,9 @@ LONG, LONG_IF_MANY = 30, 10
 class MixturePlan:
     """What a mixture consists of; a number or word that cannot work raises a `ConfigError`.
 
-    Attributes
-    ----------
-    folds : int
-        ``K``: each model is also trained without each of the folds.
-    epochs : tuple of int
-        Epochs after which the fine-tuned model becomes a member. Default: 1 and 30, with 500 labels or more
-        1 and 10.
-    members : tuple of str
-        Some of `MEMBERS`.
-    views : {"all", "full"}
-        Whether a prediction takes the models of all views, or only those of all labels.
+    Each model is also trained without each of ``K`` `folds`. After each of `epochs` the fine-tuned model
+    becomes a member; empty stands for 1 and 30, with 500 labels or more 1 and 10. `members` are some of
+    `MEMBERS`. A prediction takes the models of all `views`, or only those of all labels (``"full"``).
     """
 
     folds: int = 4

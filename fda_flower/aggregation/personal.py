@@ -77,13 +77,11 @@ def blend(source: Layers, target: Layers, alpha: float, buffers: Collection[str]
     }
 
 
-Matrix = NDArray[np.float64]
-
 NO_DISTANCE = 1e-12
 """A squared distance of up to this share of the model's squared norm counts as zero."""
 
 
-def guidance_distances(guidances: Sequence[Layers], models: Sequence[Layers]) -> tuple[Matrix, Matrix]:
+def guidance_distances(guidances: Sequence[Layers], models: Sequence[Layers]) -> tuple[Vector, Vector]:
     """Return ``d_ij² = ‖g_i − w_j‖²``, shape ``(N, N)``, and ``‖w_j‖²``, shape ``(N,)``, in float64.
 
     ``g_i`` and ``w_j`` are the parameters of ``N`` clients, each as one vector.
@@ -110,7 +108,7 @@ def guidance_distances(guidances: Sequence[Layers], models: Sequence[Layers]) ->
     return squared, norms
 
 
-def distance_weights(squared: Matrix, norms: Matrix, top: int) -> Matrix:
+def distance_weights(squared: Vector, norms: Vector, top: int) -> Vector:
     """Return ``p_ij = d_ij⁻² / Σ_k d_ik⁻²``, with only the `top` largest of each row, rescaled to sum to 1.
 
     A client's own weight counts among the `top`. Clients at distance zero from ``g_i`` share row ``i``
@@ -132,7 +130,7 @@ def distance_weights(squared: Matrix, norms: Matrix, top: int) -> Matrix:
     return weights
 
 
-def personal_model(models: Sequence[Layers], weights: Matrix) -> dict[str, NDArray[Any]]:
+def personal_model(models: Sequence[Layers], weights: Vector) -> dict[str, NDArray[Any]]:
     """Return ``u_i = Σ_j p_ij w_j`` of local models, parameters only; the weights have shape ``(N,)``."""
     return {name: total([model[name] for model in models], weights.tolist()) for name in models[0]}
 
@@ -211,10 +209,8 @@ def best_weight(
 
     On the labels of the test set this is an oracle, not a result.
     """
-    right = [
-        int((mixed_scores(logits, neighbours, weight, mix).argmax(axis=1) == labels).sum())
-        for weight in GRID.tolist()
-    ]
+    found = (mixed_scores(logits, neighbours, weight, mix) for weight in GRID.tolist())
+    right = [int((scores.argmax(axis=1) == labels).sum()) for scores in found]
     return float(GRID[int(np.argmax(right))]), max(right) / len(labels)
 
 

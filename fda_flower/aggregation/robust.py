@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from fda_flower.aggregation.rules import mean_update
 from fda_flower.aggregation.updates import BLOCK, Layers, Update, Vector, blocks
 
-Stack = NDArray[np.float64]
-"""A block of numbers of all sources, shape ``(sources, numbers)``."""
-
 
 @dataclass(frozen=True)
 class Mean:
@@ -35,8 +32,8 @@ class CoordinateWise(ABC):
     """
 
     @abstractmethod
-    def centre(self, stack: Stack) -> Vector:
-        """Return the centre of each column."""
+    def centre(self, stack: Vector) -> Vector:
+        """Return the centre of each column of the sources' numbers, shape ``(sources, numbers)``."""
 
     def __call__(self, model: Layers, sources: Sequence[Update], weights: Vector) -> dict[str, NDArray[Any]]:
         """Return the new model, of one source or more."""
@@ -78,7 +75,7 @@ class Median(CoordinateWise):
     array([3., 0.])
     """
 
-    def centre(self, stack: Stack) -> Vector:
+    def centre(self, stack: Vector) -> Vector:
         """Return the median of each column."""
         return np.asarray(np.median(stack, axis=0))
 
@@ -115,7 +112,7 @@ class TrimmedMean(CoordinateWise):
         wanted = -(-Fraction(str(self.share)) * sources // 1)
         return min(int(wanted), (sources - 1) // 2)
 
-    def centre(self, stack: Stack) -> Vector:
+    def centre(self, stack: Vector) -> Vector:
         """Return the trimmed mean of each column."""
         cut = self.cut(len(stack))
         return np.asarray(np.sort(stack, axis=0)[cut : len(stack) - cut].mean(axis=0))

@@ -110,16 +110,9 @@ def find_buffers(model: Layers) -> frozenset[str]:
 class Update:
     """One client's local training in one round; what it did not report is 0.
 
-    Attributes
-    ----------
-    parameters : Layers
-        ``Δ = θ_client − θ``, by layer, in the type of the model.
-    buffers : Layers
-        The client's buffers after training (values, not differences).
-    examples, steps, batch_size : int
-        ``n``, the examples trained on; ``K``, the optimizer steps; the samples in a full batch.
-    learning_rate : float
-        ``η``.
+    `parameters` are ``Δ = θ_client − θ`` by layer, in the type of the model, and `buffers` the client's
+    buffers after training (values, not differences). `examples` are ``n``, those trained on, `steps` ``K``,
+    those of the optimizer, `learning_rate` is ``η``, and `batch_size` the samples in a full batch.
     """
 
     parameters: Layers

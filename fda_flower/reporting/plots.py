@@ -55,15 +55,8 @@ def plot_runs(runs: Runs, metric: str = ACCURACY, about: str = "") -> Figure:
 
     Lines are means over seeds, bands one standard deviation. Several methods are named beside their last 5
     rounds, the best mean first. Where a single method is evaluated once, the members of its mixture are bars.
-
-    Parameters
-    ----------
-    runs : Mapping
-        By method, a history for each seed.
-    metric : str
-        The figure, a name of `fda_flower.metrics.METRICS`.
-    about : str
-        The sub-title: data set, seeds.
+    The figure is `metric`, a name of `fda_flower.metrics.METRICS`; the sub-title `about` names data and
+    seeds.
     """
     estimated = {label: histories for label, histories in runs.items() if estimated_sources(histories)}
     tall = max(2.6, 0.7 + ROW * len(runs))

@@ -219,7 +219,7 @@ def by_cell(results: Results) -> Table:
                 errors = at.standard_error, at.paired_error
                 numbers = [at.rival, at.regret, *mean_and_std(scores), len(scores), *errors]
             epochs = board.epochs(row.row, [cell])
-            own = [epochs[role][1] if role in epochs else None for role in ROLES]
+            own = [epochs.get(role, (None, None))[1] for role in ROLES]
             lines.append([cell[0], row.row, cell[1], task, *numbers, *own])
     return Table(CELLS, lines)
 

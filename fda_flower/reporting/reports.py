@@ -15,15 +15,7 @@ from fda_flower.reporting.tables import Heading, Part, Table, markdown
 
 @dataclass(frozen=True)
 class Report:
-    """A kind of report.
-
-    Attributes
-    ----------
-    sections : sequence of callable
-        Each returns some of the text's parts.
-    tables : mapping of str to callable
-        Each returns a table of numbers, by the ending of its file's name.
-    """
+    """A kind of report: what returns the text's parts, and tables of numbers by the ending of their file."""
 
     sections: Sequence[Callable[[Results], list[Part]]]
     tables: Mapping[str, Callable[[Results], Table]]

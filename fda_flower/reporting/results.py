@@ -86,17 +86,11 @@ ENSEMBLE, CENTRALISED = "†", "‡"
 
 @dataclass(frozen=True)
 class CellResult:
-    """One run of an experiment.
+    """One run of an experiment: its place in the table, its seed, and the record of each round.
 
-    Attributes
-    ----------
-    place, seed, history
-        Its place in the table, its seed, and the record of each round.
-    parameters, epochs : int, mapping of str to int
-        Number of the model's parameters; epochs that a source and the target trained, by role, if known.
-    metric, ending : str
-        The figure that the run is judged by, a name of `fda_flower.metrics.METRICS`, and how its field of a
-        round's record ends: ``-average`` for the averaged model.
+    `parameters` is the number of the model's; `epochs` are those that a source and the target trained, by
+    role, if known. `metric` is the figure that the run is judged by, a name of `fda_flower.metrics.METRICS`,
+    and `ending` how its field of a round's record ends: ``-average`` for the averaged model.
     """
 
     place: Place
@@ -134,23 +128,12 @@ class CellResult:
 
 @dataclass(frozen=True)
 class RunView:
-    """A run as tables and pages take it from its folder.
+    """A run as tables and pages take it from its folder: its method, its seed, and the records so far.
 
-    Attributes
-    ----------
-    label, seed, history
-        The method, the seed, and the records so far.
-    settings, notes, run, summary : mapping
-        All settings; versions, device and what else its ``config.json`` says; what makes two runs the same;
-        the content of ``summary.json``, empty without one.
-    rounds : int
-        Rounds asked for, warm-up rounds included; 0 if unknown.
-    done : bool
-        Whether the run has ended.
-    commands : sequence of str
-        Commands that repeat it.
-    metric : str
-        The headline, a name of `fda_flower.metrics.METRICS`.
+    `notes` are versions, the device and what else its ``config.json`` says beside the `settings`, `run` is
+    what makes two runs the same, and `summary` the content of ``summary.json``, empty without one. `rounds`
+    are those asked for, warm-up rounds included; 0 if unknown. `commands` repeat it. The headline is
+    `metric`, a name of `fda_flower.metrics.METRICS`.
     """
 
     label: str
@@ -190,35 +173,27 @@ class Results:
 
     Attributes
     ----------
-    name, title : str
-        Name of the experiment's file, and of the files written; its title.
-    source, note : str
-        The paper's table, and how the experiment differs from it.
+    name, title, source, note : str
+        Name of the experiment's file, and of the files written; its title; the paper's table, and how the
+        experiment differs from it.
     axis, group_axis : str
         What the columns and the groups stand for; empty if there are no groups.
-    groups, rows, columns : sequence of str
-        Labels in order.
-    cells : sequence of CellResult
-        The runs.
+    groups, rows, columns, cells
+        Labels in order, and the runs.
     rounds : int
         Rounds asked for, besides the warm-up rounds.
     values : mapping of str to float
         Positions of columns on a figure's axis, if they have any.
     paper, refused : mapping of Place
         The paper's values, in percent; why a method refuses the federation of a place.
-    figures, report : sequence of str, str
-        The figures to draw, and the kind of report, by their names in `FIGURES` and `REPORTS`.
-    average : bool
-        Whether the table ends with the mean over columns.
-    cuts : sequence of str
-        What a cut-down run left out, a sentence each.
+    figures, report, average, cuts
+        The figures to draw, and the kind of report, by their names in `FIGURES` and `REPORTS`; whether the
+        table ends with the mean over columns; what a cut-down run left out, a sentence each.
     rivals, ensembles, centralised : collection of str
         Labels of the rows that a regret is measured against (empty for all), of ensembles, and of
         centralised references.
-    metrics : mapping of (str, str) to str
-        By group and column, the figure that the runs are judged by. Default: the accuracy.
-    data : sequence of str
-        Names of the data sets.
+    metrics, data
+        By group and column, the figure that the runs are judged by, else the accuracy; names of data sets.
     """
 
     name: str

@@ -42,25 +42,16 @@ def scores(history: Sequence[Record], metric: str = ACCURACY, ending: str = "") 
 
 
 def summarise(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, Any]:
-    """Return the numbers that summarise a run.
+    """Return the numbers that summarise a run, by the records of its rounds.
 
-    Parameters
-    ----------
-    history : sequence of Record
-        The records of the rounds.
-    metric : str
-        The headline, a name of `fda_flower.metrics.METRICS`.
-
-    Returns
-    -------
-    dict
-        ``metric``; ``last5``, its mean over the last 5 rounds, and ``best``, the figure of the best round on
-        the test set, which is optimistic, in percent or the figure's own unit; what `last_evaluation`
-        returns; ``sizes``, the number of samples of each kind by domain; ``rounds``, ``held-rounds``,
-        ``dropped`` replies and ``seconds`` in total. Where they exist, ``average`` holds ``last5`` and
-        ``best`` of the averaged model, ``mixture`` is from the last record with one, ``privacy`` is the
-        largest ``ε`` of each domain, and of a round that samples held out have chosen there are its figure
-        ``selected`` on the test set, its number ``selected-round`` and its figure ``validation``.
+    These are ``metric``, the headline, a name of `fda_flower.metrics.METRICS`; ``last5``, its mean over the
+    last 5 rounds, and ``best``, the figure of the best round on the test set, which is optimistic, in percent
+    or the figure's own unit; what `last_evaluation` returns; ``sizes``, the number of samples of each kind by
+    domain; ``rounds``, ``held-rounds``, ``dropped`` replies and ``seconds`` in total. Where they exist,
+    ``average`` holds ``last5`` and ``best`` of the averaged model, ``mixture`` is from the last record with
+    one, ``privacy`` is the largest ``ε`` of each domain, and of a round that samples held out have chosen
+    there are its figure ``selected`` on the test set, its number ``selected-round`` and its figure
+    ``validation``.
     """
     average = scores(history, metric, AVERAGE)
     summary: dict[str, Any] = {"metric": metric, **scores(history, metric)}

@@ -225,7 +225,7 @@ def test_another_number_of_weights_than_clients_is_an_error(make_update):
 def test_the_mean_of_a_buffer_without_dimensions_or_of_flags_keeps_its_type():
     mean = weighted_mean([np.array(1.0, np.float32), np.array(3.0, np.float32)], [0.5, 0.5])
     assert isinstance(mean, np.ndarray)
-    assert (mean, mean.dtype) == (2, np.float32)
+    assert (mean.tolist(), mean.dtype) == (2, np.dtype(np.float32))
     flags = np.array([True, False])
     assert weighted_mean([flags, ~flags], [0.1, 0.9]).tolist() == [True, False]
 

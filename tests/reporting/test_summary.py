@@ -1,5 +1,4 @@
 import json
-import math
 from typing import Any
 
 import numpy as np
@@ -7,7 +6,6 @@ import pytest
 
 from fda_flower import RunConfig
 from fda_flower.metrics import interval
-from fda_flower.records.record import curve, figure_of, headline
 from fda_flower.reporting import summarise, write_summary
 from fda_flower.reporting.summary import summarise_run
 
@@ -73,13 +71,6 @@ def test_write_summary_writes_the_numbers(history, tmp_path, values, last5):
     assert (numbers["method"], numbers["label"], numbers["seed"]) == ("fedavg", "FedAvg", 7)
     assert (numbers["parameters"], numbers["last5"]) == (6, last5)
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
-
-
-def test_a_regression_is_judged_by_r2():
-    record = {"r2": 0.25, "rmse": 2.0, "r2-average": 0.5}
-    assert curve([record, {}], "r2") == pytest.approx([0.25, math.nan], nan_ok=True)
-    assert (figure_of(record, "r2"), figure_of(record, "r2", "-average")) == (0.25, 0.5)
-    assert headline(record) == "target R² 0.250, average 0.500"
 
 
 def test_where_less_is_better_the_best_round_is_the_lowest(history):

@@ -124,17 +124,14 @@ def _metric_of(name: str) -> Metric | None:
 
 def _trust(history: Sequence[Record]) -> list[Chart | Table]:
     """Return β or the weight of each source by round, and how far each was trusted."""
-    rows = []
-    series = weights([history])
+    rows, series = [], weights([history])
     for source, (values,) in series.items():
         known = [value for value in values if not math.isnan(value)]
         trust = sum(known) / len(known), min(known), max(known), known[-1]
         rows.append([source, *(f"{number:.3f}" for number in trust)])
-    header, title = (
-        ["source", "mean", "lowest", "highest", "last"],
-        "How far each source was trusted: its weight",
-    )
-    return [Chart({"weights": charts.sources(series, WEIGHT)}), Table(header, rows, title)] if rows else []
+    header = ["source", "mean", "lowest", "highest", "last"]
+    table = Table(header, rows, "How far each source was trusted: its weight")
+    return [Chart({"weights": charts.sources(series, WEIGHT)}), table] if rows else []
 
 
 def _members(history: Sequence[Record]) -> list[Chart | Table]:

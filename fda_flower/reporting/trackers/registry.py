@@ -3,19 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING
 
 from fda_flower.errors import invalid, unknown
 from fda_flower.names import missing_extra, split_names
 
-if TYPE_CHECKING:
-    from fda_flower.reporting.trackers.tracking import TrackedRun, Tracker
-
 
 @dataclass(frozen=True)
 class TrackerEntry:
-    """A tracker: a line for ``fda list``, the package that it needs, and the path of its class.
+    """A tracker: a line for ``fda list``, the package that it needs, and the path of its class, a `Tracker`.
 
     `variables` are environment variables that it is called with, unless the user has set them.
     """
@@ -24,11 +19,6 @@ class TrackerEntry:
     package: str
     tracker: str
     variables: Mapping[str, str] = field(default_factory=dict)
-
-    def begin(self, run: "TrackedRun") -> "Tracker":
-        """Begin, or go on with, the run."""
-        tracker: Tracker = resolve_name(self.tracker)(run)
-        return tracker
 
 
 SERVICES = "fda_flower.reporting.trackers.services"
@@ -70,9 +60,5 @@ def check_trackers(names: Sequence[str]) -> None:
         if name not in TRACKERS:
             raise unknown("tracker", name, TRACKERS)
         package = TRACKERS[name].package
-        try:
-            found = find_spec(package) is not None
-        except ValueError:  # Python's word for a module that is set to None
-            found = False
-        if not found:
+        if find_spec(package) is None:
             raise invalid("track", name, f"it needs {missing_extra(ModuleNotFoundError(name=package))}")

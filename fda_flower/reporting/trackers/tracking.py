@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -51,16 +52,10 @@ PROJECT = "fda-flower"
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run as trackers take it: never its data.
+    """A run as trackers take it: its folder and settings, and versions of packages by name; never its data.
 
-    Attributes
-    ----------
-    folder, store : Path
-        The run's folder, and the folder of a local store: the same, or its comparison's or experiment's.
-    settings, versions : Mapping
-        Its settings, and versions of packages, by name.
-    id : str, optional
-        What `Tracker.id` was when the run was begun; None if it begins now.
+    `store` is the folder of a local store: the run's, or that of its comparison or experiment. `id` is what
+    `Tracker.id` was when the run was begun; None if it begins now.
     """
 
     folder: Path
@@ -134,7 +129,7 @@ class Tracking:
             self._try(name, partial(self._add, name, id_))
 
     def _add(self, name: str, id_: str | None) -> None:
-        self._trackers[name] = TRACKERS[name].begin(replace(self._run, id=id_))
+        self._trackers[name] = resolve_name(TRACKERS[name].tracker)(replace(self._run, id=id_))
 
     def _show(self, name: str, tracker: Tracker, record: Record) -> None:
         last = self._rounds[name]

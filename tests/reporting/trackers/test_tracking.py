@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import sys
 import warnings
 from contextlib import suppress
 
@@ -28,7 +27,7 @@ def test_names_are_repeated_or_separated_by_commas():
 def test_a_tracker_that_is_not_installed_is_an_error_that_says_what_to_install(name, monkeypatch):
     assert EXTRAS[name] == (TRACKERS[name].package,)
     check_trackers([name])
-    monkeypatch.setitem(sys.modules, TRACKERS[name].package, None)
+    monkeypatch.setattr(registry, "find_spec", {}.get)
     with pytest.raises(ConfigError, check=names("track")):
         check_trackers([name])
 
@@ -70,11 +69,8 @@ def fake(monkeypatch):
     class Own(Fake):
         told: list = []  # noqa: RUF012
 
-    class Entry(registry.TrackerEntry):
-        def begin(self, run):
-            return Own(run)
-
-    monkeypatch.setitem(registry.TRACKERS, "fake", Entry("", "", ""))
+    monkeypatch.setattr(registry, "Own", Own, raising=False)
+    monkeypatch.setitem(TRACKERS, "fake", registry.TrackerEntry("", "", f"{registry.__name__}:Own"))
     return Own
 
 
