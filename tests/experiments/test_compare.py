@@ -8,7 +8,7 @@ import pytest
 from naming import names
 from whole_runs import untimed
 
-from fda_flower import ConfigError, RunError, compare, run
+from fda_flower import ConfigError, compare, run
 from fda_flower.experiments import load_results
 from fda_flower.files import only_writer
 from fda_flower.records.folder import RunFolder
@@ -82,7 +82,7 @@ def run_of(cell):
 
 
 @pytest.mark.slow
-def test_a_comparison_has_a_row_for_each_method_with_a_value_for_each_seed(done):
+def test_a_comparison_has_a_folder_for_each_cell_and_a_row_for_each_method_with_a_value_for_each_seed(done):
     assert done.failures == {}
     assert done.results.rows == ["FedAvg", "FedGP"]
     loaded = load_results(done.path).cells
@@ -91,15 +91,9 @@ def test_a_comparison_has_a_row_for_each_method_with_a_value_for_each_seed(done)
         summaries = [summary_of(done.path / f"{method}-seed{seed}") for seed in SEEDS]
         for key in ("last5", "best"):
             assert scores(done, row, key) == tuple(summary[key] for summary in summaries)
-
-
-def test_its_folder_holds_a_folder_for_each_cell_and_the_tables(done):
     assert {path.name for path in done.path.iterdir()} == {".lock", *CELLS, "table.csv", "table.md"}
     assert (done.path / "table.md").read_text("utf-8") == markdown(comparison(done.results))
     assert (done.path / "table.csv").read_text("utf-8") == comparison_numbers(done.results).csv()
-    for cell in CELLS:
-        files = {path.name for path in (done.path / cell).iterdir()}
-        assert {"checkpoint", "config.json", "model.safetensors", "rounds.jsonl", "summary.json"} <= files
 
 
 def test_a_cell_in_a_process_of_its_own_is_the_same_run_as_here(done, small, tmp_path):
@@ -207,30 +201,23 @@ def test_a_folder_is_refused_without_resume_or_while_another_process_uses_it(
         assert files_of(copy) == before
 
 
-def test_a_fault_in_a_cell_is_reported_with_its_kind(config, tmp_path, in_process, monkeypatch):
+@pytest.mark.parametrize("failing", [{"fedavg"}, {"fedavg", "fedgp"}])
+def test_a_fault_in_a_cell_is_reported_and_without_any_cell_there_is_no_table(
+    config, tmp_path, in_process, monkeypatch, failing
+):
     run_cell = in_process.run_config
 
     def fail(config, **where):
-        if config.method == "fedavg":
+        assert where["workers"] == 2
+        if config.method in failing:
             raise ZeroDivisionError("a fault")
         return run_cell(config, **where)
 
     monkeypatch.setattr(in_process, "run_config", fail)
-    result = compare(METHODS, [0], tmp_path / "runs", **config)
-    assert result.failures == {"fedavg-seed0": "ZeroDivisionError('a fault')"}
-    assert result.results.rows == ["FedGP"]
-    assert (tmp_path / "runs" / "table.md").exists()
-
-
-def test_if_every_cell_fails_there_is_no_table(config, tmp_path, in_process, monkeypatch):
-    def fail(config, **where):
-        raise RunError("the reason")
-
-    monkeypatch.setattr(in_process, "run_config", fail)
-    result = compare(METHODS, [0], tmp_path / "runs", **config)
-    assert result.results.cells == []
-    assert result.failures == {"fedavg-seed0": "the reason", "fedgp-seed0": "the reason"}
-    assert not list(tmp_path.rglob("table.*"))
+    result = compare(METHODS, [0], tmp_path / "runs", workers=2, **config)
+    assert result.failures == {f"{method}-seed0": "ZeroDivisionError('a fault')" for method in failing}
+    assert result.results.rows == (["FedGP"] if len(failing) == 1 else [])
+    assert (tmp_path / "runs" / "table.md").exists() is (len(failing) == 1)
 
 
 def test_all_methods_are_those_that_can_work_and_the_others_are_named(
@@ -254,18 +241,6 @@ def test_all_methods_are_those_that_can_work_and_the_others_are_named(
     assert {name for name in on_ray.left_out if name.startswith("central:")} == {
         f"central:{reference}" for reference in CENTRAL
     }
-
-
-def test_each_cell_has_the_workers_that_are_asked_for(small, tmp_path, in_process, monkeypatch):
-    seen = []
-
-    def run_config(config, **where):
-        seen.append(where["workers"])
-        raise RunError("it was not run")
-
-    monkeypatch.setattr(in_process, "run_config", run_config)
-    compare(["fedavg", "fedgp"], [3], tmp_path / "runs", workers=2, **small)
-    assert seen == [2, 2]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from whole_runs import untimed
 from fda_flower import ConfigError, RunConfig, files, run
 from fda_flower.errors import RunError
 from fda_flower.experiments import load_results, read_experiment, run_experiment, write_report
-from fda_flower.records import folder as run_folder
 from fda_flower.records.folder import RunFolder
 from fda_flower.reporting import summarise
 from fda_flower.runs.methods import METHODS
@@ -69,10 +68,6 @@ PNG = b"\x89PNG\r\n\x1a\n"
 NO_ROOM = OSError(28, "No space left on device")
 
 
-class CrashError(Exception):
-    """What stops a run in the middle."""
-
-
 @pytest.fixture(autouse=True)
 def module(in_process):
     """The module of cells, which run here, one after the other."""
@@ -113,10 +108,10 @@ def crash(module, monkeypatch):
     """Stop each run after so many rounds, until called without a number."""
     run_config = module.run_config
 
-    def after(rounds=None, error=CrashError):
+    def after(rounds=None):
         def stop(record):
             if record["round"] == rounds:
-                raise error
+                raise KeyboardInterrupt
 
         def run_and_crash(config, **where):
             return run_config(config, **{**where, "on_round": stop})
@@ -157,17 +152,26 @@ def checkpoint(folder, name=FIRST):
 # What is run
 
 
-def test_every_row_column_and_seed_is_a_cell(experiment, tmp_path, trained):
-    assert run_experiment(experiment, tmp_path / "out", rounds=1) == {}
-    assert cells(tmp_path / "out") == sorted(NAMES)
-    assert len(trained) == 4 * 4 + 4 * 1, "four cells of FedAvg and four of the target alone, a round each"
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        *(".lock", "experiment.json", "experiment.toml", "runs")
-    }
-    assert (tmp_path / "out" / "experiment.toml").read_text(encoding="utf-8") == TEXT
+def test_every_row_column_and_seed_is_a_cell_and_a_done_one_is_not_run_again(
+    experiment, tmp_path, trained, files_of
+):
+    out = tmp_path / "out"
+    assert run_experiment(experiment, out, rounds=1, seeds=[0]) == {}
+    assert len(trained) == 2 * 4 + 2 * 1, "two cells of FedAvg and two of the target alone, a round each"
+    before = files_of(out / "runs")
+    assert run_experiment(experiment, out, rounds=1, seeds=[0]) == {}
+    assert files_of(out / "runs") == before
+    assert run_experiment(experiment, out, rounds=1) == {}
+    assert len(trained) == 4 * 4 + 4 * 1
+    assert before.items() <= files_of(out / "runs").items()
+    assert cells(out) == sorted(NAMES)
+    assert {path.name for path in out.iterdir()} == {".lock", "experiment.json", "experiment.toml", "runs"}
+    assert (out / "experiment.toml").read_text(encoding="utf-8") == TEXT
 
 
-def test_a_cells_result_is_that_of_the_run_alone(experiment, tmp_path):
+def test_a_cells_result_is_that_of_the_run_alone_and_results_know_what_the_experiment_says(
+    experiment, tmp_path
+):
     settings: dict[str, Any] = {"model": "mlp", "shift": "noise", "shift_options": {"std": 0.1}}
     settings |= {"batch_size": 64, "target_samples": 16, "method": "fedavg", "seed": 0}
     expected = run(**settings, rounds=4)
@@ -175,24 +179,37 @@ def test_a_cells_result_is_that_of_the_run_alone(experiment, tmp_path):
     found = cell(tmp_path / "out")
     assert untimed(found["history"]) == untimed(expected.history)
     own = {"epochs": {"source": 4, "target": 4}, "parameters": 64 * 64 + 64 + 64 * 10 + 10}
-    assert (summarise(found["history"]) | own).items() <= found["summary"].items()
-    assert {key: found["summary"][key] for key in ("last5", "best", "rounds")} == {
-        key: expected.summary[key] for key in ("last5", "best", "rounds")
-    }
+    same = {key: expected.summary[key] for key in ("last5", "best", "rounds")}
+    assert (summarise(found["history"]) | own | same).items() <= found["summary"].items()
     assert json.loads(json.dumps(RunConfig(**settings).fingerprint())).items() <= found["config"].items()
+    results = load_results(tmp_path / "out")
+    assert (results.name, results.title) == ("noise", "Digits with noise")
+    assert results.source == "Nobody, 2024, Table 1"
+    assert (results.rows, results.columns) == (["FedAvg", "Target Only"], ["little", "much"])
+    assert (results.values, results.groups) == ({"little": 0.1, "much": 0.5}, [""])
+    assert results.paper == {("", "FedAvg", "little"): 60.5, ("", "FedAvg", "much"): 30.0}
+    (one,) = results.cells
+    assert (one.place, one.seed, one.parameters) == (("", "FedAvg", "little"), 0, 4810)
+    assert one.history == found["history"]
 
 
-def test_groups_are_in_the_names_of_cells(define, tmp_path):
-    group = '[[groups]]\nlabel = "few 1"\ntarget-samples = 8\n\n[[columns]]'
-    paper = 'paper."few 1" = { little = 60.5 }'
-    grouped = define(
-        TEXT.replace("[[columns]]", group, 1).replace("paper = { little = 60.5, much = 30 }", paper)
+def test_groups_are_in_the_names_of_cells_and_one_without_runs_has_no_table(define, tmp_path):
+    few, many = (
+        f'[[groups]]\nlabel = "{label}"\ntarget-samples = {n}\n' for label, n in (("few 1", 8), ("many", 20))
     )
-    assert run_experiment(grouped, tmp_path / "out", rounds=1, **ONE) == {}
+    paper = 'paper."few 1" = { little = 60.5 }'
+    text = TEXT.replace("paper = { little = 60.5, much = 30 }", paper)
+    grouped = define(text.replace("[[columns]]", f"{many}\n{few}\n[[columns]]", 1))
+    only = [*ONE["only"], "few 1"]
+    assert run_experiment(grouped, tmp_path / "out", rounds=1, seeds=[0], only=only) == {}
     assert cell(tmp_path / "out", f"few_1-{FIRST}")["config"]["target_samples"] == 8
     results = load_results(tmp_path / "out")
     assert results.groups == ["few 1"]
     assert results.paper == {("few 1", "FedAvg", "little"): 60.5}
+    assert "no runs of 'many'" in results.cuts
+    write_report([results], tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert (text.count("## few 1"), text.count("## many")) == (1, 0)
 
 
 def test_machine_settings_go_to_the_run_and_leave_no_mark(experiment, tmp_path, module, monkeypatch):
@@ -230,49 +247,26 @@ def test_progress_counts_cells_and_rounds(experiment, tmp_path):
 # Continuing
 
 
-def test_a_done_cell_is_not_run_again(experiment, tmp_path, trained, files_of):
-    run_experiment(experiment, tmp_path / "out", rounds=1, seeds=[0])
-    before = files_of(tmp_path / "out" / "runs")
-    trained.clear()
-    assert run_experiment(experiment, tmp_path / "out", rounds=1, seeds=[0]) == {}
-    assert trained == []
-    assert run_experiment(experiment, tmp_path / "out", rounds=1) == {}
-    assert len(trained) == 4 + 4 + 1 + 1, "the cells of the other seed"
-    after = files_of(tmp_path / "out" / "runs")
-    assert {name: after[name] for name in before} == before
-
-
-def test_an_interrupted_cell_continues_to_the_same_bits(experiment, tmp_path, trained, crash):
+def test_an_interrupted_cell_is_a_result_when_it_has_ended_and_goes_on_to_the_same_bits(
+    experiment, tmp_path, trained, crash
+):
     run_experiment(experiment, tmp_path / "whole", **ONE)
     crash(3)
-    assert run_experiment(experiment, tmp_path / "out", **ONE) == {FIRST: "CrashError()"}
-    assert cells(tmp_path / "out") == []
-    trained.clear()
-    crash(None)
-    assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
-    assert len(trained) == 4, "the last of four rounds"
-    assert untimed(cell(tmp_path / "out")["history"]) == untimed(cell(tmp_path / "whole")["history"])
-    assert checkpoint(tmp_path / "out") == checkpoint(tmp_path / "whole")
-
-
-def test_an_interrupted_cell_is_a_result_when_it_has_ended(experiment, tmp_path, crash):
-    crash(3, KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         run_experiment(experiment, tmp_path / "out", **ONE)
     assert cell(tmp_path / "out")["summary"]["rounds"] == 3
     assert load_results(tmp_path / "out").cells == []
     crash(None)
+    trained.clear()
     assert run_experiment(experiment, tmp_path / "out", rounds=3, **ONE) == {}
+    assert trained == []
     results = load_results(tmp_path / "out")
     assert [len(one.history) for one in results.cells] == [3]
     assert "3 rounds instead of 4" in results.cuts
-
-
-def test_more_rounds_continue_from_those_that_were_run(experiment, tmp_path, trained):
-    run_experiment(experiment, tmp_path / "out", rounds=3, **ONE)
-    trained.clear()
     assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
-    assert len(trained) == 4
+    assert len(trained) == 4, "the last of four rounds"
+    assert untimed(cell(tmp_path / "out")["history"]) == untimed(cell(tmp_path / "whole")["history"])
+    assert checkpoint(tmp_path / "out") == checkpoint(tmp_path / "whole")
     assert not any("rounds instead of" in cut for cut in load_results(tmp_path / "out").cuts)
 
 
@@ -324,23 +318,6 @@ def test_what_was_left_out_is_reported(experiment, tmp_path, how, ran, cuts):
         assert one.score("best") == cell(tmp_path / "out", name)["summary"]["best"]
 
 
-def test_a_group_without_runs_has_no_table(tmp_path):
-    file = tmp_path / "noise.toml"
-    few, many = (
-        f'[[groups]]\nlabel = "{label}"\ntarget-samples = {n}\n' for label, n in (("few", 16), ("many", 20))
-    )
-    text = TEXT.replace("paper = { little = 60.5, much = 30 }\n", "")
-    file.write_text(f"{text}\n{few}\n{many}", encoding="utf-8")
-    run_experiment(read_experiment(file), tmp_path / "out", only=["many"], rounds=1, seeds=[0])
-    results = load_results(tmp_path / "out")
-    assert results.groups == ["many"]
-    assert "no runs of 'few'" in results.cuts
-    write_report([results], tmp_path / "report.md")
-    text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert text.count("## many") == 1
-    assert "## few" not in text
-
-
 def test_settings_replace_those_of_the_experiment(experiment, tmp_path):
     settings = {"batch_size": 100, "shift_options": {"std": 0.2}, "rounds": 1}
     assert run_experiment(experiment, tmp_path / "out", settings=settings, seeds=[0]) == {}
@@ -350,19 +327,6 @@ def test_settings_replace_those_of_the_experiment(experiment, tmp_path):
     cuts = load_results(tmp_path / "out").cuts
     assert "batch-size is 100" in cuts
     assert "1 round instead of 4" in cuts
-
-
-def test_results_know_what_the_experiment_says(experiment, tmp_path):
-    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    results = load_results(tmp_path / "out")
-    assert (results.name, results.title) == ("noise", "Digits with noise")
-    assert results.source == "Nobody, 2024, Table 1"
-    assert (results.rows, results.columns) == (["FedAvg", "Target Only"], ["little", "much"])
-    assert (results.values, results.groups) == ({"little": 0.1, "much": 0.5}, [""])
-    assert results.paper == {("", "FedAvg", "little"): 60.5, ("", "FedAvg", "much"): 30.0}
-    (one,) = results.cells
-    assert (one.place, one.seed, one.parameters) == (("", "FedAvg", "little"), 0, 4810)
-    assert one.history == cell(tmp_path / "out")["history"]
 
 
 # What is refused
@@ -420,24 +384,6 @@ def test_a_change_of_other_cells_does_not_matter(experiment, define, tmp_path):
     assert cell(tmp_path / "out", "FedAvg-much-seed0")["config"]["shift_options"] == {"std": 0.6}
 
 
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        (f"runs/{FIRST}/summary.json", "{"),
-        (f"runs/{FIRST}/config.json", "{"),
-        *(("experiment.json", text) for text in ("[]", "{}", '{"experiment": "noise", "settings": 3}')),
-    ],
-)
-def test_a_damaged_file_is_named(experiment, tmp_path, file, text):
-    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    path = tmp_path / "out" / file
-    path.write_text(text, encoding="utf-8")
-    for use in (lambda: load_results(tmp_path / "out"), lambda: run_experiment(experiment, tmp_path / "out")):
-        with pytest.raises(ConfigError) as caught:
-            use()
-        assert str(path) in str(caught.value)
-
-
 def test_the_results_of_an_archive_are_those_of_the_runs_and_more_are_added(
     experiment, tmp_path, trained, files_of
 ):
@@ -454,15 +400,36 @@ def test_the_results_of_an_archive_are_those_of_the_runs_and_more_are_added(
     assert len(load_results(tmp_path / "out").cells) == 5
 
 
-@pytest.mark.parametrize("key", ["config", "history", "row", "seed", "rounds", "parameters", ""])
-def test_a_damaged_file_of_an_archive_is_named(experiment, tmp_path, key):
-    run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
-    archive(tmp_path / "out")
-    path = tmp_path / "out" / "cells" / f"{FIRST}.json"
-    found = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({name: value for name, value in found.items() if name != key}) if key else "{")
-    with pytest.raises(ConfigError, match=f"has no '{key}'" if key else None, check=names("result", path)):
-        load_results(tmp_path / "out")
+def test_a_damaged_file_is_named(experiment, tmp_path):
+    out = tmp_path / "out"
+
+    def check(file, text, *uses):
+        path = out / file
+        before = path.read_text(encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
+        for use in uses:
+            with pytest.raises(ConfigError) as caught:
+                use()
+            assert str(path) in (caught.value.thing, str(caught.value.value))
+        path.write_text(before, encoding="utf-8")
+
+    def go_on():
+        run_experiment(experiment, out)
+
+    def results():
+        load_results(out)
+
+    run_experiment(experiment, out, rounds=1, **ONE)
+    for text in ("[]", "{}", '{"experiment": "noise", "settings": 3}'):
+        check("experiment.json", text, results, go_on)
+    check(f"runs/{FIRST}/summary.json", "{", results, go_on)
+    check(f"runs/{FIRST}/config.json", "{", results, go_on)
+    archive(out)
+    archived = json.loads((out / "cells" / f"{FIRST}.json").read_text(encoding="utf-8"))
+    for key in ("config", "history", "row", "seed", "rounds", "parameters"):
+        less = {name: value for name, value in archived.items() if name != key}
+        check(f"cells/{FIRST}.json", json.dumps(less), results)
+    check(f"cells/{FIRST}.json", "{", results)
 
 
 def test_results_in_a_folder_of_no_experiment_are_refused(tmp_path):
@@ -483,29 +450,6 @@ def test_an_output_that_is_a_file_or_that_another_process_uses_is_refused(experi
 
 
 # A full disk
-
-
-def test_a_round_that_cannot_be_written_fails_its_cell_which_continues_to_the_same_bits(
-    experiment, tmp_path, monkeypatch
-):
-    run_experiment(experiment, tmp_path / "whole", **ONE)
-    write, checkpoints = files.write_atomically, []
-
-    def full(path, data):
-        if path.name == "checkpoint":
-            checkpoints.append(path)
-            if len(checkpoints) == 4:  # The first is of the model that the run begins with.
-                raise NO_ROOM
-        write(path, data)
-
-    monkeypatch.setattr(run_folder, "write_atomically", full)
-    failures = run_experiment(experiment, tmp_path / "out", **ONE)
-    where = tmp_path / "out" / "runs" / FIRST
-    assert f"round 3 cannot be written to '{where}' ({NO_ROOM})" in failures[FIRST]
-    monkeypatch.setattr(run_folder, "write_atomically", write)
-    assert run_experiment(experiment, tmp_path / "out", **ONE) == {}
-    assert untimed(cell(tmp_path / "out")["history"]) == untimed(cell(tmp_path / "whole")["history"])
-    assert checkpoint(tmp_path / "out") == checkpoint(tmp_path / "whole")
 
 
 def test_a_summary_that_cannot_be_written_fails_its_cell_and_can_be_written_later(
@@ -551,6 +495,11 @@ def results(experiment, define, tmp_path):
     return [load_results(tmp_path / name) for name in ("first", "second")]
 
 
+def table(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+
+
 def links(text):
     return [unquote(link) for link in re.findall(r"!\[[^\]]*\]\(([^) ]*)\)", text)]
 
@@ -578,24 +527,26 @@ def test_a_report_is_tables_and_figures_of_each_experiment(results, tmp_path, pi
 
 
 def test_the_tables_of_a_report_hold_what_was_measured_and_the_papers_values(results, tmp_path):
-    write_report(results, tmp_path / "report.md")
-    with (tmp_path / "report" / "noise.csv").open(encoding="utf-8", newline="") as file:
-        lines = {(line["row"], line["column"]): line for line in csv.DictReader(file)}
-    assert set(lines) == {(row, column) for row in ("FedAvg", "Target Only") for column in ("little", "much")}
-    line = lines["FedAvg", "little"]
-    measured = cell(tmp_path / "first")["summary"]
-    assert float(line["last5"]) == pytest.approx(measured["last5"])
-    assert float(line["best"]) == pytest.approx(measured["best"])
-    assert (float(line["paper"]), line["seeds"], line["rounds"]) == (60.5, "1", "2")
-    assert float(line["difference"]) == pytest.approx(measured["last5"] - 60.5)
-    assert lines["Target Only", "little"]["paper"] == ""
+    again = [results[0], results[1], replace(results[0], cuts=["something"])]
+    write_report(again, tmp_path / "report.md")
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    measured = cell(tmp_path / "first")["summary"]
+    for name in ("noise", "noise-2"):
+        assert {f"report/{name}-{figure}.png" for figure in ("columns", "rounds")} < {*links(text)}
+        lines = table(tmp_path / "report" / f"{name}.csv")
+        assert {*lines} == {
+            (row, column) for row in ("FedAvg", "Target Only") for column in ("little", "much")
+        }
+        line = lines["FedAvg", "little"]
+        assert float(line["last5"]) == pytest.approx(measured["last5"])
+        assert float(line["best"]) == pytest.approx(measured["best"])
+        assert (float(line["paper"]), line["seeds"], line["rounds"]) == (60.5, "1", "2")
+        assert float(line["difference"]) == pytest.approx(measured["last5"] - 60.5)
+        assert lines["Target Only", "little"]["paper"] == ""
     assert f"{measured['last5']:.1f}" in text
     assert "paper 60.5" in text
-    for one in results:
-        for cut in one.cuts:
-            assert cut in text
     assert "2 rounds instead of 4" in results[0].cuts
+    assert all(cut in text for one in again for cut in one.cuts)
 
 
 def test_before_anything_is_measured_a_report_has_no_figures(experiment, tmp_path, module, monkeypatch):
@@ -619,25 +570,33 @@ def test_a_report_that_cannot_be_written_is_refused(results, tmp_path):
         write_report(results, path)
 
 
-def test_a_board_has_tables_of_regrets_and_epochs(define, tmp_path, monkeypatch):
+def test_a_board_has_tables_of_regrets_and_epochs_and_marks_references(define, tmp_path, monkeypatch):
     monkeypatch.setitem(METHODS, "target-only", replace(METHODS["target-only"], ensemble=True))
-    board = define(f'report = "regret"\nfigures = ["regret"]\nrivals = ["FedAvg", "Target Only"]\n{TEXT}')
-    run_experiment(board, tmp_path / "out", rounds=2, seeds=[0])
+    top = 'report = "regret"\nfigures = ["regret"]\nrivals = ["FedAvg", "Target Only"]\n'
+    coral = '[[rows]]\nlabel = "CORAL"\nmethod = "central:coral"\n'
+    run_experiment(define(f"{top}{TEXT}\n{coral}"), tmp_path / "out", rounds=2, seeds=[0])
     results = load_results(tmp_path / "out")
     assert (results.report, results.rivals) == ("regret", ("FedAvg", "Target Only"))
+    assert (results.ensembles, results.centralised) == ({"Target Only"}, {"CORAL"})
     assert {one.place[1]: one.epochs for one in results.cells} == {
         "FedAvg": {"source": 2, "target": 2},
         "Target Only": {"source": 0, "target": 2},
+        "CORAL": {"source": 2, "target": 0},
     }
     paths = write_report([results], tmp_path / "board.md")
     names = ["board.md", "noise.csv", "noise-regret.csv", "noise-regret-methods.csv"]
     assert [path.name for path in paths] == [*names, "noise-regret.png"]
     names = [f"{row}-little-seed0" for row in ("FedAvg", "Target_Only")]
     scores = [cell(tmp_path / "out", name)["summary"]["last5"] for name in names]
-    with (tmp_path / "board" / "noise-regret.csv").open(encoding="utf-8", newline="") as file:
-        lines = {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+    lines = table(tmp_path / "board" / "noise-regret.csv")
     assert float(lines["FedAvg", "little"]["regret"]) == pytest.approx(scores[0] - scores[1])
-    assert "Target Only †" in (tmp_path / "board.md").read_text(encoding="utf-8")
+    text = (tmp_path / "board.md").read_text(encoding="utf-8")
+    assert "Target Only †" in text
+    rows = [line for line in text.splitlines() if line.startswith("| CORAL")]
+    assert len(rows) == 4
+    assert all(line.startswith("| CORAL ‡ |") for line in rows)
+    assert "‡ marks a reference that is no federated method: centralised, pooled sources." in text
+    assert "Rivals: FedAvg, Target Only." in text
 
 
 def test_r2_is_told_from_accuracy_by_the_data_set(define, tmp_path):
@@ -646,19 +605,6 @@ def test_r2_is_told_from_accuracy_by_the_data_set(define, tmp_path):
     board = define(text.replace("[[rows]]", f"{column}[[rows]]", 1))
     run_experiment(board, tmp_path / "out", rounds=1, seeds=[0], only=["numbers", "FedAvg"])
     assert load_results(tmp_path / "out").metrics["", "numbers"] == "r2"
-
-
-def test_two_folders_of_an_experiment_have_files_of_their_own(experiment, tmp_path):
-    for seed in (0, 1):
-        run_experiment(experiment, tmp_path / f"{seed}", rounds=1, only=["FedAvg", "little"], seeds=[seed])
-    write_report([load_results(tmp_path / f"{seed}") for seed in (0, 1)], tmp_path / "report.md")
-    text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    for seed, name in enumerate(("noise", "noise-2")):
-        assert {f"report/{name}-{figure}.png" for figure in ("columns", "rounds")} < {*links(text)}
-        table = (tmp_path / "report" / f"{name}.csv").read_text(encoding="utf-8")
-        (line, *_) = csv.DictReader(table.splitlines())
-        measured = cell(tmp_path / f"{seed}", f"FedAvg-little-seed{seed}")["summary"]["last5"]
-        assert float(line["last5"]) == pytest.approx(measured)
 
 
 def test_a_row_may_be_judged_by_its_averaged_model(define, tmp_path):

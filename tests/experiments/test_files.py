@@ -85,16 +85,9 @@ def make_heart(folder):
     for hospital in ("cleveland", "hungarian", "switzerland", "va"):
         rows = [
             [
-                *(
-                    draw.randint(30, 70),
-                    draw.randint(0, 1),
-                    draw.randint(1, 4),
-                    120,
-                    200,
-                    0,
-                    draw.randint(0, 2),
-                ),
-                *(draw.randint(90, 180), 0, draw.random(), "?", "?", "?", number % 3),
+                *(draw.randint(low, high) for low, high in ((30, 70), (0, 1), (1, 4))),
+                *(120, 200, 0, draw.randint(0, 2), draw.randint(90, 180), 0, draw.random()),
+                *("?", "?", "?", number % 3),
             ]
             for number in range(80)
         ]

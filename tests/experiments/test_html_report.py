@@ -168,9 +168,6 @@ def test_several_folders_make_one_file_written_whole(run, comparison, experiment
     text = output.read_text(encoding="utf-8")
     assert [text.count(f"<h1>{title}</h1>") for title in ("first", "compare", "Digits")] == [1, 1, 1]
     assert os.listdir(output.parent) == ["page.html"]
-
-
-def test_a_page_that_cannot_be_written_is_an_error(run, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, check=names("report")):
         write_html([run], tmp_path / "file" / "page.html")

@@ -1,9 +1,7 @@
 """What a run says before it trains and after its first round."""
 
 import sys
-from pathlib import Path
 
-import pytest
 from sites import write_table
 
 from fda_flower import RunConfig
@@ -11,12 +9,12 @@ from fda_flower.experiments.run import cost_of_round, overview
 from fda_flower.server_app import check_data
 
 
-def lines(**settings: object) -> list[str]:
-    config = RunConfig(**settings)  # type: ignore[arg-type]
+def lines(**settings):
+    config = RunConfig(**settings)
     return overview(config, *check_data(config))
 
 
-def test_a_table(tmp_path: Path) -> None:
+def test_a_table(tmp_path):
     for i, name in enumerate(("north", "south", "west")):
         write_table(tmp_path / f"{name}.csv", i)
     sources, target, classes, network = lines(dataset="table", data_dir=str(tmp_path), target_samples=10)
@@ -30,7 +28,7 @@ def test_a_table(tmp_path: Path) -> None:
     assert network == "Network: mlp, 322 parameters, for 2 features (another: --model NAME)"
 
 
-def test_images_more_classes_than_are_listed_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_more_classes_than_are_listed_and_numbers(monkeypatch):
     _, target, classes, network = lines(target_samples="all")
     assert target.startswith("Target: target, 336 labels of 336 training samples")
     assert "0 " in classes
@@ -41,7 +39,7 @@ def test_images_more_classes_than_are_listed_and_numbers(monkeypatch: pytest.Mon
     assert lines()[2] == "Classes: 10"
 
 
-def test_the_cost_of_round() -> None:
+def test_the_cost_of_round():
     told = cost_of_round({"seconds": {"train": 2.0, "evaluate": 1.0}}, 50)
     assert told.startswith("A round: 3.0 s, so 50 take about 2 min; memory: ")
     assert cost_of_round({"seconds": {"train": 600.0}}, 30).startswith(

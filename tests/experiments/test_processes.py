@@ -46,18 +46,6 @@ def do(what):
         threading.Event().wait()
 
 
-def lives(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def most_at_a_time(spans):
-    return max(sum(begin <= moment < end for begin, end in spans) for moment, _ in spans)
-
-
 def test_all_tasks_run_in_processes_of_their_own(tmp_path):
     tasks = {f"task {i}": str(tmp_path / f"{i}") for i in range(3)}
     assert run_all(write, tasks, jobs=2) == {}
@@ -69,19 +57,21 @@ def test_all_tasks_run_in_processes_of_their_own(tmp_path):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_at_most_jobs_tasks_run_at_a_time(tmp_path, jobs):
     paths = [tmp_path / f"{i}.txt" for i in range(4)]
-    tasks = {path.stem: (path, jobs) for path in paths}
-    seen = []
-    assert run_all(span, tasks, jobs, lambda state: seen.append(len(state.running))) == {}
+    assert run_all(span, {path.stem: (path, jobs) for path in paths}, jobs) == {}
     spans = [tuple(map(float, path.read_text(encoding="utf-8").split())) for path in paths]
-    assert most_at_a_time(spans) == jobs
-    assert max(seen) <= jobs
+    assert max(sum(begin <= moment < end for begin, end in spans) for moment, _ in spans) == jobs
 
 
-def test_each_failure_is_reported_with_its_reason_and_stops_no_other(tmp_path):
-    """One after the other, so that each that fails has others after it."""
+@pytest.mark.parametrize("jobs", [1, 6])
+def test_each_failure_is_reported_with_its_reason_and_stops_no_other(jobs):
+    """One after the other, so that each that fails has others after it, and all beside each other."""
     tasks = {name: name for name in ("mistake", "fault", "killed", "exits", "long")}
-    tasks["good"] = "nothing"
-    failures = run_all(do, tasks, jobs=1)
+    seen = []
+
+    def on_poll(state):
+        seen.append((len(state.running), len(state.done), len(state.failures)))
+
+    failures = run_all(do, {**tasks, "good": "nothing"}, jobs, on_poll)
     assert failures.pop("long").startswith("ValueError('xxx"), "a reason longer than a pipe holds"
     assert "exit code -9" in failures.pop("killed")
     assert failures == {
@@ -89,53 +79,26 @@ def test_each_failure_is_reported_with_its_reason_and_stops_no_other(tmp_path):
         "fault": "ZeroDivisionError('a fault')",
         "exits": "its process ended with exit code 3",
     }
+    assert seen[-1] == (0, 1, 5)
+    running, done, failed = zip(*seen, strict=True)
+    assert max(running) <= jobs
+    assert (list(done), list(failed)) == (sorted(done), sorted(failed))
+    assert jobs > 1 or {*failed} >= {1, 2, 3, 4, 5}
 
 
-def test_a_process_that_is_killed_does_not_stop_those_beside_it():
-    tasks, done = {"killed": "killed", "good": "nothing", "another": "nothing"}, []
-    failures = run_all(do, tasks, jobs=3, on_poll=lambda state: done.append(len(state.done)))
-    assert list(failures) == ["killed"]
-    assert done[-1] == 2
-
-
-def test_on_poll_sees_what_runs_what_is_done_and_what_failed(tmp_path):
-    seen = []
-
-    def on_poll(state):
-        seen.append((tuple(state.running), len(state.done), dict(state.failures)))
-
-    failures = run_all(do, {"first": "nothing", "bad": "mistake", "last": "nothing"}, 1, on_poll)
-    reason = {"bad": "the reason, and the remedy"}
-    assert failures == reason
-    assert seen[-1] == ((), 2, reason)
-    assert {running for running, _, _ in seen} <= {(), ("first",), ("bad",), ("last",)}
-    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
-    assert {done for _, done, _ in seen} >= {1, 2}
-    assert all(failed == (reason if done == 2 else {}) or done == 1 for _, done, failed in seen)
-
-
-def test_an_interruption_while_they_run_ends_them_and_is_passed_on(tmp_path):
-    paths = [tmp_path / "a", tmp_path / "b"]
+def test_an_interruption_while_they_run_ends_them_begins_none_and_is_passed_on(tmp_path):
+    paths = [tmp_path / name for name in "abc"]
+    *begun, waits = paths
 
     def interrupt(state):
-        if all(path.exists() and path.read_text(encoding="utf-8") for path in paths):
+        if all(path.exists() and path.read_text(encoding="utf-8") for path in begun):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run_all(do, {path.name: f"stay {path}" for path in paths}, 2, interrupt)
-    pids = [int(path.read_text(encoding="utf-8")) for path in paths]
-    until(lambda: not any(map(lives, pids)))
-
-
-def test_tasks_that_wait_are_not_begun_after_an_interruption(tmp_path):
-    def interrupt(state):
-        raise KeyboardInterrupt
-
-    first, second = tmp_path / "first", tmp_path / "second"
-    with pytest.raises(KeyboardInterrupt):
-        run_all(do, {"first": f"stay {first}", "second": f"stay {second}"}, 1, interrupt)
-    time.sleep(0.3)
-    assert not second.exists()
+    pids = [int(path.read_text(encoding="utf-8")) for path in begun]
+    until(lambda: not any(map(psutil.pid_exists, pids)))
+    assert not waits.exists()
 
 
 TESTS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]

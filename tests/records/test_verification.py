@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from fda_flower import RunConfig, run
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.records.folder import CHAIN, Checkpoint, RunFolder, hash_of, linked, without_link
+from fda_flower.records.folder import CHAIN, Checkpoint, RunFolder, hash_of, linked
 from fda_flower.records.verification import verify
 from fda_flower.runs.model_folder import write_global_model
 
@@ -58,23 +58,13 @@ def chain_anew(folder, leave_out=(), **changes):
     (folder / "rounds.jsonl").write_text("".join(lines))
 
 
-def reorder(folder, numbers):
+def last_line_gone(folder):
     lines = (folder / "rounds.jsonl").read_text().splitlines(keepends=True)
-    (folder / "rounds.jsonl").write_text("".join(lines[number] for number in numbers))
-
-
-def without_a_link(folder):
-    lines = (folder / "rounds.jsonl").read_text().splitlines()
-    lines[1] = json.dumps(without_link(json.loads(lines[1])))
-    (folder / "rounds.jsonl").write_text("\n".join([*lines, '{"round": 4}', ""]))
+    (folder / "rounds.jsonl").write_text("".join(lines[:-1]))
 
 
 def other_record(folder):
     edit(folder / "rounds.jsonl", '"accuracy": 0.', '"accuracy": 1.', 1)
-
-
-def of_another_seed(folder):
-    edit(folder / "config.json", '"seed": 0', '"seed": 1')
 
 
 def other_weights(folder, name="checkpoint", number=None):
@@ -83,7 +73,6 @@ def other_weights(folder, name="checkpoint", number=None):
     found = other.load_checkpoint(name)
     model = {layer: array + 1 for layer, array in found.model.items()}
     (folder / name).write_bytes(other._pack(Checkpoint(number or found.round, model, found.state))[0])
-    return found.round
 
 
 def other_model(folder):
@@ -110,17 +99,13 @@ def test_a_run_that_nobody_has_touched_is_ok(ended):
     ("tamper", "says"),
     [
         (other_record, "the record of round 2 has changed"),
-        (lambda f: reorder(f, [1, 0, 2]), "the record of round 2 does not follow"),
-        (lambda f: reorder(f, [0, 1]), "is of round 3, the records end with round 2"),
+        (last_line_gone, "is of round 3, the records end with round 2"),
         (lambda f: (f / "rounds.jsonl").unlink(), "is of round 3, the records end with round 0"),
-        (without_a_link, "line 2 of rounds.jsonl is not as"),
-        (lambda f: edit(f / "rounds.jsonl", "source-1", "source-2", 0), "the record of round 1 has changed"),
-        (lambda f: edit(f / "rounds.jsonl", '"config.json"', '"config"', 2), "record of round 3 has"),
         (lambda f: chain_anew(f, ["config.json"]), "config.json has changed"),
         (lambda f: chain_anew(f, ["checkpoint"]), "the model in 'checkpoint' is not that of round 3"),
         (lambda f: chain_anew(f, ["model.safetensors"]), "'model.safetensors' is not the model of round 3"),
-        (of_another_seed, "the record of round 1 does not follow"),
         (other_weights, "the model in 'checkpoint' is not that of round 3"),
+        (lambda f: other_weights(f, "checkpoint-selected"), "'checkpoint-selected' is not that of"),
         (lambda f: shutil.copy(f / "config.json", f / "checkpoint"), "is damaged"),
         (lambda f: (f / "checkpoint").unlink(), "there is no checkpoint"),
         (other_model, "'model.safetensors' is not that of round 3"),
@@ -132,8 +117,6 @@ def test_a_run_that_nobody_has_touched_is_ok(ended):
         (lambda f: (f / "checkpoint-selected").unlink(), "there is no checkpoint-selected"),
         (lambda f: other_weights(f, "checkpoint-selected", 9), "is of round 9, which the records"),
         (lambda f: edit(f / "config.json", '"device": "cpu"', '"device": "cuda"'), "config.json has changed"),
-        (lambda f: edit(f / "config.json", '"fda-flower": "', '"fda-flower": "9'), "config.json has changed"),
-        (lambda f: edit(f / "config.json", '"learning_rate": ', '"learning_rate": 1'), "config.json has"),
         (lambda f: shutil.copy(f / "model.json", f / "checkpoint-selected"), "is damaged"),
         (lambda f: (f / "selected/model.json").write_text("{}"), "'selected/model.json' is not that of"),
     ],
@@ -142,12 +125,6 @@ def test_what_somebody_has_changed_is_found(tamper, says, folder):
     tamper(folder)
     found = verify(folder)
     assert any(says in problem for problem in found.problems), found.problems
-
-
-def test_a_chosen_round_with_other_weights_is_found(folder):
-    chosen = other_weights(folder, "checkpoint-selected")
-    (problem,) = verify(folder).problems
-    assert problem == f"the model in 'checkpoint-selected' is not that of round {chosen}"
 
 
 def test_a_chain_that_was_made_anew_is_told_by_the_hash_that_was_noted(folder):
