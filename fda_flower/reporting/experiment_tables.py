@@ -21,9 +21,6 @@ HEADER = (
     *("last5", "last5_std", "best", "best_std", "paper", "difference", "interval", "inside"),
 )
 
-Scores = Mapping[tuple[str, str], Sequence[float]]
-"""By row and column: one value for each seed."""
-
 
 def report(results: Results) -> list[Part]:
     """Return, for each group, a table of ``last5`` beside the paper's values, and one of ``best``.
@@ -156,12 +153,10 @@ def half_width(values: Sequence[float]) -> float | None:
     return float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1) * math.sqrt(1 + 1 / n))
 
 
-def _scores(results: Results, group: str, key: str) -> Scores:
+def _scores(results: Results, group: str, key: str) -> Mapping[tuple[str, str], Sequence[float]]:
     """Return the scores of each row and column, and of the average, over seeds that have all columns."""
     scores: dict[tuple[str, str], Sequence[float]] = {
-        (row, column): results.scores((group, row, column), key)
-        for row in results.rows
-        for column in results.columns
+        place[1:]: results.scores(place, key) for place in results.places if place[0] == group
     }
     for row in results.rows if results.average else ():
         by_column = [

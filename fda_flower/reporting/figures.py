@@ -237,15 +237,11 @@ def with_gaps(rounds: Sequence[int], values: Sequence[float]) -> tuple[list[floa
     """Return a line that is broken where much more rounds are unknown than usual."""
     steps = [after - before for before, after in pairwise(rounds)]
     usual = statistics.median_low(steps or [1])
-    x: list[float] = []
-    y: list[float] = []
+    points: list[tuple[float, float]] = []
     for number, value, step in zip(rounds, values, [0, *steps], strict=False):
-        if step > 2 * usual:
-            x.append(number - step / 2)
-            y.append(np.nan)
-        x.append(number)
-        y.append(value)
-    return x, y
+        points += [(number - step / 2, np.nan)] if step > 2 * usual else []
+        points.append((number, value))
+    return [x for x, _ in points], [y for _, y in points]
 
 
 def draw_dots(axis: Axes, values: Mapping[str, Sequence[float]], styles: Mapping[str, Style]) -> None:

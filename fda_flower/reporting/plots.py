@@ -100,8 +100,7 @@ def _plot_figures(part: SubFigure, runs: Runs, metric: str) -> None:
 
 def _plot_members(axis: Axes, members: Mapping[str, Sequence[float]]) -> None:
     """Draw a bar for the mean weight of each member, with one deviation over seeds."""
-    deviations = [deviation(each) for each in members.values()]
-    means = [float(np.mean(each)) for each in members.values()]
+    means, deviations = zip(*((np.mean(each), deviation(each)) for each in members.values()), strict=True)
     spread = deviations if any(deviations) else None
     axis.barh([*members], means, xerr=spread, color=style(0).color, capsize=2)
     axis.invert_yaxis()
@@ -126,9 +125,8 @@ def _plot_betas(part: SubFigure, runs: Runs) -> None:
 
 def estimated_sources(histories: Sequence[Sequence[Record]]) -> list[str]:
     """Return the sources whose β was estimated in any round."""
-    records = (record for history in histories for record in history)
-    entries = (each for record in records for each in record["sources"].items())
-    return sorted({domain for domain, entry in entries if entry.get("sigma2") is not None})
+    sources = (each for history in histories for record in history for each in record["sources"].items())
+    return sorted({domain for domain, entry in sources if entry.get("sigma2") is not None})
 
 
 def member_weights(histories: Sequence[Sequence[Record]]) -> dict[str, list[float]]:
@@ -292,20 +290,17 @@ def predict(results: Results, group: str, column: str) -> str | None:
 
 def _first_estimates(cell: CellResult) -> Sequence[Mapping[str, float]]:
     """Return each source's entry in the record of the first round with estimates."""
-    rounds = (
-        [entry for entry in record["sources"].values() if entry.get("sigma2") is not None]
-        for record in cell.history
-    )
-    return next((entries for entries in rounds if entries), [])
+    rounds = (record["sources"].values() for record in cell.history)
+    found = ([entry for entry in entries if entry.get("sigma2") is not None] for entries in rounds)
+    return next(filter(None, found), [])
 
 
 def find_best(results: Results, rows: Sequence[str], group: str, column: str) -> str | None:
     """Return the rule of the row with the best ``last5`` at a place, if any was run."""
-    sign = 1 if results.metric(group, column).higher_is_better else -1
     means = [
-        (sign * float(np.mean(values)), rule)
+        (float(np.mean([*points.values()])), rule)
         for row in rows
-        if (rule := rule_of(row)) and (values := results.scores((group, row, column), "last5"))
+        if (rule := rule_of(row)) and (points := results.points((group, row, column)))
     ]
     return max(means, key=itemgetter(0), default=(0.0, None))[1]
 

@@ -273,11 +273,8 @@ class Results:
     def marks(self) -> str:
         """What the marks mean that occur, a sentence each."""
         what = "a reference that is no federated method: centralised, pooled sources"
-        sentences = [
-            f"{ENSEMBLE} marks an ensemble of several models." if self.ensembles else "",
-            f"{CENTRALISED} marks {what}." if self.centralised else "",
-        ]
-        return " ".join(filter(None, sentences))
+        ensembles = [f"{ENSEMBLE} marks an ensemble of several models."] if self.ensembles else []
+        return " ".join([*ensembles, *([f"{CENTRALISED} marks {what}."] if self.centralised else [])])
 
     @cached_property
     def _at(self) -> Mapping[Place, list[CellResult]]:

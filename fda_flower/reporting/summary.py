@@ -163,14 +163,8 @@ def _labels(config: RunConfig, history: Sequence[Record]) -> int:
 
 def write_summary(folder: Path, config: RunConfig, summary: Mapping[str, Any]) -> None:
     """Write ``summary.json`` into a run's folder."""
-    numbers = {
-        "method": config.method,
-        "label": config.entry.title,
-        "dataset": config.dataset,
-        "shift": config.shift,
-        "seed": config.seed,
-        **summary,
-    }
+    named = {"method": config.method, "label": config.entry.title, "dataset": config.dataset}
+    numbers = {**named, "shift": config.shift, "seed": config.seed, **summary}
     text = json.dumps(json_safe(numbers), indent=2) + "\n"
     try:
         write_atomically(folder / SUMMARY, text.encode())

@@ -1,7 +1,7 @@
 """The parts of a page, and its rendering by the template."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import count
@@ -91,7 +91,8 @@ def settings_table(settings: Mapping[str, Any], notes: Mapping[str, Any]) -> lis
     ]
     header = ["setting", "value", "default", "meaning"]
     changed = [row for row in rows if row[1] != row[2]]
-    more = [[name, show(value)] for name, value in _flat(notes)]
+    flat = (value if isinstance(value, Mapping) else {name: value} for name, value in notes.items())
+    more = [[name, show(value)] for each in flat for name, value in each.items()]
     tables = [
         Table(header, changed, "Settings that are not the default"),
         Table(header, rows, f"All {len(rows)} settings", folded=True),
@@ -113,8 +114,3 @@ def show(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(show, value))
     return "" if value is None else ("no", "yes")[value] if isinstance(value, bool) else str(value)
-
-
-def _flat(notes: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    for name, value in notes.items():
-        yield from value.items() if isinstance(value, Mapping) else [(name, value)]

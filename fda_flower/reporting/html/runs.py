@@ -93,12 +93,8 @@ def _headlines(view: RunView) -> Table:
 
 def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
     """Return every number that was measured of the target by round: the headline's together, others alone."""
-    measured = (
-        key
-        for record in history
-        for key, value in record.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and key not in NO_FIGURES
-    )
+    entries = (entry for record in history for entry in record.items() if entry[0] not in NO_FIGURES)
+    measured = (name for name, v in entries if isinstance(v, int | float) and not isinstance(v, bool))
     names = list(dict.fromkeys(measured))
     together = [name for name in names if _metric_of(name) == METRICS[headline]]
     charted = {METRICS[headline].axis: together} if together else {}
@@ -136,11 +132,8 @@ def _trust(history: Sequence[Record]) -> list[Chart | Table]:
 
 def _members(history: Sequence[Record]) -> list[Chart | Table]:
     """Return what the last record says of each member, and the weights by round if there are several."""
-    mixtures = {
-        record["round"]: record["mixture"]["members"]
-        for record in history
-        if record.get("mixture", {}).get("members")
-    }
+    told = {record["round"]: record.get("mixture", {}).get("members") for record in history}
+    mixtures = {number: members for number, members in told.items() if members}
     if not mixtures:
         return []
     last = mixtures[max(mixtures)]
