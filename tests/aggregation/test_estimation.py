@@ -35,28 +35,19 @@ def estimate_one(target, source, batches):
 # --- The definitions of methods.md, section 3, as they stand -------------------------------------------
 
 
-def gradients(rows, rate):
-    return np.asarray(rows, np.float64) / rate
-
-
 def square(vector):
     return float(sum(x * x for x in vector))
-
-
-def inner(a, b):
-    return float(sum(x * y for x, y in zip(a, b, strict=True)))
 
 
 def without(vector, direction):
     """The part of a vector that is orthogonal to a direction."""
     unit = direction / math.sqrt(square(direction))
-    return vector - inner(vector, unit) * unit
+    return vector - sum(vector * unit) * unit
 
 
-def brute_force(rows, rate, source, steps, source_rate=0.1):
+def brute_force(rows, rate, source, steps):
     """All estimates by their definitions, over all ``B`` vectors."""
-    source = np.asarray(source, np.float64)
-    g, g_i, at_target_rate = gradients(rows, rate), source / (steps * source_rate), source / (steps * rate)
+    g, g_i, at_target_rate = rows / rate, source / (steps * 0.1), source / (steps * rate)
     B, mean = len(g), np.mean(g, axis=0)
     scatter = sum(square(g_j - mean) for g_j in g)
     sigma2 = scatter / (B * (B - 1))
@@ -65,7 +56,7 @@ def brute_force(rows, rate, source, steps, source_rate=0.1):
     )
     p = [without(g_j, g_i) for g_j in g]
     tau2_d2 = sum(square(p_j) for p_j in p) / B - sum(square(p_j - np.mean(p, axis=0)) for p_j in p) / (B - 1)
-    delta = sum(inner(g_j, g_i) > 0 for g_j in g) / B
+    delta = sum(sum(g_j * g_i) > 0 for g_j in g) / B
     return Estimates(sigma2, d2, square(mean), tau2_d2, delta, d2_target_rate, B)
 
 
@@ -140,7 +131,7 @@ def size_of(round_):
     """The largest squared gradient of a round: what rounding is measured against."""
     rows, rate, source, steps = round_
     own = (square(source / (steps * by)) for by in (0.1, rate))
-    return max(*(square(g) for g in gradients(rows, rate)), *own, 1)
+    return max(*(square(g) for g in rows / rate), *own, 1)
 
 
 @given(round_=rounds())

@@ -152,7 +152,7 @@ def test_the_page_of_a_run_has_its_curves_weights_and_commands(page):
     assert "fda run" in render([page], "now")
 
 
-def test_who_took_part_is_a_square_a_round_with_the_reason_of_what_was_not_used(page):
+def test_who_took_part_is_a_mark_a_round_and_faults_are_grouped_by_reason_with_their_rounds(page):
     chart, table = parts_of(page)["Who took part"]
     found = {trace["name"]: (trace["x"], trace["y"], trace["customdata"]) for trace in traces_of(chart)}
     assert found["not used"] == ([2, 3], ["b", "b"], ["late", "late"])
@@ -164,9 +164,6 @@ def test_who_took_part_is_a_square_a_round_with_the_reason_of_what_was_not_used(
         ["b", "source", 3, 2, 0, 0, "", 0],
         ["site-7", "", 0, 0, 1, 0, "", 0],
     ]
-
-
-def test_faults_are_grouped_by_reason_with_their_rounds(page):
     (table,) = parts_of(page)["Dropped, missing and other trouble"]
     assert table.rows == [
         ["dropped", "b", "late", 2, "2 to 3"],
@@ -196,11 +193,8 @@ def test_samples_are_what_the_replies_and_the_records_say(troubled):
         ["a", "source", 300, "", "", "", ""],
         ["c", "", "", "", "", "", 7],
     ]
-
-
-def test_the_domain_that_never_trains_is_the_target(troubled):
     for record in troubled:
-        record["target"] = None
+        record["target"] = None  # of a method that trains the sources alone
     troubled[1]["sizes"] = {"t": {"train": 7}}
     assert [row[:2] for row in sizes_table(troubled).rows] == [["a", "source"], ["t", "target"]]
 
