@@ -116,7 +116,7 @@ def test_a_part_imports_only_what_is_below_it(part):
 @pytest.mark.parametrize(
     ("part", "forbidden"),
     [
-        ("aggregation", {"flwr", "torch"}),
+        ("aggregation", {"flwr", "pandas", "scipy", "sklearn", "torch"}),
         ("strategies", {"torch", "torchvision"}),
         ("datasets", {"flwr"}),
         ("models", {"flwr"}),

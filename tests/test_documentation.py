@@ -205,7 +205,7 @@ def test_the_readmes_table_has_the_methods_that_the_demo_compares_in_its_order()
 WITH_EXAMPLES = sorted(
     ".".join(("fda_flower", *path.relative_to(ROOT / "fda_flower").with_suffix("").parts))
     for path in (ROOT / "fda_flower").rglob("*.py")
-    if ">>> " in path.read_text(encoding="utf-8") and "aggregation" not in path.parts
+    if ">>> " in path.read_text(encoding="utf-8")
 )
 
 

@@ -78,20 +78,13 @@ def test_a_round_follows_the_weighting_and_returns_its_geometry_and_estimates(ma
         assert result.model["w"].tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize(
-    ("factor", "reason"),
-    [
-        (1 / 100, "do not fit the target's update"),
-        # The estimators take these norms; they are not those of the steps.
-        (100, "do not have the norms that were sent with them"),
-    ],
-)
-def test_steps_that_do_not_fit_are_every_sources_reason(make_target, make_update, factor, reason):
+def test_steps_that_do_not_fit_are_every_sources_reason(make_target, make_update):
     target, batches = make_target(STEPS, 0.1)
-    batches = replace(batches, squared_norms=batches.squared_norms * factor)
+    # The estimators take these norms; they are not those of the steps.
+    batches = replace(batches, squared_norms=batches.squared_norms * 100)
     sources = [make_update([1.0, 0.0, 0.0], steps=1, rate=1)] * 2
     result = RULES[0](MODEL, target, sources, np.array([0.1, 0.2]), batches)
-    assert all(reason in str(fault) for fault in result.fallbacks)
+    assert result.fallbacks == ["batch-updates do not have the norms that were sent with them"] * 2
     assert result.estimates is None
     assert result.betas.tolist() == [0.1, 0.2]
 

@@ -254,23 +254,14 @@ def test_a_zero_source_has_a_distance_but_no_direction(make_target, make_update)
 @pytest.mark.parametrize(
     ("rule", "estimates"),
     [
-        (beta_fedda, Estimates(1, -1, 1, 0, 0)),
         (beta_fedda, Estimates(1, -2, 1, 0, 0)),
         (beta_fedda, Estimates(0, 0, 0, 0, 0)),
-        (beta_fedda, Estimates(math.nan, 1, 1, 1, 1)),
         (beta_fedda, Estimates(1, math.inf, 1, 1, 1)),
-        (beta_fedda, Estimates(math.inf, 1, 1, 1, 1)),
-        (beta_fedgp, Estimates(1, 1, 1, -1, 1)),
         (beta_fedgp, Estimates(1, 1, 1, -2, 1)),
         (beta_fedgp, Estimates(1, 1, 1)),
-        (beta_fedgp, Estimates(1, 1, 1, math.inf, 1)),
         (beta_fedgp_thresholded, Estimates(1, 1, 0, 0, 0)),
-        (beta_fedgp_thresholded, Estimates(1, 1, 1, -1, 1)),
         (beta_fedgp_thresholded, Estimates(1, 1, 1)),
-        (beta_fedgp_thresholded, Estimates(1, 1, math.inf, 1, 0.5)),
-        (beta_fedda_reference, Estimates(1, 1, 1, 1, 1)),
         (beta_fedda_reference, Estimates(1, 1, 1, 1, 1, -1)),
-        (beta_fedgp_reference, Estimates(1, 1, 1, 1, 0.5)),
         (beta_fedgp_reference, Estimates(1, 1, 1, math.nan, 1, 1, 2)),
         (beta_fedgp_reference, Estimates(0, 1, 0, -1, 1, 1, 2)),
     ],
@@ -323,11 +314,8 @@ def test_delta_errors_by_hand(beta, parameters, fedda, fedgp):
         (0.5, 10.0, 10.0, 1.0, "fedgp"),  # the source's direction explains most: 5 against 2.75 + 7.5/m
         # The simplest wins a tie.
         (0.5, 0.0, 0.0, 0.0, "source-only"),
-        (0.0, 1.0, 2.0, 2.0, "target-only"),  # β = 0 makes all but Source Only the same
-        (1.0, 3.0, 2.0, 2.0, "source-only"),  # β = 1 makes FedDA Source Only
         # What is not known is not the best.
         (0.5, 1.0, math.nan, 4.0, "target-only"),
-        (0.5, math.nan, 2.0, 1.0, "source-only"),
         (0.5, 10.0, 10.0, math.nan, "fedda"),
     ],
 )

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from threadpoolctl import threadpool_limits
 
 from fda_flower.aggregation import Estimates, Geometry, beta_fedda, joint_weights
@@ -112,21 +111,6 @@ def test_hundreds_of_sources(rank):
     weights = joint_weights(D, sigma2)
     check_minimum(weights, D, sigma2)
     assert 5 < np.count_nonzero(weights) < 200
-
-
-@given(
-    rows=hnp.arrays(np.float64, (7, 5), elements=st.integers(-3, 3).map(float)),
-    values=hnp.arrays(np.float64, 7, elements=st.integers(-9, 9).map(float)),
-)
-@deterministic
-def test_nonnegative_least_squares_fulfil_the_conditions_of_a_minimum(rows, values):
-    matrix = np.vstack([rows, 1e-3 * np.eye(5)])  # collinear columns, but for a little
-    values = np.append(values, np.zeros(5))
-    y = nonnegative_least_squares(matrix, values)
-    gradient = matrix.T @ (matrix @ y - values)
-    assert (y >= 0).all()
-    assert gradient.min() >= -1e-9
-    assert np.abs(gradient[y > 0]).max(initial=0.0) <= 1e-9
 
 
 @pytest.mark.parametrize("matrix", [np.ones((3, 2)), np.zeros((3, 2)), np.full((3, 2), 1e-200)])

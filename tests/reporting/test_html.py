@@ -210,8 +210,10 @@ def test_the_page_of_a_run_that_has_not_begun_or_had_no_trouble_says_so(history)
 
 def test_a_regression_shows_the_figures_that_its_records_have(history):
     records = [each | {"r2": 0.5} for each in history(None, None)]
+    records[0]["sources"]["a"] = {"domain": "a"}
     page = parts_of(run_page(RunView("FedAvg", 0, records), "r"))
     assert list(page["Results"][1].figures) == ["r2"]
+    assert "Weights of the sources" not in page, "the method weighs none"
     page = parts_of(run_page(RunView("FedAvg", 0, records, metric="r2"), "r"))
     assert column(page["Rounds"][0], "R²") == ["0.500"] * 2
 
