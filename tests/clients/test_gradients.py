@@ -2,13 +2,12 @@
 
 import contextlib
 import copy
-import doctest
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from digit_clients import SPEC, evaluated, kept, make, mlp, normalised, same, shifted, trained
+from digit_clients import SPEC, evaluated, kept, make, mlp, normalised, same, trained
 from flwr.app import RecordDict
 from naming import names
 from torch import nn
@@ -16,17 +15,14 @@ from torch import nn
 from fda_flower.aggregation import CountSketch
 from fda_flower.clients import (
     DittoTarget,
-    FedDAFTarget,
     LocalTraining,
     MixturePlan,
     MixtureTarget,
     SourceClient,
     TargetClient,
     batch_gradients,
-    gradients,
 )
 from fda_flower.clients.gradients import own_statistics
-from fda_flower.clients.training import mean_gradient
 from fda_flower.datasets import Domain, Samples, load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.models.parts import batch_norms
@@ -35,10 +31,6 @@ from fda_flower.wire.protocol import EvaluateRequest, to_record
 
 FULL = {"gradients": "full"}
 SKETCH = {"gradients": "sketch", "sketch-size": 64, "sketch-seed": 5}
-
-
-def test_the_examples_hold():
-    assert doctest.testmod(gradients) == (0, 8)
 
 
 def batches(sizes=(11, 10, 12)):
@@ -77,43 +69,36 @@ def test_mean_norm_variance_and_sketch_are_those_of_the_definition():
         assert arrays["batches"] == 3
 
 
-def test_the_model_is_left_as_it_was_but_in_training_mode():
-    model = normalised().eval()
+def test_the_model_is_left_as_it_was_but_in_training_mode_and_its_old_gradients_are_not_used():
+    model, used = normalised(0.0).eval(), normalised(0.0)
     before = copy.deepcopy(model.state_dict())
-    found(model, FULL)
+    for parameter in used.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    assert same(found(used, FULL).arrays, found(model, FULL).arrays)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
     assert model.training
 
 
-def test_a_gradient_left_from_before_is_not_used():
-    used = mlp()
-    for parameter in used.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    assert same(found(used, FULL).arrays, found(mlp(), FULL).arrays, ["full"])
+def test_they_go_into_a_reply_or_into_the_metrics_and_what_is_not_asked_for_costs_nothing():
+    reply, metrics = RecordDict(), {"loss": 1.0}
 
-
-def test_what_is_not_asked_for_costs_nothing():
     def no_batches():
         raise AssertionError("read all the same")
         yield
 
     nothing = found(mlp(), {"server-round": 1}, no_batches())
-    reply, metrics = RecordDict(), {"loss": 1.0}
     nothing.add_to(reply)
     nothing.add_to(metrics)
-    assert nothing.arrays == {}
-    assert len(reply) == 0
-    assert metrics == {"loss": 1.0}
-
-
-def test_they_go_into_a_reply_or_into_the_metrics_of_a_numpy_client():
-    some, reply, metrics = found(mlp(), SKETCH), RecordDict(), {}
+    assert (nothing.arrays, len(reply), metrics) == ({}, 0, {"loss": 1.0})
+    some = found(mlp(), SKETCH)
     some.add_to(reply)
     some.add_to(metrics)
     for name, array in some.arrays.items():
         assert reply["gradients"][name].numpy().tobytes() == array.tobytes()
         assert unpack(metrics)["gradients"][name].tobytes() == array.tobytes()
+    with pytest.raises(ConfigError, check=names("encoding of gradients", "norms")):
+        found(mlp(), {"gradients": "norms"})
 
 
 def test_frozen_parameters_count_as_zero_and_those_that_are_sent_can_be_named():
@@ -130,19 +115,6 @@ def test_frozen_parameters_count_as_zero_and_those_that_are_sent_can_be_named():
 def test_fewer_than_two_batches_have_no_variance_and_say_so(sizes):
     arrays = found(mlp(), FULL, batches(sizes)).arrays
     assert (int(arrays["batches"]), float(arrays["variance"])) == (len(sizes), 0)
-
-
-def test_another_encoding_is_refused():
-    with pytest.raises(ConfigError, check=names("encoding of gradients", "norms")):
-        found(mlp(), {"gradients": "norms"})
-
-
-def test_feddafs_mean_gradient_is_the_same_mean():
-    x, y = (torch.cat(parts) for parts in zip(*batches((10, 10, 10)), strict=True))
-    mean = mean_gradient(mlp(), Samples(x, y), LocalTraining(0.1, 10), torch.Generator())
-    full = found(mlp(), FULL, [(x[i : i + 10], y[i : i + 10]) for i in (0, 10, 20)]).arrays["full"]
-    flat = np.concatenate([g.reshape(-1) for g in mean.values()])
-    np.testing.assert_allclose(flat, full, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", [SourceClient, TargetClient, DittoTarget])
@@ -178,37 +150,14 @@ def double():
 
 def test_each_batch_counts_by_its_samples():
     layer = nn.BatchNorm1d(1)
-    with own_statistics(layer, [torch.tensor([[1.0], [3.0]]), torch.tensor([[2.0], [4.0], [6.0]])]):
-        # Means 2 and 4, unbiased variances 2 and 4.
+    layer.running_mean.fill_(7.0)
+    parts = [torch.tensor(part)[:, None] for part in ([1.0, 3.0], [2.0, 4.0, 6.0], [9.0])]
+    with own_statistics(layer, parts):
+        # Means 2 and 4, unbiased variances 2 and 4; one sample is no batch.
         ((mean, variance),) = statistics(layer)
         assert (mean.item(), variance.item()) == pytest.approx(((2 * 2 + 3 * 4) / 5,) * 2)
     ((mean, variance),) = statistics(layer)
-    assert (mean.item(), variance.item()) == (0, 1)
-
-
-def test_one_batch_of_all_samples_is_the_direct_computation():
-    x = torch.randn(50, 3, 4, 4, generator=torch.Generator().manual_seed(1))
-    layer = nn.BatchNorm2d(3)
-    with own_statistics(layer, [x]):
-        torch.testing.assert_close(layer.running_mean, x.mean(dim=(0, 2, 3)))
-        torch.testing.assert_close(layer.running_var, x.transpose(0, 1).flatten(1).var(dim=1))
-
-
-@pytest.mark.parametrize("before", [0.0, 7.0])
-def test_batches_of_one_size_give_what_momentum_none_gives_whatever_was_before(before):
-    model, reference = double(), double().eval()
-    for layer in batch_norms(model):
-        layer.running_mean.fill_(before)
-    for layer in batch_norms(reference):
-        layer.momentum = None
-        layer.train()
-    with torch.no_grad():
-        for part in points().split(20):
-            reference(part)
-    with own_statistics(model, [*points().split(20), points(1)]):  # one sample is no batch
-        torch.testing.assert_close(statistics(model), statistics(reference))
-    with own_statistics(model, [points(1)]):
-        assert statistics(model)[0][0].tolist() == [before] * 64
+    assert (mean.item(), variance.item()) == (7, 1)
 
 
 @pytest.mark.parametrize(("width", "error"), [(64, None), (64, KeyError), (63, None)])
@@ -264,6 +213,8 @@ def test_an_evaluation_is_with_the_statistics_of_all_training_samples(unlabelled
     assert scored(client) == first, "it repeats itself"
     other = domain(unlabelled, train={"y": data.train.y.flip(0)})
     assert scored(target(other)) == first, "no label is used"
+    noisy = target(domain(unlabelled, train={"noise": 0.5}))
+    assert scored(noisy) == scored(noisy) != scored(noisy, 2), "the round draws the noise"
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])
@@ -273,13 +224,6 @@ def test_without_running_statistics_or_with_one_sample_nothing_changes(noise):
     single = Domain("t", Samples(data.train.x[:1], data.train.y[:1]), data.test)
     for given, model in ((data, mlp()), (data, bare), (single, double())):
         assert scored(target(given, model)) == scored(target(given, model), adabn=False)
-
-
-def test_the_noise_of_the_domain_is_drawn_by_the_round():
-    data = domain(train={"noise": 0.5})
-    first = scored(target(data))
-    assert scored(target(data)) == first
-    assert scored(target(data), 2) != first
 
 
 def asked(client, **config):
@@ -303,16 +247,6 @@ def test_dittos_personal_model_is_evaluated_with_them_and_kept_without():
     client = target()
     client.load(own)
     assert reply.metrics["eval-loss"] == scored(client)["loss"]
-
-
-def test_feddafs_adapted_model_is_trained_from_as_without():
-    replies = []
-    for more in ({"adabn": True}, {}):
-        client = target(kind=FedDAFTarget)
-        start = client.layers()
-        asked(client, mu=5.0, **more)
-        replies.append(trained(client, 2, shifted(start, 0.01), mu=5.0, **more).records["adapted"])
-    assert same(*replies)
 
 
 def test_all_members_of_a_mixture_predict_with_them():

@@ -122,16 +122,6 @@ def test_a_held_out_sample_is_predicted_by_the_model_of_its_own_fold_which_has_n
         assert i not in models[int(number)].seen
 
 
-def test_own_models_go_on_to_the_same_as_from_the_beginning():
-    whole = mix(rounds=range(1, 6))
-    before = mix(rounds=range(1, 3))
-    after = mix(rounds=range(3, 6), own=before.models["target"])
-    assert after.models == whole.models
-    assert after.mixture == whole.mixture
-    assert mix(rounds=range(0), own=whole.models["target"]).models == whole.models
-    assert mix(rounds=range(0)).models["target"] == [Toy("first")] * 5
-
-
 @pytest.mark.parametrize(("views", "models"), [("all", {"sources": 1, "target": 5}), ("full", {"target": 1})])
 def test_a_prediction_takes_the_models_of_all_views_or_those_of_all_labels(views, models):
     trained = mix(MixturePlan(members=("sources", "target", "prior"), views=views))
@@ -147,50 +137,6 @@ def test_a_prediction_takes_the_models_of_all_views_or_those_of_all_labels(views
     )
     assert asked == [Toy("sources"), *trained.models["target"][: models["target"]]]
     assert all(array.shape == (2, 3) for found in outputs.values() for array in found)
-
-
-def test_the_prior_is_that_of_each_view():
-    trained = mix(MixturePlan(folds=3))
-    for view, outputs in enumerate(trained.prior):
-        labels = LABELS if view == 0 else LABELS[trained.folds != view - 1]
-        expected = (np.bincount(labels, minlength=3) + 1) / (len(labels) + 3)
-        assert np.exp(outputs) == pytest.approx(expected[None])
-
-
-def test_a_prediction_by_hand():
-    """One member says (.8, .2), each model of the other (.2, .8); both are wrong for half of the labels."""
-    labels = np.array([0, 1] * 2)
-
-    def predict(model, positions):
-        right = [0.8, 0.2] if model.start == "sources" else [0.2, 0.8]
-        return np.log(np.tile(right, (len(positions), 1)))
-
-    trained = mix(MixturePlan(folds=2, members=("sources", "target")), labels, predict)
-    T, other = trained.mixture.temperatures.values()
-    assert T == other > 1
-    a, b = trained.mixture.weights.values()
-    assert (a, b) == pytest.approx((0.5, 0.5), abs=0.02)
-    found = trained.predict(lambda model: predict(model, np.arange(1)))
-    flatter = np.array([0.8 ** (1 / T), 0.2 ** (1 / T)]) / (0.8 ** (1 / T) + 0.2 ** (1 / T))
-    assert found[0] == pytest.approx(a * flatter + b * flatter[::-1])
-
-
-def test_a_regression_with_several_outputs():
-    labels = np.stack([np.arange(12.0), -np.arange(12.0)], axis=1)
-
-    def predict(model, positions):
-        near = labels[positions] + 0.1
-        return near if model.start == "sources" else np.zeros((len(positions), 2))
-
-    trained = mix(MixturePlan(members=("sources", "target", "prior")), labels, predict)
-    assert trained.mixture.regression
-    assert trained.mixture.temperatures == {}
-    assert trained.mixture.weights["sources"] > 0.9
-    assert trained.prior[0] == pytest.approx(np.array([[5.5, -5.5]]))
-    predicted = trained.predict(lambda model: predict(model, np.array([3])))
-    w = trained.mixture.weights
-    prior = np.mean([trained.prior[0], np.mean(trained.prior[1:], axis=0)], axis=0)
-    assert predicted == pytest.approx(w["sources"] * np.array([[3.1, -2.9]]) + w["prior"] * prior)
 
 
 def diverges(*streams):
@@ -223,14 +169,6 @@ def test_if_all_models_diverge_the_prior_is_left_and_without_it_nothing():
         mix(MixturePlan(members=("target",)), predict=predict)
 
 
-@pytest.mark.parametrize("groups", [np.arange(15) // 3, np.arange(15) // 2])
-def test_a_group_is_held_out_as_a_whole(groups):
-    trained = mix(groups=groups)
-    assert trained.folds.tolist() == stratified_folds(LABELS, 4, derive_seed(7, "folds"), groups).tolist()
-    held_out = [set(groups[list(set(EVERYTHING) - model.seen)]) for model in trained.models["target"][1:]]
-    assert sorted(group for each in held_out for group in each) == sorted(set(groups))
-
-
 def never(*args):
     raise AssertionError("nothing may be trained")
 
@@ -252,20 +190,3 @@ def test_what_cannot_work_is_refused_before_anything_is_trained(asked, labels, e
     learner = Learner(never, lambda model, positions: np.zeros((len(positions), 3)))
     with pytest.raises(ConfigError, check=names(*error)):
         train_mixture(learner, labels, sources=Toy("s"), first=Toy("f"), rounds=[1], **asked)
-
-
-def test_the_numbers_of_a_regression_may_have_no_second_axis():
-    labels = np.linspace(0, 1, 12)
-
-    def flat(model, positions):
-        return labels[positions] if model == Toy("sources") else np.zeros(len(positions))
-
-    def deep(model, positions):
-        return flat(model, positions)[:, None]
-
-    one, other = mix(labels=labels, predict=flat), mix(labels=labels, predict=deep)
-    assert one.mixture == other.mixture
-    everything = np.arange(12)
-    found = one.predict(lambda model: flat(model, everything))
-    assert found == pytest.approx(other.predict(lambda model: deep(model, everything)))
-    assert found.shape == (12, 1)

@@ -11,11 +11,17 @@ from digit_clients import mlp, normalised, same, state_of, trained
 from flwr.app import RecordDict
 from safetensors.numpy import load_file
 
-from fda_flower import run
-from fda_flower.aggregation import blend, functional_distance, gradient_similarity, stratified_folds
+from fda_flower.aggregation import (
+    blend,
+    fit_mixture,
+    functional_distance,
+    gradient_similarity,
+    prior_outputs,
+    stratified_folds,
+)
 from fda_flower.clients import LocalTraining, MixturePlan, MixtureTarget, TargetClient
 from fda_flower.clients.training import mean_gradient, repeatable
-from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
+from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.files import derive_seed
 from fda_flower.wire.protocol import EvaluateRequest, to_record
 
@@ -57,23 +63,16 @@ FIRST = state_of(mlp())
 SOURCES = trained_on_a_source()
 
 
-# The definition
-
-
 class Definition:
-    """Section by section what a mixture is, for the members S, T, F1, F30 and P, with loops."""
+    """What the members S, T, F1, F3 and P predict, with loops; how they are weighed is proven elsewhere."""
 
-    def __init__(self, data, training, seed, rounds, sources, first, snapshots, folds=4):
-        self.domain, self.model, self.training, self.seed = target_of(data), mlp(data), training, seed
+    def __init__(self, data, sources, first, folds=4, rounds=2, snapshots=(1, 3)):
+        self.domain, self.model = target_of(data), mlp(data)
         x, y = self.domain.train.x, self.domain.train.y
-        n, self.regression = len(y), y.is_floating_point()
-        order = np.random.Generator(np.random.PCG64(derive_seed(seed, "folds"))).permutation(n).tolist()
-        if not self.regression:
-            order = sorted(order, key=lambda i: int(y[i]))
-        fold_of = {i: place % folds for place, i in enumerate(order)}
-        views = [[i for i in range(n) if v == 0 or fold_of[i] != v - 1] for v in range(folds + 1)]
-        members = {"sources": [sources], "target": []}
-        members |= {f"tuned-{epochs}": [] for epochs in snapshots}
+        self.regression = y.is_floating_point()
+        fold_of = stratified_folds(y.numpy(), folds, derive_seed(3, "folds"))
+        views = [np.flatnonzero(fold_of != v - 1) for v in range(folds + 1)]
+        members = {"sources": [sources], "target": [], **{f"tuned-{epochs}": [] for epochs in snapshots}}
         for v, view in enumerate(views):
             own = first
             for number in range(1, rounds + 1):
@@ -85,42 +84,31 @@ class Definition:
                 if number in snapshots:
                     members[f"tuned-{number}"].append(tuned)
         self.held_out = {
-            name: np.stack(
+            name: np.concatenate(
                 [
-                    self.outputs(models[fold_of[i] + 1 if len(models) > 1 else 0], x[i : i + 1])[0]
-                    for i in range(n)
+                    self.outputs(models[fold + 1 if len(models) > 1 else 0], x[i : i + 1])
+                    for i, fold in enumerate(fold_of)
                 ]
             )
             for name, models in members.items()
         }
-        self.priors = [self.prior(y[view]) for view in views]
-        self.held_out["prior"] = np.stack([self.priors[fold_of[i] + 1] for i in range(n)])
-        self.views = {
-            name: [self.outputs(model, self.domain.test.x) for model in models]
-            for name, models in members.items()
-        }
-        rows = len(self.domain.test)
-        self.views["prior"] = [np.tile(prior, (rows, 1)) for prior in self.priors]
-        self.fit(y.numpy())
-
-    def prior(self, y):
-        if self.regression:
-            return y.double().mean(dim=0).numpy()
-        counts = np.bincount(y.numpy(), minlength=10)
-        return np.log((counts + 1) / (len(y) + 10))
+        self.mixture = fit_mixture(self.held_out, y.numpy(), fold_of)
+        priors = [prior_outputs(y[view].numpy(), 10) for view in views]
+        self.held_out["prior"] = np.concatenate([priors[fold + 1] for fold in fold_of])
+        test = self.domain.test
+        self.views = {name: [self.outputs(one, test.x) for one in each] for name, each in members.items()}
+        self.views["prior"] = [np.repeat(prior, len(test), axis=0) for prior in priors]
 
     def epoch(self, arrays, view, phase, number):
         self.model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
-        optimizer = torch.optim.Adam(self.model.parameters(), lr=self.training.learning_rate)
-        seed = derive_seed(self.seed, phase, number, "target")
+        optimizer = torch.optim.Adam(self.model.parameters(), lr=TRAINING.learning_rate)
+        seed = derive_seed(3, phase, number, "target")
         order = torch.randperm(len(view), generator=torch.Generator().manual_seed(seed)).tolist()
-        x, y = self.domain.train.x, self.domain.train.y
         loss_of = torch.nn.functional.mse_loss if self.regression else torch.nn.functional.cross_entropy
-        batches = np.array_split(order, math.ceil(len(order) / self.training.batch_size))
-        for batch in batches:
-            positions = [view[i] for i in batch]
+        for batch in np.array_split(order, math.ceil(len(order) / TRAINING.batch_size)):
+            samples = self.domain.train.take(torch.from_numpy(view[batch]))
             optimizer.zero_grad()
-            loss_of(self.model(x[positions]), y[positions]).backward()
+            loss_of(self.model(samples.x), samples.y).backward()
             optimizer.step()
         return state_of(self.model)
 
@@ -129,45 +117,6 @@ class Definition:
         self.model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
         return self.model(x).double().numpy()
 
-    def fit(self, y):
-        """Temperatures, then the mean of the weights' posterior over draws."""
-        names, n = list(self.held_out), len(y)
-        self.temperatures = {}
-        if not self.regression:
-            for name in names[:-1]:
-
-                def cost(T, z=self.held_out[name]):
-                    return -sum(self.log_softmax(z / T)[i, y[i]] for i in range(n)) + math.log(T) ** 2 / 2
-
-                grid = np.exp(np.linspace(math.log(0.3), math.log(30), 40))
-                self.temperatures[name] = min(grid.tolist(), key=cost)
-        generator = np.random.Generator(np.random.PCG64(len(names)))
-        draws = [w for a in (1.0, 0.3) for w in generator.dirichlet([a] * len(names), 4000)]
-        z = np.stack([self.held_out[name] for name in names])
-        if self.regression:
-            logs = [-n / 2 * math.log(((np.tensordot(w, z, 1) - y) ** 2).mean()) for w in draws]
-        else:
-            q = np.stack([np.exp(self.scaled(name, self.held_out[name]))[range(n), y] for name in names])
-            logs = [np.log(w @ q).sum() for w in draws]
-        likelihoods = np.exp(np.array(logs) - max(logs))
-        mean = sum(p * w for p, w in zip(likelihoods / likelihoods.sum(), draws, strict=True))
-        self.weights = dict(zip(names, mean.tolist(), strict=True))
-
-    def log_softmax(self, z):
-        return torch.log_softmax(torch.from_numpy(z), dim=1).numpy()
-
-    def scaled(self, name, z):
-        return z if self.regression else self.log_softmax(z / self.temperatures.get(name, 1.0))
-
-    def predicted(self, full=False):
-        total = 0
-        for name, weight in self.weights.items():
-            F = [self.scaled(name, z) for z in self.views[name]]
-            whole, others = F[0], F[:1] if full or len(F) == 1 else F[1:]
-            mean = (whole + sum(others) / len(others)) / 2
-            total = total + weight * (mean if self.regression else np.exp(mean))
-        return total
-
     def score(self, outputs, y):
         y = y.numpy()
         if self.regression:
@@ -175,45 +124,36 @@ class Definition:
         return (outputs.argmax(axis=1) == y).mean()
 
 
-@pytest.fixture(scope="module")
-def classes():
+@pytest.mark.parametrize("data", [SPEC, RBF], ids=["classes", "regression"])
+def test_by_the_definition(data):
+    first, sources = state_of(mlp(data)), trained_on_a_source(data)
     with repeatable(0, 1):
-        return Definition(SPEC, TRAINING, 3, 2, SOURCES, FIRST, (1, 3))
-
-
-@pytest.mark.parametrize("views", ["all", "full"])
-def test_classes_by_the_definition(classes, views):
-    metrics = ask(make(), plan=replace(SHORT, views=views)).metrics
-    of = {key: {k.removeprefix(f"{key}."): v for k, v in metrics.items() if k.startswith(f"{key}.")}
-          for key in ("weight", "temperature", "held-out", "test", "fold")}  # fmt: skip
-    assert of["weight"] == pytest.approx(classes.weights, abs=1e-6)
-    assert list(of["weight"]) == ["sources", "target", "tuned-1", "tuned-3", "prior"]
-    assert of["temperature"] == pytest.approx(classes.temperatures)
-    y, labels = classes.domain.test.y, classes.domain.train.y
-    names = list(classes.weights)
-    assert of["held-out"] == {name: classes.score(classes.held_out[name], labels) for name in names}
-    assert of["test"] == {name: classes.score(z[0], y) for name, z in classes.views.items()}
-    predicted = classes.predicted(full=views == "full")
-    assert metrics["accuracy"] == classes.score(predicted, y)
-    p = predicted / predicted.sum(axis=1, keepdims=True)
-    assert metrics["loss"] == pytest.approx(-np.log(p[range(len(y)), y.numpy()]).mean(), rel=1e-5)
-    assert list(of["fold"].values()) == [8, 8, 7, 7]
-    assert max(of["weight"].values()) > 0.3, "the labels say something"
-
-
-def test_a_regression_with_ten_outputs_by_the_definition():
-    first, sources = state_of(mlp(RBF)), trained_on_a_source(RBF)
-    with repeatable(0, 1):
-        by_hand = Definition(RBF, TRAINING, 3, 2, sources, first, (1, 3))
-    metrics = ask(make(target_of(RBF), mlp(RBF)), sources=sources, first=first).metrics
-    weights = {key.removeprefix("weight."): v for key, v in metrics.items() if key.startswith("weight.")}
-    assert weights == pytest.approx(by_hand.weights, abs=1e-5)
-    y = by_hand.domain.test.y
-    assert metrics["r2"] == pytest.approx(by_hand.score(by_hand.predicted(), y), abs=1e-5)
-    assert metrics["loss"] == pytest.approx(((by_hand.predicted() - y.numpy()) ** 2).mean(), rel=1e-5)
-    for name, outputs in by_hand.views.items():
-        assert metrics[f"test.{name}"] == pytest.approx(by_hand.score(outputs[0], y), abs=1e-5)
-    assert not [key for key in metrics if key.startswith("temperature") or key == "alone"]
+        by_hand = Definition(data, sources, first)
+    test, labels = by_hand.domain.test.y, by_hand.domain.train.y
+    for views in ("all", "full"):
+        plan = replace(SHORT, views=views)
+        metrics = ask(make(target_of(data), mlp(data)), plan=plan, sources=sources, first=first).metrics
+        of = {key: {k.removeprefix(f"{key}."): v for k, v in metrics.items() if k.startswith(f"{key}.")}
+              for key in ("weight", "temperature", "held-out", "test", "fold")}  # fmt: skip
+        assert of["weight"] == pytest.approx(by_hand.mixture.weights, abs=1e-5)
+        assert list(of["weight"]) == ["sources", "target", "tuned-1", "tuned-3", "prior"]
+        assert max(of["weight"].values()) > 0.3, "the labels say something"
+        assert of["temperature"] == pytest.approx(by_hand.mixture.temperatures)
+        held_out = {name: by_hand.score(outputs, labels) for name, outputs in by_hand.held_out.items()}
+        assert of["held-out"] == pytest.approx(held_out, abs=1e-5)
+        alone = {name: by_hand.score(outputs[0], test) for name, outputs in by_hand.views.items()}
+        assert of["test"] == pytest.approx(alone, abs=1e-5)
+        used = {name: outputs[:1] if views == "full" else outputs for name, outputs in by_hand.views.items()}
+        predicted = by_hand.mixture.predict(used)
+        if by_hand.regression:
+            assert metrics["r2"] == pytest.approx(by_hand.score(predicted, test), abs=1e-5)
+            assert metrics["loss"] == pytest.approx(((predicted - test.numpy()) ** 2).mean(), rel=1e-5)
+            assert "alone" not in metrics
+        else:
+            assert metrics["accuracy"] == by_hand.score(predicted, test)
+            loss = -np.log(predicted[range(len(test)), test.numpy()]).mean()
+            assert metrics["loss"] == pytest.approx(loss, rel=1e-5)
+            assert list(of["fold"].values()) == [8, 8, 7, 7]
 
 
 def models_in(folder):
@@ -269,6 +209,15 @@ def epochs(monkeypatch):
 OWN = replace(SHORT, members=("sources", "target", "prior"))
 
 
+def target_with(**train):
+    """The target, whose training samples differ."""
+    return replace(target_of(), train=replace(target_of().train, **train))
+
+
+LABELLED = target_of().train
+GROUPED = target_with(groups=torch.arange(30) // 2)
+
+
 @pytest.mark.parametrize("where", ["folder", "context"])
 def test_its_own_models_go_on_where_they_were_with_the_same_bits(where, tmp_path, epochs):
     kept = {"folder": tmp_path / "kept"} if where == "folder" else {"state": RecordDict()}
@@ -276,8 +225,9 @@ def test_its_own_models_go_on_where_they_were_with_the_same_bits(where, tmp_path
         later = ask(make(**kept), now, OWN)
     expected = [(f"target-{v}", n) for numbers in ([1], [2], [3, 4]) for v in range(5) for n in numbers]
     assert epochs == expected
+    assert ask(make(**kept), 4, OWN, sources=state_of(mlp(seed=5))) != later
     assert ask(make(**kept), 4, OWN) == later, "what is asked again"
-    assert epochs == expected, "is answered without training"
+    assert epochs == expected, "is answered without training, also with another model of the sources"
     assert ask(make(folder=tmp_path / "new"), 4, OWN) == later
     if where == "folder":
         files = [tmp_path / name / "mixture.safetensors" for name in ("kept", "new")]
@@ -287,22 +237,8 @@ def test_its_own_models_go_on_where_they_were_with_the_same_bits(where, tmp_path
         assert same(*map(load_file, files))
 
 
-def other_labels(domain):
-    return replace(domain, train=replace(domain.train, y=(domain.train.y + 1) % 10))
-
-
-def other_images(domain):
-    return replace(domain, train=replace(domain.train, x=1 - domain.train.x))
-
-
-def grouped(domain):
-    groups = torch.arange(len(domain.train)) // 2
-    return replace(domain, train=replace(domain.train, groups=groups))
-
-
 def test_a_group_is_in_one_fold_and_the_server_is_told_how_many_there_are(tmp_path):
-    domain = grouped(target_of())
-    client = make(domain, folder=tmp_path)
+    client = make(GROUPED, folder=tmp_path)
     assert client.get_properties({})["groups"] == 15
     assert "groups" not in make().get_properties({})
     metrics = ask(client).metrics
@@ -316,9 +252,9 @@ def test_a_group_is_in_one_fold_and_the_server_is_told_how_many_there_are(tmp_pa
     [
         ({"seed": 4}, {}),
         ({"training": replace(TRAINING, learning_rate=0.02)}, {}),
-        ({"domain": other_labels(target_of())}, {}),
-        ({"domain": other_images(target_of())}, {}),
-        ({"domain": grouped(target_of())}, {}),
+        ({"domain": target_with(y=(LABELLED.y + 1) % 10)}, {}),
+        ({"domain": target_with(x=1 - LABELLED.x)}, {}),
+        ({"domain": GROUPED}, {}),
         ({}, {"first": state_of(mlp(seed=1))}),
         ({}, {"begun": 2}),
         ({}, {"rate-factor": 0.5}),
@@ -335,16 +271,6 @@ def test_the_state_of_another_run_is_made_again(change, request_, tmp_path):
     assert found != ask(make(folder=tmp_path / "used"), 3, OWN)
 
 
-def test_another_sources_model_does_not_change_the_targets_own(tmp_path, epochs):
-    ask(make(folder=tmp_path), 2, OWN)
-    before = models_in(tmp_path)
-    ask(make(folder=tmp_path), 2, OWN, sources=state_of(mlp(seed=5)))
-    assert len(epochs) == 10
-    after = models_in(tmp_path)
-    assert all(same(before["target", view], after["target", view]) for view in range(5))
-    assert not same(before["sources", 0], after["sources", 0])
-
-
 @pytest.mark.parametrize("number", [1, 2])
 def test_the_own_model_of_all_labels_trains_as_the_target_and_a_tuned_one_an_epoch_at_a_time(
     number, tmp_path
@@ -359,27 +285,6 @@ def test_the_own_model_of_all_labels_trains_as_the_target_and_a_tuned_one_an_epo
     assert same(found["target", 0], alone)
     for view in range(5):
         assert same(found["tuned-3", view], once["tuned-3", view])
-
-
-def test_the_model_of_all_labels_and_the_sources_are_those_of_the_single_methods(tmp_path):
-    """Target Only's differs by rounding: its server adds the difference of two models to the first."""
-    settings = {"model": "mlp", "sources": 2, "target_samples": 12, "source_samples": 30, "rounds": 3}
-    settings |= {"device": "cpu", "warmup_rounds": 1, "learning_rate_factor": 0.5, "seed": 2}
-    options = {"method": "mixture", "method_options": {"epochs": "1,2", "every": 2}}
-    mixed = run(**settings, **options, output=tmp_path / "run")  # type: ignore[arg-type]
-    sources, alone = (run(**settings, method=name) for name in ("source-only", "target-only"))  # type: ignore[arg-type]
-    assert same(mixed.model, sources.model)
-    found = models_in(tmp_path / "run" / "clients" / "target")
-    assert same(found["sources", 0], sources.model)
-    for name, array in alone.model.items():
-        np.testing.assert_allclose(found["target", 0][name], array, atol=1e-6)  # type: ignore[arg-type]
-    for number in (2, 3):
-        members = mixed.history[number]["mixture"]["members"]
-        assert members["target"]["test"] == alone.history[number]["accuracy"]
-        assert members["sources"]["test"] == sources.history[number]["accuracy"]
-    bytes_received = [[record["bytes-received"] for record in each.history] for each in (mixed, sources)]
-    assert bytes_received[0] == bytes_received[1]
-    assert [path.name for path in (tmp_path / "run" / "clients").iterdir()] == ["target"]
 
 
 # What it sends
@@ -405,18 +310,9 @@ def test_no_report_is_no_number_but_the_size_of_the_test_set(tmp_path):
 # What may be wrong with the labels or the models
 
 
-def labelled(labels, noise=0.0, dtype=torch.float32):
-    """A target with these labels, on digits."""
-    domain = target_of()
-    x = domain.train.x[: len(labels)]
-    if dtype == torch.uint8:
-        x = (255 * x).to(torch.uint8)
-    return Domain("target", Samples(x, torch.tensor(labels), noise), domain.test)
-
-
 @pytest.mark.parametrize(("labels", "alone"), [([0] * 7 + [1], 1), ([0, 0, 1, 2, 3, 3, 4, 4, 4], 2)])
 def test_classes_with_a_single_label_are_allowed_and_counted(labels, alone):
-    metrics = ask(make(labelled(labels))).metrics
+    metrics = ask(make(target_with(x=LABELLED.x[: len(labels)], y=torch.tensor(labels)))).metrics
     assert metrics["alone"] == alone
     assert sum(v for key, v in metrics.items() if key.startswith("fold.")) == len(labels)
     assert math.isfinite(metrics["loss"])
@@ -440,7 +336,8 @@ def test_members_that_diverge_are_left_out_with_a_warning(caplog, monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 def test_batchnorm_dropout_noise_and_images_of_bytes(model, noise, dtype, tmp_path):
     """The same bits whether its own models were kept or not; its buffers are kept too."""
-    domain = labelled([0, 1, 2] * 5, noise, dtype)
+    x = LABELLED.x[:15] if dtype == torch.float32 else (255 * LABELLED.x[:15]).to(dtype)
+    domain = target_with(x=x, y=torch.tensor([0, 1, 2] * 5), noise=noise)
     first = state_of(model())
     sources = trained(TargetClient(domain, model(), TRAINING), 9, first).arrays
     replies = []

@@ -1,6 +1,5 @@
 """Ditto's, APFL's and kNN-Per's targets: by hand, and bit for bit against FedAvg's and local training."""
 
-import logging
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from digit_clients import NOISY, evaluated, kept, make, mlp, same, scalar, shifted, trained
 from flwr.app import RecordDict
 
+from fda_flower.aggregation import choose_weight, mixed_scores, neighbour_probabilities
 from fda_flower.clients import APFLTarget, DittoTarget, KNNPerTarget, LocalTraining, TargetClient
 from fda_flower.clients.personal import RandomNumbers
 from fda_flower.datasets import DataSpec, Domain, load_federation
@@ -67,23 +67,6 @@ def test_dittos_global_model_is_trained_as_in_fedavg_and_its_own_goes_on_at_the_
     expected = evaluated(ditto(kind=TargetClient), 2, personal(state))
     assert second.metrics["eval-accuracy"] == expected.metrics["accuracy"]
     assert second.metrics["eval-loss"] == expected.metrics["loss"]
-
-
-def test_a_larger_penalty_keeps_the_personal_model_nearer_to_the_global_one():
-    def moved(penalty):
-        state, start = RecordDict(), ditto().layers()
-        trained(ditto(state, rate=0.01), personal=penalty)
-        return sum(float(((personal(state)[n] - start[n]) ** 2).sum()) for n in start)
-
-    assert moved(50.0) < moved(5.0) < moved(0.0)
-
-
-@pytest.mark.parametrize(("penalty", "said"), [(10.0, False), (20.0, True)])
-def test_a_rate_with_which_the_personal_model_diverges_is_warned_of(penalty, said, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    caplog.set_level(logging.WARNING, logger="flwr")
-    trained(ditto(), personal=penalty)
-    assert ("The learning rate times λ is 1" in caplog.text) == said
 
 
 # APFL
@@ -245,39 +228,6 @@ def test_random_numbers_of_a_gpu_are_apart_too(monkeypatch):
     assert seen[0][1] != seen[1][1]
 
 
-# What Ditto and APFL keep
-
-
-@pytest.mark.parametrize(
-    ("client", "asked"), [(ditto, {"personal": 1.0}), (apfl, settings(0.5, adaptive=True))]
-)
-def test_a_round_that_is_run_again_begins_from_the_state_before_it(client, asked):
-    state, start = RecordDict(), client().layers()
-    name = "ditto" if client is ditto else "apfl"
-    once = [trained(client(state), n, start, **asked) for n in (1, 2)][1]
-    after = kept(client(state), name)
-    again = trained(client(state), 2, start, **asked)
-    assert again.metrics == once.metrics
-    assert same(kept(client(state), name), after)
-
-
-@pytest.mark.parametrize(
-    ("client", "asked", "step"), [(ditto, {"personal": 1.0}, "train_on"), (apfl, settings(0.5), "train_from")]
-)
-def test_a_training_that_fails_keeps_the_own_model_as_it_was(client, asked, step, monkeypatch):
-    state, name = RecordDict(), "ditto" if client is ditto else "apfl"
-    trained(client(state), **asked)
-    before = kept(client(state), name)
-
-    def fails(*args, **more):
-        raise MemoryError
-
-    monkeypatch.setattr(TargetClient, step, fails)
-    with pytest.raises(MemoryError):
-        trained(client(state), 2, **asked)
-    assert same(kept(client(state), name), before)
-
-
 # kNN-Per
 
 
@@ -296,61 +246,45 @@ def ask(client, k=3, lam: float | str = 0.5, scale=1.0, mix="probabilities", mod
     return evaluated(client, 2, model or known(), **asked)
 
 
-class Definition:
-    """Kernel and mixture for each sample alone, in NumPy."""
-
-    def __init__(self, client, model, k, scale):
-        client.load(model)
-        client.model.eval()
-        body, head = client.model[:-1], client.model[-1]
-        train, test = client.domain.train, client.domain.test
-        with torch.no_grad():
-            self.keys, self.queries = (body(s.x).double().numpy() for s in (train, test))
-            self.known, self.logits = (head(body(s.x)).double().numpy() for s in (train, test))
-        self.y, self.answers = train.y.numpy(), test.y.numpy()
-        self.k, self.scale = k, scale
-
-    def near(self, query, left_out=None):
-        squares = {j: ((query - key) ** 2).sum() for j, key in enumerate(self.keys) if j != left_out}
-        p = np.zeros(10)
-        for j in sorted(squares, key=lambda j: squares[j])[: self.k]:
-            p[self.y[j]] += np.exp(-squares[j] / (len(query) * self.scale))
-        return p / p.sum()
-
-    def mixed(self, lam, queries, logits, left_out=False):
-        rows = []
-        for i, (query, z) in enumerate(zip(queries, logits, strict=True)):
-            softmax = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
-            rows.append(lam * self.near(query, i if left_out else None) + (1 - lam) * softmax)
-        return np.array(rows)
-
-    def held_out(self, lam):
-        p = self.mixed(lam, self.keys, self.known, left_out=True)
-        likelihoods = np.maximum(p[range(len(self.y)), self.y], np.finfo(float).tiny)
-        return (p.argmax(axis=1) == self.y).sum(), np.log(likelihoods).sum()
+def by_hand(client, k, scale):
+    """Logits of training and test samples, and the probabilities of their neighbours among the others."""
+    client.load(known())
+    client.model.eval()
+    train, test = client.domain.train, client.domain.test
+    with torch.no_grad():
+        features = [client.model[:-1](samples.x).double() for samples in (train, test)]
+        logits = [client.model[-1](each.float()).numpy() for each in features]
+    found = []
+    for queries in features:
+        distances = np.sqrt(((queries[:, None] - features[0]) ** 2).sum(dim=2).numpy())
+        if queries is features[0]:
+            np.fill_diagonal(distances, np.inf)
+        nearest = distances.argsort(axis=1)[:, :k]
+        near = np.take_along_axis(distances, nearest, axis=1)
+        found.append(neighbour_probabilities(near, train.y.numpy()[nearest], 10, len(queries[0]), scale))
+    return logits, found
 
 
 @pytest.mark.parametrize(("k", "lam", "scale"), [(3, 0.5, 1.0), (7, 0.9, 0.1), (40, 1.0, 1.0)])
 def test_neighbours_by_the_definition(k, lam, scale):
-    by_hand = Definition(knn(), known(), k, scale)
-    p = by_hand.mixed(lam, by_hand.queries, by_hand.logits)
-    reply = ask(knn(), k, lam, scale, outcomes=True)
-    right = p.argmax(axis=1) == by_hand.answers
+    client = knn()
+    (_, logits), (_, near) = by_hand(client, k, scale)
+    scores, y = mixed_scores(logits, near, lam), client.domain.test.y.numpy()
+    reply = ask(client, k, lam, scale, outcomes=True)
+    right = scores.argmax(axis=1) == y
     assert reply.metrics["accuracy"] == right.mean()
     assert np.unpackbits(reply.records["outcomes"]["right"], count=60).tolist() == right.tolist()
-    loss = -np.log(np.maximum(p[range(len(p)), by_hand.answers], np.finfo(float).tiny)).mean()
-    assert reply.metrics["loss"] == pytest.approx(loss, rel=1e-5)
+    assert reply.metrics["loss"] == pytest.approx(-scores[range(len(y)), y].mean(), rel=1e-5)
     assert reply.metrics["lambda"] == lam
 
 
 def test_lambda_is_chosen_by_leaving_each_training_sample_out():
-    by_hand = Definition(knn(), known(), 3, 1.0)
-    # The most samples right, then the largest likelihood.
-    expected = max((i / 100 for i in range(101)), key=by_hand.held_out)
+    (logits, _), (near, _) = by_hand(knn(), 3, 1.0)
+    target = load_federation(SMALL).domains["target"]
+    expected = choose_weight(logits, near, target.train.y.numpy())
     reply = ask(knn(), lam="cv")
     assert reply.metrics["lambda"] == expected
     assert reply == ask(knn(), lam=expected)
-    target = load_federation(SMALL).domains["target"]
     other = knn(domain=Domain("target", target.train, replace(target.test, y=target.test.y.roll(7))))
     assert ask(other, lam="cv").metrics["lambda"] == expected, "no label of the test set chooses it"
 

@@ -12,7 +12,6 @@ import torch
 from naming import names
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fda_flower import RunConfig, run
 from fda_flower.clients import LocalTraining, evaluate, train
@@ -120,25 +119,6 @@ def test_the_train_loss_is_the_mean_over_the_samples_that_were_trained_on(cut) -
     assert loss == pytest.approx(evaluate(model, used, generator())[0], rel=1e-5)
 
 
-def test_plain_sgd_takes_the_step_of_the_formula() -> None:
-    model, data = linear(), samples(6)
-    train(model, data, LocalTraining(0.5, 6, 1, "sgd"), generator())
-    x, y = data.x.flatten(1).double().numpy(), np.eye(3)[data.y.numpy()]
-    gradient = (1 / 3 - y).T @ x / len(x)
-    np.testing.assert_allclose(model[1].weight.detach().numpy(), -0.5 * gradient, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_each_epoch_sees_each_sample_once_in_another_order(epochs: int) -> None:
-    seen: list[float] = []
-    model, data = linear(), samples(10)
-    model.register_forward_pre_hook(lambda _, inputs: seen.extend(inputs[0][:, 0, 0, 0].tolist()))
-    train(model, data, LocalTraining(0.1, 4, epochs), generator())
-    passes = [tuple(seen[start : start + 10]) for start in range(0, len(seen), 10)]
-    assert len(set(passes)) == len(passes) == epochs
-    assert all(sorted(one) == sorted(data.x[:, 0, 0, 0].tolist()) for one in passes)
-
-
 class Body(nn.Module):
     """A layer with BatchNorm below a head with BatchNorm, and a count of the gradients of its first layer."""
 
@@ -201,19 +181,6 @@ def test_evaluation_of_outputs_made_by_hand(batch_size: int) -> None:
     assert determination == pytest.approx(1 - 5 / 20)
 
 
-def test_evaluation_is_in_evaluation_mode_makes_no_gradients_and_changes_no_weights() -> None:
-    modes: list[bool] = []
-    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.BatchNorm1d(3))
-    model.register_forward_pre_hook(lambda module, _: modes.append(module.training))
-    before = deepcopy(model.state_dict())
-    evaluate(model, samples(), generator())
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(parameter.grad is None for parameter in model.parameters())
-    train(model, samples(4), LocalTraining(0.1, 4), generator())
-    evaluate(model, samples(4), generator())
-    assert modes == [False, True, False]
-
-
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e30])
 def test_the_loss_of_classes_is_the_cross_entropy_of_torch(scale):
     outputs, y = scale * torch.randn(500, 7, generator=generator()), torch.arange(500) % 7
@@ -230,11 +197,7 @@ def test_the_loss_of_classes_is_the_cross_entropy_of_torch(scale):
 @pytest.mark.parametrize(
     ("y", "predicted", "expected"),
     [
-        ([1.0, 3.0], [1.0, 3.0], 1.0),
-        ([1.0, 3.0], [2.0, 2.0], 0.0),
         ([1.0, 3.0], [3.0, 1.0], -3.0),
-        ([2.0, 2.0], [2.0, 2.0], 1.0),  # samples that are all alike
-        ([2.0, 2.0], [3.0, 3.0], 0.0),
         ([0.0, 0.0], [np.inf, 1.0], -np.inf),
         ([0.0, 0.0], [np.nan, 1.0], np.nan),
     ],
@@ -256,15 +219,6 @@ def test_plain_sgd_takes_the_step_of_the_squared_errors_formula() -> None:
     gradient = 2 * (0 - y).T @ x / y.size
     np.testing.assert_allclose(model[1].weight.detach().numpy(), -0.5 * gradient, rtol=1e-5)
     assert loss == pytest.approx(float(np.mean(y**2)), rel=1e-6)
-
-
-def test_a_regression_is_learned_with_noise_on_its_inputs() -> None:
-    model, x = linear(), torch.rand(40, 4, generator=generator(4))
-    clean = Samples(x, x @ torch.tensor([[1.0, 0, 2], [0, 1, 0], [3, 0, 0], [0, -1, 1]]))
-    noisy = Samples(clean.x, clean.y, noise=0.05)
-    train(model, noisy, LocalTraining(0.02, 8, 80), generator())
-    assert evaluate(model, clean, generator())[1] > 0.9
-    assert evaluate(model, noisy, generator(1))[1] != evaluate(model, noisy, generator(2))[1]
 
 
 BALANCED = LocalTraining(0.1, 4, class_weights="balanced")
@@ -293,18 +247,10 @@ def test_every_training_on_labels_is_weighted(method):
     assert any((weighted.model[name] != array).any() for name, array in plain.model.items())
 
 
-@pytest.mark.parametrize(
-    ("settings", "error"),
-    [
-        ({"class_weights": "balanced", "dataset": "rbf"}, ("class-weights", "balanced")),
-        ({"class_weights": "balanced", "method": "central:erm"}, ("class-weights", "balanced")),
-        ({"metric": "speed"}, ("metric", "speed", "accuracy, balanced-accuracy")),
-        ({"metric": "auroc", "dataset": "rbf"}, ("metric", "auroc", "r2, rmse, mae, loss")),
-    ],
-)
-def test_weights_and_metrics_that_do_not_fit_a_run_are_refused(settings, error):
-    with pytest.raises(ConfigError, check=names(*error)):
-        RunConfig(**settings)
+@pytest.mark.parametrize(("name", "value"), [("class-weights", "balanced"), ("metric", "auroc")])
+def test_a_regression_has_neither_class_weights_nor_figures_of_classes(name, value):
+    with pytest.raises(ConfigError, check=names(name, value)):
+        RunConfig(dataset="rbf", **{name.replace("-", "_"): value})
 
 
 # Optimizers without the compiler
@@ -349,36 +295,19 @@ def test_steps_and_state_of_an_optimizer_have_the_bits_of_pytorchs(optimizer):
     assert bits(ours) == bits(theirs)
 
 
-@every_optimizer
-def test_its_steps_take_no_gradients_and_call_hooks(optimizer):
-    model, seen = linear(), []
-    made = OPTIMIZERS[optimizer](model.parameters(), lr=0.1)
-    hook = register_optimizer_step_post_hook(lambda stepped, *_: seen.append(stepped))
-    try:
-        step(model, made, 0)
-    finally:
-        hook.remove()
-    assert seen == [made]
-    assert all(parameter.is_leaf for parameter in model.parameters())
-
-
 def test_optimizers_do_not_import_the_compiler():
     code = """
-import sys
-import torch
+import sys, torch
 from fda_flower.clients.training import OPTIMIZERS
 for make in OPTIMIZERS.values():
     weight = torch.nn.Parameter(torch.ones(2))
     optimizer = make([weight], lr=0.5)
-    optimizer.zero_grad()
     weight.sum().backward()
     optimizer.step()
     optimizer.load_state_dict(optimizer.state_dict())
-    assert weight.tolist() != [1, 1]
 assert "torch._dynamo" not in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # What makes it repeatable

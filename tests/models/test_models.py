@@ -9,10 +9,10 @@ from naming import names
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fda_flower.clients import LocalTraining, SourceClient, TargetClient
-from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
+from fda_flower.clients import LocalTraining, TargetClient
+from fda_flower.datasets import Domain, Samples
 from fda_flower.errors import ConfigError
-from fda_flower.models import MODELS, Model, build_model
+from fda_flower.models import MODELS, build_model
 from fda_flower.models.small import ChannelMaximum, Residual
 
 SHAPES = [(1, 8, 8), (2, 28, 28), (3, 33, 36), (13,)]
@@ -74,25 +74,12 @@ def test_weights_are_the_seeds_and_the_global_random_state_stays(name):
     assert len(MODELS[name].summary.splitlines()) == 1
 
 
-def test_building_leaves_the_global_random_state_even_if_it_fails(monkeypatch):
-    def fails(shape, classes):
-        torch.rand(3)
-        raise RuntimeError("no such layer")
-
-    monkeypatch.setitem(MODELS, "broken", Model("fails", fails))
-    before = torch.get_rng_state()
-    with pytest.raises(RuntimeError, match="no such layer"):
-        build_model("broken", IMAGE, 10, seed=0)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("role", [SourceClient, TargetClient])
 @every_model
-def test_a_client_trains_a_model_and_sends_all_of_its_state(name, role):
+def test_a_client_trains_a_model_and_sends_all_of_its_state(name):
     samples = Samples(images(3, IMAGE), torch.tensor([0, 1, 2]))
     model, other = (build_model(name, IMAGE, 3, seed) for seed in (0, 1))
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    client = role(Domain("a", samples, samples), model, LocalTraining(0.01, 2, optimizer="sgd"))
+    client = TargetClient(Domain("a", samples, samples), model, LocalTraining(0.01, 2, optimizer="sgd"))
     arrays, _, metrics = client.fit(client.get_parameters({}), {"server-round": 1, "batch-updates": "norms"})
     assert metrics["num-steps"] == 2
     assert math.isfinite(metrics["train-loss"])
@@ -143,17 +130,6 @@ def test_the_width_is_an_option(name, option, shape):
     assert len(first) == 7
     with pytest.raises(ConfigError, check=names(f"option '{option}' of model '{name}'", 0)):
         build_model(name, shape, 10, 0, {option: 0})
-
-
-def test_sigmoid_fits_the_synthetic_regression():
-    data = load_federation(DataSpec("rbf", dataset_options=(("samples", 600),)))
-    train = data.domains["target"].train
-    model = build_model("sigmoid", data.shape, data.classes, seed=0)
-    client = TargetClient(Domain("a", train, train), model, LocalTraining(0.01, 16, epochs=30))
-    _, _, before = client.evaluate(client.get_parameters({}), {})
-    arrays, _, _ = client.fit(client.get_parameters({}), {})
-    _, _, after = client.evaluate(arrays, {})
-    assert before["r2"] < 0 < 0.5 < after["r2"] <= 1
 
 
 def test_a_residual_adds_its_input():
