@@ -19,7 +19,7 @@ from fda_flower.aggregation import Layers
 from fda_flower.clients.exchange import Exchange, frozen_digest
 from fda_flower.clients.gradients import batch_gradients, own_statistics
 from fda_flower.clients.own_state import OwnState
-from fda_flower.clients.recorder import Recorder, make_recorder
+from fda_flower.clients.recorder import make_recorder
 from fda_flower.clients.training import (
     LocalTraining,
     Objective,
@@ -171,12 +171,10 @@ class DomainClient(NumPyFace):
         """
         self.load(model)
         loss_at_start, gradients = self.loss_at_start(config), self.gradients(config)
-        training, recorder = self.training_in(config), self.recorder(config)
-        part = config.get(protocol.TUNE, "all")
-        with self.drawing("train", config) as generator:
-            on_step = on_step if recorder is None else recorder.step
-            samples = self.domain.train
-            steps, loss = train(self.model, samples, training, generator, objective, part, on_step)
+        training = self.training_in(config)
+        recorder = make_recorder(self.parameters_in_order(), config) if self.role == "target" else None
+        on_step = on_step if recorder is None else recorder.step
+        steps, loss = self.train_on("train", config, objective, config.get(protocol.TUNE, "all"), on_step)
         metrics = {
             protocol.NUM_STEPS: steps,
             protocol.LEARNING_RATE: training.learning_rate,
@@ -217,11 +215,17 @@ class DomainClient(NumPyFace):
             return batch_gradients(self.model, batches, loss, config, parameters).arrays
 
     def train_on(
-        self, phase: str, config: Settings, objective: Objective | None = None, part: Part = "all"
-    ) -> None:
-        """Train the model as it is, or a part of it, as in a round; `phase` names the random numbers."""
+        self,
+        phase: str,
+        config: Settings,
+        objective: Objective | None = None,
+        part: Part = "all",
+        on_step: Callable[[], None] | None = None,
+    ) -> tuple[int, float]:
+        """Train the model as it is, as in a round (see `train`); `phase` names the random numbers."""
+        samples, training = self.domain.train, self.training_in(config)
         with self.drawing(phase, config) as generator:
-            train(self.model, self.domain.train, self.training_in(config), generator, objective, part)
+            return train(self.model, samples, training, generator, objective, part, on_step)
 
     def local_evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         """Evaluate as a request asks; a client that predicts with more than a network overrides this."""
@@ -264,10 +268,12 @@ class DomainClient(NumPyFace):
     def _details(self, outputs: Tensor, config: Settings) -> dict[str, Layers]:
         """Return the arrays of outputs for the test set that a message asks for."""
         records, y = dict[str, Layers](), self.domain.test.y
-        if config.get(protocol.OUTCOMES) and not y.is_floating_point():
+        if y.is_floating_point():
+            return records
+        if config.get(protocol.OUTCOMES):
             right = (outputs.argmax(dim=1) == y).cpu().numpy()
             records[protocol.OUTCOMES] = {"right": np.packbits(right), "examples": np.array(len(y))}
-        if config.get(protocol.CONFUSION) and not y.is_floating_point():
+        if config.get(protocol.CONFUSION):
             records[protocol.CONFUSION] = {"counts": confusion(outputs.cpu().numpy(), y.cpu().numpy())}
         return records
 
@@ -275,10 +281,6 @@ class DomainClient(NumPyFace):
         """Return the passes of samples through the network, by default of the test set."""
         samples = self.domain.test if samples is None else samples
         return Passes(self.model, samples, partial(self.drawing, phase, config))
-
-    def recorder(self, config: Settings) -> Recorder | None:
-        """Return the recorder of this round's steps, if there is one."""
-        return None
 
     def parameters_in_order(self) -> list[Tensor]:
         """Return the model's parameters that travel, in the order of its state dictionary."""
@@ -358,7 +360,3 @@ class TargetClient(DomainClient):
         for problem in problems:
             log(WARNING, "The target '%s': %s", self.domain.name, problem)
         return properties
-
-    def recorder(self, config: Mapping[str, Any]) -> Recorder | None:
-        """Return the recorder that the train message asks for."""
-        return make_recorder(self.parameters_in_order(), config)

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fda_flower.clients.client import SourceClient
-from fda_flower.clients.training import Loss, training_loss
+from fda_flower.clients.gradients import Loss
+from fda_flower.clients.training import training_loss
 from fda_flower.wire.protocol import TrainReply, TrainRequest
 
 STRENGTH, PENALTY = "irm", "penalty"

@@ -20,6 +20,7 @@ from fda_flower.wire.numpy_client import add_arrays
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 Loss = Callable[[Tensor, Tensor], Tensor]
+"""The mean loss of a batch, from outputs and labels."""
 
 
 def each_gradient(model: nn.Module, batches: Batches, loss_of: Loss) -> Iterator[None]:

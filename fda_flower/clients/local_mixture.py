@@ -15,7 +15,6 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import derive_seed
 
 Model = TypeVar("Model")
-Function = TypeVar("Function")
 Positions = NDArray[np.int64]
 """Positions of labelled samples."""
 
@@ -138,8 +137,13 @@ def train_mixture(
     plan = MixturePlan() if plan is None else plan
     labels = np.asarray(labels)
     plan.check_labels(len(labels), None if groups is None else len(np.unique(groups)))
-    train_head = _needed(learner.train_head, "head", plan)
-    blend = _needed(learner.blend, "blend", plan)
+    for member, function in (("head", learner.train_head), ("blend", learner.blend)):
+        if member in plan.members and function is None:
+            raise ConfigError(
+                f"members names '{member}', which these models do not support: leave it out",
+                thing="members names",
+                value=member,
+            )
     everything = np.arange(len(labels))
     try:
         folds = stratified_folds(labels, plan.folds, derive_seed(seed, "folds"), groups)
@@ -164,13 +168,12 @@ def train_mixture(
                 for v, (model, view) in enumerate(zip(tuned, views, strict=True))
             ]
             models[f"tuned-{last}"], done = tuned, last
-    if train_head is not None:
+    if "head" in plan.members and (train_head := learner.train_head):
         epochs = range(1, plan.snapshots(len(labels))[-1] + 1)
         models["head"] = [train_head(sources, view, epochs, f"head-{v}") for v, view in enumerate(views)]
-    if blend is not None:
-        models["blend"] = [
-            blend(sources, model, view) for model, view in zip(models["target"], views, strict=True)
-        ]
+    if "blend" in plan.members and (blend := learner.blend):
+        pairs = zip(models["target"], views, strict=True)
+        models["blend"] = [blend(sources, model, view) for model, view in pairs]
     held_out = {name: _held_out(learner, found, folds) for name, found in models.items()}
     weighed = {name: z for name, z in held_out.items() if name != "target" or "target" in plan.members}
     try:
@@ -201,16 +204,3 @@ def _held_out(learner: Learner[Model], models: Sequence[Model], folds: Positions
 def _in_rows(outputs: NDArray[Any]) -> NDArray[Any]:
     """Return outputs in the shape ``(n, C)``."""
     return np.asarray(outputs).reshape(len(outputs), -1)
-
-
-def _needed(function: Function | None, member: str, plan: MixturePlan) -> Function | None:
-    """Return the function that a member of the plan needs; None if the plan does not have the member."""
-    if member not in plan.members:
-        return None
-    if function is None:
-        raise ConfigError(
-            f"members names '{member}', which these models do not support: leave it out",
-            thing="members names",
-            value=member,
-        )
-    return function

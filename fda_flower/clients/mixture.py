@@ -57,20 +57,17 @@ class MixtureTarget(TargetClient):
         if MIXTURE not in config:
             return super().local_evaluate(request)
         trained = self._train(request)
-        predictor = self._mixed(trained, config)
+        models = {
+            member: [self.adapted(model, config) for model in models]
+            for member, models in trained.used.items()
+        }
+        predictor = Mixed(trained.mixture, models, trained.prior[trained.views_used])
         if config.get(REPORT) == "none":
             self.publish(predictor, config)
             return EvaluateReply(len(self.domain.test))
         passes = self.passes(config)
         reply = self.score(predictor, config, passes)
         return replace(reply, metrics={**reply.metrics, **self._numbers(trained, predictor.views(passes))})
-
-    def _mixed(self, trained: TrainedMixture[Layers], config: Settings) -> Mixed:
-        models = {
-            member: [self.adapted(model, config) for model in models]
-            for member, models in trained.used.items()
-        }
-        return Mixed(trained.mixture, models, trained.prior[trained.views_used])
 
     def _train(self, request: EvaluateRequest) -> TrainedMixture[Layers]:
         config = request.config
@@ -83,7 +80,7 @@ class MixtureTarget(TargetClient):
         trained = train_mixture(
             Learner(
                 partial(self._train_on, config),
-                lambda model, positions: self._predict(model, self._part(positions), "held-out", config),
+                partial(self._predict, config),
                 partial(self._train_on, config, head=True),
                 lambda sources, own, positions: blended(
                     self, sources, own, self._part(positions), {}, BLEND_MU
@@ -147,8 +144,9 @@ class MixtureTarget(TargetClient):
                 train(self.model, samples, training, generator, part="head" if head else "all")
         return self.layers()
 
-    def _predict(self, model: Layers, samples: Samples, phase: str, config: Settings) -> NDArray[Any]:
-        return self.single(model, config).outputs(self.passes(config, phase, samples)).cpu().numpy()
+    def _predict(self, config: Settings, model: Layers, positions: Positions) -> NDArray[Any]:
+        passes = self.passes(config, "held-out", self._part(positions))
+        return self.single(model, config).outputs(passes).cpu().numpy()
 
     def _part(self, positions: Positions) -> Samples:
         samples = self.domain.train

@@ -13,10 +13,10 @@ from torch.func import functional_call
 
 from fda_flower.aggregation import best_weight, blend, choose_weight
 from fda_flower.clients.client import Settings, TargetClient
+from fda_flower.clients.gradients import Loss
 from fda_flower.clients.training import (
     OPTIMIZERS,
     LocalTraining,
-    Loss,
     penalised,
     plain_objective,
     training_loss,
@@ -65,10 +65,9 @@ class DittoTarget(TargetClient):
         config, model = request.config, self.received(request)
         if PERSONAL not in config:
             return super().local_train(request)
-        strength = float(str(config[PERSONAL]))
         reply = self.train_from(model, {k: v for k, v in config.items() if k != EVALUATE_TRAINED})
         self.load(model)
-        personally = replace(self.training_in(config), proximal=strength)
+        personally = replace(self.training_in(config), proximal=float(str(config[PERSONAL])))
         plain = plain_objective(self.domain.train.y, self.training)
         objective = penalised(plain, self.model, personally, "λ")
         server_round = int(str(config[SERVER_ROUND]))

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +24,7 @@ PART = 2**16
 """Elements that are recorded at a time, so that they stay in the cache."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A piece of the model as a vector, `flat`, with views of it and of the parameters: `before`, `after`."""
 
     flat: Tensor
@@ -48,7 +46,6 @@ class Recorder:
     def step(self) -> None:
         """Record the step that the optimizer has just made."""
         norms = []
-        self._begin()
         for index, part in enumerate(self._parts):
             torch._foreach_sub_(part.before, part.after)
             norms.append(torch.linalg.vector_norm(part.flat, dtype=torch.float64))
@@ -62,11 +59,8 @@ class Recorder:
         norms = torch.stack(rows) if rows else torch.zeros(0, 1)
         return {"norms": norms.square().sum(dim=1).cpu().numpy().astype(np.float64)}
 
-    def _begin(self) -> None:
-        """Prepare for a step."""
-
     def _keep(self, index: int, negative: Tensor) -> None:
-        """Keep what an encoding needs of a part of ``-δ_j``."""
+        """Keep what an encoding needs of a part of ``-δ_j``, the first of which has the index 0."""
 
 
 def _cut(parameters: Sequence[Tensor]) -> list[Part]:
@@ -100,11 +94,9 @@ class SketchRecorder(Recorder):
         self._places = torch.split(places.to(self._parts[0].flat.device), self._lengths)
         self._sums: list[Tensor] = []
 
-    def _begin(self) -> None:
-        device = self._places[0].device
-        self._sums.append(torch.zeros(2 * self._size, dtype=torch.float64, device=device))
-
     def _keep(self, index: int, negative: Tensor) -> None:
+        if index == 0:
+            self._sums.append(negative.new_zeros(2 * self._size, dtype=torch.float64))
         self._sums[-1].index_add_(0, self._places[index], negative.double())
 
     def arrays(self) -> Arrays:

@@ -68,7 +68,8 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     if reply.has_error():
         return reply
     own: Mapping[str, Any] = reply.content.metric_records[protocol.METRICS]
-    numbers = [own.get(key, 0) for key in OWN_NUMBERS]
+    keys = (protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE)
+    numbers = [own.get(key, 0) for key in keys]
     target = _update(model, reply.content.array_records[protocol.ARRAYS], asked["buffers"], *numbers)
     evidence = _evidence(reply.content, gradients, target, config)
     rule = AdaptiveRule.from_text(str(asked["weighing"]))
@@ -83,9 +84,6 @@ def aggregate_on_target(message: Message, context: Context, call_next: ClientApp
     return reply
 
 
-OWN_NUMBERS = (protocol.NUM_EXAMPLES, protocol.NUM_STEPS, protocol.LEARNING_RATE, protocol.BATCH_SIZE)
-
-
 def _update(
     model: Layers, record: ArrayRecord, buffers: list[str], examples: float, steps: float, *rates: float
 ) -> Update:
@@ -98,36 +96,22 @@ def _evidence(
     content: RecordDict, gradients: list[ArrayRecord | None], target: Update, config: ConfigRecord
 ) -> Evidence | str | None:
     """Return what β is estimated from, or why it cannot be; None if the server did not ask for it."""
-    encoding: Any = config.get(protocol.GRADIENTS)
-    if encoding is None:
-        return _batches(content, target, config)
-    length = sum(layer.size for layer in target.parameters.values())
-    form = GradientForm(encoding, _sketch(config) if encoding == "sketch" else CountSketch(1, 0), length)
-    missing = f"it has no ArrayRecord '{protocol.GRADIENTS}'"
-    own, *others = (
-        missing if record is None else to_layers(record)
-        for record in (content.array_records.get(protocol.GRADIENTS), *gradients)
-    )
-    return read_gradients(own, others, form)
-
-
-def _sketch(config: ConfigRecord) -> CountSketch:
-    size, seed = config[protocol.SKETCH_SIZE], config[protocol.SKETCH_SEED]
-    return CountSketch(int(str(size)), int(str(seed)))
-
-
-def _batches(content: RecordDict, target: Update, config: ConfigRecord) -> BatchUpdates | str | None:
-    """Return the recorded steps, or why they cannot be used; None if the server did not ask for them."""
-    encoding: Any = config.get(protocol.BATCH_UPDATES)
-    if encoding is None:
+    name = next((name for name in (protocol.GRADIENTS, protocol.BATCH_UPDATES) if name in config), None)
+    if name is None:
         return None
-    if protocol.BATCH_UPDATES not in content.array_records:
-        return "the target recorded none"
-    sketch = _sketch(config) if encoding == "sketch" else None
+    encoding: Any = config[name]
+    sizes = (int(str(config.get(key, 0))) for key in (protocol.SKETCH_SIZE, protocol.SKETCH_SEED))
+    sketch = CountSketch(*sizes) if encoding == "sketch" else None
     length = sum(layer.size for layer in target.parameters.values())
+    record = content.array_records.get(name)
+    if name == protocol.GRADIENTS:
+        missing = f"it has no ArrayRecord '{name}'"
+        own, *others = (missing if each is None else to_layers(each) for each in (record, *gradients))
+        return read_gradients(own, others, GradientForm(encoding, sketch or CountSketch(1, 0), length))
+    if record is None:
+        return "the target recorded none"
     try:
-        arrays = to_layers(content.array_records[protocol.BATCH_UPDATES])
-        return BatchUpdates.from_arrays(arrays, encoding, target.steps, length, sketch)
+        return BatchUpdates.from_arrays(to_layers(record), encoding, target.steps, length, sketch)
     except ValueError as error:
         return str(error)
 

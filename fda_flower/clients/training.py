@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, mse_loss
 from torch.optim import Optimizer
 
-from fda_flower.clients.gradients import each_gradient
+from fda_flower.clients.gradients import Loss, each_gradient
 from fda_flower.clients.local_training import LocalTraining as LocalTraining
 from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
@@ -26,9 +26,6 @@ from fda_flower.prediction.passes import predict
 CPU = torch.device("cpu")
 
 Kind = TypeVar("Kind", bound=Optimizer)
-
-Loss = Callable[..., Tensor]
-"""The loss of outputs, given the labels; `reduction` is that of torch's losses."""
 
 Objective = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """The loss of a model on a batch of samples and labels."""
@@ -200,10 +197,10 @@ def training_loss(y: Tensor, training: LocalTraining) -> Loss:
     present = torch.from_numpy(classes).to(y.device)
     known = torch.from_numpy(compute_class_weight("balanced", classes=classes, y=labels)).to(y.device)
 
-    def weighted(outputs: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+    def weighted(outputs: Tensor, labels: Tensor) -> Tensor:
         weight = outputs.new_ones(outputs.shape[1])
         weight[present] = known.to(weight)
-        return cross_entropy(outputs, labels, weight=weight, reduction=reduction)
+        return cross_entropy(outputs, labels, weight=weight)
 
     return weighted
 
