@@ -40,6 +40,9 @@ UNDEFINED = "the estimate is not defined"
 Evidence = BatchUpdates | StartGradients
 """What sources are weighed by: the target's steps, or all clients' gradients at the global model."""
 
+Round = tuple[Update, Sequence[Update], Geometry]
+"""The updates of the target and of the sources, and their geometry."""
+
 
 @dataclass(frozen=True)
 class AdaptiveResult:
@@ -84,8 +87,8 @@ class AdaptiveRule:
         fallbacks: list[str | None] = [evidence if isinstance(evidence, str) else None] * len(sources)
         if isinstance(evidence, Evidence):
             try:
-                estimates = _estimates(evidence, target, sources, geometry)
-                estimated = self._weigh(evidence, estimates, target, sources, geometry)
+                estimates = _estimates(evidence, (target, sources, geometry))
+                estimated = self._weigh(evidence, estimates, (target, sources, geometry))
                 reasons = zip(estimated, _faults(evidence, sources), strict=True)
                 fallbacks = [reason if math.isnan(weight) else None for weight, reason in reasons]
             except ValueError as error:
@@ -96,14 +99,7 @@ class AdaptiveRule:
             combine(model, target, sources, coefficients), geometry, used, estimates, fallbacks
         )
 
-    def _weigh(
-        self,
-        evidence: Evidence,
-        estimates: list[Estimates],
-        target: Update,
-        sources: Sequence[Update],
-        geometry: Geometry,
-    ) -> Vector:
+    def _weigh(self, evidence: Evidence, estimates: list[Estimates], updates: Round) -> Vector:
         """Return the estimated β of each source, NaN where it is undefined."""
         if isinstance(evidence, StartGradients):
             estimates = [within_range(e) for e in estimates]
@@ -135,20 +131,13 @@ class JointRule(AdaptiveRule):
     with its fixed β, and the others share the rest.
     """
 
-    def _weigh(
-        self,
-        evidence: Evidence,
-        estimates: list[Estimates],
-        target: Update,
-        sources: Sequence[Update],
-        geometry: Geometry,
-    ) -> Vector:
+    def _weigh(self, evidence: Evidence, estimates: list[Estimates], updates: Round) -> Vector:
         sigma2 = estimates[0].sigma2
         if isinstance(evidence, StartGradients):
             D = evidence.differences()
         else:
-            D = update_differences(target, sources, geometry, sigma2)
-        weights = np.full(len(sources), np.nan)
+            D = update_differences(*updates, sigma2)
+        weights = np.full(len(estimates), np.nan)
         known = np.flatnonzero(np.isfinite(D.diagonal()))
         if known.size:
             weights[known] = joint_weights(D[np.ix_(known, known)], sigma2)
@@ -164,13 +153,11 @@ KINDS: dict[str, type[AdaptiveRule]] = {kind.__name__: kind for kind in (Adaptiv
 """The ways to weigh sources: each by itself, or all together."""
 
 
-def _estimates(
-    evidence: Evidence, target: Update, sources: Sequence[Update], geometry: Geometry
-) -> list[Estimates]:
+def _estimates(evidence: Evidence, updates: Round) -> list[Estimates]:
     if isinstance(evidence, StartGradients):
         return evidence.estimates()
-    estimates = estimate(target, sources, geometry, evidence)
-    evidence.check_sum(target.parameters)
+    estimates = estimate(*updates, evidence)
+    evidence.check_sum(updates[0].parameters)
     return estimates
 
 

@@ -135,14 +135,13 @@ class BatchUpdates:
         if length > lengths.sum() + slack:
             raise ValueError("batch-updates do not fit the target's update: Σ‖δ_j‖ < ‖Δ_T‖")
         if self.full is not None:
-            squared, gap = _full_gap(self.full, update)
-            self._check_rows(squared, TOLERANCE, gap, slack)
+            tolerance, (squared, gap) = TOLERANCE, _full_gap(self.full, update)
         elif self.sketches is not None and self.sketch is not None:
+            tolerance = 10 * math.sqrt(2 / self.sketch.size)
             squared = np.einsum("jk,jk->j", self.sketches, self.sketches)
             gap = float(np.linalg.norm(self.sketches.sum(axis=0) - self.sketch(update)))
-            self._check_rows(squared, 10 * math.sqrt(2 / self.sketch.size), gap, slack)
-
-    def _check_rows(self, squared: Vector, tolerance: float, gap: float, slack: float) -> None:
+        else:
+            return
         if (np.abs(squared - self.squared_norms) > tolerance * self.squared_norms).any():
             raise ValueError("batch-updates do not have the norms that were sent with them")
         if not gap <= slack:

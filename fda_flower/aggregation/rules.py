@@ -100,24 +100,20 @@ class FedGP:
         self, target: Update, sources: Sequence[Update], geometry: Geometry, alphas: Vector, betas: Vector
     ) -> Coefficients:
         """Return the coefficients of a round; `alphas` and `betas` have shape ``(N,)``."""
-        shares = alphas * betas
-        per_layer = shares[:, None] * self._projections(target, sources, geometry)
-        return Coefficients(1.0 - float(shares.sum()), per_layer, shares)
-
-    def _projections(self, target: Update, sources: Sequence[Update], geometry: Geometry) -> Vector:
-        products, squared = geometry.products, geometry.source_squared
-        own = geometry.target_squared
+        products, squared, own = geometry.products, geometry.source_squared, geometry.target_squared
         if self.granularity == "model":
-            shape = products.shape
-            products = np.broadcast_to(products.sum(axis=1, keepdims=True), shape)
-            squared = np.broadcast_to(squared.sum(axis=1, keepdims=True), shape)
-            own = np.broadcast_to(own.sum(), own.shape)
+            products, squared = (each.sum(axis=1, keepdims=True) for each in (products, squared))
+            own = own.sum(keepdims=True)
         if self.filter:
             products = np.maximum(products, 0.0)
         if self.magnitude == "projection":
-            return np.divide(products, squared, out=np.zeros_like(products), where=squared > 0)
-        align = alignment_by_size if self.magnitude == "reference-code" else alignment
-        return cosine(products, own, squared) * align(target, sources)[:, None]
+            factors = np.divide(products, squared, out=np.zeros_like(products), where=squared > 0)
+        else:
+            align = alignment_by_size if self.magnitude == "reference-code" else alignment
+            factors = cosine(products, own, squared) * align(target, sources)[:, None]
+        shares = alphas * betas
+        per_layer = np.broadcast_to(shares[:, None] * factors, geometry.products.shape)
+        return Coefficients(1.0 - float(shares.sum()), per_layer, shares)
 
 
 def alignment(target: Update, sources: Sequence[Update]) -> Vector:

@@ -24,20 +24,12 @@ def mean_outcomes(history: Sequence[Record], ending: str = "") -> Outcomes | Non
     rounds do not count. `ending` ends both names: ``-average`` for the averaged model.
     """
     last = [record for record in history if not record.get("warmup")][-LAST:]
-    names = f"outcomes{ending}", f"test-examples{ending}"
-    rounds = [unpack(*(record[name] for name in names)) for record in last if record.get(names[0])]
+    rounds = [
+        np.unpackbits(np.frombuffer(bytes.fromhex(bits), np.uint8), count=record[f"test-examples{ending}"])
+        for record in last
+        if (bits := record.get(f"outcomes{ending}"))
+    ]
     return np.mean(rounds, axis=0) if rounds else None
-
-
-def unpack(digits: str, count: int) -> NDArray[np.uint8]:
-    """Return `count` bits from the hexadecimal digits of `numpy.packbits`.
-
-    Examples
-    --------
-    >>> unpack("a8", 5).tolist()
-    [1, 0, 1, 0, 1]
-    """
-    return np.unpackbits(np.frombuffer(bytes.fromhex(digits), np.uint8), count=count)
 
 
 def paired_error(first: Outcomes | None, second: Outcomes | None) -> float | None:

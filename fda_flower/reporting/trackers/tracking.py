@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from fda_flower.files import write_atomically
@@ -105,9 +104,7 @@ class Tracking:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         for name, tracker in list(self._trackers.items()):
             self._try(name, partial(tracker.close, finished=kind is None))
 
