@@ -1,7 +1,5 @@
 """The tables of experiments and comparisons, in Markdown and in CSV."""
 
-import csv
-import io
 import math
 from dataclasses import replace
 
@@ -9,6 +7,7 @@ import pytest
 
 from fda_flower.reporting import REPORTS, CellResult
 from fda_flower.reporting.experiment_tables import comparison_numbers, comparison_table, half_width, numbers
+from fda_flower.reporting.tables import Table
 
 ACCURACIES = {
     ("", "FedAvg", "0.2"): (50.0, 54.0),
@@ -27,22 +26,14 @@ def text_of(results):
 
 
 def tables_of(results):
-    """The tables of a report: for each, its rows by label, header included."""
-    tables, table = [], {}
-    for line in [*text_of(results).splitlines(), ""]:
-        if line.startswith("| "):
-            label, *cells = (cell.strip() for cell in line.strip("|").split(" | "))
-            table[label] = cells
-        elif table:
-            tables.append(table)
-            table = {}
-    return tables
+    """The tables of a report: for each, its cells in Markdown by label, header included."""
+    tables = [part for part in REPORTS["table"].parts(results) if isinstance(part, Table)]
+    return [{row[0]: [*map(str, row[1:])] for row in (each.header, *each.rows)} for each in tables]
 
 
 def lines_of(table):
-    """The lines of a table in CSV by group, row and column."""
-    lines = csv.DictReader(io.StringIO(table.csv()))
-    return {(line["group"], line["row"], line["column"]): line for line in lines}
+    """The lines of a table of numbers by group, row and column."""
+    return {tuple(row[:3]): dict(zip(table.header, row, strict=True)) for row in table.rows}
 
 
 def judged(history):
@@ -117,7 +108,7 @@ def test_a_run_that_never_evaluated_is_no_seed(results, history):
     ]
     made = results(cells=cells, average=True)
     assert tables_of(made)[0]["FedAvg"] == ["**50.0**", "-", "-"]
-    assert lines_of(numbers(made))["", "FedAvg", "0.2"]["seeds"] == "1"
+    assert lines_of(numbers(made))["", "FedAvg", "0.2"]["seeds"] == 1
 
 
 def test_cells_with_fewer_seeds_than_others_say_so(results):
@@ -166,19 +157,18 @@ def test_each_group_has_tables_of_its_own_with_bold_cells_of_its_own(results):
     assert (second["FedAvg"], second["FedGP"]) == (["-", "-"], ["**20.0**", "-"])
 
 
-def test_csv_has_a_line_for_each_place_with_unrounded_numbers_and_nothing_for_unknown_ones(results):
+def test_the_numbers_have_a_line_for_each_place_with_unrounded_numbers_and_nothing_for_unknown_ones(results):
     made = lines_of(numbers(results(ACCURACIES, paper=PAPER)))
     assert list(made) == [("", row, column) for row in ("FedAvg", "FedGP") for column in ("0.2", "0.4")]
     line = made["", "FedAvg", "0.2"]
     assert list(line)[3:8] == ["seeds", "rounds", "last5", "last5_std", "best"]
     assert list(line)[8:] == ["best_std", "paper", "difference", "interval", "inside"]
     *known, interval, inside = list(line.values())[3:]
-    assert (interval, inside) == ("", "")
-    expected = [2, 2, 52.0, 8**0.5, 52.0, 8**0.5, 52.5, -0.5]
-    assert [float(value) for value in known] == pytest.approx(expected, abs=1e-12)
+    assert interval is inside is None
+    assert known == pytest.approx([2, 2, 52.0, 8**0.5, 52.0, 8**0.5, 52.5, -0.5], abs=1e-12)
     made = lines_of(numbers(results({("", "FedAvg", "0.4"): (50.0,)}, paper=PAPER)))
-    assert list(made["", "FedAvg", "0.4"].values())[3:] == ["1", "2", "50.0", "", "50.0", *[""] * 5]
-    assert list(made["", "FedGP", "0.2"].values())[3:] == ["0", "", "", "", "", "", "70.0", *[""] * 3]
+    assert list(made["", "FedAvg", "0.4"].values())[3:] == [1, 2, 50, None, 50, *[None] * 5]
+    assert list(made["", "FedGP", "0.2"].values())[3:] == [0, *[None] * 5, 70, *[None] * 3]
 
 
 @pytest.mark.parametrize(
@@ -190,8 +180,8 @@ def test_a_paper_value_is_inside_the_interval_of_one_further_draw_or_outside(res
     assert tables_of(made)[0]["FedGP"][0] == f"**72.0 (2.0)**<br>paper {paper:.1f}, {verdict}"
     assert "whether the paper's value is inside the 95% prediction interval of one further" in text_of(made)
     line = lines_of(numbers(made))["", "FedGP", "0.2"]
-    assert float(line["interval"]) == pytest.approx(9.93655, abs=1e-5)
-    assert line["inside"] == str(verdict.endswith("inside"))
+    assert line["interval"] == pytest.approx(9.93655, abs=1e-5)
+    assert line["inside"] is verdict.endswith("inside")
 
 
 def test_five_draws_by_hand_and_fewer_than_three_have_no_interval(results):
@@ -201,7 +191,7 @@ def test_five_draws_by_hand_and_fewer_than_three_have_no_interval(results):
     for made in (results({("", "FedGP", "0.2"): (70.0, 72.0)}, paper=PAPER), results(DRAWS)):
         assert "inside" not in text_of(made)
         assert "outside" not in text_of(made)
-        assert lines_of(numbers(made))["", "FedGP", "0.2"]["inside"] == ""
+        assert lines_of(numbers(made))["", "FedGP", "0.2"]["inside"] is None
 
 
 def test_marked_rows_have_their_marks_and_the_text_says_what_they_mean(results):
@@ -213,9 +203,8 @@ def test_marked_rows_have_their_marks_and_the_text_says_what_they_mean(results):
     ) in text_of(made)
     made = results(ACCURACIES, centralised={"FedGP"})
     assert "†" not in text_of(made)
-    assert {key[1]: line["centralised"] for key, line in lines_of(numbers(made)).items()} == {
-        **{"FedAvg": "False", "FedGP": "True"}
-    }
+    lines = lines_of(numbers(made)).items()
+    assert {key[1]: line["centralised"] for key, line in lines} == {"FedAvg": False, "FedGP": True}
 
 
 def test_the_averaged_model_and_the_round_chosen_have_columns_and_a_table_only_if_there_are_any(
@@ -231,9 +220,9 @@ def test_the_averaged_model_and_the_round_chosen_have_columns_and_a_table_only_i
     _, _, selected = tables_of(made)
     assert (selected["FedGP"], selected["FedAvg"]) == (["**50.0**", "-"], ["-", "-"])
     lines = lines_of(numbers(made))
-    assert lines["", "FedAvg", "0.2"]["last5_average"] == "75.0"
-    assert lines["", "FedGP", "0.2"]["selected"] == "50.0"
-    assert lines["", "FedGP", "0.2"]["last5_average"] == lines["", "FedAvg", "0.2"]["selected"] == ""
+    assert lines["", "FedAvg", "0.2"]["last5_average"] == 75
+    assert lines["", "FedGP", "0.2"]["selected"] == 50
+    assert lines["", "FedGP", "0.2"]["last5_average"] is lines["", "FedAvg", "0.2"]["selected"] is None
     plain = results(ACCURACIES)
     assert len(tables_of(plain)) == 2
     assert not {"selected", "last5_average", "centralised"} & set(numbers(plain).header)
@@ -270,11 +259,11 @@ def test_the_best_means_of_each_column_are_bold_and_what_is_unknown_is_a_dash(co
         "| D | 1.0 | 20.5 (27.6) | 1 | 1-6 |\n"
         "| E, F | **68.0** | **68.0** | 1 | 1 |\n"
     )
-    header, *lines = csv.reader(io.StringIO(comparison_numbers(made).csv()))
-    assert header == ["method", "last5", "last5_std", "best", "best_std", "seeds", "rounds"]
-    assert lines[0] == ["A", "", "", "", "", "0", "6"]
-    assert [float(value) for value in lines[1][1:]] == pytest.approx([60, 0, 68, math.sqrt(8), 2, 3])
-    assert lines[4] == ["E, F", "68.0", "", "68.0", "", "1", "1"]
+    table = comparison_numbers(made)
+    assert table.header == ["method", "last5", "last5_std", "best", "best_std", "seeds", "rounds"]
+    assert table.rows[0] == ["A", None, None, None, None, 0, 6]
+    assert table.rows[1][1:] == pytest.approx([60, 0, 68, math.sqrt(8), 2, 3])
+    assert table.csv().splitlines()[5] == '"E, F",68.0,,68.0,,1,1'
 
 
 def test_a_comparison_has_columns_of_the_averaged_model_and_the_round_chosen_if_there_are_any(compared):
@@ -290,6 +279,6 @@ def test_a_comparison_has_columns_of_the_averaged_model_and_the_round_chosen_if_
         "| FedAvg | 24.2 (1.2) | 35.0 (7.1) | **15.0 (7.1)** | - | 2 | 2-3 |",
         "| FedGP | **50.0** | **50.0** | - | **75.0** | 1 | 2 |",
     ]
-    names, *_, last = csv.reader(io.StringIO(comparison_numbers(made).csv()))
-    assert names[5:9] == ["selected", "selected_std", "last5_average", "last5_average_std"]
-    assert last[5:9] == ["", "", "75.0", ""]
+    table = comparison_numbers(made)
+    assert table.header[5:9] == ["selected", "selected_std", "last5_average", "last5_average_std"]
+    assert table.rows[-1][5:9] == [None, None, 75, None]

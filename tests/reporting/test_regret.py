@@ -18,6 +18,7 @@ from fda_flower.reporting.regret import (
     report,
     standard_error,
 )
+from fda_flower.reporting.tables import Table
 
 EASY, HARD = ("", "easy"), ("", "hard")
 HAND = {
@@ -193,23 +194,21 @@ def board(results):
     return make
 
 
-def tables_of(text):
-    """Each table in Markdown: its lines by their first cells."""
-    parts = [part.splitlines() for part in text.split("\n\n") if part.startswith("| ")]
-    cells = [[line[2:-2].split(" | ") for line in part] for part in parts]
-    return [{first: rest for first, *rest in table} for table in cells]
+def tables_of(parts):
+    """The cells of each table of a report in Markdown, by the label of their row."""
+    tables = (part for part in parts if isinstance(part, Table))
+    return [{line[0]: [str(cell) for cell in line[1:]] for line in (t.header, *t.rows)} for t in tables]
 
 
 def test_the_report_has_a_summary_and_the_regret_by_cell(board):
     text = markdown(report(board()))
-    summary, cells = tables_of(text)
+    summary, cells = tables_of(report(board()))
     assert summary["Method"][:6] == ["mean", "se (seeds)", "se (samples)", "worst", "within 1 point", "cells"]
     assert summary["FedAvg"][:6] == ["-1.0", "1.0", "-", "-11.0 (0.4)", "1 of 2", "2 of 2"]
     assert summary["FedGP"][:6] == ["+1.0", "1.0", "-", "-9.0 (0.2)", "1 of 2", "2 of 2"]
     assert summary["Mix †"][:6] == ["**+2.0**", "1.0", "-", "+2.0 (0.2)", "1 of 1", "1 of 2"]
     assert cells == {
         "Method": ["0.2", "0.4"],
-        "---": ["---:", "---:"],
         "FedAvg": ["**+9.0 (1.0)**", "-11.0 (1.0)"],
         "FedGP": ["-9.0 (1.0)", "**+11.0 (1.0)**"],
         "Mix †": ["+2.0 (1.0)", "-"],
@@ -224,7 +223,7 @@ def test_the_report_has_a_summary_and_the_regret_by_cell(board):
 
 
 def test_accuracy_and_r2_have_tables_of_their_own(board):
-    accuracy, _, r2, cells = tables_of(markdown(report(board(metrics={("", "0.4"): "r2"}))))
+    accuracy, _, r2, cells = tables_of(report(board(metrics={("", "0.4"): "r2"})))
     assert accuracy["FedAvg"][0] == "**+9.0**"
     assert r2["Mix †"][:6] == ["-", "-", "-", "-", "0 of 0", "0 of 1"]
     assert cells["Method"] == ["0.4"]
@@ -237,7 +236,7 @@ def test_epochs_are_shown_from_the_fewest_to_the_most(board):
         if cell.place[1] != "FedGP"
     ]
     made = board(cells=cells, rivals=("FedAvg", "Mix"))
-    summary = tables_of(markdown(report(made)))[0]
+    summary = tables_of(report(made))[0]
     assert summary["FedAvg"][-2:] == ["30", "0 to 50"]
     assert summary["FedGP"][-2:] == ["-", "-"]
     first, second = (line for line in by_cell(made).records() if line["row"] == "FedAvg")
@@ -267,8 +266,9 @@ def test_the_files_have_every_place_and_every_row_with_unrounded_numbers(board):
 
 def test_centralised_references_are_marked_and_neither_rivals_nor_the_best(board):
     every = dict.fromkeys([("", row, column) for row in ROWS for column in ("0.2", "0.4")], (90.0, 92.0))
-    text = markdown(report(board(rivals=(), ensembles=(), centralised={"FedGP"}, scores=every)))
-    assert all("FedGP ‡" in table for table in tables_of(text))
+    parts = report(board(rivals=(), ensembles=(), centralised={"FedGP"}, scores=every))
+    assert all("FedGP ‡" in table for table in tables_of(parts))
+    text = markdown(parts)
     for words in ("Rivals: FedAvg, Mix.", "‡ marks a reference that is no federated method"):
         assert words in text
     assert "Best single-model row: **FedGP**" not in text
@@ -278,14 +278,16 @@ def test_centralised_references_are_marked_and_neither_rivals_nor_the_best(board
 
 def test_groups_are_part_of_a_cells_name(board):
     scores = {(group, *place[1:]): values for place, values in SHOWN.items() for group in ("few", "many")}
-    text = markdown(report(board(scores, groups=("few", "many"))))
-    assert tables_of(text)[1]["Method"] == ["0.2, few", "0.4, few", "0.2, many", "0.4, many"]
+    _, cells = tables_of(report(board(scores, groups=("few", "many"))))
+    assert cells["Method"] == ["0.2, few", "0.4, few", "0.2, many", "0.4, many"]
+    assert cells["FedAvg"] == ["**+9.0 (1.0)**", "-11.0 (1.0)"] * 2
 
 
 def test_nothing_measured_is_no_error(board):
-    text = markdown(report(board({})))
+    parts = report(board({}))
+    text = markdown(parts)
     assert "Seeds: none." in text
-    assert tables_of(text)[0]["FedAvg"][:6] == ["-", "-", "-", "-", "0 of 0", "0 of 2"]
+    assert tables_of(parts)[0]["FedAvg"][:6] == ["-", "-", "-", "-", "0 of 0", "0 of 2"]
     assert "Best single" not in text
     assert {line["regret"] for line in by_cell(board({})).records()} == {None}
     assert {line["mean"] for line in by_row(board({})).records()} == {None}
