@@ -216,9 +216,6 @@ def test_buckets_and_signs_are_even():
 def test_places_follow_from_the_seed_and_are_drawn_once_a_round():
     assert CountSketch(64, 5).places(1000) is CountSketch(64, 5).places(1000)
     assert not np.array_equal(CountSketch(64, 5).places(1000), CountSketch(64, 6).places(1000))
-
-
-def test_places_stay_the_same_from_release_to_release():
     # Client and server may run different versions of NumPy: a change here breaks their agreement.
     assert CountSketch(8, seed=1).places(8).tolist() == [5, 8, 15, 3, 3, 4, 9, 1]
 

@@ -63,9 +63,6 @@ def test_estimates_by_hand():
     # c² without what sketches of 4 numbers add to it on average: (49 − ¼·13·5) / (1 + ¼).
     (sketched,) = replace(read(TARGET, ONE), noise=0.25).estimates()
     assert sketched.tau2_d2 == pytest.approx(1 - (49 - 65 / 4) / 1.25 / 12)
-
-
-def test_differences_by_hand():
     # ḡ_1 - ḡ_T = (0, 2), ḡ_2 - ḡ_T = (-4, 0).
     D = read(TARGET, ONE, TWO).differences()
     assert D.tolist() == [[4 - 4 - 1, 0 - 4], [0 - 4, 16 - 4 - 0]]

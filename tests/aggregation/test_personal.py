@@ -266,13 +266,6 @@ def test_groupdro_multiplies_the_weights_before():
     np.testing.assert_array_equal(groupdro_weights([1, 1], [0, 1e6], 1.0), [0, 1])
 
 
-@given(LOSSES, st.floats(0, 10), st.floats(0, 10))
-def test_two_updates_of_groupdro_are_one_of_the_summed_step(losses, first, second):
-    twice = groupdro_weights(groupdro_weights(np.ones(len(losses)), losses, first), losses, second)
-    once = groupdro_weights(np.ones(len(losses)), losses, first + second)
-    np.testing.assert_allclose(twice, once, rtol=1e-9, atol=1e-12)
-
-
 @given(st.integers(1, 200), st.floats(0, 10), st.floats(0.01, 100), STRENGTHS)
 def test_equal_losses_and_a_step_of_none_give_uniform_weights_bit_for_bit(number, loss, q, strength):
     uniform, losses = np.full(number, 1 / number), [loss] * number

@@ -152,7 +152,7 @@ def test_the_page_of_a_run_has_its_curves_weights_and_commands(page):
     assert "fda run" in render([page], "now")
 
 
-def test_who_took_part_is_a_mark_a_round_and_faults_are_grouped_by_reason_with_their_rounds(page):
+def test_who_took_part_what_went_wrong_and_what_each_round_cost_are_told(page):
     chart, table = parts_of(page)["Who took part"]
     found = {trace["name"]: (trace["x"], trace["y"], trace["customdata"]) for trace in traces_of(chart)}
     assert found["not used"] == ([2, 3], ["b", "b"], ["late", "late"])
@@ -172,9 +172,6 @@ def test_who_took_part_is_a_mark_a_round_and_faults_are_grouped_by_reason_with_t
         ["held", "", "no usable reply of the target", 1, "4"],
         ["missing", "site-7", "no answer", 1, "5"],
     ]
-
-
-def test_a_line_a_round_tells_bytes_and_seconds(page, troubled):
     (table,) = parts_of(page)["Rounds"]
     assert column(table, "kB received") == ["2000"] * 5
     assert column(table, "seconds, train") == ["1.000"] * 5

@@ -14,11 +14,9 @@ from fda_flower.reporting.summary import summarise_run
     ("accuracies", "last5", "best"),
     [
         ([0.1, 0.9, 0.3, 0.4, 0.5, 0.6, 0.7], 50.0, 90.0),
-        ([0.1, 0.2], 15.0, 20.0),
         # The last five rounds are the 2nd to the 6th; three of them are known.
         ([1.0, 0.2, None, 0.4, None, 0.6], 40.0, 100.0),
         ([0.3, None, None, None, None, None], None, 30.0),
-        ([None] * 3, None, None),
         ([], None, None),
     ],
 )
