@@ -8,9 +8,8 @@ from flwr.app import Context, Message, RecordDict
 from naming import names
 
 from fda_flower import RunConfig, client_app
-from fda_flower.client_app import at_node, make_client, own_folder, simulation_folder
+from fda_flower.client_app import at_node, own_folder, simulation_folder
 from fda_flower.errors import ConfigError
-from fda_flower.runs.methods import METHODS
 from fda_flower.site import SiteConfig
 from fda_flower.wire.internals import numbered
 
@@ -57,21 +56,6 @@ def test_a_configuration_that_does_not_fit_the_run_is_refused(
         at_node(CONFIG, SiteConfig(node, 7))
 
 
-def test_domains_and_classes_with_spaces_reach_a_node() -> None:
-    options = {"domains": "Rome,New York", "classes": "big cat,dog"}
-    config = RunConfig(dataset="images", dataset_options=options, model="mlp")
-    sent = RunConfig.from_flower(config.to_flower())
-    assert sent == config
-    assert at_node(sent, SiteConfig({"domain": "New York", "role": "target"}, 7))[1] == "New York"
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_run_has_the_clients_that_its_method_needs(method: str) -> None:
-    config = RunConfig(method=method, model="mlp", device="cpu")
-    assert type(make_client(config, "target")) is METHODS[method].client_class("target")
-    assert type(make_client(config, "source-1")) is METHODS[method].client_class("source")
-
-
 SIMULATED: dict[str, Any] = {"partition-id": 3, "num-partitions": 4}
 
 
@@ -82,17 +66,13 @@ def folder_of(
     return own_folder(config, "va", context, simulation_folder(context, run))
 
 
+@pytest.mark.usefixtures("in_a_run")
 @pytest.mark.parametrize(
     ("simulated", "site", "named"),
     [(False, {}, False), (True, {}, True), (True, {"domain": "va", "role": "target"}, False)],
 )
 def test_a_server_names_no_folder_at_a_site(
-    simulated: bool,
-    site: dict[str, Any],
-    named: bool,
-    tmp_path: Path,
-    in_a_run: None,
-    monkeypatch: pytest.MonkeyPatch,
+    simulated: bool, site: dict[str, Any], named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A SuperNode may have the node configuration of a simulation: Flower's own pages start it so."""
     folders = []

@@ -69,21 +69,11 @@ def test_an_invalid_one_is_an_error_that_names_it(add, group, value, message):
 
 
 def test_a_reference_to_nothing_is_an_error_that_names_it(add):
-    registry = add("datasets", "mine", "others:BROKEN")
     with pytest.raises(ConfigError, check=names("others:laod", None)):
-        _ = registry["mine"].loader
+        _ = add("datasets", "mine", "others:BROKEN")["mine"].loader
 
 
 def test_one_does_not_take_the_place_of_a_name_of_ours(add):
     registry = add("datasets", "digits", "others:ENTRY")
     assert registry["digits"] is DATASETS["digits"]
     assert list(registry) == list(DATASETS)
-
-
-def test_an_entry_can_be_set_and_taken_away_in_a_process():
-    registry = Registry("datasets", Dataset, {})
-    registry["mine"] = entry = Dataset("made for a test", print)  # type: ignore[arg-type]
-    assert registry["mine"] is entry
-    assert len(registry) == 1
-    del registry["mine"]
-    assert "mine" not in registry

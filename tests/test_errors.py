@@ -7,17 +7,8 @@ import pickle
 from pathlib import Path
 
 import pytest
-from naming import names
 
-from fda_flower.errors import (
-    ConfigError,
-    FdaError,
-    check_choice,
-    invalid,
-    keep_to_one_line,
-    printable,
-    unknown,
-)
+from fda_flower.errors import FdaError, invalid, keep_to_one_line, printable, unknown
 
 
 @pytest.mark.parametrize(
@@ -41,12 +32,6 @@ def test_an_error_names_its_thing_value_and_remedy_also_after_it_was_sent(error,
         assert type(each) is type(error)
         assert str(each) == message
         assert (each.thing, each.value, each.remedy) == named
-
-
-def test_a_choice_that_is_none_names_the_words():
-    check_choice("cut", "even", ("even", "keep-last"))
-    with pytest.raises(ConfigError, check=names("cut", "odd", "keep-last")):
-        check_choice("cut", "odd", ("even", "keep-last"))
 
 
 @pytest.mark.parametrize(

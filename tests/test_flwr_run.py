@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from waiting import until
+from whole_runs import same_bits
 
 from fda_flower import run
 from fda_flower.strategies import RunFolder
@@ -42,14 +43,6 @@ def flower(tmp_path):
     until(lambda: not superlink_runs())
 
 
-def data_set():
-    """Colored MNIST, whose shift is the data set's own, where the files are there; else the digits."""
-    data_dir = os.environ.get("FDA_DATA_DIR")
-    if data_dir is None or not (Path(data_dir) / "MNIST").is_dir():
-        return {"dataset": "digits"}
-    return {"dataset": "colored-mnist", "source_samples": 200, "test_samples": 500, "data_dir": data_dir}
-
-
 def own_models(run_folder):
     """What the clients of a run have kept for themselves, by file."""
     folder = run_folder / "clients"
@@ -66,8 +59,7 @@ def own_models(run_folder):
     ids=["fedgp", "mixture"],
 )
 def test_flwr_run_gives_the_same_bits_as_the_local_engine(flower, tmp_path, method, kept):
-    chosen = {**data_set(), **method}
-    named = " ".join(f"{key.replace('_', '-')}={value!r}" for key, value in chosen.items())
+    named = " ".join(f"{key.replace('_', '-')}={value!r}" for key, value in method.items())
     app = tmp_path / "app"
     app.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -86,12 +78,11 @@ def test_flwr_run_gives_the_same_bits_as_the_local_engine(flower, tmp_path, meth
         text=True,
     )
     assert (output / "summary.json").exists(), done.stdout + done.stderr
-    local = run(sources=2, target_batch_size=8, rounds=2, output=tmp_path / "local", **chosen)
+    local = run(sources=2, target_batch_size=8, rounds=2, output=tmp_path / "local", **method)
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
     assert summary["parameters"] == local.summary["parameters"]
     checkpoint = RunFolder(output).load_checkpoint()
     assert checkpoint.round == 2
-    for name, array in local.model.items():
-        assert checkpoint.model[name].tobytes() == array.tobytes()
+    assert same_bits(local.model, checkpoint.model)
     assert own_models(output) == own_models(tmp_path / "local")
     assert {Path(name).name for name in own_models(output)} == kept

@@ -11,18 +11,12 @@ from typing import Any
 import pytest
 from run_folders import files_below, make_run
 
-import fda_flower
 from fda_flower import datasets
 from fda_flower.names import EXTRAS
 
 ROOT = Path(__file__).resolve().parent.parent
 
 HEAVY = {"torch", "flwr", "numpy", "sklearn", "matplotlib", "psutil", "ray", "PIL", "torchvision"}
-
-REPORT = (
-    "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules} | "
-    "sys.modules.keys() & {'torch._dynamo'})), file=sys.stderr)"
-)
 
 
 def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -38,46 +32,10 @@ def succeeds(code: str, folder: Path) -> str:
     return done.stdout
 
 
-def called(arguments: list[str], folder: Path, before: str = "") -> subprocess.CompletedProcess[str]:
-    """Call `fda`; the last line of its standard error is the list of packages that it loaded."""
-    code = f"""
-import json, sys
-{before}
-sys.argv = ["fda", *{arguments!r}]
-try:
-    from fda_flower.cli import main
-    main()
-finally:
-    {REPORT}
-"""
-    return run(code, folder)
-
-
-def loaded(done: subprocess.CompletedProcess[str]) -> set[str]:
-    return set(json.loads(done.stderr.splitlines()[-1]))
-
-
-@pytest.mark.parametrize(
-    ("options", "folder", "says"),
-    [
-        (["--seed", "7", "--output", "other"], "other", "seed: 0 there, 7 asked for"),
-        (["--method", "FedAvg", "--output", "other"], "other", "go on with --resume"),
-        (["--method", "fedavg"], "runs/digits-rotate-fedavg-seed0", "already holds a run"),
-    ],
-    ids=["another run", "this run", "the usual folder"],
-)
-def test_a_folder_in_use_is_refused_before_anything_heavy_is_loaded_and_stays_as_it_is(
-    tmp_path: Path, options: list[str], folder: str, says: str
-) -> None:
-    make_run(tmp_path / folder, method="fedavg")
-    before = files_below(tmp_path)
-    done = called(["run", *options], tmp_path)
-    error, _ = done.stderr.splitlines()
-    assert (done.returncode, done.stdout) == (2, "")
-    for words in (says, folder, "--output"):
-        assert words in error
-    assert not loaded(done) & HEAVY
-    assert files_below(tmp_path) == before
+def called(arguments: list[str], folder: Path, *missing: str) -> subprocess.CompletedProcess[str]:
+    """Call `fda` where some packages are not installed."""
+    code = f"import sys; sys.modules |= dict.fromkeys({missing!r}); sys.argv = {['fda', *arguments]!r}"
+    return run(f"{code}; from fda_flower.cli import main; main()", folder)
 
 
 LIGHT: dict[str, tuple[int, str]] = {
@@ -94,6 +52,9 @@ LIGHT: dict[str, tuple[int, str]] = {
     "run --rounds many": (2, "'many' is not a valid int"),
     "run --config nowhere.json": (2, "'nowhere.json' holds no settings"),
     "deploy rehearse --output x --method nope": (2, "unknown method 'nope'"),
+    "run --seed 7 --output used": (2, "used' is of another run (seed: 0 there, 7 asked for"),
+    "run --method FedAvg --output used": (2, "go on with --resume"),
+    "run --method fedavg": (2, "runs/digits-rotate-fedavg-seed0' already holds a run"),
 }
 """By command, the exit code and something that it says."""
 
@@ -101,6 +62,10 @@ LIGHT: dict[str, tuple[int, str]] = {
 @pytest.fixture(scope="module")
 def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """By command, its exit code, what it said and what was loaded then; one process runs them all."""
+    folder = tmp_path_factory.mktemp("light")
+    for used in ("used", "runs/digits-rotate-fedavg-seed0"):
+        make_run(folder / used, method="fedavg")
+    before = files_below(folder)
     code = f"""
 import contextlib, io, json, sys
 from fda_flower.cli import main
@@ -114,12 +79,13 @@ for command in {list(LIGHT)!r}:
             told[command] = end.code, said.getvalue(), [*sys.modules]
 print(json.dumps(told))
 """
-    told: dict[str, Any] = json.loads(succeeds(code, tmp_path_factory.mktemp("light")))
+    told: dict[str, Any] = json.loads(succeeds(code, folder))
+    assert files_below(folder) == before
     return told
 
 
 @pytest.mark.parametrize("command", LIGHT)
-def test_a_command_that_runs_nothing_loads_nothing_heavy(
+def test_a_command_that_runs_nothing_loads_nothing_heavy_and_leaves_what_is_there(
     command: str, in_one_process: dict[str, Any]
 ) -> None:
     code, said, modules = in_one_process[command]
@@ -129,33 +95,34 @@ def test_a_command_that_runs_nothing_loads_nothing_heavy(
 
 
 IMPORTS: dict[str, set[str]] = {
-    "fda_flower": HEAVY | {"typer", "rich"},
-    "fda_flower.metrics": HEAVY | {"scipy"},
-    "fda_flower.runs.methods": HEAVY,
-    "fda_flower.runs.config": HEAVY,
-    "fda_flower.aggregation": HEAVY - {"numpy"},
-    "fda_flower.strategies": HEAVY - {"flwr", "numpy"},
-    "fda_flower.clients.serving": HEAVY - {"flwr", "numpy"},
-    "fda_flower.site.rules": HEAVY - {"flwr", "numpy"},
-    "fda_flower.client_app": HEAVY - {"flwr", "numpy"},
-    "fda_flower.site.worker": HEAVY - {"flwr", "numpy"},
-    "fda_flower.site.privacy": HEAVY - {"flwr", "numpy"},
+    "import fda_flower": HEAVY | {"typer", "rich"},
+    "import fda_flower.metrics": HEAVY | {"scipy"},
+    "import fda_flower.runs.methods": HEAVY,
+    "import fda_flower.runs.config": HEAVY,
+    "from fda_flower.datasets import DataSpec; DataSpec('pacs', target='photo')": HEAVY,
+    "DataSpec('digits', 'noise', (('std', 0.3),), partition='labels')": HEAVY,
+    "import fda_flower.aggregation": HEAVY - {"numpy"},
+    "import fda_flower.strategies": HEAVY - {"flwr", "numpy"},
+    "import fda_flower.clients.serving": HEAVY - {"flwr", "numpy"},
+    "import fda_flower.site.rules": HEAVY - {"flwr", "numpy"},
+    "import fda_flower.client_app": HEAVY - {"flwr", "numpy"},
+    "import fda_flower.site.worker": HEAVY - {"flwr", "numpy"},
+    "import fda_flower.site.privacy": HEAVY - {"flwr", "numpy"},
+    "from fda_flower.datasets import Samples": HEAVY - {"flwr", "numpy", "torch"},
 }
-"""What a module does without, lighter ones first."""
+"""What code does without, lighter ones first."""
 
 
 def test_an_import_loads_only_what_it_needs(tmp_path: Path) -> None:
     code = f"""
-import importlib, json, sys
-told = {{}}
-for module in {list(IMPORTS)!r}:
-    importlib.import_module(module)
-    told[module] = [*sys.modules]
-print(json.dumps(told))
+import json, sys
+for code in {list(IMPORTS)!r}:
+    exec(code)
+    print(json.dumps([*sys.modules]))
 """
-    told = json.loads(succeeds(code, tmp_path))
-    heavy = {module: set(told[module]) & without for module, without in IMPORTS.items()}
-    assert not any(heavy.values()), heavy
+    lines = succeeds(code, tmp_path).splitlines()
+    told = {code: set(json.loads(line)) for code, line in zip(IMPORTS, lines, strict=True)}
+    assert {code: heavy for code, found in told.items() if (heavy := found & IMPORTS[code])} == {}
 
 
 @pytest.mark.slow
@@ -182,27 +149,20 @@ assert {"accuracy", "macro-f1", "auroc", "ece"} <= figures.keys(), figures
 
 
 @pytest.mark.slow
-def test_a_run_is_written_without_matplotlib(tmp_path: Path) -> None:
+def test_the_names_of_the_package_are_there_when_they_are_used_and_a_run_needs_no_matplotlib(
+    tmp_path: Path,
+) -> None:
     code = """
 import sys
 sys.modules["matplotlib"] = None  # Flower itself needs rich and typer
-from fda_flower import run
-run(method="target-only", model="mlp", rounds=1, output="out")
-"""
-    succeeds(code, tmp_path)
-    assert (tmp_path / "out" / "summary.json").exists()
-
-
-@pytest.mark.slow
-def test_the_names_of_the_package_are_there_when_they_are_used(tmp_path: Path) -> None:
-    code = """
 import fda_flower
 assert set(fda_flower.__all__) <= set(dir(fda_flower))
 assert fda_flower.RunConfig().dataset == "digits"
-assert callable(fda_flower.run) and callable(fda_flower.compare)
-assert not hasattr(fda_flower, "walk")
+assert callable(fda_flower.compare) and not hasattr(fda_flower, "walk")
+fda_flower.run(method="target-only", model="mlp", rounds=1, output="out")
 """
     succeeds(code, tmp_path)
+    assert (tmp_path / "out" / "summary.json").exists()
 
 
 @pytest.mark.slow
@@ -223,22 +183,20 @@ assert not hasattr(fda_flower, "walk")
 def test_a_command_whose_extra_is_missing_says_what_to_install(
     package: str, extra: str, command: str, options: str, tmp_path: Path
 ) -> None:
-    done = called(f"{command} {options}".split(), tmp_path, before=f"sys.modules[{package!r}] = None")
+    done = called(f"{command} {options}".split(), tmp_path, package)
     assert done.returncode == 2
     needs = f"{' '.join(['fda', *command.split()])} needs {package}, which is not installed"
-    assert done.stderr.splitlines()[:-1] == [f"Error: {needs}: pip install 'fda-flower[{extra}]'"]
-    assert done.stdout.strip() == ""
+    assert (done.stdout, done.stderr) == ("", f"Error: {needs}: pip install 'fda-flower[{extra}]'\n")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_a_run_on_this_machine_does_without_the_extras_for_others(tmp_path: Path) -> None:
     # Flower itself needs cryptography.
-    missing = "sys.modules |= dict.fromkeys(['ray', 'psutil', 'tomli_w', 'tensorboard'])"
-    done = called(["run", "--model", "mlp", "--rounds", "1", "--output", "out"], tmp_path, before=missing)
+    missing = ("ray", "psutil", "tomli_w", "tensorboard", "torchvision", "torch._dynamo")
+    done = called(["run", "--model", "mlp", "--rounds", "1", "--output", "out"], tmp_path, *missing)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "summary.json").exists()
-    assert not loaded(done) & {"torchvision", "torch._dynamo"}
 
 
 def test_the_extras_are_those_of_the_project() -> None:
@@ -252,42 +210,13 @@ def test_the_extras_are_those_of_the_project() -> None:
 
 
 def test_a_package_that_is_no_extra_of_ours_is_an_error_with_its_traceback(tmp_path: Path) -> None:
-    done = called(["run"], tmp_path, before="sys.modules['flwr'] = None")
+    done = called(["run"], tmp_path, "flwr")
     assert done.returncode == 1
     assert "ModuleNotFoundError" in done.stderr
 
 
-NAMES = [
-    "from fda_flower.datasets.registry import DATASETS; [entry.summary for entry in DATASETS.values()]",
-    "from fda_flower.models import MODELS; [entry.summary for entry in MODELS.values()]",
-    "from fda_flower.datasets import PARTITIONS, SHIFTS, Domain, Split, summary",
-    "from fda_flower.datasets import DataSpec; DataSpec('digits'); DataSpec('pacs', target='photo')",
-    "from fda_flower.datasets import DataSpec\n"
-    "shift, partition = (('std', '0.3'),), (('alpha', '2'),)\n"
-    "DataSpec('digits', 'noise', shift, partition='dirichlet', partition_options=partition).domain_names",
-]
-
-
-def test_names_and_their_options_load_no_library_for_data_but_those_who_need_one(tmp_path: Path) -> None:
-    """One process runs one after the other, in a package without its `__init__`, and notes what is loaded."""
-    codes = [*NAMES, "from fda_flower.datasets import Samples"]
-    code = f"""
-import json, sys, types
-package = types.ModuleType("fda_flower")
-package.__path__ = [{str(Path(fda_flower.__file__).parent)!r}]
-sys.modules["fda_flower"] = package
-for code in {codes!r}:
-    exec(code)
-    print(json.dumps([*sys.modules]))
-"""
-    found = [HEAVY & set(json.loads(line)) for line in succeeds(code, tmp_path).splitlines()]
-    assert found == [set()] * len(NAMES) + [{"numpy", "torch"}]
-
-
 def test_a_name_is_loaded_once_and_a_wrong_one_is_named() -> None:
-    assert datasets.Samples is sys.modules["fda_flower.datasets.samples"].Samples
-    assert "Samples" in vars(datasets)
-    assert set(datasets.__all__) <= set(dir(datasets))
+    assert datasets.Samples is vars(datasets)["Samples"]
     with pytest.raises(AttributeError, match=r"module 'fda_flower\.datasets' has no attribute 'nothing'"):
         _ = datasets.nothing  # type: ignore[attr-defined]
     modules = {path.stem for path in Path(datasets.__file__).parent.iterdir()}

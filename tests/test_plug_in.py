@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.clientapp import ClientApp
 from projects import (
     client_app,
@@ -72,9 +72,8 @@ def initial():
     return ArrayRecord(network().state_dict())
 
 
-@pytest.mark.parametrize("make", [FedGP, FedDA])
-def test_fixed_beta_in_two_lines(make):
-    strategy = make(target="3")
+def test_fixed_beta_in_two_lines():
+    strategy = FedGP(target="3")
     result = start(strategy, users_project(), initial(), 3)
     assert strategy.roster.target.domain == "3"
     assert all(record["held"] is None and not record["dropped"] for record in strategy.history)
@@ -82,19 +81,6 @@ def test_fixed_beta_in_two_lines(make):
     assert result.evaluate_metrics_clientapp[3]["eval_loss"] == 0.1
     assert strategy.history[2]["metrics"] == {"eval_loss": 0.1}
     assert not np.array_equal(result.arrays["0.weight"].numpy(), initial()["0.weight"].numpy())
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({}, "it has no ArrayRecord 'batch-updates'"),
-        ({"estimate_at": "start"}, "the target: it has no ArrayRecord 'gradients'"),
-    ],
-)
-def test_without_what_is_asked_for_the_fixed_beta_serves(options, why):
-    strategy = FedDA(beta=0.5, target="3", auto=True, **options)
-    start(strategy, users_project(), initial(), 1)
-    assert fallbacks(strategy) == {why}
 
 
 @pytest.mark.parametrize("encoding", ["sketch", "full"])
@@ -145,27 +131,6 @@ def test_a_part_that_clients_keep_by_the_pages_own_code(make, names):
         assert [entry["local-part"] for entry in entries] == [record["round"] - 1] * 4
         assert not any("fallback" in entry for entry in entries)
         assert not record["dropped"]
-
-
-def test_server_side_evaluation_and_a_projects_own_settings_work_as_flowers_do():
-    seen, configs = [], []
-
-    def train(message, context):
-        configs.append(set(message.content["config"]))
-        return reply_to(message, {"w": np.ones(2, np.float32)})
-
-    def evaluate_fn(server_round, arrays):
-        seen.append(server_round)
-        return MetricRecord({"accuracy": 0.25})
-
-    strategy, first = FedGP(target="3", auto=True), ArrayRecord({"w": Array(np.zeros(2, np.float32))})
-    own = {"train_config": ConfigRecord({"lr": 0.1}), "evaluate_fn": evaluate_fn}
-    result = start(strategy, client_app(train), first, **own)
-    assert seen == [0, 1, 2]
-    assert result.evaluate_metrics_serverapp[2]["accuracy"] == 0.25
-    assert strategy.history[1]["server"] == {"accuracy": 0.25}
-    assert configs[0] == {"server-round", "lr"}
-    assert configs[3] == {"server-round", "lr", "batch-updates", "sketch-size", "sketch-seed"}
 
 
 @every_auto

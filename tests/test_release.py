@@ -48,12 +48,8 @@ def test_every_part_asks_for_the_same_flower():
     assert ranges == {">=1.40,<2"}
 
 
-def test_the_citation_has_the_version():
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == VERSION
-
-
-def test_the_changelog_has_an_entry_for_what_is_next_or_for_the_version():
+def test_the_citation_has_the_version_and_the_changelog_an_entry_for_it_or_for_what_is_next():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == VERSION
     assert sections()[0] in ("Unreleased", VERSION)
 
 

@@ -5,14 +5,17 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from handmade import HandMade
 from naming import names
 from sites import Site, run_sites, write_images, write_table
+from whole_runs import same_bits
 
-from fda_flower import RunConfig, run
+from fda_flower import RunConfig
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.experiments.run import run_config
 from fda_flower.server_app import check_data, run_server
 from fda_flower.wire.internals import task_identity
 
@@ -33,10 +36,8 @@ def image_config(**options: str) -> RunConfig:
 
 def nodes(root: Path) -> list[Site]:
     """Each site's folder is its own; they are not in the order of their domains."""
-    return [
-        {"domain": name, "role": "target" if name == TARGET else "source", "data-dir": str(root / name)}
-        for name in ("west", "north", "south")
-    ]
+    roles = {"west": "target", "north": "source", "south": "source"}
+    return [{"domain": name, "role": role, "data-dir": str(root / name)} for name, role in roles.items()]
 
 
 @pytest.fixture
@@ -59,28 +60,17 @@ def test_sites_with_only_their_own_data_give_the_bits_of_one_machine_with_all(
 ) -> None:
     root: Path = request.getfixturevalue(kind)
     config = table_config() if kind == "tables" else image_config()
-    model, history = run_sites(config, nodes(root))
+    no_data = AssertionError("the server has read data")
+    with patch("fda_flower.server_app.load_federation", side_effect=no_data):
+        model, history = run_sites(config, nodes(root))
 
     together = tmp_path / "together"
     for name in DOMAINS:
         shutil.copytree(root / name, together, dirs_exist_ok=True)
-    options = dict(config.dataset_options)
-    whole = run(
-        dataset=config.dataset, dataset_options=options, model=config.model, data_dir=str(together), **COMMON
-    )
+    whole = run_config(replace(config, data_dir=str(together)))
     assert [record["accuracy"] for record in history] == [record["accuracy"] for record in whole.history]
     assert history[-1]["missing"] == []
-    for name, array in whole.model.items():
-        assert model[name].tobytes() == array.tobytes()
-
-
-def test_the_server_reads_no_data(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: Any) -> None:
-        raise AssertionError("the server has read data")
-
-    monkeypatch.setattr("fda_flower.server_app.load_federation", refuse)
-    _, history = run_sites(table_config(), nodes(tables))
-    assert len(history) == 2
+    assert same_bits(model, whole.model)
 
 
 def test_a_source_without_its_data_is_left_out_and_the_records_say_why(
@@ -103,7 +93,10 @@ def test_damaged_data_of_the_target_end_the_run_with_the_reason(tables: Path) ->
         run_sites(table_config(), nodes(tables))
 
 
-def test_sites_with_other_columns_are_named(tables: Path) -> None:
+def test_sites_with_other_columns_or_roles_are_named(tables: Path) -> None:
+    sites = [{**site, "role": "target"} if site["domain"] == "south" else site for site in nodes(tables)]
+    with pytest.raises(RunError, check=names("target", "south")):
+        run_sites(table_config(), sites)
     write_table(tables / "south/south.csv", 7, columns=("age", "weight"))
     with pytest.raises(RunError, check=names("features", remedy="only 'south' has weight")):
         run_sites(table_config(), nodes(tables))
@@ -117,7 +110,10 @@ def test_sites_with_other_classes_are_named_and_the_option_fixes_it(images: Path
     assert sorted(history[-1]["sources"]) == ["north", "south"]
 
 
-def test_a_source_with_too_few_samples_for_its_gradients_is_named_before_training(tables: Path) -> None:
+def test_too_few_samples_for_an_estimate_are_an_error_before_training(tables: Path) -> None:
+    config = table_config(target_samples=None, target_batch_size=30, method="fedgp-auto")
+    with pytest.raises(ConfigError, check=names("'west'", 32, "a smaller batch size")):
+        run_sites(config, nodes(tables))
     write_table(tables / "south" / "south.csv", 1, rows=20)
     options = {"estimate_at": "start"}
     config = table_config(method="fedda-joint", method_options=options, batch_size=10)
@@ -125,38 +121,20 @@ def test_a_source_with_too_few_samples_for_its_gradients_is_named_before_trainin
     with pytest.raises(ConfigError, check=too_few):
         run_sites(config, nodes(tables))
     for name in DOMAINS:
-        if not (tables / f"{name}.csv").exists():
-            shutil.copy(tables / name / f"{name}.csv", tables)
+        shutil.copy(tables / name / f"{name}.csv", tables)
     with pytest.raises(ConfigError, check=too_few):
         check_data(replace(config, data_dir=str(tables)))
     _, history = run_sites(table_config(method="fedda-joint", batch_size=10), nodes(tables))
     assert history[-1]["held"] is None
 
 
-def test_too_few_labelled_samples_and_a_role_that_is_not_the_runs_are_errors_at_the_server(
-    tables: Path,
-) -> None:
-    config = table_config(target_samples=None, target_batch_size=30, method="fedgp-auto")
-    with pytest.raises(ConfigError, check=names("'west'", 32, "a smaller batch size")):
-        run_sites(config, nodes(tables))
-    sites = [{**site, "role": "target"} if site["domain"] == "south" else site for site in nodes(tables)]
-    with pytest.raises(RunError, check=names("target", "south")):
-        run_sites(table_config(), sites)
-
-
 @pytest.mark.parametrize("engine", ["local", "ray"])
 def test_on_one_machine_missing_data_are_an_error_before_anything_runs(
     engine: str, tables: Path, tmp_path: Path
 ) -> None:
+    config = table_config(data_dir=str(tables))
     with pytest.raises(ConfigError, check=names("data file", tables / "north.csv")):
-        run(
-            dataset="table",
-            dataset_options={"domains": "north,south,west"},
-            model="logistic",
-            data_dir=str(tables),
-            engine=engine,
-            output=tmp_path / "run",
-        )
+        run_config(config, engine=engine, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

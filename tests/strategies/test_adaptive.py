@@ -127,7 +127,7 @@ def test_uniform_source_weights():
 
 def test_the_registry_knows_what_takes_a_beta_and_what_estimates_it():
     estimating = {"fedda-auto", "fedda-joint", "fedgp-auto"}
-    assert {name for name, m in METHODS.items() if m.weighted} == {"fedda", "fedgp"} | estimating
+    assert {name for name, m in METHODS.items() if m.takes("beta")} == {"fedda", "fedgp"} | estimating
     assert {name for name, m in METHODS.items() if getattr(m.build(), "auto", False)} == estimating
 
 

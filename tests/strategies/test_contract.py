@@ -164,7 +164,7 @@ def test_settings_are_json_name_every_option_and_tell_the_methods_apart(method):
     options = set(METHODS[method].signature.parameters) - COMMON_OPTIONS
     missing = {name.replace("_", "-") for name in options} - set(settings)
     assert missing == ({"every"} if method == "mixture" else set())
-    if METHODS[method].weighted:
+    if METHODS[method].takes("beta"):
         assert settings not in [build(other).settings() for other in METHODS if other != method]
 
 
