@@ -5,9 +5,9 @@ A message that a resident worker answers loads no more than what this module imp
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from threading import get_ident
@@ -18,7 +18,6 @@ from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
-from fda_flower.clients.local_training import LocalTraining
 from fda_flower.clients.serving import serve
 from fda_flower.errors import ConfigError
 from fda_flower.runs.config import RunConfig
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fda_flower.clients import DomainClient
-    from fda_flower.datasets import Domain, FederatedDataset
+    from fda_flower.datasets import FederatedDataset
 
 
 def make_client_app(
@@ -114,22 +113,21 @@ def at_node(config: RunConfig, site: SiteConfig) -> tuple[RunConfig, str]:
     ConfigError
         If the node configuration cannot be used, or does not fit the run.
     """
-    data = config.data
+    data, name = config.data, site.domain
     names = data.domain_names
-    if site.domain is not None:
-        name = site.domain
-    elif site.number is None or site.role is not None:
-        raise ConfigError(
-            f'the node configuration has no domain: give it domain="...", one of {", ".join(names)}',
-            thing="domain",
-        )
-    elif site.number >= len(names):
-        raise ConfigError(
-            f"the simulation has more nodes than the run has domains ({', '.join(names)}): use {len(names)}",
-            thing="partition-id",
-            value=site.number,
-        )
-    else:
+    if name is None:
+        if site.number is None or site.role is not None:
+            raise ConfigError(
+                f'the node configuration has no domain: give it domain="...", one of {", ".join(names)}',
+                thing="domain",
+            )
+        if site.number >= len(names):
+            raise ConfigError(
+                f"the simulation has more nodes than the run has domains ({', '.join(names)}): "
+                f"use {len(names)}",
+                thing="partition-id",
+                value=site.number,
+            )
         name = names[site.number]
     site.check()
     role = "target" if name == data.target_name else "source"
@@ -172,61 +170,40 @@ def make_client(
 ) -> "DomainClient":
     """Return the client of one domain; its data and its model are cached per process.
 
-    Parameters
-    ----------
-    config : RunConfig
-        The run.
-    name : str
-        The domain.
-    state : RecordDict, optional
-        The state that the client keeps between rounds.
-    folder, model_folder : Path, optional
-        Where the client keeps what it never sends, and where the target's writes the run's model.
-    data : Path, optional
-        The file with the data of all clients, if they share one.
+    It keeps `state` between rounds, and in `folder` what it never sends; the target's writes the run's model
+    to `model_folder`. `data` is the file with the data of all clients, if they share one.
     """
     from fda_flower.runs.model_folder import publisher
 
     sites = _sites(config, data)
     if name not in sites:
-        sites[name] = _Site.of(config, name, data)
-    site = sites[name]
-    network = _model(config, site.data.shape, site.data.classes, site.device, get_ident())
-    publish = None
-    if name == site.data.target and model_folder:
-        publish = publisher(config, site.data, model_folder, network)
-    seed, threads = config.seed, config.threads
-    about = site.about
-    return site.client(site.domain, network, site.training, seed, threads, about, state, folder, publish)
+        sites[name] = _load_site(config, name, data)
+    site, device, make = sites[name]
+    network = _model(config, site.shape, site.classes, device, get_ident())
+    publishes = name == site.target and model_folder
+    publish = publisher(config, site, model_folder, network) if publishes else None
+    return make(network, state=state, own_folder=folder, publish=publish)
 
 
-@dataclass(frozen=True)
-class _Site:
-    """What the client of a domain is made of, in all rounds of a run."""
+_Site = tuple["FederatedDataset", "torch.device", "Callable[..., DomainClient]"]
+"""The data of a domain, where its network is, and what makes its client of a network."""
 
-    data: "FederatedDataset"
-    domain: "Domain"
-    device: "torch.device"
-    client: "type[DomainClient]"
-    training: LocalTraining
-    about: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, config: RunConfig, name: str, shared: Path | None) -> "_Site":
-        """Load the data of a domain."""
-        from fda_flower.datasets import load_domain
-        from fda_flower.datasets.federation import shared_domain
-        from fda_flower.models.devices import find_device
+def _load_site(config: RunConfig, name: str, shared: Path | None) -> _Site:
+    from fda_flower.datasets import load_domain
+    from fda_flower.datasets.federation import shared_domain
+    from fda_flower.models.devices import find_device
 
-        data = load_domain(config.data, name) if shared is None else shared_domain(shared, name)
-        device = find_device(config.device)
-        about: dict[str, Any] = {"shape": list(data.shape), "classes": data.classes}
-        named = {"class-names": list(data.class_names), "features": list(data.features)}
-        about |= {key: names for key, names in named.items() if names}
-        role = "target" if name == data.target else "source"
-        client = config.entry.client_class(role)
-        training = config.target_training if role == "target" else config.source_training
-        return cls(data, data.domains[name].to(device), device, client, training, about)
+    data = load_domain(config.data, name) if shared is None else shared_domain(shared, name)
+    device = find_device(config.device)
+    about: dict[str, Any] = {"shape": list(data.shape), "classes": data.classes}
+    named = {"class-names": list(data.class_names), "features": list(data.features)}
+    about |= {key: names for key, names in named.items() if names}
+    role = "target" if name == data.target else "source"
+    training = config.target_training if role == "target" else config.source_training
+    settings = {"training": training, "seed": config.seed, "threads": config.threads, "about": about}
+    make = partial(config.entry.client_class(role), data.domains[name].to(device), **settings)
+    return data, device, make
 
 
 @lru_cache(maxsize=2)

@@ -82,14 +82,12 @@ class Registry(MutableMapping[str, Entry]):
 
 def known_name(name: str, names: Iterable[str]) -> str:
     """Return the one of some names that is meant, in whatever case, and with ``_`` or a space for ``-``."""
+
+    def plain(each: str) -> str:
+        return each.strip().lower().replace("_", "-").replace(" ", "-")
+
     valid = tuple(names)
-    if name in valid:
-        return name
-    return next((each for each in valid if _plain(each) == _plain(name)), name)
-
-
-def _plain(name: str) -> str:
-    return name.strip().lower().replace("_", "-").replace(" ", "-")
+    return name if name in valid else next((each for each in valid if plain(each) == plain(name)), name)
 
 
 def resolve(reference: Any) -> Any:
@@ -340,7 +338,4 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
         setattr(own, name, value)
         return value
 
-    def names() -> list[str]:
-        return sorted({*vars(own), *modules})
-
-    return get, names
+    return get, lambda: sorted({*vars(own), *modules})

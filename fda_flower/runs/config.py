@@ -1,7 +1,7 @@
 """What defines a run, checked whole before anything is trained."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +11,14 @@ from fda_flower.datasets.amounts import HeldOut, most, read_amount, read_validat
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.shifts import PARTITIONS, SHIFTS
 from fda_flower.datasets.spec import DataSpec
-from fda_flower.errors import ConfigError, check_choice, invalid
+from fda_flower.errors import ConfigError, check_choice, invalid, unknown
 from fda_flower.metrics import headline_metric
 from fda_flower.models import MODELS, check_name, find_model
 from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import may_import
 from fda_flower.names import known_name, read_options, split_options
 from fda_flower.runs.methods import Method, find_method, method_names
-from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, Options, RunSettings, as_flower
+from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, RunSettings, as_flower
 from fda_flower.site.config import PrivacySettings
 
 if TYPE_CHECKING:
@@ -120,14 +120,22 @@ class RunConfig(RunSettings):
             raise invalid("validation", self.validation, "hold out a share, such as 0.2", why)
 
     def _check_method(self) -> None:
-        from fda_flower.runs.needs import check_class_weights, read_beta, read_method
+        from fda_flower.strategies.hooks import COMMON
         from fda_flower.strategies.selection import check_selection
 
         method, what = self.entry, f"method '{self.method}'"
-        self._set("method_options", read_method(method, what, dict(self.method_options), self.variant))
+        if self.variant is not None and self.variant not in method.variants:
+            raise unknown("variant", self.variant, method.variants)
+        hidden = {*COMMON, "beta", "auto"}
+        options = read_options(what, method.strategy_class, dict(self.method_options), hidden)
+        self._set("method_options", tuple(sorted(options.items())))
         if self.beta is not None:
-            self._set("beta", read_beta(method, what, self.beta, self.data.source_names))
-        check_class_weights(self.class_weights, method, what, self.dataset, self.regression)
+            self._check_beta(what)
+        if self.class_weights != "none" and (self.regression or method.centralised):
+            why = f"but {what} has no local training to weigh them in"
+            if self.regression:
+                why = f"but '{self.dataset}' is a regression, which has no classes"
+            raise invalid("class-weights", self.class_weights, "leave it out", why)
         strategy = self.strategy
         strategy.model_average.check(self.rounds)
         folds = 0 if self.held_out is None else self.held_out.folds
@@ -136,6 +144,16 @@ class RunConfig(RunSettings):
             self.check_samples("target", "the target", samples)
         if (samples := most(self.source_samples)) is not None:
             self.check_samples("source", "each source", samples)
+
+    def _check_beta(self, what: str) -> None:
+        from fda_flower.strategies.adaptive import betas_of, check_beta
+
+        beta = check_beta(self.beta)  # type: ignore[arg-type]
+        if not self.entry.takes("beta"):
+            remedy = "leave it out, or choose FedDA or FedGP"
+            raise ConfigError(f"{what} has no beta", thing="beta", value=self.beta, remedy=remedy)
+        betas_of(beta, self.data.source_names)
+        self._set("beta", beta)
 
     def check_samples(self, role: str, who: str, samples: int) -> None:
         """Raise a `ConfigError` if the method cannot work with so few samples of a client of a role."""
@@ -191,10 +209,10 @@ class RunConfig(RunSettings):
         return DataSpec(
             dataset=self.dataset,
             shift=self.shift,
-            shift_options=_pairs(self.shift_options),
-            dataset_options=_pairs(self.dataset_options),
+            shift_options=tuple(dict(self.shift_options).items()),
+            dataset_options=tuple(dict(self.dataset_options).items()),
             partition=self.partition,
-            partition_options=_pairs(self.partition_options),
+            partition_options=tuple(dict(self.partition_options).items()),
             num_sources=self.sources,
             target=self.target,
             only_sources=None if self.only_sources is None else tuple(self.only_sources),
@@ -227,11 +245,9 @@ class RunConfig(RunSettings):
     @property
     def target_training(self) -> LocalTraining:
         """How the target trains."""
-        rate = self.learning_rate if self.target_learning_rate is None else self.target_learning_rate
-        epochs = self.epochs if self.target_epochs is None else self.target_epochs
-        _, cut = BATCHES[self.batches]
-        size = self.target_batch_size
-        return LocalTraining(rate, size, epochs, self.optimizer, cut, class_weights=self.class_weights)
+        own: dict[str, Any] = {"learning_rate": self.target_learning_rate, "epochs": self.target_epochs}
+        own |= {"batch_size": self.target_batch_size, "batches": BATCHES[self.batches][1]}
+        return replace(self.source_training, **{n: v for n, v in own.items() if v is not None})
 
     def training_epochs(self, labels: int, ran: int | None = None) -> dict[str, int]:
         """Return the epochs that a source and a target of `labels` samples train in a run of `ran` rounds."""
@@ -284,7 +300,3 @@ def parse_beta(text: str) -> float | tuple[float, ...]:
     except ValueError:
         raise invalid("beta", text, "give a number, or one for each source separated by commas") from None
     return values[0] if len(values) == 1 else values
-
-
-def _pairs(options: Options) -> tuple[tuple[str, Any], ...]:
-    return tuple(options.items()) if isinstance(options, Mapping) else options

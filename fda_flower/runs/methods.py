@@ -81,19 +81,9 @@ class Method:
         """Its strategy's options by variant; see `DomainAdaptationStrategy.variants`."""
         return self.strategy_class.variants
 
-    @property
-    def weighted(self) -> bool:
-        """Whether it takes a β."""
-        return self.takes("beta")
-
     def takes(self, option: str) -> bool:
         """Whether its strategy has an option of this name."""
-        return option.replace("-", "_") in self.signature.parameters
-
-    @property
-    def signature(self) -> inspect.Signature:
-        """Of its strategy, whose options are keyword arguments."""
-        return inspect.signature(self.strategy_class)
+        return option.replace("-", "_") in inspect.signature(self.strategy_class).parameters
 
 
 def _ours(
@@ -269,8 +259,6 @@ def find_method(name: str) -> Method:
 def check_federated(name: str) -> None:
     """Raise a `ConfigError` if a name is a centralised reference's, where clients have to train."""
     if find_method(name).centralised:
-        message, remedy = (
-            "needs all data in one place",
-            "run it with --engine local, or choose another method",
-        )
-        raise ConfigError(f"method '{name}' {message}", thing="method", value=name, remedy=remedy)
+        message = f"method '{name}' needs all data in one place"
+        remedy = "run it with --engine local, or choose another method"
+        raise ConfigError(message, thing="method", value=name, remedy=remedy)

@@ -49,26 +49,21 @@ def publisher(
     `network` has what is frozen, which the predictors' arrays lack; `prototypes` is the temperature of a head
     of prototypes that replaces the network's, if one does.
     """
-
-    def publish(predictor: Predictor, round: int) -> None:
-        about = replace(about_target(config, site), round=round, prototypes=prototypes)
-        write_model(folder, about, predictor, frozen_layers(network), private=True)
-
-    return publish
-
-
-def about_target(config: RunConfig, site: FederatedDataset) -> About:
-    """Return what the target's model is, before the first round."""
     domain = site.domains[site.target]
-    about = _about(config, site.shape, site.classes)
     of_columns = isinstance(domain.preparation, TablePreparation)
-    return replace(
-        about,
+    about = replace(
+        _about(config, site.shape, site.classes),
         class_names=site.class_names,
         features=site.features,
         label=str(dict(config.dataset_options).get("label", "label")) if of_columns else "",
         preparation=None if domain.preparation is None else domain.preparation.to_json(),
+        prototypes=prototypes,
     )
+
+    def publish(predictor: Predictor, round: int) -> None:
+        write_model(folder, replace(about, round=round), predictor, frozen_layers(network), private=True)
+
+    return publish
 
 
 def write_global_model(path: Path, config: RunConfig) -> None:

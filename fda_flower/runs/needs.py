@@ -1,25 +1,19 @@
 """What a method needs of the data and the network, checked before anything is trained."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
 
-from fda_flower.errors import ConfigError, invalid, unknown
-from fda_flower.names import read_options
-from fda_flower.runs.methods import Method
-from fda_flower.strategies.adaptive import betas_of, check_beta
-from fda_flower.strategies.hooks import COMMON
+from torch import nn
 
-if TYPE_CHECKING:
-    from torch import nn
+from fda_flower.errors import ConfigError
+from fda_flower.models.parts import batch_norm_names, has_body, head_of
 
 
 @dataclass(frozen=True)
 class Facts:
     """What is known of a run before training; `unlabelled` is None if the target does not say."""
 
-    model: "nn.Module"
+    model: nn.Module
     model_name: str
     sources: int
     unlabelled: int | None
@@ -35,36 +29,22 @@ class Need:
     remedy: str
 
 
-def _has_body(facts: Facts, trained: bool = False) -> bool:
-    from fda_flower.models.parts import has_body
-
-    return has_body(facts.model, trained=trained)
-
-
 def _has_head(facts: Facts) -> bool:
-    from fda_flower.models.parts import head_of
-
     try:
         return head_of(facts.model) is not None
     except ConfigError:
         return False
 
 
-def _has_batch_norm(facts: Facts) -> bool:
-    from fda_flower.models.parts import batch_norm_names
-
-    return bool(batch_norm_names(facts.model))
-
-
 NEEDS: dict[str, Need] = {
     "body": Need(
         "a network with layers before its head",
-        _has_body,
+        lambda facts: has_body(facts.model),
         "'{model}' is its own head: choose another model, such as mlp or cnn",
     ),
     "trained body": Need(
         "a network that trains layers before its head",
-        partial(_has_body, trained=True),
+        lambda facts: has_body(facts.model, trained=True),
         "all of '{model}' are frozen: train some of them",
     ),
     "head": Need(
@@ -75,7 +55,7 @@ NEEDS: dict[str, Need] = {
     ),
     "batch-norm": Need(
         "a network with BatchNorm",
-        _has_batch_norm,
+        lambda facts: bool(batch_norm_names(facts.model)),
         "'{model}' has none: choose another model, such as resnet9, or lenet with batch_norm=true",
     ),
     "unlabelled": Need(
@@ -103,37 +83,3 @@ def check_needs(method: str, needs: Iterable[str], facts: Facts) -> None:
             remedy = need.remedy.format(model=facts.model_name, sources=facts.sources)
             message = f"method '{method}' needs {need.what}, but {remedy}, or choose another method"
             raise ConfigError(message, thing="method", value=method)
-
-
-def read_method(
-    method: Method, what: str, options: Mapping[str, Any], variant: str | None
-) -> tuple[tuple[str, Any], ...]:
-    """Return the options of a method as sorted pairs, after a check of them and of its variant.
-
-    `what` names the method in messages.
-    """
-    if variant is not None and variant not in method.variants:
-        raise unknown("variant", variant, method.variants)
-    read = read_options(what, method.strategy_class, dict(options), {*COMMON, "beta", "auto"})
-    return tuple(sorted(read.items()))
-
-
-def read_beta(method: Method, what: str, beta: float | Sequence[float], sources: Sequence[str]) -> Any:
-    """Return a method's β, one number or one for each source; a `ConfigError` if it cannot work."""
-    read = check_beta(beta)
-    if not method.weighted:
-        remedy = "leave it out, or choose FedDA or FedGP"
-        raise ConfigError(f"{what} has no beta", thing="beta", value=beta, remedy=remedy)
-    betas_of(read, sources)
-    return read
-
-
-def check_class_weights(words: str, method: Method, what: str, dataset: str, regression: bool) -> None:
-    """Raise a `ConfigError` if classes are to be weighed where there are none, or no local training."""
-    why = ""
-    if regression:
-        why = f"but '{dataset}' is a regression, which has no classes"
-    elif method.centralised:
-        why = f"but {what} has no local training to weigh them in"
-    if why and words != "none":
-        raise invalid("class-weights", words, "leave it out", why)
