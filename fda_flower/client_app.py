@@ -180,8 +180,9 @@ def make_client(
         sites[name] = _load_site(config, name, data)
     site, device, make = sites[name]
     network = _model(config, site.shape, site.classes, device, get_ident())
-    publishes = name == site.target and model_folder
-    publish = publisher(config, site, model_folder, network) if publishes else None
+    publish = None
+    if name == site.target and model_folder:
+        publish = publisher(config, site, model_folder, network)
     return make(network, state=state, own_folder=folder, publish=publish)
 
 
@@ -201,9 +202,9 @@ def _load_site(config: RunConfig, name: str, shared: Path | None) -> _Site:
     about |= {key: names for key, names in named.items() if names}
     role = "target" if name == data.target else "source"
     training = config.target_training if role == "target" else config.source_training
-    settings = {"training": training, "seed": config.seed, "threads": config.threads, "about": about}
-    make = partial(config.entry.client_class(role), data.domains[name].to(device), **settings)
-    return data, device, make
+    settings: dict[str, Any] = {"training": training, "seed": config.seed, "threads": config.threads}
+    client = partial(config.entry.client_class(role), data.domains[name].to(device), about=about, **settings)
+    return data, device, client
 
 
 @lru_cache(maxsize=2)

@@ -40,7 +40,7 @@ def run_app(load, package, folder, rounds=2):
 
     context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config)
     with task_identity():
-        load(f"{package}.server_app").app(LocalGrid(with_config, 4), context)
+        load(f"{package}.server_app").app(LocalGrid(with_config, 4), context)  # type: ignore[arg-type]
 
 
 @pytest.fixture

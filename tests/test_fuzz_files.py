@@ -76,7 +76,7 @@ def test_a_damaged_folder_is_found_and_resumed_with_the_same_bits_or_refused(
 
 ABOUT = About(method="fedavg", domain="t", network="logistic", shape=(3,), classes=2, round=1, rounds=2)
 LAYERS = {"1.weight": np.ones((2, 3), np.float32), "1.bias": np.zeros(2, np.float32)}
-JUNK = [None, True, -1, 0, 0.5, 1e308, 10**30, "", "x" * 1000, "../../x", "os:system", "subprocess:run", "\n"]
+JUNK: list = [None, True, -1, 0, 0.5, 1e308, 10**30, "", "x" * 1000, "../../x", "os:system", "a\nb"]
 JUNK += [[], [[]], {}, {"a": 1}, ["x"], [-1], [10**9, 10**9], {"kind": "x"}, [None] * 3, {"network": [1]}]
 
 

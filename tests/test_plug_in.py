@@ -24,7 +24,6 @@ from projects import (
 from torch import nn
 
 from fda_flower.clients import (
-    aggregate_on_target,
     answer_role_query,
     batch_gradients,
     make_recorder,
@@ -216,7 +215,7 @@ def test_a_partly_frozen_model_with_auto_weighting(make):
 NAMES = ("layers/0/kernel:0", "bias β")
 
 
-def named_project(names=("weight", "bias"), **mods):
+def named_project(names):
     """Arrays of any names: the client knows them by their order."""
 
     @record_updates
@@ -227,7 +226,7 @@ def named_project(names=("weight", "bias"), **mods):
         take_steps(model, sgd(model), partition_of(context))
         return reply_to(message, dict(zip(names, model.state_dict().values(), strict=True)))
 
-    return client_app(train, **mods)
+    return client_app(train)
 
 
 def linear(names=("weight", "bias")):
@@ -246,13 +245,6 @@ def test_arrays_of_other_names_also_after_a_resume(make, names, tmp_path):
         strategy = make(output=RunFolder(tmp_path / "run", resume=resume))
         resumed = start(strategy, named_project(names), linear(names), rounds)
     assert same_bits(resumed.arrays, whole.arrays)
-
-
-@every_auto
-def test_the_target_can_aggregate_what_was_recorded(make):
-    app = named_project(mods=[aggregate_on_target])
-    first, second = (start(make(aggregate_on=place), app, linear()).arrays for place in ("server", "target"))
-    assert same_bits(first, second)
 
 
 @pytest.mark.parametrize("form", ["sketch", "full"])

@@ -1,7 +1,6 @@
 """From nothing to predictions for new samples, in the commands of docs/own-data.md, by a hospital."""
 
 import csv
-import json
 import shlex
 from pathlib import Path
 
@@ -74,7 +73,3 @@ def test_four_hospitals(call):
     found = rows_of("predictions.csv")
     assert [row["patient"] for row in found] == [row[0] for row in fresh]
     assert np.mean([row["prediction"] == new[-1] for row, new in zip(found, fresh, strict=True)]) > 0.75
-    chosen = json.loads(Path("runs/hospitals/selected/model.json").read_text())["round"]
-    said = call("fda predict runs/hospitals/selected --csv new.csv --output chosen.csv")
-    assert f"The model is of round {chosen}" in said
-    assert len(rows_of("chosen.csv")) == 80

@@ -205,25 +205,13 @@ class RunConfig(RunSettings):
     @cached_property
     def data(self) -> DataSpec:
         """What defines the federation's data."""
-        held_out = self.held_out
-        return DataSpec(
-            dataset=self.dataset,
-            shift=self.shift,
-            shift_options=tuple(dict(self.shift_options).items()),
-            dataset_options=tuple(dict(self.dataset_options).items()),
-            partition=self.partition,
-            partition_options=tuple(dict(self.partition_options).items()),
-            num_sources=self.sources,
-            target=self.target,
-            only_sources=None if self.only_sources is None else tuple(self.only_sources),
-            target_samples=None if self.entry.all_target_labels else self.target_samples,
-            source_samples=self.source_samples,
-            test_samples=self.test_samples,
-            validation=None if held_out is None or held_out.in_turn else str(held_out),
-            select_by=self.select_by,
-            seed=self.seed,
-            data_dir=self.data_dir,
-        )
+        own = {each.name: getattr(self, each.name, None) for each in fields(DataSpec)}
+        own["num_sources"] = self.sources
+        if self.entry.all_target_labels:
+            own["target_samples"] = None
+        if self.held_out is not None and self.held_out.in_turn:
+            own["validation"] = None
+        return DataSpec(**own)
 
     @property
     def held_out(self) -> HeldOut | None:

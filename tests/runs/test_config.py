@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from naming import names
 
-from fda_flower import ConfigError, RunConfig, run
+from fda_flower import ConfigError, RunConfig
 from fda_flower.clients import LocalTraining
 from fda_flower.datasets import SHIFTS
 from fda_flower.models import MODELS, Model
@@ -58,7 +58,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"batches": "drop-last"}, "batches", "drop-last"),
     ({"target": "attic"}, "target domain", "attic"),
     ({"rounds": 0}, "rounds", "0"),
-    ({"rounds": 2.5}, "option", "rounds"),
+    *(({"rounds": number}, "option", "rounds") for number in (2.5, "many")),
     ({"rounds": None}, "rounds", "None"),
     ({"learning_rate": None}, "learning_rate", "None"),
     ({"seed": -1}, "seed", "-1"),
@@ -97,7 +97,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"model_options": {"size": 2}}, "option", "size"),
     ({"dataset_options": {"size": 2}}, "option", "size"),
     ({"dataset": "images", "dataset_options": {"domains": "clean"}}, "domains", "clean"),
-    ({"shift_options": {"speed": 1}}, "option", "speed"),
+    *(({"shift_options": options}, "option", "speed") for options in ({"speed": 1}, "speed")),
     ({"shift": "label", "shift_options": {"eta": 0.7}}, "'eta'", "0.7"),
     ({"partition_options": {"k": 2}}, "option", "k"),
     ({"partition": "labels", "shift": "color"}, "partition", "labels"),
@@ -218,13 +218,6 @@ def test_the_oracle_trains_on_all_of_the_target_whatever_is_labelled(samples: An
     assert RunConfig(method="target-only", target_samples=samples).data.target_samples == samples
 
 
-def test_a_share_that_is_too_small_for_an_estimate_is_refused_once_the_data_are_known() -> None:
-    config = RunConfig(method="fedgp-auto", target_samples="1%", model="mlp")
-    assert config.target_samples == "1%"
-    with pytest.raises(ConfigError, check=names("'target'", 3)):
-        run(method="fedgp-auto", target_samples="1%", model="mlp", rounds=1, device="cpu")
-
-
 @pytest.mark.parametrize(
     ("settings", "rounds"),
     [
@@ -271,7 +264,7 @@ def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
         **common,
     }
     paper = {"updates": "aligned", "source_weights": "uniform"}
-    given = {"learning_rate_factor": 0.1, "warmup_rounds": 2}
+    given: dict[str, Any] = {"learning_rate_factor": 0.1, "warmup_rounds": 2}
     config = RunConfig(method="fedda-auto", variant="paper", **given)
     assert config.strategy_options() == {**paper, **common, **given}
 
@@ -358,21 +351,3 @@ def test_keys_of_others_are_left_alone_and_ours_have_dashes_or_underscores() -> 
     assert RunConfig.from_flower({"batch-size": 5}) == RunConfig.from_flower({"batch_size": 5})
     empty = dict.fromkeys(("rounds", "learning-rate", "model", "shift"), "")
     assert RunConfig.from_flower(empty) == RunConfig()
-
-
-@pytest.mark.parametrize(
-    ("flower", "thing", "value"),
-    [
-        ({"rounds": "many"}, "option", "rounds"),
-        ({"learning-rate": "fast"}, "option", "learning_rate"),
-        ({"beta": "0.5,2"}, "beta", 2.0),
-        ({"shift-options": "angle"}, "option", "angle"),
-        ({"method-options": "speed=1"}, "option", "speed"),
-    ],
-    ids=str,
-)
-def test_a_mistake_in_flowers_configuration_is_refused(
-    flower: dict[str, Any], thing: str, value: object
-) -> None:
-    with pytest.raises(ConfigError, check=names(thing, value)):
-        RunConfig.from_flower(flower)

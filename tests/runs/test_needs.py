@@ -48,9 +48,3 @@ def test_the_error_names_method_need_and_remedy(name):
 
 def test_a_target_that_does_not_say_how_many_it_has_is_trusted():
     check_needs("some", ["unlabelled"], facts(unlabelled=None))
-
-
-def test_a_module_called_head_is_a_head():
-    network = nn.Sequential(nn.Conv1d(1, 1, 1))
-    network.head = network[0]
-    check_needs("some", ["head"], replace(facts(), model=network))

@@ -1,5 +1,6 @@
 """One contract for every strategy of the registry."""
 
+import inspect
 import itertools
 import json
 
@@ -161,7 +162,7 @@ def test_a_resumed_run_has_the_same_bits_states_and_records(method, tmp_path):
 def test_settings_are_json_name_every_option_and_tell_the_methods_apart(method):
     settings = build(method).settings()
     assert json.loads(json.dumps(settings)) == settings
-    options = set(METHODS[method].signature.parameters) - COMMON_OPTIONS
+    options = set(inspect.signature(METHODS[method].strategy_class).parameters) - COMMON_OPTIONS
     missing = {name.replace("_", "-") for name in options} - set(settings)
     assert missing == ({"every"} if method == "mixture" else set())
     if METHODS[method].takes("beta"):
