@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import until
@@ -51,7 +52,8 @@ def own_models(run_folder):
 
 @pytest.mark.slow
 def test_flwr_run_gives_the_same_bits_as_the_local_engine(flower, tmp_path):
-    method = {"method": "mixture", "method_options": "epochs=1,2 every=1", "dp_clip": 1.0, "dp_noise": 0.01}
+    method: dict[str, Any] = {"method": "mixture", "method_options": "epochs=1,2 every=1"}
+    method |= {"dp_clip": 1.0, "dp_noise": 0.01}
     named = " ".join(f"{key.replace('_', '-')}={value!r}" for key, value in method.items())
     app = tmp_path / "app"
     app.mkdir()

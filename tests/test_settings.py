@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from fda_flower import ConfigError, RunConfig
+from fda_flower import RunConfig
 from fda_flower.runs.settings import (
     SETTINGS,
     Options,
-    Setting,
     command_options,
     flower_table,
     markdown_table,
@@ -29,20 +28,8 @@ class Small:
 
     name: str = setting("First", "a", "A name.")
     name_options: Options = setting("First", (), "Option of it.")  # noqa: RUF009
-    count: int | None = setting("Second", None, "A number.", shown="any", flag="number", at_least=2)
+    count: int | None = setting("Second", None, "A number.", shown="any", flag="number")
     wait: float = setting("Second", 1.5, "A time.", seconds=True, defines_run=False)
-
-
-NAME, _, COUNT, WAIT = settings_of(Small)
-
-
-@pytest.mark.parametrize(
-    ("each", "good", "bad"), [(COUNT, 2, 1), (WAIT, 0.1, 0.0), (WAIT, 0.1, float("nan"))]
-)
-def test_a_value_out_of_bounds_is_refused(each: Setting, good: float, bad: float) -> None:
-    each.check(good)
-    with pytest.raises(ConfigError, check=lambda error: each.key in error.thing):
-        each.check(bad)
 
 
 def test_the_tables_of_settings() -> None:
@@ -105,5 +92,5 @@ def test_a_command_line_gives_what_is_not_the_default() -> None:
 
 
 def test_a_switch_that_is_on_by_default_is_turned_off() -> None:
-    switch = replace(NAME, default=True, name="fast", hint=bool)
+    switch = replace(SETTINGS[0], default=True, name="fast", hint=bool)
     assert command_options([switch], {"fast": False}) == ["--no-fast"]

@@ -205,7 +205,7 @@ class RunConfig(RunSettings):
     @cached_property
     def data(self) -> DataSpec:
         """What defines the federation's data."""
-        own = {each.name: getattr(self, each.name, None) for each in fields(DataSpec)}
+        own: dict[str, Any] = {each.name: getattr(self, each.name, None) for each in fields(DataSpec)}
         own["num_sources"] = self.sources
         if self.entry.all_target_labels:
             own["target_samples"] = None

@@ -201,8 +201,8 @@ def test_sources_may_be_named_in_a_list_or_in_text() -> None:
 def test_all_the_settings_of_the_data_reach_it() -> None:
     given: dict[str, Any] = {"dataset": "cifar-10", "partition": "labels", "seed": 3, "data_dir": "/data"}
     given |= {"only_sources": ("source-1",), "source_samples": "15%", "target_samples": 9}
-    options = {"dataset_options": {"subset": "jpeg"}, "partition_options": {"k": "2", "target": "true"}}
-    config = RunConfig(**given, **options)
+    subset, labels = {"subset": "jpeg"}, {"k": "2", "target": "true"}
+    config = RunConfig(**given, dataset_options=subset, partition_options=labels)
     spec = config.data
     assert {name: getattr(spec, name) for name in given} == given
     assert (spec.shift, spec.dataset_options) == ("noise", (("subset", "jpeg"),))
